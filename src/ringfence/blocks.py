@@ -1,0 +1,41 @@
+"""Elementwise evaluation in blocks, so that temporaries stay in cache and memory stays small."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def block_length(device: torch.device) -> int:
+    """Coordinates handled at once: enough to keep every core busy, small enough for the cache."""
+    return 1 << 16 if device.type == "cpu" else 1 << 22
+
+
+def blockwise(
+    kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coordinate: int = 1
+) -> Tensor:
+    """``kernel`` applied to the broadcast arguments, block by block.
+
+    The kernel sees vectors, all of one length but for those with a single entry, which it may
+    rely on to broadcast. The result has the broadcast shape. ``values_per_coordinate`` is how many
+    numbers the kernel holds for each coordinate at once.
+
+    >>> blockwise(torch.add, torch.zeros(2, 1), torch.ones(3)).shape
+    torch.Size([2, 3])
+    """
+    shape = torch.broadcast_shapes(*(argument.shape for argument in arguments))
+    count = math.prod(shape)
+    first = arguments[0]
+    result = torch.empty(count, dtype=first.dtype, device=first.device)
+    vectors = [
+        argument.reshape(1) if argument.numel() == 1 else argument.expand(shape).reshape(-1)
+        for argument in arguments
+    ]
+    length = max(1, block_length(first.device) // values_per_coordinate)
+    for start in range(0, count, length):
+        stop = min(start + length, count)
+        result[start:stop] = kernel(
+            *(vector if vector.numel() == 1 else vector[start:stop] for vector in vectors)
+        )
+    return result.reshape(shape)

@@ -1,0 +1,110 @@
+"""Arguments, checked: every refusal names the argument and the value."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+Real = float | int | Tensor
+Bound = Real | tuple[Real, Real]
+
+_DTYPES = (torch.float64, torch.float32)
+
+
+def real(name: str, value: object) -> Tensor:
+    """A number (taken as float64) or a float32 or float64 tensor, without NaN."""
+    if value is None or isinstance(value, bool | str | bytes):
+        raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
+    try:
+        tensor = value if isinstance(value, Tensor) else _as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"{name} must be a number or a tensor, got {type(value).__name__}"
+        ) from None
+    if tensor.dtype not in _DTYPES:
+        raise TypeError(f"{name} must be float32 or float64, got {tensor.dtype}")
+    tensor = tensor.detach()
+    return require(name, "must not be NaN", tensor, ~torch.isnan(tensor))
+
+
+def _as_tensor(value: object) -> Tensor:
+    """Arrays of floats keep their dtype; numbers, lists and integers become float64."""
+    tensor = torch.as_tensor(value)
+    exact = hasattr(value, "dtype") and tensor.is_floating_point()
+    return tensor if exact else torch.as_tensor(value, dtype=torch.float64)
+
+
+def require(name: str, rule: str, tensor: Tensor, holds: Tensor) -> Tensor:
+    """``tensor``, or a ValueError with the rule and the first value that breaks it."""
+    if bool(holds.all()):
+        return tensor
+    holds = holds.expand_as(tensor) if holds.numel() == 1 else holds
+    index = tuple((~holds).nonzero()[0].tolist())
+    place = f" at index {list(index)}" if index else ""
+    raise ValueError(f"{name} {rule}, got {tensor[index].item()!r}{place}")
+
+
+def finite(name: str, value: object) -> Tensor:
+    tensor = real(name, value)
+    return require(name, "must be finite", tensor, torch.isfinite(tensor))
+
+
+def positive(name: str, value: object) -> Tensor:
+    tensor = finite(name, value)
+    return require(name, "must be > 0", tensor, tensor > 0)
+
+
+def order(name: str, value: object) -> Tensor:
+    tensor = finite(name, value)
+    return require(name, "must be > 1", tensor, tensor > 1)
+
+
+def interval(name: str, value: object, *, bounded: bool = False) -> tuple[Tensor, Tensor]:
+    """(lower, upper) from a pair, or (-value, value) from one positive number or tensor.
+
+    An end may be infinite unless ``bounded``.
+    """
+    if isinstance(value, tuple | list):
+        if len(value) != 2:
+            raise ValueError(f"{name} must be a number or a pair (lower, upper), got {value!r}")
+        lower, upper = real(f"{name}[0]", value[0]), real(f"{name}[1]", value[1])
+    else:
+        upper = real(name, value)
+        require(name, "must be > 0", upper, upper > 0)
+        lower = -upper
+    empty = ~(lower < upper)
+    if bool(empty.any()):
+        first = tuple(empty.nonzero()[0].tolist())
+        ends = [end.expand_as(empty)[first].item() for end in (lower, upper)]
+        raise ValueError(f"{name} must have lower < upper, got ({ends[0]!r}, {ends[1]!r})")
+    if bounded:
+        for end in (lower, upper):
+            require(name, "must be finite", end, torch.isfinite(end))
+    return lower, upper
+
+
+def count(name: str, value: object, *, at_least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value}")
+    return value
+
+
+def like(theta: Tensor, name: str, value: object, check: Callable[[str, object], Tensor]) -> Tensor:
+    """``value`` checked, then again as theta's dtype and device hold it (float32 may round it)."""
+    tensor = check(name, value)
+    if tensor.dtype == theta.dtype:
+        return tensor.to(theta.device)
+    return check(f"{name} (as {theta.dtype})", tensor.to(theta))
+
+
+def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
+    """The common shape, or a ValueError that lists who has which."""
+    try:
+        return torch.Size(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)))
+    except RuntimeError:
+        shapes = ", ".join(
+            f"{name} {list(tensor.shape)}" for name, tensor in zip(names, tensors, strict=True)
+        )
+        raise ValueError(f"shapes do not broadcast: {shapes}") from None

@@ -1,0 +1,191 @@
+"""What every mechanism is: parameters, a sampler, a law, and what the law gives away."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.blocks import blockwise
+from ringfence.checks import Real
+
+
+@dataclass(frozen=True)
+class Support:
+    """Where the mass is: the interval that carries a density, if any, and the points with mass."""
+
+    interval: tuple[Tensor, Tensor] | None
+    atoms: tuple[Tensor, ...] = ()
+
+
+class Mechanism(ABC):
+    """A noise law M(theta), applied to each coordinate independently.
+
+    Public methods check their arguments, bring parameters to theta's dtype and device, and work
+    in blocks. A law supplies ``_parameters``, ``support`` and the five kernels below, which receive
+    vectors that broadcast against each other.
+
+    Results carry no gradient. theta is a float32 or float64 tensor (a number counts as float64).
+    """
+
+    @property
+    @abstractmethod
+    def support(self) -> Support:
+        """Where the mass is: interval and atoms."""
+
+    @abstractmethod
+    def _parameters(self) -> dict[str, Tensor]:
+        """Parameters by name, sigma first, as the constructor checked them."""
+
+    def _values_per_coordinate(self) -> int:
+        """How many numbers a kernel holds for each coordinate, if it is many."""
+        return 1
+
+    # Kernels are called positionally; Any lets each law name its own parameters.
+    @abstractmethod
+    def _sample(self, *arguments: Any, **_: Any) -> Tensor:
+        """Draws, from (generator, theta, *parameters), all in float64."""
+
+    @abstractmethod
+    def _log_prob(self, *arguments: Any, **_: Any) -> Tensor:
+        """From (value, theta, *parameters)."""
+
+    @abstractmethod
+    def _fisher_information(self, *arguments: Any, **_: Any) -> Tensor:
+        """From (theta, *parameters)."""
+
+    @abstractmethod
+    def _renyi_divergence(self, *arguments: Any, **_: Any) -> Tensor:
+        """From (theta, *parameters, shift, alpha)."""
+
+    @abstractmethod
+    def _hockey_stick(self, *arguments: Any, **_: Any) -> Tensor:
+        """From (theta, *parameters, shift, epsilon) with shift != 0 and epsilon >= 0."""
+
+    def sample(self, theta: Real, *, generator: torch.Generator) -> Tensor:
+        """One draw of M(theta) for each coordinate: theta's shape, device and dtype.
+
+        Noise is drawn and shaped in float64 and rounded once at the end, so that float32 has
+        float64's tails. The generator must live on theta's device.
+        """
+        theta = checks.finite("theta", theta)
+        if not isinstance(generator, torch.Generator):
+            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
+        if generator.device.type != theta.device.type:
+            raise ValueError(f"generator is on {generator.device}, theta on {theta.device}")
+        self._arguments(theta)  # refuses what theta's dtype cannot hold
+        parameters = (value.to(theta.device).double() for value in self._parameters().values())
+        draws = blockwise(
+            lambda *block: self._sample(generator, *block), theta.double(), *parameters
+        )
+        return _no_nan(draws, self, "sample", theta).to(theta.dtype)
+
+    def log_prob(self, value: Real, theta: Real) -> Tensor:
+        """log density at ``value`` inside the support, log mass on an atom, -inf elsewhere."""
+        theta = checks.finite("theta", theta)
+        value = checks.like(theta, "value", value, checks.real)
+        arguments = {"value": value, **self._arguments(theta)}
+        return self._evaluate("log_prob", self._log_prob, theta, arguments)
+
+    def fisher_information(self, theta: Real) -> Tensor:
+        """Fisher information of theta, eta squared: never above the Gaussian's 1 / sigma^2."""
+        theta = checks.finite("theta", theta)
+        arguments = self._arguments(theta)
+        return self._evaluate("fisher_information", self._fisher_information, theta, arguments)
+
+    def renyi_divergence(self, theta: Real, shift: Real, alpha: Real) -> Tensor:
+        """D_alpha(M(theta) || M(theta + shift)) of each coordinate; the shift is signed.
+
+        Guarantee: never above the Gaussian's alpha shift^2 / (2 sigma^2), up to rounding. For the
+        other direction ask at the other end: ``renyi_divergence(theta + shift, -shift, alpha)``.
+        """
+        theta = checks.finite("theta", theta)
+        arguments = {
+            **self._arguments(theta),
+            "shift": checks.like(theta, "shift", shift, checks.finite),
+            "alpha": checks.like(theta, "alpha", alpha, checks.order),
+        }
+        return self._evaluate("renyi_divergence", self._renyi_divergence, theta, arguments)
+
+    def hockey_stick(self, theta: Real, shift: Real, epsilon: Real) -> Tensor:
+        """sup over sets S of P(S) - e^epsilon Q(S), P = M(theta), Q = M(theta + shift).
+
+        It is the smallest delta for which this pair, in this direction, is (epsilon, delta)-close.
+        """
+        theta = checks.finite("theta", theta)
+        arguments = {
+            **self._arguments(theta),
+            "shift": checks.like(theta, "shift", shift, checks.finite),
+            "epsilon": checks.like(theta, "epsilon", epsilon, checks.finite),
+        }
+        return self._evaluate("hockey_stick", self._hockey_stick_anywhere, theta, arguments)
+
+    def _hockey_stick_anywhere(self, theta: Tensor, *rest: Tensor) -> Tensor:
+        """Reduces to a shift that is not 0 and epsilon >= 0, which is what the kernels handle.
+
+        P(S) - e^eps Q(S) = 1 - e^eps + e^eps (Q(S') - e^-eps P(S')), S' the complement of S.
+        """
+        *parameters, shift, epsilon = rest
+        turned = epsilon < 0
+        start = torch.where(turned, theta + shift, theta)
+        still = shift == 0
+        moved = torch.where(still, torch.ones_like(shift), torch.where(turned, -shift, shift))
+        size = epsilon.abs()
+        value = torch.where(still, 0.0, self._hockey_stick(start, *parameters, moved, size))
+        return torch.where(turned, -torch.expm1(-size) + torch.exp(-size) * value, value)
+
+    def _arguments(self, theta: Tensor) -> dict[str, Tensor]:
+        """theta and the parameters as theta's dtype and device hold them."""
+        arguments = {"theta": theta}
+        for name, value in self._parameters().items():
+            check = checks.positive if name == "sigma" else checks.real
+            arguments[name] = checks.like(theta, name, value, check)
+        if "lower" in arguments:
+            checks.interval("bound", (arguments["lower"], arguments["upper"]))
+        checks.broadcast(list(arguments), list(arguments.values()))
+        return arguments
+
+    def _evaluate(
+        self,
+        name: str,
+        kernel: Callable[..., Tensor],
+        theta: Tensor,
+        arguments: dict[str, Tensor],
+    ) -> Tensor:
+        checks.broadcast(list(arguments), list(arguments.values()))
+        return _no_nan(
+            blockwise(
+                kernel,
+                *arguments.values(),
+                values_per_coordinate=self._values_per_coordinate(),
+            ),
+            self,
+            name,
+            theta,
+        )
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={_shown(value)}" for name, value in self._parameters().items()]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _no_nan(result: Tensor, mechanism: Mechanism, name: str, theta: Tensor) -> Tensor:
+    if bool(torch.isnan(result).any()):
+        raise FloatingPointError(
+            f"{type(mechanism).__name__}.{name} cannot be represented in {theta.dtype} "
+            "at these arguments"
+        )
+    return result
+
+
+def _shown(value: Tensor) -> str:
+    if value.numel() == 1:
+        number = float(value)
+        return (
+            repr(int(number)) if math.isfinite(number) and number == int(number) else repr(number)
+        )
+    return f"tensor{list(value.shape)}"

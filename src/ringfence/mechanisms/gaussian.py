@@ -1,0 +1,66 @@
+"""The Gaussian mechanism: the law every other one here is measured against."""
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.checks import Real
+from ringfence.mechanisms import pieces, units
+from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.normal import LOG_SQRT_TWO_PI
+
+
+class Gaussian(Mechanism):
+    """theta + N(0, sigma^2).
+
+    Guarantee: D_alpha(M(theta) || M(theta + c)) = alpha c^2 / (2 sigma^2) whatever theta
+    (Mironov 2017, Proposition 7), and the Fisher information is 1 / sigma^2.
+
+    >>> mechanism = Gaussian(sigma=2.0)
+    >>> float(mechanism.renyi_divergence(0.3, shift=0.5, alpha=8.0))
+    0.25
+    """
+
+    def __init__(self, sigma: Real) -> None:
+        self.sigma = checks.positive("sigma", sigma)
+
+    @property
+    def support(self) -> Support:
+        infinity = torch.full_like(self.sigma, torch.inf)
+        return Support(interval=(-infinity, infinity))
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {"sigma": self.sigma}
+
+    def _sample(self, generator: torch.Generator, theta: Tensor, sigma: Tensor) -> Tensor:
+        return theta + sigma * standard_normal(generator, theta, sigma)
+
+    def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
+        return log_density(value, theta, sigma)
+
+    def _fisher_information(self, theta: Tensor, sigma: Tensor) -> Tensor:
+        return (1 / sigma).square() + torch.zeros_like(theta)
+
+    def _renyi_divergence(
+        self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor
+    ) -> Tensor:
+        return 0.5 * alpha * (shift / sigma).square() + torch.zeros_like(theta)
+
+    def _hockey_stick(self, theta: Tensor, sigma: Tensor, shift: Tensor, epsilon: Tensor) -> Tensor:
+        end = torch.full_like(theta, units.far(theta))
+        shift = (shift / sigma).abs()
+        part, value = pieces.below_threshold(
+            -end, end, 2 * end, shift, 0.5 * shift - epsilon / shift
+        )
+        return torch.exp(part.log_mass()) * value
+
+
+def standard_normal(generator: torch.Generator, *like: Tensor) -> Tensor:
+    """N(0, 1) in float64, of the shape that ``like`` broadcasts to."""
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in like))
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device=like[0].device)
+
+
+def log_density(value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
+    """log of the density of N(theta, sigma^2)."""
+    return -0.5 * ((value - theta) / sigma).square() - torch.log(sigma) - LOG_SQRT_TWO_PI

@@ -1,0 +1,59 @@
+"""The stochastic sign: only the sign of the noisy value is released."""
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.checks import Real
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.mechanisms.gaussian import standard_normal
+from ringfence.normal import density, log_tail, mills_ratio
+
+
+class StochasticSign(Mechanism):
+    """sign(theta + N(0, sigma^2)), in {-1, +1}.
+
+    Guarantee: a function of the Gaussian release, hence never worse than it.
+
+    >>> mechanism = StochasticSign(sigma=1.0)
+    >>> round(float(mechanism.fisher_information(0.0)), 12)  # 2 / pi
+    0.636619772368
+    """
+
+    def __init__(self, sigma: Real) -> None:
+        self.sigma = checks.positive("sigma", sigma)
+
+    @property
+    def support(self) -> Support:
+        one = torch.ones_like(self.sigma)
+        return Support(interval=None, atoms=(-one, one))
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {"sigma": self.sigma}
+
+    def _sample(self, generator: torch.Generator, theta: Tensor, sigma: Tensor) -> Tensor:
+        noisy = theta + sigma * standard_normal(generator, theta, sigma)
+        return torch.where(noisy < 0, -1.0, 1.0).double()
+
+    def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
+        mass = log_tail(-value * theta / sigma)
+        return torch.where(value.abs() == 1, mass, -torch.inf)
+
+    def _fisher_information(self, theta: Tensor, sigma: Tensor) -> Tensor:
+        """phi^2 / (Phi(t) Phi(-t)), t = |theta| / sigma (section 4.1)."""
+        t = (theta / sigma).abs()
+        tail, peak = mills_ratio(t), density(t)
+        return peak / (tail * (1 - peak * tail)) / (sigma * sigma)
+
+    def _renyi_divergence(
+        self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor
+    ) -> Tensor:
+        edge = -theta / sigma
+        log_p, rho = pieces.atoms(edge, edge, shift / sigma)
+        return pieces.renyi(log_p, rho, alpha)
+
+    def _hockey_stick(self, theta: Tensor, sigma: Tensor, shift: Tensor, epsilon: Tensor) -> Tensor:
+        edge = -theta / sigma
+        log_p, rho = pieces.atoms(edge, edge, shift / sigma)
+        return pieces.hockey_stick(log_p, rho, epsilon)
