@@ -1,0 +1,54 @@
+"""One row a mechanism: everything in test_contract.py runs for each of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import ringfence as rf
+from tests import oracle
+
+
+@dataclass(frozen=True)
+class Case:
+    """How to build a law and its oracle from sigma and an interval (low, high)."""
+
+    name: str
+    make: Callable[..., rf.Mechanism]
+    oracle: Callable[..., oracle.Family]
+    golden: str
+    uses_bound: bool = True
+
+
+CASES = [
+    Case(
+        "gaussian",
+        lambda sigma, low, high: rf.Gaussian(sigma),
+        lambda sigma, low, high: oracle.gaussian(sigma),
+        golden="gaussian",
+        uses_bound=False,
+    ),
+    Case(
+        "rectified",
+        lambda sigma, low, high: rf.RectifiedGaussian(sigma, (low, high)),
+        oracle.rectified,
+        golden="rectified",
+    ),
+    Case(
+        "truncated",
+        lambda sigma, low, high: rf.TruncatedGaussian(sigma, (low, high)),
+        oracle.truncated,
+        golden="truncated",
+    ),
+    Case(
+        "sign",
+        lambda sigma, low, high: rf.StochasticSign(sigma),
+        lambda sigma, low, high: oracle.sign(sigma),
+        golden="sign",
+        uses_bound=False,
+    ),
+    Case(
+        "quantized",
+        lambda sigma, low, high: rf.QuantizedGaussian(sigma, (low, high), levels=17),
+        lambda sigma, low, high: oracle.quantized(sigma, low, high, 17),
+        golden="quant16",
+    ),
+]

@@ -1,0 +1,392 @@
+"""What every mechanism promises, run for each row of cases.py."""
+
+import itertools
+import pickle
+
+import pytest
+import torch
+from mpmath import mpf
+from numpy.polynomial.legendre import leggauss
+
+import ringfence as rf
+from tests import oracle
+from tests.mechanisms.cases import CASES, Case
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+# theta, sigma, low, high: inside, at an end, outside, narrow, wide, off-centre
+POINTS = [
+    (0.3, 0.8, -1.0, 1.0),
+    (1.0, 1.0, -1.0, 1.0),
+    (-2.5, 0.7, -1.0, 3.0),
+    (6.0, 1.0, -0.5, 1.5),
+    (0.2, 1.3, -0.01, 0.02),
+    (0.1, 0.5, -6.0, 5.0),
+]
+FAR = [(40.0, 1.0, -1.0, 1.0), (-30.0, 1.0, -0.001, 0.001), (25.0, 1.0, -20.0, 20.0)]
+SHIFTS = [1e-5, 0.05, -0.4, 2.0]
+ORDERS = [1.05, 2.0, 30.0]
+
+
+def relative(got: torch.Tensor, truth: mpf) -> float:
+    return float(abs(mpf(float(got)) - truth) / abs(truth))
+
+
+# ------------------------------------------------------------------ closed form = definition
+
+
+@every_case
+@pytest.mark.parametrize("point", POINTS + FAR[:1])
+def test_renyi_is_the_integral(case: Case, point: tuple[float, ...]) -> None:
+    theta, *parameters = point
+    law, family = case.make(*parameters), case.oracle(*parameters)
+    for shift, alpha in itertools.product(SHIFTS, ORDERS):
+        truth = oracle.renyi(family, theta, shift, alpha)
+        got = law.renyi_divergence(theta, shift, alpha)
+        if truth > 1e-290:
+            assert relative(got, truth) < 1e-12, (shift, alpha)
+
+
+@every_case
+@pytest.mark.parametrize("point", POINTS + FAR)
+def test_fisher_information_is_the_integral(case: Case, point: tuple[float, ...]) -> None:
+    theta, *parameters = point
+    truth = oracle.fisher(case.oracle(*parameters), theta)
+    got = case.make(*parameters).fisher_information(theta)
+    if truth > 1e-290:
+        assert relative(got, truth) < 1e-12
+    else:
+        assert 0 <= float(got) < 1e-280
+
+
+@every_case
+@pytest.mark.parametrize("point", POINTS + FAR[:1])
+def test_hockey_stick_is_the_integral(case: Case, point: tuple[float, ...]) -> None:
+    theta, *parameters = point
+    law, family = case.make(*parameters), case.oracle(*parameters)
+    for shift, epsilon in itertools.product([0.05, -0.4, 2.0], [0.0, 0.02, 0.7, -0.3]):
+        truth = oracle.hockey_stick(family, theta, shift, epsilon)
+        got = law.hockey_stick(theta, shift, epsilon)
+        assert abs(mpf(float(got)) - truth) <= 1e-10 * truth + 1e-300, (shift, epsilon)
+
+
+@every_case
+@pytest.mark.parametrize("point", POINTS)
+def test_log_prob_is_the_log_of_density_and_mass(case: Case, point: tuple[float, ...]) -> None:
+    theta, *parameters = point
+    law, family = case.make(*parameters), case.oracle(*parameters)(theta)
+    for where, mass in family.atoms.items():
+        assert float(law.log_prob(float(where), theta)) == pytest.approx(
+            float(oracle.mp.log(mass)), rel=1e-12, abs=1e-14
+        )
+    if family.density is not None:
+        low, high = parameters[1:] if case.uses_bound else (-3.0, 3.0)
+        for share in (0.01, 0.4, 0.97):
+            value = low + share * (high - low)
+            assert float(law.log_prob(value, theta)) == pytest.approx(
+                float(oracle.mp.log(family.density(mpf(value)))), rel=1e-12
+            )
+
+
+@every_case
+@pytest.mark.parametrize("point", POINTS + FAR)
+def test_mass_is_one(case: Case, point: tuple[float, ...]) -> None:
+    """Density plus atoms, both from log_prob, by a rule too fine to be wrong."""
+    theta, sigma, low, high = point
+    law = case.make(sigma, low, high)
+    total = sum(float(law.log_prob(float(atom), theta).exp()) for atom in law.support.atoms)
+    if law.support.interval is not None:
+        ends = [float(end) for end in law.support.interval]
+        # In the far tail all the density is within 50 sigma^2 / distance of the near end.
+        near = min(max(theta, ends[0]), ends[1])
+        reach = min(9 * sigma, 50 * sigma**2 / max(abs(theta - near), 1e-9))
+        left, right = max(ends[0], near - reach), min(ends[1], near + reach)
+        nodes, weights = _gauss(left, right)
+        total += float((law.log_prob(nodes, theta).exp() * weights).sum())
+    assert total == pytest.approx(1, abs=1e-12)
+
+
+def _gauss(left: float, right: float) -> tuple[torch.Tensor, torch.Tensor]:
+    nodes, weights = (torch.from_numpy(part) for part in leggauss(200))
+    half = (right - left) / 2
+    inside = (left + half * (1 + nodes)).clamp(left + 1e-15 * abs(left), right)
+    return inside, half * weights
+
+
+@every_case
+def test_log_prob_outside_the_support_is_minus_infinity(case: Case) -> None:
+    law = case.make(1.0, -1.0, 2.0)
+    outside = torch.tensor([-1.5, 2.5, 0.123], dtype=torch.float64)
+    got = law.log_prob(outside, 0.3)
+    if law.support.interval is None:
+        assert (got == -torch.inf).all()
+    elif case.uses_bound:
+        assert (got[:2] == -torch.inf).all()
+        assert torch.isfinite(got[2])
+    else:
+        assert torch.isfinite(got).all()
+
+
+# ------------------------------------------------------------------ shape of the divergence
+
+GRID = torch.tensor([-1000.0, -50.0, -8.0, -1.0, -0.2, 0.0, 0.7, 1.3, 9.0, 38.0, 600.0]).double()
+WIDTHS = [1e-3, 0.1, 1.0, 4.0, 60.0]
+
+
+@every_case
+@pytest.mark.parametrize("bound", WIDTHS)
+def test_never_above_the_gaussian(case: Case, bound: float) -> None:
+    law, gaussian = case.make(1.0, -bound, bound), rf.Gaussian(1.0)
+    slack = 1 + 1e-12
+    assert (law.fisher_information(GRID) <= slack * gaussian.fisher_information(GRID)).all()
+    for shift, alpha in itertools.product([1e-6, 1e-3, -0.3, 2.0, -10.0], [1.01, 2.0, 8.0, 1024.0]):
+        limit = gaussian.renyi_divergence(GRID, shift, alpha)
+        for value in (
+            law.renyi_divergence(GRID, shift, alpha),
+            law.renyi_divergence(GRID + shift, -shift, alpha),
+        ):
+            assert (value >= 0).all()
+            assert (value <= slack * limit).all(), (shift, alpha)
+
+
+@every_case
+def test_hockey_stick_never_above_the_gaussian(case: Case) -> None:
+    """Stronger than the paper's theorem: the pair is |shift|/sigma-GDP."""
+    gaussian = rf.Gaussian(1.0)
+    for bound, shift, epsilon in itertools.product(WIDTHS, [1e-3, 0.3, -2.0], [0.0, 0.1, 1.0]):
+        law = case.make(1.0, -bound, bound)
+        limit = gaussian.hockey_stick(GRID, shift, epsilon)
+        assert (law.hockey_stick(GRID, shift, epsilon) <= limit * (1 + 1e-10) + 1e-300).all()
+
+
+@every_case
+def test_divergence_grows_with_alpha_and_with_the_shift(case: Case) -> None:
+    law = case.make(1.0, -1.0, 1.5)
+    theta = GRID.unsqueeze(1)
+    alphas = torch.tensor([1.001, 1.1, 1.5, 2.0, 3.0, 8.0, 31.0, 32.0, 200.0, 1024.0]).double()
+    shifts = torch.tensor([0.0, 1e-9, 1e-4, 0.01, 0.0101, 0.3, 0.9, 1.1, 4.0, 10.0]).double()
+    by_alpha = law.renyi_divergence(theta, 0.05, alphas)
+    assert (by_alpha.diff(dim=1) >= -1e-12 * by_alpha[:, 1:]).all()
+    for sign in (1, -1):
+        by_shift = law.renyi_divergence(theta, sign * shifts, 2.5)
+        assert (by_shift[:, 0] == 0).all()
+        assert (by_shift.diff(dim=1) >= -1e-12 * by_shift[:, 1:]).all()
+
+
+@every_case
+@pytest.mark.parametrize("point", POINTS)
+def test_near_neighbours_give_the_fisher_information(case: Case, point: tuple[float, ...]) -> None:
+    theta, *parameters = point
+    law = case.make(*parameters)
+    step, alpha = 1e-6 * parameters[0], 3.0
+    local = 2 * law.renyi_divergence(theta, step, alpha) / (alpha * step**2)
+    assert float(local) == pytest.approx(float(law.fisher_information(theta)), rel=1e-4)
+
+
+@every_case
+def test_mirror_symmetry(case: Case) -> None:
+    """Reflecting theta, the shift and the interval changes nothing."""
+    law, mirrored = case.make(0.8, -1.0, 2.5), case.make(0.8, -2.5, 1.0)
+    pairs = [
+        (law.fisher_information(GRID), mirrored.fisher_information(-GRID)),
+        (law.renyi_divergence(GRID, 0.3, 4.0), mirrored.renyi_divergence(-GRID, -0.3, 4.0)),
+        (law.hockey_stick(GRID, 0.3, 0.2), mirrored.hockey_stick(-GRID, -0.3, 0.2)),
+    ]
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-300)
+
+
+@every_case
+def test_units_do_not_matter(case: Case) -> None:
+    """Measuring everything in other units leaves divergences alone and scales the information."""
+    unit = 37.0
+    law, scaled = case.make(0.8, -1.0, 2.5), case.make(0.8 * unit, -1.0 * unit, 2.5 * unit)
+    torch.testing.assert_close(
+        scaled.renyi_divergence(unit * GRID, unit * 0.3, 4.0),
+        law.renyi_divergence(GRID, 0.3, 4.0),
+        rtol=1e-9,
+        atol=1e-300,
+    )
+    torch.testing.assert_close(
+        scaled.fisher_information(unit * GRID) * unit**2,
+        law.fisher_information(GRID),
+        rtol=1e-9,
+        atol=1e-290,
+    )
+
+
+@every_case
+def test_a_wide_bound_gives_the_gaussian(case: Case) -> None:
+    if case.name in ("sign", "quantized"):
+        pytest.skip("not a law with a wide density")
+    law, gaussian = case.make(1.0, -60.0, 70.0), rf.Gaussian(1.0)
+    theta = torch.tensor([-20.0, 0.0, 15.0], dtype=torch.float64)
+    torch.testing.assert_close(law.fisher_information(theta), gaussian.fisher_information(theta))
+    torch.testing.assert_close(
+        law.renyi_divergence(theta, 0.2, 5.0), gaussian.renyi_divergence(theta, 0.2, 5.0)
+    )
+    torch.testing.assert_close(
+        law.hockey_stick(theta, 0.2, 0.1), gaussian.hockey_stick(theta, 0.2, 0.1)
+    )
+    torch.testing.assert_close(law.log_prob(0.4, theta), gaussian.log_prob(0.4, theta))
+
+
+# ------------------------------------------------------------------ tensors in, tensors out
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (70_000,)])
+def test_shape_and_dtype_are_those_of_theta(
+    case: Case, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    law, theta = case.make(1.0, -1.0, 1.0), torch.full(shape, 0.4, dtype=dtype)
+    results = [
+        law.sample(theta, generator=torch.Generator().manual_seed(0)),
+        law.log_prob(1.0, theta),
+        law.fisher_information(theta),
+        law.renyi_divergence(theta, 0.1, 2.0),
+        law.hockey_stick(theta, 0.1, 0.1),
+    ]
+    for result in results:
+        assert result.shape == theta.shape
+        assert result.dtype == dtype
+        assert not result.requires_grad
+
+
+@every_case
+def test_blocks_change_nothing(case: Case) -> None:
+    """A long tensor, its transpose and its pieces give the same numbers."""
+    law = case.make(1.0, -1.0, 1.0)
+    theta = torch.linspace(-3, 3, 140_000, dtype=torch.float64).reshape(700, 200)
+    whole = law.renyi_divergence(theta, 0.1, 4.0)
+    torch.testing.assert_close(whole.T, law.renyi_divergence(theta.T, 0.1, 4.0), rtol=1e-13, atol=0)
+    torch.testing.assert_close(
+        whole[123], law.renyi_divergence(theta[123], 0.1, 4.0), rtol=1e-13, atol=0
+    )
+
+
+@every_case
+def test_parameters_broadcast(case: Case) -> None:
+    sigma = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
+    low, high = torch.tensor([[-1.0], [-4.0]]).double(), torch.tensor([[2.0], [5.0]]).double()
+    theta = torch.linspace(-2, 2, 6, dtype=torch.float64).reshape(2, 3)
+    alpha, shift = torch.tensor([2.0, 3.0, 40.0]).double(), torch.tensor([[0.1], [-0.3]]).double()
+    got = case.make(sigma, low, high).renyi_divergence(theta, shift, alpha)
+    for row, column in itertools.product(range(2), range(3)):
+        one = case.make(sigma[column], low[row, 0], high[row, 0])
+        alone = one.renyi_divergence(theta[row, column], shift[row, 0], alpha[column])
+        assert float(got[row, column]) == pytest.approx(float(alone), rel=1e-12)
+
+
+@every_case
+def test_numbers_arrays_and_integers_count_as_float64(case: Case) -> None:
+    law = case.make(1, -2, 2)
+    expected = law.fisher_information(torch.tensor(1.0, dtype=torch.float64))
+    assert law.fisher_information(1) == expected
+    assert law.fisher_information(torch.tensor(1.0).double().numpy()) == expected
+    assert law.fisher_information([1, 1]).dtype == torch.float64
+
+
+@every_case
+def test_describes_itself_and_survives_a_copy(case: Case) -> None:
+    law = case.make(0.5, -2.0, 2.0)
+    assert type(law).__name__ in repr(law)
+    assert "sigma=0.5" in repr(law)
+    copy = pickle.loads(pickle.dumps(law))
+    assert copy.fisher_information(0.3) == law.fisher_information(0.3)
+
+
+# ------------------------------------------------------------------ bad input
+
+BAD = [
+    ({"sigma": 0.0}, ValueError, r"sigma must be > 0, got 0\.0"),
+    ({"sigma": -1.0}, ValueError, r"sigma must be > 0, got -1\.0"),
+    ({"sigma": float("nan")}, ValueError, r"sigma must not be NaN, got nan"),
+    ({"sigma": float("inf")}, ValueError, r"sigma must be finite, got inf"),
+    ({"sigma": torch.tensor([1.0, 0.0])}, ValueError, r"sigma .* got 0\.0 at index \[1\]"),
+    ({"sigma": "1"}, TypeError, r"sigma must be a number or a tensor, got '1'"),
+    ({"sigma": torch.tensor([1, 2])}, TypeError, r"sigma must be float32 or float64"),
+    ({"low": 1.0, "high": 1.0}, ValueError, r"bound must have lower < upper, got \(1\.0, 1\.0\)"),
+    ({"low": 2.0, "high": 1.0}, ValueError, r"bound must have lower < upper, got \(2\.0, 1\.0\)"),
+    ({"low": float("nan")}, ValueError, r"bound\[0\] must not be NaN, got nan"),
+]
+
+
+@every_case
+@pytest.mark.parametrize(("change", "error", "message"), BAD)
+def test_bad_parameters_are_refused_by_name(
+    case: Case, change: dict[str, object], error: type[Exception], message: str
+) -> None:
+    if not case.uses_bound and "sigma" not in change:
+        pytest.skip("this law has no bound")
+    with pytest.raises(error, match=message):
+        case.make(**{"sigma": 1.0, "low": -1.0, "high": 1.0, **change})
+
+
+@every_case
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_bad_arguments_are_refused_by_name(case: Case, bad: float) -> None:
+    law, generator = case.make(1.0, -1.0, 1.0), torch.Generator().manual_seed(0)
+    theta = torch.tensor([0.0, bad], dtype=torch.float64)
+    word = "NaN" if bad != bad else "finite"
+    before = generator.get_state()
+    calls = {
+        "theta": [
+            lambda: law.sample(theta, generator=generator),
+            lambda: law.log_prob(0.0, theta),
+            lambda: law.fisher_information(theta),
+            lambda: law.renyi_divergence(theta, 0.1, 2.0),
+            lambda: law.hockey_stick(theta, 0.1, 0.1),
+        ],
+        "shift": [
+            lambda: law.renyi_divergence(0.0, bad, 2.0),
+            lambda: law.hockey_stick(0.0, bad, 0.1),
+        ],
+        "alpha": [lambda: law.renyi_divergence(0.0, 0.1, bad)],
+        "epsilon": [lambda: law.hockey_stick(0.0, 0.1, bad)],
+    }
+    for name, attempts in calls.items():
+        for attempt in attempts:
+            with pytest.raises(ValueError, match=f"{name} must .*{word}.*got {bad}"):
+                attempt()
+    assert torch.equal(generator.get_state(), before)  # refused before any randomness was drawn
+    if bad != bad:
+        with pytest.raises(ValueError, match="value must not be NaN, got nan"):
+            law.log_prob(bad, 0.0)
+
+
+@every_case
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.0, -2.0])
+def test_orders_up_to_one_are_refused(case: Case, alpha: float) -> None:
+    with pytest.raises(ValueError, match=f"alpha must be > 1, got {alpha}"):
+        case.make(1.0, -1.0, 1.0).renyi_divergence(0.0, 0.1, alpha)
+
+
+@every_case
+def test_what_float32_cannot_hold_is_refused(case: Case) -> None:
+    theta = torch.zeros(2)
+    with pytest.raises(ValueError, match=r"alpha \(as torch.float32\) must be > 1"):
+        case.make(1.0, -1.0, 1.0).renyi_divergence(theta, 0.1, 1 + 1e-12)
+    with pytest.raises(ValueError, match=r"sigma \(as torch.float32\) must be > 0"):
+        case.make(1e-60, -1.0, 1.0).fisher_information(theta)
+    if case.uses_bound:
+        with pytest.raises(ValueError, match="bound must have lower < upper"):
+            case.make(1.0, 1.0, 1 + 1e-12).fisher_information(theta)
+
+
+@every_case
+def test_wrong_types_and_shapes_are_refused(case: Case) -> None:
+    law, generator = case.make(torch.ones(3), -1.0, 1.0), torch.Generator()
+    with pytest.raises(ValueError, match=r"do not broadcast: theta \[2\], sigma \[3\]"):
+        law.fisher_information(torch.zeros(2))
+    with pytest.raises(TypeError, match=r"theta must be float32 or float64, got torch\.float16"):
+        law.fisher_information(torch.zeros(3, dtype=torch.float16))
+    with pytest.raises(TypeError, match="theta must be a number or a tensor, got 'x'"):
+        law.fisher_information("x")
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got 7"):
+        law.sample(torch.zeros(3), generator=7)
+    with pytest.raises(TypeError, match="generator"):
+        law.sample(torch.zeros(3))
+    with pytest.raises(ValueError, match="shapes do not broadcast"):
+        law.sample(torch.zeros(2), generator=generator)

@@ -1,0 +1,163 @@
+"""The laws by definition, in multi-precision: densities, atoms and integrals, no closed forms.
+
+Nothing here shares a line with the package. An oracle is slow and is trusted because it is plain.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mpmath import mp, mpf
+
+mp.dps = 30
+
+Number = float | mpf
+
+
+def phi(x: mpf) -> mpf:
+    return mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi)
+
+
+def below(x: mpf) -> mpf:
+    """P(N(0, 1) <= x)."""
+    return mp.erfc(-x / mp.sqrt(2)) / 2
+
+
+def between(low: mpf, high: mpf) -> mpf:
+    """P(low <= N(0, 1) <= high) from whichever tail is smaller."""
+    return below(high) - below(low) if high < 0 else below(-low) - below(-high)
+
+
+@dataclass(frozen=True)
+class Law:
+    """One value of theta: points with mass, and a density on (low, high) if there is one."""
+
+    atoms: dict[mpf, mpf]
+    density: Callable[[mpf], mpf] | None = None
+    low: mpf | None = None
+    high: mpf | None = None
+    scale: mpf | None = None
+
+
+Family = Callable[[Number], Law]
+
+
+def gaussian(sigma: Number) -> Family:
+    sigma = mpf(sigma)
+
+    def law(theta: Number) -> Law:
+        theta = mpf(theta)
+        return Law({}, lambda x: phi((x - theta) / sigma) / sigma, -mp.inf, mp.inf, sigma)
+
+    return law
+
+
+def rectified(sigma: Number, low: Number, high: Number) -> Family:
+    sigma, low, high = mpf(sigma), mpf(low), mpf(high)
+
+    def law(theta: Number) -> Law:
+        theta = mpf(theta)
+        atoms = {low: below((low - theta) / sigma), high: below((theta - high) / sigma)}
+        return Law(atoms, lambda x: phi((x - theta) / sigma) / sigma, low, high, sigma)
+
+    return law
+
+
+def truncated(sigma: Number, low: Number, high: Number) -> Family:
+    sigma, low, high = mpf(sigma), mpf(low), mpf(high)
+
+    def law(theta: Number) -> Law:
+        theta = mpf(theta)
+        mass = between((low - theta) / sigma, (high - theta) / sigma)
+        return Law({}, lambda x: phi((x - theta) / sigma) / sigma / mass, low, high, sigma)
+
+    return law
+
+
+def sign(sigma: Number) -> Family:
+    def law(theta: Number) -> Law:
+        t = mpf(theta) / mpf(sigma)
+        return Law({mpf(-1): below(-t), mpf(1): below(t)})
+
+    return law
+
+
+def quantized(sigma: Number, low: Number, high: Number, levels: int) -> Family:
+    sigma, low, high = mpf(sigma), mpf(low), mpf(high)
+    step = (high - low) / (levels - 1)
+    points = [low + i * step for i in range(levels)]
+
+    def law(theta: Number) -> Law:
+        cuts = [-mp.inf, *((p + step / 2 - mpf(theta)) / sigma for p in points[:-1]), mp.inf]
+        cells = zip(points, cuts[:-1], cuts[1:], strict=True)
+        return Law({point: between(left, right) for point, left, right in cells})
+
+    return law
+
+
+def mass(family: Family, theta: Number) -> mpf:
+    law = family(theta)
+    return _integral(law.density, law, [theta]) + sum(law.atoms.values())
+
+
+def renyi(family: Family, theta: Number, shift: Number, alpha: Number) -> mpf:
+    """log of the integral of p^alpha q^(1 - alpha), over alpha - 1."""
+    alpha, shift = mpf(alpha), mpf(shift)
+    p, q = family(theta), family(mpf(theta) + shift)
+    total = sum(m**alpha * q.atoms[x] ** (1 - alpha) for x, m in p.atoms.items())
+    if p.density is not None:
+        peak = mpf(theta) - (alpha - 1) * shift
+        total += _integral(
+            lambda x: p.density(x) ** alpha * q.density(x) ** (1 - alpha), p, [theta, peak]
+        )
+    return mp.log(total) / (alpha - 1)
+
+
+def fisher(family: Family, theta: Number) -> mpf:
+    """E[(d/dtheta log p)^2], the derivative by central differences in high precision."""
+    step = mpf(10) ** -12
+    plus, here, minus = family(mpf(theta) + step), family(theta), family(mpf(theta) - step)
+
+    def squared(up: mpf, down: mpf, value: mpf) -> mpf:
+        return ((up - down) / (2 * step)) ** 2 / value if value else mpf(0)
+
+    total = sum(squared(plus.atoms[x], minus.atoms[x], m) for x, m in here.atoms.items())
+    if here.density is not None:
+        total += _integral(
+            lambda x: squared(plus.density(x), minus.density(x), here.density(x)), here, [theta]
+        )
+    return total
+
+
+def hockey_stick(family: Family, theta: Number, shift: Number, epsilon: Number) -> mpf:
+    """The integral of the positive part of p - e^epsilon q."""
+    p, q = family(theta), family(mpf(theta) + mpf(shift))
+    scale = mp.exp(mpf(epsilon))
+    total = sum(max(m - scale * q.atoms[x], mpf(0)) for x, m in p.atoms.items())
+    if p.density is not None:
+        # The log ratio is linear in x: the two points below fix where it crosses epsilon.
+        left = mpf(0) if mp.isinf(p.low) else p.low
+        right = mpf(1) if mp.isinf(p.high) else p.high
+        ratio = [mp.log(p.density(x) / q.density(x)) for x in (left, right)]
+        slope = (ratio[1] - ratio[0]) / (right - left)
+        crossing = left + (mpf(epsilon) - ratio[0]) / slope
+        total += _integral(
+            lambda x: max(p.density(x) - scale * q.density(x), mpf(0)), p, [theta, crossing]
+        )
+    return total
+
+
+def _integral(function: Callable[[mpf], mpf] | None, law: Law, peaks: list[Number]) -> mpf:
+    """Gauss-Legendre on panels that follow each peak; an infinite end is cut 30 scales out."""
+    if function is None:
+        return mpf(0)
+    steps = [mpf(0), *(sign * k for k in (mpf(1) / 16, 1, 4, 10, 30) for sign in (1, -1))]
+    points = [mpf(peak) + step * law.scale for peak in peaks for step in steps]
+    low = min(points) if mp.isinf(law.low) else law.low
+    high = max(points) if mp.isinf(law.high) else law.high
+    panels = [low, *sorted({point for point in points if low < point < high}), high]
+    # mpmath stops at an absolute error: bring the integrand to the size of 1 first.
+    size = max(function((a + b) / 2) for a, b in pairwise(panels))
+    if size == 0:
+        return mpf(0)
+    return size * mp.quad(lambda x: function(x) / size, panels, method="gauss-legendre")

@@ -1,0 +1,58 @@
+"""Every golden value, all four divergences and the information, in float64 and float32."""
+
+import csv
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.mechanisms.cases import CASES, Case
+
+GOLDEN = list(csv.DictReader((Path(__file__).parent / "golden.csv").read_text().splitlines()))
+COLUMNS = ["D_fwd_plus", "D_bwd_plus", "D_fwd_minus", "D_bwd_minus", "fisher"]
+
+
+def computed(case: Case, column: str, rows: list[dict[str, str]], dtype: torch.dtype) -> Tensor:
+    theta, sigma, a, c, alpha = (
+        torch.tensor([float(row[name]) for row in rows], dtype=torch.float64).to(dtype)
+        for name in ("theta", "sigma", "a", "c", "alpha")
+    )
+    law = case.make(sigma, -a, a)
+    if column == "fisher":
+        return law.fisher_information(theta)
+    shift = c if column.endswith("plus") else -c
+    if column.startswith("D_fwd"):
+        return law.renyi_divergence(theta, shift, alpha)
+    return law.renyi_divergence(theta + shift, -shift, alpha)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "smallest"),
+    [(torch.float64, Decimal("1e-12"), Decimal("1e-290")), (torch.float32, Decimal("1e-4"), 1e-30)],
+    ids=["float64", "float32"],
+)
+def test_golden(
+    case: Case, column: str, dtype: torch.dtype, tolerance: Decimal, smallest: Decimal
+) -> None:
+    rows = [row for row in GOLDEN if row["mechanism"] == case.golden]
+    values = computed(case, column, rows, dtype)
+    checked = 0
+    for row, value in zip(rows, values.tolist(), strict=True):
+        truth, got = Decimal(row[column]), Decimal(value)
+        if truth >= smallest:
+            assert abs(got - truth) <= tolerance * truth, (row, value)
+            checked += 1
+        elif dtype == torch.float64:
+            assert 0 <= value <= 1e-280, (row, value)
+        else:
+            assert 0 <= value < 1.01e-30, (row, value)
+    assert checked >= len(rows) // 2
+
+
+def test_golden_covers_every_mechanism() -> None:
+    assert {row["mechanism"] for row in GOLDEN} == {case.golden for case in CASES}
+    assert len(GOLDEN) == 1212
