@@ -16,6 +16,7 @@ class Case:
     oracle: Callable[..., oracle.Family]
     golden: str
     uses_bound: bool = True
+    has_density: bool = True
 
 
 CASES = [
@@ -44,11 +45,13 @@ CASES = [
         lambda sigma, low, high: oracle.sign(sigma),
         golden="sign",
         uses_bound=False,
+        has_density=False,
     ),
     Case(
         "quantized",
         lambda sigma, low, high: rf.QuantizedGaussian(sigma, (low, high), levels=17),
         lambda sigma, low, high: oracle.quantized(sigma, low, high, 17),
         golden="quant16",
+        has_density=False,
     ),
 ]

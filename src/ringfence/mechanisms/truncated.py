@@ -137,7 +137,11 @@ def _quantile_in_tail(low: Tensor, high: Tensor, width: Tensor, uniform: Tensor)
     """
     start = mills_ratio(low)
     log_survival = torch.log(mills_ratio(high) / start) - width * (low + 0.5 * width)
-    energy = -torch.log1p((uniform + _HALF_STEP) * torch.expm1(log_survival))
+    below = uniform + _HALF_STEP
+    left_over = ((1 - uniform) - _HALF_STEP) + below * torch.exp(log_survival)
+    energy = -torch.where(
+        uniform < 0.5, torch.log1p(below * torch.expm1(log_survival)), torch.log(left_over)
+    )
     rate = hazard(low)
     step = 2 * energy / (rate + torch.sqrt(rate * rate + 2 * energy))
     for _ in range(3):
