@@ -11,6 +11,7 @@ from numpy.polynomial.legendre import leggauss
 import ringfence as rf
 from tests import oracle
 from tests.mechanisms.cases import CASES, Case
+from tests.tensors import float64
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -129,7 +130,7 @@ def test_log_prob_outside_the_support_is_minus_infinity(case: Case) -> None:
 
 # ------------------------------------------------------------------ shape of the divergence
 
-GRID = torch.tensor([-1000.0, -50.0, -8.0, -1.0, -0.2, 0.0, 0.7, 1.3, 9.0, 38.0, 600.0]).double()
+GRID = float64([-1000.0, -50.0, -8.0, -1.0, -0.2, 0.0, 0.7, 1.3, 9.0, 38.0, 600.0])
 WIDTHS = [1e-3, 0.1, 1.0, 4.0, 60.0]
 
 
@@ -163,8 +164,8 @@ def test_hockey_stick_never_above_the_gaussian(case: Case) -> None:
 def test_divergence_grows_with_alpha_and_with_the_shift(case: Case) -> None:
     law = case.make(1.0, -1.0, 1.5)
     theta = GRID.unsqueeze(1)
-    alphas = torch.tensor([1.001, 1.1, 1.5, 2.0, 3.0, 8.0, 31.0, 32.0, 200.0, 1024.0]).double()
-    shifts = torch.tensor([0.0, 1e-9, 1e-4, 0.01, 0.0101, 0.3, 0.9, 1.1, 4.0, 10.0]).double()
+    alphas = float64([1.001, 1.1, 1.5, 2.0, 3.0, 8.0, 31.0, 32.0, 200.0, 1024.0])
+    shifts = float64([0.0, 1e-9, 1e-4, 0.01, 0.0101, 0.3, 0.9, 1.1, 4.0, 10.0])
     by_alpha = law.renyi_divergence(theta, 0.05, alphas)
     assert (by_alpha.diff(dim=1) >= -1e-12 * by_alpha[:, 1:]).all()
     for sign in (1, -1):
@@ -269,9 +270,9 @@ def test_blocks_change_nothing(case: Case) -> None:
 @every_case
 def test_parameters_broadcast(case: Case) -> None:
     sigma = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
-    low, high = torch.tensor([[-1.0], [-4.0]]).double(), torch.tensor([[2.0], [5.0]]).double()
+    low, high = float64([[-1.0], [-4.0]]), float64([[2.0], [5.0]])
     theta = torch.linspace(-2, 2, 6, dtype=torch.float64).reshape(2, 3)
-    alpha, shift = torch.tensor([2.0, 3.0, 40.0]).double(), torch.tensor([[0.1], [-0.3]]).double()
+    alpha, shift = float64([2.0, 3.0, 40.0]), float64([[0.1], [-0.3]])
     got = case.make(sigma, low, high).renyi_divergence(theta, shift, alpha)
     for row, column in itertools.product(range(2), range(3)):
         one = case.make(sigma[column], low[row, 0], high[row, 0])
@@ -284,7 +285,7 @@ def test_numbers_arrays_and_integers_count_as_float64(case: Case) -> None:
     law = case.make(1, -2, 2)
     expected = law.fisher_information(torch.tensor(1.0, dtype=torch.float64))
     assert law.fisher_information(1) == expected
-    assert law.fisher_information(torch.tensor(1.0).double().numpy()) == expected
+    assert law.fisher_information(float64(1.0).numpy()) == expected
     assert law.fisher_information([1, 1]).dtype == torch.float64
 
 

@@ -17,6 +17,7 @@ import ringfence as rf
 from ringfence.mechanisms.truncated import _quantile_in_tail, _quantile_near
 from tests import oracle
 from tests.mechanisms.cases import CASES, Case
+from tests.tensors import float64
 
 ACCEPT, REJECT = 1e-6, 1e-9
 THETAS = [0.0, 0.5, -3.0, 8.5, -12.0, 40.0, -1000.0, 1000.0]
@@ -112,7 +113,7 @@ def test_gaussian(theta: float, dtype: torch.dtype) -> None:
 def test_atoms_are_hit_with_their_mass(case: Case, theta: float, dtype: torch.dtype) -> None:
     values = draws(case.make(1.0, -1.5, 2.0), theta, 100_000, dtype)
     atoms = case.oracle(1.0, -1.5, 2.0)(theta).atoms
-    points = torch.tensor([float(point) for point in atoms]).double().to(dtype).double().numpy()
+    points = float64([float(point) for point in atoms]).to(dtype).double().numpy()
     counts = [int(np.isclose(values, point, rtol=1e-6, atol=1e-6).sum()) for point in points]
     assert sum(counts) == len(values)
     assert discrete(counts, [float(mass) for mass in atoms.values()]) > ACCEPT
@@ -179,7 +180,7 @@ def test_a_slightly_wrong_mass_is_rejected(case: Case) -> None:
 def test_noise_lost_to_an_underflowing_cdf_is_rejected(theta: float) -> None:
     """The flaw to beware of: inverting a normal cdf that is exactly 0 (or 1) out there."""
     uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    low, high = (torch.special.ndtr(torch.tensor(x - theta).double()) for x in (-1.0, 1.0))
+    low, high = (torch.special.ndtr(float64(x - theta)) for x in (-1.0, 1.0))
     flawed = (theta + torch.special.ndtri(low + uniform * (high - low))).clamp(-1, 1).numpy()
     assert len(np.unique(flawed)) < 500
     assert continuous(flawed, truncated_cdf(theta, 1.0, -1.0, 1.0)) < REJECT

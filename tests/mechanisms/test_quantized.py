@@ -1,0 +1,61 @@
+"""What is special to the quantised law: any number of levels from two up."""
+
+import pytest
+import torch
+
+import ringfence as rf
+
+
+@pytest.mark.parametrize("levels", [1, 0, -3])
+def test_fewer_than_two_levels_are_refused(levels: int) -> None:
+    with pytest.raises(ValueError, match=f"levels must be at least 2, got {levels}"):
+        rf.QuantizedGaussian(1.0, 1.0, levels)
+
+
+@pytest.mark.parametrize("levels", [2.0, "3", True])
+def test_levels_that_are_no_integer_are_refused(levels: object) -> None:
+    with pytest.raises(TypeError, match="levels must be an integer"):
+        rf.QuantizedGaussian(1.0, 1.0, levels)
+
+
+def test_an_infinite_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="bound must be finite, got inf"):
+        rf.QuantizedGaussian(1.0, (0.0, torch.inf), 5)
+
+
+def test_the_ends_are_levels_to_the_last_bit() -> None:
+    atoms = rf.QuantizedGaussian(1.0, (-0.1, 0.7), 12).support.atoms
+    assert [float(atom) for atom in (atoms[0], atoms[-1])] == [-0.1, 0.7]
+    assert len(atoms) == 12
+
+
+def test_a_bound_for_each_coordinate_gives_levels_for_each() -> None:
+    law = rf.QuantizedGaussian(1.0, torch.tensor([1.0, 2.0]), 3)
+    assert [atom.tolist() for atom in law.support.atoms] == [[-1.0, -2.0], [0.0, 0.0], [1.0, 2.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_every_draw_is_a_level_and_has_mass(dtype: torch.dtype) -> None:
+    law, theta = (
+        rf.QuantizedGaussian(1.0, (-0.1, 0.7), 12),
+        torch.linspace(-2, 2, 5000, dtype=dtype),
+    )
+    draws = law.sample(theta, generator=torch.Generator().manual_seed(0))
+    assert len(draws.unique()) == 12
+    assert torch.isfinite(law.log_prob(draws, theta)).all()
+
+
+def test_many_levels_stay_within_memory() -> None:
+    """2,000 levels at 20,000 coordinates would be 3 GB at once."""
+    law, theta = rf.QuantizedGaussian(1.0, 2.0, 2001), torch.zeros(2000, dtype=torch.float64)
+    exact = rf.RectifiedGaussian(1.0, 2.0).fisher_information(0.0)
+    assert float(law.fisher_information(theta)[0]) == pytest.approx(float(exact), rel=1e-3)
+
+
+def test_a_heavy_middle_cell_keeps_its_digits() -> None:
+    """Three levels far apart: nearly all mass in one cell, whose ratio is 1 to 100 digits."""
+    law = rf.QuantizedGaussian(1.0, 50.0, 3)
+    tiny = rf.StochasticSign(1.0).renyi_divergence(25.0, 0.5, 2.0)
+    got = law.renyi_divergence(0.0, 0.5, 2.0)
+    assert 0 < float(got) < 10 * float(rf.StochasticSign(1.0).renyi_divergence(25.0, -0.5, 2.0))
+    assert float(got) > float(tiny)
