@@ -98,7 +98,7 @@ def test_truncated_lies_between_informations_of_the_window(
 
 
 def test_quantised_tends_to_rectified_like_one_over_the_levels() -> None:
-    """Theorem 10: law, information and divergence; twice the levels, half the error."""
+    """Theorem F.1: law, information and divergence; twice the levels, half the error."""
     theta = torch.tensor([-0.8, 0.0, 0.35, 1.4], dtype=torch.float64)
     rectified = rf.RectifiedGaussian(0.8, 1.0)
     errors = {"information": [], "divergence": [], "law": []}

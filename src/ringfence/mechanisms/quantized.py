@@ -76,7 +76,7 @@ class QuantizedGaussian(Mechanism):
     def _fisher_information(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> Tensor:
-        """sum_i (dP_i / dtheta)^2 / P_i over the cells (Theorem 10 with its proof corrected)."""
+        """sum_i (dP_i / dtheta)^2 / P_i over the cells (Theorem F.1 with its proof corrected)."""
         first, last, inner = self._cells(theta, sigma, lower, upper)
         total = density(first) * hazard(-first) + density(last) * hazard(last)
         if inner is not None:

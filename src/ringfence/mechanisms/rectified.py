@@ -59,7 +59,7 @@ class RectifiedGaussian(Mechanism):
     def _fisher_information(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> Tensor:
-        """Lemma 3 with the sign of its Phi terms corrected (docs/errata.md, A1).
+        """Lemma 4.1 with the sign of its Phi terms corrected (docs/errata.md, A1).
 
         With near <= far the ends as distances from theta, reflected so that far > 0, and
         G(x) = Phi(-x) + x phi(x), the three parts of the support add up to
@@ -89,7 +89,7 @@ class RectifiedGaussian(Mechanism):
         shift: Tensor,
         alpha: Tensor,
     ) -> Tensor:
-        """Lemma 5 in a form without cancellation: the two atoms, and the stretch between."""
+        """Lemma 4.4 in a form without cancellation: the two atoms, and the stretch between."""
         lower, upper, width = units.interval(theta, sigma, lower, upper)
         shift = shift / sigma
         middle = TruncatedNormal(lower, upper, width)

@@ -19,7 +19,7 @@ class TruncatedGaussian(Mechanism):
     """N(theta, sigma^2) conditioned on [lower, upper]: a density inside, no atoms.
 
     ``bound`` is a pair (lower, upper), or b for (-b, b); an end may be infinite. Not a function
-    of the Gaussian release, and still never worse (Theorem 7).
+    of the Gaussian release, and still never worse (Theorem 4.9).
 
     Guarantee: for every theta, sign, direction and alpha > 1 the divergence is at most
     I(0) alpha c^2 / 2 with I(0) the information at the centre of the interval, an ordinary
@@ -91,7 +91,7 @@ class TruncatedGaussian(Mechanism):
     ) -> Tensor:
         """K(s) + K((1 - alpha) s) / (alpha - 1), K the centred cumulant generating function.
 
-        Equal to the appendix's form of Lemma 6; the main text's is wrong (docs/errata.md, A2).
+        Equal to the appendix's form of Lemma 4.7; the main text's is wrong (docs/errata.md, A2).
         """
         law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))
         shift = shift / sigma

@@ -1,0 +1,99 @@
+"""The command line: parse, one library call, print."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from ringfence import __version__
+from ringfence.experiments.motivation import MotivationSettings, motivation
+from ringfence.report.figures import save
+from ringfence.report.motivation import motivation_figure
+from ringfence.report.rows import write_csv
+
+app = typer.Typer(
+    help="Bounded-support Gaussian privacy.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+figures = typer.Typer(help="Draw one figure of the paper.", no_args_is_help=True)
+app.add_typer(figures, name="figure")
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ringfence {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Bounded-support Gaussian privacy."""
+
+
+@figures.command("motivation")
+def figure_motivation(out: Out = Path("out"), as_json: AsJson = False) -> None:
+    """Figure 1: what each mechanism gives away against theta, PNG, PDF and CSV.
+
+    Example: ringfence figure motivation --out out
+    """
+    with _busy("Figure 1", quiet=as_json):
+        settings = MotivationSettings()
+        rows = list(motivation(settings))
+        files = save(motivation_figure(rows, settings), out, "motivation")
+        files.append(write_csv(rows, out / "motivation.csv"))
+    _print_files(files, as_json)
+
+
+def _busy(what: str, quiet: bool) -> Status:
+    """A spinner for a person at a terminal, nothing otherwise."""
+    return Console(stderr=True, quiet=quiet).status(f"{what} ...")
+
+
+def _print_files(files: list[Path], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"files": [str(file) for file in files]}))
+    else:
+        for file in files:
+            typer.echo(file)
+
+
+def main() -> None:
+    """Entry point: exit status 2 and one clear line for bad input."""
+    try:
+        status = app(standalone_mode=False)
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        _fail(_one_line(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except Exception as error:
+        # typer's own complaints about the call: all know how to say themselves.
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(error.format_message())
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)
+
+
+def _fail(message: str) -> None:
+    if message:  # empty where the help was printed instead
+        typer.echo(f"ringfence: {message}", err=True)
+    sys.exit(2)

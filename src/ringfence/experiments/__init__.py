@@ -1,0 +1,1 @@
+"""One thin file a figure: frozen settings in, rows out."""

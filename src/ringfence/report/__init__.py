@@ -1,0 +1,1 @@
+"""Rows to pictures and files. Computes no privacy."""
