@@ -74,7 +74,7 @@ def _print_files(files: list[Path], as_json: bool) -> None:
 def main() -> None:
     """Entry point: exit status 2 and one clear line for bad input."""
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="ringfence", standalone_mode=False)
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         _fail(_one_line(error))
     except (KeyboardInterrupt, typer.Abort):

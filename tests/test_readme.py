@@ -1,0 +1,44 @@
+"""The README's example runs, and prints what the README says it prints."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_example_prints_what_it_says() -> None:
+    text = (ROOT / "README.md").read_text()
+    codes, outputs = (
+        re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "text")
+    )
+    assert len(codes) == len(outputs) == 1
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(codes[0], {})
+    assert printed.getvalue() == outputs[0]
+
+
+def test_every_link_leads_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            if target.startswith("http"):
+                continue
+            name, _, anchor = target.partition("#")
+            file = page.parent / name if name else page
+            assert file.exists(), (page.name, target)
+            if anchor:
+                headings = re.findall(r"^#+ (.+)$", file.read_text(), re.M)
+                slugs = {
+                    re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                    for heading in headings
+                }
+                assert anchor in slugs, (page.name, target)
+
+
+def test_the_version_is_in_the_changelog() -> None:
+    import ringfence
+
+    assert f"## {ringfence.__version__}" in (ROOT / "CHANGELOG.md").read_text()
