@@ -21,12 +21,23 @@ def test_tails_to_full_relative_accuracy(x: float) -> None:
         normal.cumulative: tail(-truth),
         normal.log_tail: mp.log(tail(truth)),
         normal.hazard: oracle.phi(truth) / tail(truth),
-        normal.mills_ratio: tail(truth) / oracle.phi(truth),
     }
     for function, value in expected.items():
         if 1e-290 < abs(value) < 1e290:
             error = abs(mpf(float(function(got))) / value - 1)
             assert error < 3e-13, (function.__name__, float(error))
+
+
+@pytest.mark.parametrize(("dtype", "units"), [(torch.float64, 4), (torch.float32, 4)])
+def test_mills_ratio_to_a_few_units_in_the_last_place(dtype: torch.dtype, units: float) -> None:
+    spots = [0.0, 1e-300, 1e-9, *(k / 16 for k in range(1, 700)), *(10.0**k for k in range(2, 18))]
+    x = float64(spots).to(dtype)
+    got = normal.mills_ratio(x).tolist()
+    with mp.workdps(60):
+        for value, result in zip(x.tolist(), got, strict=True):
+            truth = tail(mpf(value)) / oracle.phi(mpf(value)) if value < 1e3 else 1 / mpf(value)
+            slack = units * torch.finfo(dtype).eps + (value**-2 if value >= 1e3 else 0)
+            assert abs(mpf(result) / truth - 1) <= slack, value
 
 
 @pytest.mark.parametrize("x", POINTS)
