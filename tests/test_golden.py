@@ -14,9 +14,11 @@ GOLDEN = list(csv.DictReader((Path(__file__).parent / "golden.csv").read_text().
 COLUMNS = ["D_fwd_plus", "D_bwd_plus", "D_fwd_minus", "D_bwd_minus", "fisher"]
 
 
-def computed(case: Case, column: str, rows: list[dict[str, str]], dtype: torch.dtype) -> Tensor:
+def computed(
+    case: Case, column: str, rows: list[dict[str, str]], dtype: torch.dtype, device: str = "cpu"
+) -> Tensor:
     theta, sigma, a, c, alpha = (
-        torch.tensor([float(row[name]) for row in rows], dtype=torch.float64).to(dtype)
+        torch.tensor([float(row[name]) for row in rows], dtype=torch.float64).to(device, dtype)
         for name in ("theta", "sigma", "a", "c", "alpha")
     )
     law = case.make(sigma, -a, a)

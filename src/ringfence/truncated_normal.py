@@ -210,5 +210,5 @@ def _fill_moments(
 
 def _slice_length(nodes: int, like: Tensor) -> int:
     """Coordinates in a slice: a table fits the cache, and its rows do not alias in it."""
-    budget = _TABLE_BYTES if like.device.type == "cpu" else 1 << 29
+    budget = _TABLE_BYTES if like.device.type == "cpu" else 1 << 27
     return 16 * (budget // (like.element_size() * nodes * 16) | 1)

@@ -52,14 +52,17 @@ class TruncatedGaussian(Mechanism):
         """The inverse of the distribution function at one uniform a coordinate."""
         low, high, width = units.interval(theta, sigma, lower, upper)
         reflected = low + high < 0
-        low, high = torch.where(reflected, -high, low), torch.where(reflected, -low, high)
+        low, high = torch.maximum(low, -high), torch.maximum(high, -low)
         uniform = torch.rand(low.shape, generator=generator, dtype=low.dtype, device=low.device)
 
         near = _quantile_near(low.clamp(max=_TAIL), high, uniform)
         draws = theta + sigma * torch.where(reflected, -near, near)
         tail = low > _TAIL
         if bool(tail.any()):
-            step = sigma * _quantile_in_tail(low.clamp(min=_TAIL), high, width, uniform)
+            ends = (low, high, width.expand_as(low), uniform)
+            step = torch.zeros_like(draws)
+            step[tail] = _quantile_in_tail(*(end[tail] for end in ends))
+            step *= sigma
             draws = torch.where(tail, torch.where(reflected, upper - step, lower + step), draws)
         return torch.minimum(torch.maximum(draws, lower), upper)
 

@@ -1,0 +1,44 @@
+"""The golden values and the samplers on a GPU, where there is one."""
+
+import math
+
+import pytest
+import torch
+
+import ringfence as rf
+from tests.mechanisms.cases import CASES, Case
+from tests.test_golden import COLUMNS, GOLDEN, computed
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
+def test_golden_on_the_gpu(case: Case, dtype: torch.dtype, tolerance: float) -> None:
+    rows = [row for row in GOLDEN if row["mechanism"] == case.golden]
+    smallest = 1e-290 if dtype == torch.float64 else 1e-30
+    for column in COLUMNS:
+        values = computed(case, column, rows, dtype, device="cuda")
+        truth = torch.tensor([float(row[column]) for row in rows], dtype=torch.float64)
+        kept = truth > smallest
+        assert values.is_cuda
+        error = (values.double().cpu()[kept] / truth[kept] - 1).abs().max()
+        assert float(error) < tolerance + 1e-15, column
+
+
+@pytest.mark.parametrize("theta", [0.3, -12.0, 1000.0])
+def test_truncated_draws_on_the_gpu_follow_the_law(theta: float) -> None:
+    law = rf.TruncatedGaussian(1.0, 1.0)
+    count, generator = 100_000, torch.Generator("cuda").manual_seed(0)
+    where = torch.full((count,), theta, dtype=torch.float64, device="cuda")
+    draws = law.sample(where, generator=generator).sort().values
+    # Kolmogorov and Smirnov against draws of the CPU, whose sampler has its own tests
+    other = law.sample(where.cpu(), generator=torch.Generator().manual_seed(1)).sort().values
+    rank = torch.searchsorted(other, draws.cpu()) / count
+    gap = (rank - torch.arange(count) / count).abs().max()
+    assert float(gap) * math.sqrt(count / 2) < 2.2
+
+
+def test_a_generator_of_another_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="generator is on cpu, theta on cuda"):
+        rf.Gaussian(1.0).sample(torch.zeros(3, device="cuda"), generator=torch.Generator())
