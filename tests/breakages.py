@@ -122,6 +122,12 @@ BREAKAGES = [
         "    return rho\n",
     ),
     Breakage(
+        "two pieces of one half both taken for heavy",
+        f"{MECHANISMS}/pieces.py",
+        "_HEAVY = math.log(0.6)",
+        "_HEAVY = math.log(0.499)",
+    ),
+    Breakage(
         "tails subtracted instead of integrated",
         "src/ringfence/normal.py",
         "    small = size <= 1\n",

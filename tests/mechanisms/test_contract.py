@@ -15,8 +15,9 @@ from tests.tensors import float64
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
-# theta, sigma, low, high: inside, at an end, outside, narrow, wide, off-centre
+# theta, sigma, low, high: centred, inside, at an end, outside, narrow, wide, off-centre
 POINTS = [
+    (0.0, 1.0, -1.0, 1.0),
     (0.3, 0.8, -1.0, 1.0),
     (1.0, 1.0, -1.0, 1.0),
     (-2.5, 0.7, -1.0, 3.0),

@@ -13,6 +13,9 @@ from torch import Tensor
 from ringfence.normal import log_tail, log_tail_ratio
 from ringfence.truncated_normal import TruncatedNormal
 
+# A piece is heavy above this mass: well over a half, so that rounding never makes two of them so.
+_HEAVY = math.log(0.6)
+
 
 def renyi(log_p: Tensor, rho: Tensor, alpha: Tensor, inner: Tensor | None = None) -> Tensor:
     """D_alpha(P || Q) from the masses of the pieces.
@@ -71,7 +74,7 @@ def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:
 
     Its ratio is so close to 1 that only what all the others gained or lost still shows it.
     """
-    heavy = (log_p > -math.log(2)) & (rho.abs() < 0.5)
+    heavy = (log_p > _HEAVY) & (rho.abs() < 0.5)
     if not bool(heavy.any()):
         return rho
     larger = torch.exp(log_p + (-rho).clamp_(min=0))  # of P_i and Q_i
