@@ -18,16 +18,11 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def ratio(
-    work: Callable[[], object],
-    yardstick: Callable[[], object],
-    device: torch.device,
-    rounds: int = 7,
+    work: Callable[[], object], yardstick: Callable[[], object], device: torch.device, rounds: int = 7
 ) -> float:
     """Median over rounds of the time of ``work`` over the time of ``yardstick`` just before."""
     work(), yardstick()
-    return statistics.median(
-        seconds(work, device) / seconds(yardstick, device) for _ in range(rounds)
-    )
+    return statistics.median(seconds(work, device) / seconds(yardstick, device) for _ in range(rounds))
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:

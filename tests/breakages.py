@@ -54,8 +54,7 @@ BREAKAGES = [
     Breakage(
         "P and Q swapped in the truncated divergence",
         f"{MECHANISMS}/truncated.py",
-        "law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))\n"
-        "        shift = shift / sigma\n",
+        "law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))\n        shift = shift / sigma\n",
         "law = TruncatedNormal(*units.interval(theta + shift, sigma, lower, upper))\n"
         "        shift = -shift / sigma\n",
     ),
@@ -91,18 +90,8 @@ BREAKAGES = [
         "toward, away = law.log_mgf(shift, (1 - alpha) * shift)",
         "toward, away = law.log_mgf(shift.abs(), (1 - alpha) * shift.abs())",
     ),
-    Breakage(
-        "the density cut too early",
-        "src/ringfence/truncated_normal.py",
-        "cut=46.0",
-        "cut=24.0",
-    ),
-    Breakage(
-        "too few nodes",
-        "src/ringfence/truncated_normal.py",
-        "nodes_slope=6.2",
-        "nodes_slope=4.6",
-    ),
+    Breakage("the density cut too early", "src/ringfence/truncated_normal.py", "cut=46.0", "cut=24.0"),
+    Breakage("too few nodes", "src/ringfence/truncated_normal.py", "nodes_slope=6.2", "nodes_slope=4.6"),
     Breakage(
         "a term of the series lost",
         "src/ringfence/truncated_normal.py",

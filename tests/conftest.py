@@ -7,7 +7,5 @@ settings.register_profile(
     max_examples=200,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile(
-    "long", settings.get_profile("default"), derandomize=False, max_examples=4000
-)
+settings.register_profile("long", settings.get_profile("default"), derandomize=False, max_examples=4000)
 settings.load_profile("default")

@@ -107,9 +107,7 @@ def renyi(family: Family, theta: Number, shift: Number, alpha: Number) -> mpf:
     total = sum(m**alpha * q.atoms[x] ** (1 - alpha) for x, m in p.atoms.items())
     if p.density is not None:
         peak = mpf(theta) - (alpha - 1) * shift
-        total += _integral(
-            lambda x: p.density(x) ** alpha * q.density(x) ** (1 - alpha), p, [theta, peak]
-        )
+        total += _integral(lambda x: p.density(x) ** alpha * q.density(x) ** (1 - alpha), p, [theta, peak])
     return mp.log(total) / (alpha - 1)
 
 
@@ -141,9 +139,7 @@ def hockey_stick(family: Family, theta: Number, shift: Number, epsilon: Number) 
         ratio = [mp.log(p.density(x) / q.density(x)) for x in (left, right)]
         slope = (ratio[1] - ratio[0]) / (right - left)
         crossing = left + (mpf(epsilon) - ratio[0]) / slope
-        total += _integral(
-            lambda x: max(p.density(x) - scale * q.density(x), mpf(0)), p, [theta, crossing]
-        )
+        total += _integral(lambda x: max(p.density(x) - scale * q.density(x), mpf(0)), p, [theta, crossing])
     return total
 
 

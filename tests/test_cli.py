@@ -10,9 +10,7 @@ from ringfence import __version__
 
 def ringfence(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ringfence"]
-    return subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 def test_figure_motivation_leaves_png_pdf_and_csv(tmp_path: Path) -> None:

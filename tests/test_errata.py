@@ -74,9 +74,7 @@ def computed_four_ways(
 # ------------------------------------------------------------------ A1: rectified information
 
 
-def rectified_information(
-    theta: Number, sigma: Number, low: Number, high: Number, *, printed: bool
-) -> mpf:
+def rectified_information(theta: Number, sigma: Number, low: Number, high: Number, *, printed: bool) -> mpf:
     """Equation 4; printed and corrected differ in the sign of the Phi terms."""
     sigma = mpf(sigma)
     left, right = (mpf(low) - mpf(theta)) / sigma, (mpf(high) - mpf(theta)) / sigma
@@ -130,11 +128,7 @@ def test_a2_truncated_divergence_of_the_main_text(
 ) -> None:
     truth = oracle.renyi(oracle.truncated(SIGMA, -BOUND, BOUND), THETA, SHIFT, ALPHA)
     wrong = truncated_divergence(
-        THETA,
-        SHIFT,
-        ALPHA,
-        printed_argument=printed_argument,
-        printed_exponent=printed_exponent,
+        THETA, SHIFT, ALPHA, printed_argument=printed_argument, printed_exponent=printed_exponent
     )
     assert shown(truth, "0.238138")
     assert shown(wrong, value)
@@ -145,9 +139,7 @@ def test_a2_corrected_divergence_is_the_integral() -> None:
     family, law = oracle.truncated(SIGMA, -BOUND, BOUND), rf.TruncatedGaussian(SIGMA, BOUND)
     for theta, shift, alpha in [(THETA, SHIFT, ALPHA), (2.0, 0.5, 1.5), (-1.0, -0.3, 8.0)]:
         truth = oracle.renyi(family, theta, shift, alpha)
-        right = truncated_divergence(
-            theta, shift, alpha, printed_argument=False, printed_exponent=False
-        )
+        right = truncated_divergence(theta, shift, alpha, printed_argument=False, printed_exponent=False)
         assert off(right, truth) < EXACT
         assert off(law.renyi_divergence(theta, shift, alpha), truth) < FLOAT64
 
@@ -323,9 +315,7 @@ def test_a7_proposition_5_1_against_every_sign_pattern() -> None:
 # ------------------------------------------------------------------ A8: only one direction
 
 
-@pytest.mark.parametrize(
-    ("bound", "alpha", "factor"), [(0.5, 1.5, 8.39), (0.5, 2.0, 9.58), (2.0, 2.0, 2.24)]
-)
+@pytest.mark.parametrize(("bound", "alpha", "factor"), [(0.5, 1.5, 8.39), (0.5, 2.0, 9.58), (2.0, 2.0, 2.24)])
 def test_a8_forward_divergence_understates_even_with_both_signs(
     bound: float, alpha: float, factor: float
 ) -> None:
@@ -576,9 +566,7 @@ def test_a12_truncated_law_far_away_is_not_uniform() -> None:
     assert off(1 - mp.exp(-mpf(29) / 10), near_the_end) < 1e-3
 
     law = rf.TruncatedGaussian(1.0, 1.0)
-    draws = law.sample(
-        torch.full((20_000,), theta).double(), generator=torch.Generator().manual_seed(12)
-    )
+    draws = law.sample(torch.full((20_000,), theta).double(), generator=torch.Generator().manual_seed(12))
     assert float((draws > 0.9).double().mean()) == pytest.approx(float(near_the_end), abs=0.008)
     for where in (-1.0, 0.9, 1.0):
         assert off(law.log_prob(where, theta).exp(), density(mpf(where))) < FLOAT64
@@ -714,9 +702,7 @@ def test_a15_sign_of_the_quadratic_term() -> None:
     inner = mp.sin  # any smooth function of one record
     slope, curvature, theta = mp.cos(data), -mp.sin(data), mp.sin(data)
     truth = -mp.diff(lambda d: mp.log(truncated_density(inner(d), x)), data, 2)
-    first, second = (
-        mp.diff(lambda t: mp.log(truncated_density(t, x)), theta, order) for order in (1, 2)
-    )
+    first, second = (mp.diff(lambda t: mp.log(truncated_density(t, x)), theta, order) for order in (1, 2))
     printed = slope**2 * second - curvature * first
     assert off(printed, truth) > 0.5
     assert off(-(slope**2) * second - curvature * first, truth) < DIFFERENCES
@@ -739,9 +725,7 @@ def rectified_divergence(theta: Number, shift: Number, alpha: Number) -> mpf:
 def test_a16_lemma_4_4_writes_sigma_where_the_variance_belongs() -> None:
     """N^R(theta, sigma, B) read by Definition 3.1 is a law of variance sigma."""
     truth = oracle.renyi(oracle.rectified(SIGMA, -BOUND, BOUND), THETA, SHIFT, ALPHA)
-    literal = oracle.renyi(
-        oracle.rectified(mp.sqrt(mpf(SIGMA)), -BOUND, BOUND), THETA, SHIFT, ALPHA
-    )
+    literal = oracle.renyi(oracle.rectified(mp.sqrt(mpf(SIGMA)), -BOUND, BOUND), THETA, SHIFT, ALPHA)
     assert shown(truth, "0.5526")
     assert shown(literal, "0.4374")
     assert off(rectified_divergence(THETA, SHIFT, ALPHA), truth) < EXACT
@@ -824,9 +808,7 @@ def test_right_rectified_divergence() -> None:
 
 def test_right_truncated_divergence_of_the_appendix() -> None:
     truth = oracle.renyi(oracle.truncated(SIGMA, -BOUND, BOUND), THETA, SHIFT, ALPHA)
-    right = truncated_divergence(
-        THETA, SHIFT, ALPHA, printed_argument=False, printed_exponent=False
-    )
+    right = truncated_divergence(THETA, SHIFT, ALPHA, printed_argument=False, printed_exponent=False)
     assert off(right, truth) < EXACT
 
 

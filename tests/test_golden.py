@@ -31,15 +31,13 @@ def computed(
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in CASES if case.golden], ids=lambda case: case.name)
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "smallest"),
     [(torch.float64, Decimal("1e-12"), Decimal("1e-290")), (torch.float32, Decimal("1e-4"), 1e-30)],
     ids=["float64", "float32"],
 )
-def test_golden(
-    case: Case, column: str, dtype: torch.dtype, tolerance: Decimal, smallest: Decimal
-) -> None:
+def test_golden(case: Case, column: str, dtype: torch.dtype, tolerance: Decimal, smallest: Decimal) -> None:
     rows = [row for row in GOLDEN if row["mechanism"] == case.golden]
     values = computed(case, column, rows, dtype)
     checked = 0
@@ -56,5 +54,5 @@ def test_golden(
 
 
 def test_golden_covers_every_mechanism() -> None:
-    assert {row["mechanism"] for row in GOLDEN} == {case.golden for case in CASES}
+    assert {row["mechanism"] for row in GOLDEN} == {case.golden for case in CASES if case.golden}
     assert len(GOLDEN) == 1212

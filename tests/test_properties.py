@@ -27,19 +27,11 @@ def build(case: Case, sigma: float, width: float, centre: float) -> rf.Mechanism
 
 
 @every_case
-@given(
-    sigma=sizes, theta=positions, width=widths, centre=st.floats(-3, 3), shift=shifts, alpha=orders
-)
+@given(sigma=sizes, theta=positions, width=widths, centre=st.floats(-3, 3), shift=shifts, alpha=orders)
 @example(sigma=1.0, theta=1000.0, width=1e-3, centre=0.0, shift=-10.0, alpha=1024.0)
 @example(sigma=1e-3, theta=-1000.0, width=1e3, centre=0.0, shift=1e-6, alpha=1.01)
 def test_divergence(
-    case: Case,
-    sigma: float,
-    theta: float,
-    width: float,
-    centre: float,
-    shift: float,
-    alpha: float,
+    case: Case, sigma: float, theta: float, width: float, centre: float, shift: float, alpha: float
 ) -> None:
     law, gaussian = build(case, sigma, width, centre), rf.Gaussian(sigma)
     theta, shift = theta * sigma, shift * sigma
@@ -64,33 +56,18 @@ def test_information(case: Case, sigma: float, theta: float, width: float, centr
 
 
 @every_case
-@given(
-    sigma=sizes,
-    theta=positions,
-    width=widths,
-    centre=st.floats(-3, 3),
-    shift=shifts,
-    epsilon=epsilons,
-)
+@given(sigma=sizes, theta=positions, width=widths, centre=st.floats(-3, 3), shift=shifts, epsilon=epsilons)
 @example(sigma=1.0, theta=0.0, width=1.0, centre=0.0, shift=0.0, epsilon=-1.0)
 @example(sigma=1.0, theta=900.0, width=1.0, centre=0.0, shift=1e-6, epsilon=60.0)
 def test_hockey_stick(
-    case: Case,
-    sigma: float,
-    theta: float,
-    width: float,
-    centre: float,
-    shift: float,
-    epsilon: float,
+    case: Case, sigma: float, theta: float, width: float, centre: float, shift: float, epsilon: float
 ) -> None:
     law = build(case, sigma, width, centre)
     theta, shift = theta * sigma, shift * sigma
     value = float(law.hockey_stick(theta, shift, epsilon))
     trivial = max(-math.expm1(epsilon), 0.0)  # what P and Q give when they agree
     assert trivial * (1 - 1e-12) <= value <= 1
-    assert (
-        value <= float(rf.Gaussian(sigma).hockey_stick(theta, shift, epsilon)) * (1 + 1e-9) + 1e-300
-    )
+    assert value <= float(rf.Gaussian(sigma).hockey_stick(theta, shift, epsilon)) * (1 + 1e-9) + 1e-300
     assert float(law.hockey_stick(theta, shift, epsilon + 0.1)) <= value * (1 + 1e-10)
 
 

@@ -10,9 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_the_example_prints_what_it_says() -> None:
     text = (ROOT / "README.md").read_text()
-    codes, outputs = (
-        re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "text")
-    )
+    codes, outputs = (re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "text"))
     assert len(codes) == len(outputs) == 1
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -31,10 +29,7 @@ def test_every_link_leads_somewhere() -> None:
             assert file.exists(), (page.name, target)
             if anchor:
                 headings = re.findall(r"^#+ (.+)$", file.read_text(), re.M)
-                slugs = {
-                    re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-                    for heading in headings
-                }
+                slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
                 assert anchor in slugs, (page.name, target)
 
 

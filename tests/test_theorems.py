@@ -74,12 +74,8 @@ def test_the_same_factor_fails_for_rectified() -> None:
     assert 1.3 < ratio < 1.5
 
 
-@pytest.mark.parametrize(
-    ("bound", "alpha", "shift"), [(0.5, 8, 1e-3), (2.0, 64, 1e-3), (1, 3, 0.4)]
-)
-def test_truncated_lies_between_informations_of_the_window(
-    bound: float, alpha: float, shift: float
-) -> None:
+@pytest.mark.parametrize(("bound", "alpha", "shift"), [(0.5, 8, 1e-3), (2.0, 64, 1e-3), (1, 3, 0.4)])
+def test_truncated_lies_between_informations_of_the_window(bound: float, alpha: float, shift: float) -> None:
     law = rf.TruncatedGaussian(1.0, bound)
     reach = alpha * shift
     low = law.fisher_information(THETA.abs() + reach)
@@ -136,9 +132,7 @@ def test_a_growing_bound_tends_to_the_gaussian(make: type) -> None:
     for bound in (3.0, 4.0, 5.0, 6.0, 7.0):
         law = make(1.0, bound)
         gap = gaussian.fisher_information(theta) - law.fisher_information(theta)
-        gap = (
-            gap + gaussian.renyi_divergence(theta, 0.3, 3.0) - law.renyi_divergence(theta, 0.3, 3.0)
-        )
+        gap = gap + gaussian.renyi_divergence(theta, 0.3, 3.0) - law.renyi_divergence(theta, 0.3, 3.0)
         gaps.append(float(gap.max()))
     assert all(fine < coarse / 4 for coarse, fine in itertools.pairwise(gaps))
     assert gaps[-1] < 1e-6

@@ -12,9 +12,7 @@ def block_length(device: torch.device) -> int:
     return 1 << 16 if device.type == "cpu" else 1 << 22
 
 
-def blockwise(
-    kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coordinate: int = 1
-) -> Tensor:
+def blockwise(kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coordinate: int = 1) -> Tensor:
     """``kernel`` applied to the broadcast arguments, block by block.
 
     The kernel sees vectors, all of one length but for those with a single entry, which it may

@@ -18,9 +18,7 @@ def real(name: str, value: object) -> Tensor:
     try:
         tensor = value if isinstance(value, Tensor) else _as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(
-            f"{name} must be a number or a tensor, got {type(value).__name__}"
-        ) from None
+        raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}") from None
     if tensor.dtype not in _DTYPES:
         raise TypeError(f"{name} must be float32 or float64, got {tensor.dtype}")
     tensor = tensor.detach()
@@ -72,10 +70,12 @@ def interval(name: str, value: object, *, bounded: bool = False) -> tuple[Tensor
         upper = real(name, value)
         require(name, "must be > 0", upper, upper > 0)
         lower = -upper
+    shape = broadcast((f"{name}[0]", f"{name}[1]"), (lower, upper))
+    lower, upper = lower.expand(shape), upper.expand(shape)
     empty = ~(lower < upper)
     if bool(empty.any()):
         first = tuple(empty.nonzero()[0].tolist())
-        ends = [end.expand_as(empty)[first].item() for end in (lower, upper)]
+        ends = [end[first].item() for end in (lower, upper)]
         raise ValueError(f"{name} must have lower < upper, got ({ends[0]!r}, {ends[1]!r})")
     if bounded:
         for end in (lower, upper):

@@ -22,7 +22,9 @@ from ringfence.quadrature import gauss_legendre
 # cancels any more and the difference of two log masses is used.
 _SERIES_REACH = 4.0
 
-_TABLE_BYTES = 1 << 20
+# A table of nodes by coordinates: two of them fit the cache of a core; a GPU wants long launches.
+_TABLE_BYTES = {"cpu": 1 << 20}
+_TABLE_BYTES_ELSEWHERE = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class _Precision:
         return 2 * math.ceil(count / 2)  # few distinct rules, so that they are made once
 
     def series_order(self, largest: float) -> int:
-        """The last k with largest**(k - 2) * 2 / k! above what matters."""
+        """The first k from which on 2 largest^(k - 2) / k! does not matter."""
         term, order = 1.0, 2
         while term > self.negligible:
             order += 1
@@ -102,7 +104,7 @@ class TruncatedNormal:
         return self.sign * (self._start + self.window * self._central_moments(1)[1])
 
     def variance(self) -> Tensor:
-        """Var X, the Fisher information of the location (MATH F1)."""
+        """Var X, which is the Fisher information of the location: an exponential family."""
         return self.window * self.window * self._central_moments(2)[2]
 
     def log_mgf(self, *tilts: Tensor) -> list[Tensor]:
@@ -210,5 +212,5 @@ def _fill_moments(
 
 def _slice_length(nodes: int, like: Tensor) -> int:
     """Coordinates in a slice: a table fits the cache, and its rows do not alias in it."""
-    budget = _TABLE_BYTES if like.device.type == "cpu" else 1 << 27
+    budget = _TABLE_BYTES.get(like.device.type, _TABLE_BYTES_ELSEWHERE)
     return 16 * (budget // (like.element_size() * nodes * 16) | 1)

@@ -210,16 +210,11 @@ def test_units_do_not_matter(case: Case) -> None:
         atol=1e-300,
     )
     torch.testing.assert_close(
-        scaled.fisher_information(unit * GRID) * unit**2,
-        law.fisher_information(GRID),
-        rtol=1e-9,
-        atol=1e-290,
+        scaled.fisher_information(unit * GRID) * unit**2, law.fisher_information(GRID), rtol=1e-9, atol=1e-290
     )
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.has_density], ids=lambda case: case.name
-)
+@pytest.mark.parametrize("case", [case for case in CASES if case.has_density], ids=lambda case: case.name)
 def test_a_wide_bound_gives_the_gaussian(case: Case) -> None:
     law, gaussian = case.make(1.0, -60.0, 70.0), rf.Gaussian(1.0)
     theta = torch.tensor([-20.0, 0.0, 15.0], dtype=torch.float64)
@@ -227,9 +222,7 @@ def test_a_wide_bound_gives_the_gaussian(case: Case) -> None:
     torch.testing.assert_close(
         law.renyi_divergence(theta, 0.2, 5.0), gaussian.renyi_divergence(theta, 0.2, 5.0)
     )
-    torch.testing.assert_close(
-        law.hockey_stick(theta, 0.2, 0.1), gaussian.hockey_stick(theta, 0.2, 0.1)
-    )
+    torch.testing.assert_close(law.hockey_stick(theta, 0.2, 0.1), gaussian.hockey_stick(theta, 0.2, 0.1))
     torch.testing.assert_close(law.log_prob(0.4, theta), gaussian.log_prob(0.4, theta))
 
 
@@ -239,9 +232,7 @@ def test_a_wide_bound_gives_the_gaussian(case: Case) -> None:
 @every_case
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (70_000,)])
-def test_shape_and_dtype_are_those_of_theta(
-    case: Case, dtype: torch.dtype, shape: tuple[int, ...]
-) -> None:
+def test_shape_and_dtype_are_those_of_theta(case: Case, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     law, theta = case.make(1.0, -1.0, 1.0), torch.full(shape, 0.4, dtype=dtype)
     results = [
         law.sample(theta, generator=torch.Generator().manual_seed(0)),
@@ -263,9 +254,7 @@ def test_blocks_change_nothing(case: Case) -> None:
     theta = torch.linspace(-3, 3, 140_000, dtype=torch.float64).reshape(700, 200)
     whole = law.renyi_divergence(theta, 0.1, 4.0)
     torch.testing.assert_close(whole.T, law.renyi_divergence(theta.T, 0.1, 4.0), rtol=1e-13, atol=0)
-    torch.testing.assert_close(
-        whole[123], law.renyi_divergence(theta[123], 0.1, 4.0), rtol=1e-13, atol=0
-    )
+    torch.testing.assert_close(whole[123], law.renyi_divergence(theta[123], 0.1, 4.0), rtol=1e-13, atol=0)
 
 
 @every_case
@@ -279,6 +268,38 @@ def test_parameters_broadcast(case: Case) -> None:
         one = case.make(sigma[column], low[row, 0], high[row, 0])
         alone = one.renyi_divergence(theta[row, column], shift[row, 0], alpha[column])
         assert float(got[row, column]) == pytest.approx(float(alone), rel=1e-12)
+
+
+@every_case
+@pytest.mark.parametrize("varied", ["theta", "sigma", "bound", "shift", "alpha", "epsilon", "value"])
+def test_any_one_argument_may_be_the_tensor(case: Case, varied: str) -> None:
+    """The others are numbers: nothing may rely on theta having the full shape."""
+    many = float64([1.2, 1.5, 1.9])
+    sigma, high = (many if varied == name else 1.3 for name in ("sigma", "bound"))
+    theta, shift, alpha, epsilon, value = (
+        many if varied == name else default
+        for name, default in {"theta": 0.4, "shift": 0.2, "alpha": 3.0, "epsilon": 0.1, "value": 1.0}.items()
+    )
+    law = case.make(sigma, -1.0, high)
+    calls = {
+        "renyi": lambda law, pick: law.renyi_divergence(pick(theta), pick(shift), pick(alpha)),
+        "hockey": lambda law, pick: law.hockey_stick(pick(theta), pick(shift), pick(epsilon)),
+        "information": lambda law, pick: law.fisher_information(pick(theta)),
+        "log_prob": lambda law, pick: law.log_prob(pick(value), pick(theta)),
+        "sample": lambda law, pick: law.sample(pick(theta), generator=torch.Generator().manual_seed(0)),
+    }
+    for name, call in calls.items():
+        together = call(law, lambda x: x)
+        assert together.numel() in (1, 3)
+        if name == "sample":
+            continue
+        for index in range(together.numel()):
+
+            def pick(x: object, index: int = index) -> object:
+                return x[index] if isinstance(x, torch.Tensor) else x
+
+            alone = call(case.make(pick(sigma), -1.0, pick(high)), pick)
+            torch.testing.assert_close(together.reshape(-1)[index], alone, rtol=1e-12, atol=0)
 
 
 @every_case
@@ -312,6 +333,11 @@ BAD = [
     ({"low": 1.0, "high": 1.0}, ValueError, r"bound must have lower < upper, got \(1\.0, 1\.0\)"),
     ({"low": 2.0, "high": 1.0}, ValueError, r"bound must have lower < upper, got \(2\.0, 1\.0\)"),
     ({"low": float("nan")}, ValueError, r"bound\[0\] must not be NaN, got nan"),
+    (
+        {"low": -torch.ones(2), "high": torch.ones(3)},
+        ValueError,
+        r"shapes do not broadcast: bound\[0\] \[2\], bound\[1\] \[3\]",
+    ),
 ]
 
 
@@ -342,10 +368,7 @@ def test_bad_arguments_are_refused_by_name(case: Case, bad: float) -> None:
             lambda: law.renyi_divergence(theta, 0.1, 2.0),
             lambda: law.hockey_stick(theta, 0.1, 0.1),
         ],
-        "shift": [
-            lambda: law.renyi_divergence(0.0, bad, 2.0),
-            lambda: law.hockey_stick(0.0, bad, 0.1),
-        ],
+        "shift": [lambda: law.renyi_divergence(0.0, bad, 2.0), lambda: law.hockey_stick(0.0, bad, 0.1)],
         "alpha": [lambda: law.renyi_divergence(0.0, 0.1, bad)],
         "epsilon": [lambda: law.hockey_stick(0.0, 0.1, bad)],
     }

@@ -36,10 +36,7 @@ def test_a_bound_for_each_coordinate_gives_levels_for_each() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_every_draw_is_a_level_and_has_mass(dtype: torch.dtype) -> None:
-    law, theta = (
-        rf.QuantizedGaussian(1.0, (-0.1, 0.7), 12),
-        torch.linspace(-2, 2, 5000, dtype=dtype),
-    )
+    law, theta = (rf.QuantizedGaussian(1.0, (-0.1, 0.7), 12), torch.linspace(-2, 2, 5000, dtype=dtype))
     draws = law.sample(theta, generator=torch.Generator().manual_seed(0))
     assert len(draws.unique()) == 12
     assert torch.isfinite(law.log_prob(draws, theta)).all()

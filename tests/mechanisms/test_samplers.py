@@ -56,16 +56,12 @@ def discrete(counts: list[int], masses: list[float]) -> float:
     return float(stats.chisquare(observed, expected / expected.sum() * observed.sum()).pvalue)
 
 
-def truncated_cdf(
-    theta: float, sigma: float, low: float, high: float
-) -> Callable[[np.ndarray], np.ndarray]:
+def truncated_cdf(theta: float, sigma: float, low: float, high: float) -> Callable[[np.ndarray], np.ndarray]:
     law = stats.truncnorm((low - theta) / sigma, (high - theta) / sigma, theta, sigma)
     return lambda x: law.cdf(x)
 
 
-def rectified_pvalue(
-    values: np.ndarray, theta: float, sigma: float, low: float, high: float
-) -> float:
+def rectified_pvalue(values: np.ndarray, theta: float, sigma: float, low: float, high: float) -> float:
     ends = np.float64(np.float32(low)), np.float64(np.float32(high))
     at_low, at_high = np.isin(values, (low, ends[0])), np.isin(values, (high, ends[1]))
     inside = values[~(at_low | at_high)]
@@ -145,9 +141,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize(
-    ("theta", "bound"), list(itertools.product([0.4, -6.0, 12.0, 1000.0], [1, 5]))
-)
+@pytest.mark.parametrize(("theta", "bound"), list(itertools.product([0.4, -6.0, 12.0, 1000.0], [1, 5])))
 def test_a_slightly_wrong_truncated_law_is_rejected(wrong: str, theta: float, bound: float) -> None:
     other = WRONG[wrong](theta, 1.0, bound)
     right_cdf = truncated_cdf(theta, 1.0, -bound, bound)
@@ -230,16 +224,13 @@ def test_the_generator_decides(case: Case) -> None:
     assert not torch.equal(first[: 1 << 16], first[1 << 16 : 2 << 16])  # blocks differ
     assert torch.equal(torch.get_rng_state(), untouched)
     generator = torch.Generator().manual_seed(1)
-    assert not torch.equal(
-        law.sample(theta, generator=generator), law.sample(theta, generator=generator)
-    )
+    assert not torch.equal(law.sample(theta, generator=generator), law.sample(theta, generator=generator))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_float32_draws_are_float64_draws_rounded(case: Case) -> None:
     law, theta = case.make(1.0, -1.0, 1.0), torch.linspace(-3, 3, 1000)
     single, double = (
-        law.sample(where, generator=torch.Generator().manual_seed(3))
-        for where in (theta, theta.double())
+        law.sample(where, generator=torch.Generator().manual_seed(3)) for where in (theta, theta.double())
     )
     assert torch.equal(single, double.float())

@@ -28,8 +28,6 @@ def test_a_confident_vote_costs_almost_nothing() -> None:
 
 
 def test_draws_are_plus_or_minus_one_in_thetas_dtype() -> None:
-    draws = rf.StochasticSign(1.0).sample(
-        torch.zeros(100), generator=torch.Generator().manual_seed(0)
-    )
+    draws = rf.StochasticSign(1.0).sample(torch.zeros(100), generator=torch.Generator().manual_seed(0))
     assert set(draws.tolist()) == {-1.0, 1.0}
     assert draws.dtype == torch.float32

@@ -17,9 +17,7 @@ def test_information_is_the_variance_over_sigma_to_the_fourth() -> None:
     draws = law.sample(
         torch.full((200_000,), 1.5, dtype=torch.float64), generator=torch.Generator().manual_seed(0)
     )
-    assert float(draws.var()) / 0.5**4 == pytest.approx(
-        float(law.fisher_information(1.5)), rel=0.02
-    )
+    assert float(draws.var()) / 0.5**4 == pytest.approx(float(law.fisher_information(1.5)), rel=0.02)
 
 
 def test_far_outside_it_is_an_exponential_at_the_near_end() -> None:
@@ -35,10 +33,7 @@ def test_far_outside_it_is_an_exponential_at_the_near_end() -> None:
 def test_order_two_treats_both_signs_alike() -> None:
     law, theta = rf.TruncatedGaussian(1.0, 1.0), torch.linspace(-4, 4, 17, dtype=torch.float64)
     torch.testing.assert_close(
-        law.renyi_divergence(theta, 0.3, 2.0),
-        law.renyi_divergence(theta, -0.3, 2.0),
-        rtol=1e-13,
-        atol=0,
+        law.renyi_divergence(theta, 0.3, 2.0), law.renyi_divergence(theta, -0.3, 2.0), rtol=1e-13, atol=0
     )
 
 

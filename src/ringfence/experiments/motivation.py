@@ -6,14 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringfence.mechanisms import (
-    Gaussian,
-    Mechanism,
-    QuantizedGaussian,
-    RectifiedGaussian,
-    StochasticSign,
-    TruncatedGaussian,
-)
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.quantized import QuantizedGaussian
+from ringfence.mechanisms.rectified import RectifiedGaussian
+from ringfence.mechanisms.sign import StochasticSign
+from ringfence.mechanisms.truncated import TruncatedGaussian
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,7 @@ def motivation(settings: MotivationSettings) -> Iterator[MotivationRow]:
     >>> [row.theta for row in rows if row.mechanism == "sign"]
     [-4.0, 0.0, 4.0]
     """
-    theta = torch.linspace(
-        -settings.farthest, settings.farthest, settings.points, dtype=torch.float64
-    )
+    theta = torch.linspace(-settings.farthest, settings.farthest, settings.points, dtype=torch.float64)
     for sigma in settings.sigmas:
         for name, law in settings.mechanisms(sigma).items():
             columns = (

@@ -1,6 +1,5 @@
 """What every mechanism is: parameters, a sampler, a law, and what the law gives away."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,11 +76,9 @@ class Mechanism(ABC):
             raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         if generator.device.type != theta.device.type:
             raise ValueError(f"generator is on {generator.device}, theta on {theta.device}")
-        self._arguments(theta)  # refuses what theta's dtype cannot hold
+        _broadcast(self._arguments(theta))  # also refuses what theta's dtype cannot hold
         parameters = (value.to(theta.device).double() for value in self._parameters().values())
-        draws = blockwise(
-            lambda *block: self._sample(generator, *block), theta.double(), *parameters
-        )
+        draws = blockwise(lambda *block: self._sample(generator, *block), theta.double(), *parameters)
         return _no_nan(draws, self, "sample", theta).to(theta.dtype)
 
     def log_prob(self, value: Real, theta: Real) -> Tensor:
@@ -146,46 +143,34 @@ class Mechanism(ABC):
             arguments[name] = checks.like(theta, name, value, check)
         if "lower" in arguments:
             checks.interval("bound", (arguments["lower"], arguments["upper"]))
-        checks.broadcast(list(arguments), list(arguments.values()))
         return arguments
 
     def _evaluate(
-        self,
-        name: str,
-        kernel: Callable[..., Tensor],
-        theta: Tensor,
-        arguments: dict[str, Tensor],
+        self, name: str, kernel: Callable[..., Tensor], theta: Tensor, arguments: dict[str, Tensor]
     ) -> Tensor:
-        checks.broadcast(list(arguments), list(arguments.values()))
-        return _no_nan(
-            blockwise(
-                kernel,
-                *arguments.values(),
-                values_per_coordinate=self._values_per_coordinate(),
-            ),
-            self,
-            name,
-            theta,
-        )
+        _broadcast(arguments)
+        values = self._values_per_coordinate()
+        result = blockwise(kernel, *arguments.values(), values_per_coordinate=values)
+        return _no_nan(result, self, name, theta)
 
     def __repr__(self) -> str:
-        parts = [f"{name}={_shown(value)}" for name, value in self._parameters().items()]
-        return f"{type(self).__name__}({', '.join(parts)})"
+        shown = {name: _shown(value) for name, value in self._parameters().items()}
+        if "lower" in shown:
+            shown["bound"] = f"({shown.pop('lower')}, {shown.pop('upper')})"
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in shown.items())})"
+
+
+def _broadcast(arguments: dict[str, Tensor]) -> None:
+    checks.broadcast(list(arguments), list(arguments.values()))
 
 
 def _no_nan(result: Tensor, mechanism: Mechanism, name: str, theta: Tensor) -> Tensor:
     if bool(torch.isnan(result).any()):
         raise FloatingPointError(
-            f"{type(mechanism).__name__}.{name} cannot be represented in {theta.dtype} "
-            "at these arguments"
+            f"{type(mechanism).__name__}.{name} cannot be represented in {theta.dtype} at these arguments"
         )
     return result
 
 
 def _shown(value: Tensor) -> str:
-    if value.numel() == 1:
-        number = float(value)
-        return (
-            repr(int(number)) if math.isfinite(number) and number == int(number) else repr(number)
-        )
-    return f"tensor{list(value.shape)}"
+    return repr(float(value)) if value.numel() == 1 else f"tensor{list(value.shape)}"

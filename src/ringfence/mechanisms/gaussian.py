@@ -41,17 +41,13 @@ class Gaussian(Mechanism):
     def _fisher_information(self, theta: Tensor, sigma: Tensor) -> Tensor:
         return (1 / sigma).square() + torch.zeros_like(theta)
 
-    def _renyi_divergence(
-        self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor
-    ) -> Tensor:
+    def _renyi_divergence(self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor) -> Tensor:
         return 0.5 * alpha * (shift / sigma).square() + torch.zeros_like(theta)
 
     def _hockey_stick(self, theta: Tensor, sigma: Tensor, shift: Tensor, epsilon: Tensor) -> Tensor:
         end = torch.full_like(theta, units.far(theta))
         shift = (shift / sigma).abs()
-        part, value = pieces.below_threshold(
-            -end, end, 2 * end, shift, 0.5 * shift - epsilon / shift
-        )
+        part, value = pieces.below_threshold(-end, end, 2 * end, shift, 0.5 * shift - epsilon / shift)
         return torch.exp(part.log_mass()) * value
 
 

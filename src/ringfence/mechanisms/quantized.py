@@ -47,19 +47,12 @@ class QuantizedGaussian(Mechanism):
         return f"{super().__repr__()[:-1]}, levels={self.levels})"
 
     def _sample(
-        self,
-        generator: torch.Generator,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
+        self, generator: torch.Generator, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> Tensor:
         noisy = theta + sigma * standard_normal(generator, theta, sigma, lower, upper)
         return self._point(self._nearest(noisy, lower, upper), lower, upper)
 
-    def _log_prob(
-        self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
+    def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         index = self._nearest(value, lower, upper)
         left, right, width = units.interval(
             theta,
@@ -73,9 +66,7 @@ class QuantizedGaussian(Mechanism):
         on_level = (value - self._point(index, lower, upper)).abs() <= rounding
         return torch.where(on_level, mass, -torch.inf)
 
-    def _fisher_information(
-        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
+    def _fisher_information(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """sum_i (dP_i / dtheta)^2 / P_i over the cells (Theorem F.1 with its proof corrected)."""
         first, last, inner = self._cells(theta, sigma, lower, upper)
         total = density(first) * hazard(-first) + density(last) * hazard(last)
@@ -85,25 +76,13 @@ class QuantizedGaussian(Mechanism):
         return total / (sigma * sigma)
 
     def _renyi_divergence(
-        self,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        shift: Tensor,
-        alpha: Tensor,
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, alpha: Tensor
     ) -> Tensor:
         log_p, rho = self._masses(theta, sigma, lower, upper, shift)
         return pieces.renyi(log_p, rho, alpha)
 
     def _hockey_stick(
-        self,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        shift: Tensor,
-        epsilon: Tensor,
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor
     ) -> Tensor:
         log_p, rho = self._masses(theta, sigma, lower, upper, shift)
         return pieces.hockey_stick(log_p, rho, epsilon)
@@ -116,8 +95,9 @@ class QuantizedGaussian(Mechanism):
         shift = shift / sigma
         log_p, rho = pieces.atoms(first, last, shift)
         if inner is not None:
-            log_p = torch.cat((log_p, inner.log_mass()))
-            rho = torch.cat((rho, pieces.log_mass_ratio(inner, shift)))
+            inner_rho = pieces.log_mass_ratio(inner, shift)
+            log_p = torch.cat((log_p, inner.log_mass().expand_as(inner_rho)))
+            rho = torch.cat((rho, inner_rho))
         return log_p, pieces.sharpened(log_p, rho)
 
     def _cells(

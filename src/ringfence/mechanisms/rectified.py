@@ -38,27 +38,18 @@ class RectifiedGaussian(Mechanism):
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def _sample(
-        self,
-        generator: torch.Generator,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
+        self, generator: torch.Generator, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> Tensor:
         noise = standard_normal(generator, theta, sigma, lower, upper)
         return torch.minimum(torch.maximum(theta + sigma * noise, lower), upper)
 
-    def _log_prob(
-        self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
+    def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         result = log_density(value, theta, sigma)
         result = torch.where(value == lower, log_tail((theta - lower) / sigma), result)
         result = torch.where(value == upper, log_tail((upper - theta) / sigma), result)
         return torch.where((value < lower) | (value > upper), -torch.inf, result)
 
-    def _fisher_information(
-        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
+    def _fisher_information(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """Lemma 4.1 with the sign of its Phi terms corrected (docs/errata.md, A1).
 
         With near <= far the ends as distances from theta, reflected so that far > 0, and
@@ -81,13 +72,7 @@ class RectifiedGaussian(Mechanism):
         return result.add_(torch.where(near > 0, outside, inside)).div_(sigma * sigma)
 
     def _renyi_divergence(
-        self,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        shift: Tensor,
-        alpha: Tensor,
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, alpha: Tensor
     ) -> Tensor:
         """Lemma 4.4 in a form without cancellation: the two atoms, and the stretch between."""
         lower, upper, width = units.interval(theta, sigma, lower, upper)
@@ -101,13 +86,7 @@ class RectifiedGaussian(Mechanism):
         return pieces.renyi(log_p, pieces.sharpened(log_p, rho), alpha, inner)
 
     def _hockey_stick(
-        self,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        shift: Tensor,
-        epsilon: Tensor,
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor
     ) -> Tensor:
         lower, upper, width = units.interval(theta, sigma, lower, upper)
         shift, lower, upper = units.upward(shift / sigma, lower, upper)

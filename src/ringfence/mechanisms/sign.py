@@ -46,9 +46,7 @@ class StochasticSign(Mechanism):
         tail, peak = mills_ratio(t), density(t)
         return peak / (tail * (1 - peak * tail)) / (sigma * sigma)
 
-    def _renyi_divergence(
-        self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor
-    ) -> Tensor:
+    def _renyi_divergence(self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor) -> Tensor:
         edge = -theta / sigma
         log_p, rho = pieces.atoms(edge, edge, shift / sigma)
         return pieces.renyi(log_p, rho, alpha)

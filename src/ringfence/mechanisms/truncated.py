@@ -42,12 +42,7 @@ class TruncatedGaussian(Mechanism):
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def _sample(
-        self,
-        generator: torch.Generator,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
+        self, generator: torch.Generator, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> Tensor:
         """The inverse of the distribution function at one uniform a coordinate."""
         low, high, width = units.interval(theta, sigma, lower, upper)
@@ -66,9 +61,7 @@ class TruncatedGaussian(Mechanism):
             draws = torch.where(tail, torch.where(reflected, upper - step, lower + step), draws)
         return torch.minimum(torch.maximum(draws, lower), upper)
 
-    def _log_prob(
-        self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
+    def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))
         nearest = torch.minimum(torch.maximum(theta, lower), upper)
         # log density relative to that at the point of the support nearest to theta
@@ -76,21 +69,13 @@ class TruncatedGaussian(Mechanism):
         result = -0.5 * fall - law.log_partition() - torch.log(sigma)
         return torch.where((value < lower) | (value > upper), -torch.inf, result)
 
-    def _fisher_information(
-        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
+    def _fisher_information(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """The variance of the law over sigma^4 (exponential family)."""
         law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))
         return law.variance().div_(sigma * sigma)
 
     def _renyi_divergence(
-        self,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        shift: Tensor,
-        alpha: Tensor,
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, alpha: Tensor
     ) -> Tensor:
         """K(s) + K((1 - alpha) s) / (alpha - 1), K the centred cumulant generating function.
 
@@ -102,13 +87,7 @@ class TruncatedGaussian(Mechanism):
         return toward + away / (alpha - 1)
 
     def _hockey_stick(
-        self,
-        theta: Tensor,
-        sigma: Tensor,
-        lower: Tensor,
-        upper: Tensor,
-        shift: Tensor,
-        epsilon: Tensor,
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor
     ) -> Tensor:
         lower, upper, width = units.interval(theta, sigma, lower, upper)
         shift, lower, upper = units.upward(shift / sigma, lower, upper)
@@ -125,11 +104,7 @@ def _quantile_near(low: Tensor, high: Tensor, uniform: Tensor) -> Tensor:
     mass = torch.where(low > 0, cumulative(-low) - above, 1 - below - above)
     from_below = below + (uniform + _HALF_STEP) * mass
     from_above = above + ((1 - uniform) - _HALF_STEP) * mass
-    return torch.where(
-        from_below < 0.5,
-        torch.special.ndtri(from_below),
-        -torch.special.ndtri(from_above),
-    )
+    return torch.where(from_below < 0.5, torch.special.ndtri(from_below), -torch.special.ndtri(from_above))
 
 
 def _quantile_in_tail(low: Tensor, high: Tensor, width: Tensor, uniform: Tensor) -> Tensor:
@@ -142,9 +117,7 @@ def _quantile_in_tail(low: Tensor, high: Tensor, width: Tensor, uniform: Tensor)
     log_survival = torch.log(mills_ratio(high) / start) - width * (low + 0.5 * width)
     below = uniform + _HALF_STEP
     left_over = ((1 - uniform) - _HALF_STEP) + below * torch.exp(log_survival)
-    energy = -torch.where(
-        uniform < 0.5, torch.log1p(below * torch.expm1(log_survival)), torch.log(left_over)
-    )
+    energy = -torch.where(uniform < 0.5, torch.log1p(below * torch.expm1(log_survival)), torch.log(left_over))
     rate = hazard(low)
     step = 2 * energy / (rate + torch.sqrt(rate * rate + 2 * energy))
     for _ in range(3):

@@ -9,9 +9,7 @@ def far(like: Tensor) -> float:
     return 1e100 if like.dtype == torch.float64 else 1e18
 
 
-def interval(
-    theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def interval(theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(lower, upper, width) relative to theta; an infinite end becomes a far one.
 
     The width is formed from the bounds themselves: from the relative ends it would have lost

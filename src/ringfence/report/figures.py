@@ -26,9 +26,7 @@ def new_figure(width: float, height: float) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "figures need matplotlib: pip install 'ringfence[plots]'"
-        ) from None
+        raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[plots]'") from None
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -32,9 +32,7 @@ def motivation_figure(rows: Sequence[MotivationRow], settings: MotivationSetting
             panel.set_xlabel("θ")
             panel.set_ylim(bottom=0)
             panel.grid(alpha=0.25, linewidth=0.6)
-            band = panel.axvspan(
-                -settings.bound, settings.bound, color="#000000", alpha=0.06, linewidth=0
-            )
+            band = panel.axvspan(-settings.bound, settings.bound, color="#000000", alpha=0.06, linewidth=0)
 
     handles, labels = axes[0].get_legend_handles_labels()
     dashed = axes[-1].plot([], [], color="#555555", linestyle="--", label="one-sided")[0]
@@ -57,9 +55,7 @@ def _information(panel: "Axes", curves: dict[str, list[MotivationRow]]) -> None:
     panel.set_ylabel("η")
 
 
-def _divergence(
-    panel: "Axes", curves: dict[str, list[MotivationRow]], settings: MotivationSettings
-) -> None:
+def _divergence(panel: "Axes", curves: dict[str, list[MotivationRow]], settings: MotivationSettings) -> None:
     for order, (name, rows) in enumerate(curves.items()):
         theta = [row.theta for row in rows]
         look = style(name)

@@ -1,0 +1,45 @@
+"""The page on adding a mechanism: its code makes a law that passes the contract."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.mechanisms import test_contract as contract
+from tests.mechanisms.cases import Case
+
+PAGE = Path(__file__).parent.parent / "docs" / "adding_a_mechanism.md"
+FILE, TEST, ROW = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    names: dict[str, object] = {"Case": Case}
+    exec(FILE, names)
+    exec(TEST, names)
+    return eval(ROW, names)
+
+
+def test_the_docstring_of_the_page_is_true() -> None:
+    names: dict[str, object] = {}
+    exec(FILE, names)
+    example = doctest.DocTestParser().get_doctest(FILE, names, PAGE.name, None, None)
+    assert doctest.DocTestRunner().run(example) == doctest.TestResults(failed=0, attempted=1)
+
+
+def test_the_law_of_the_page_passes_the_contract(case: Case) -> None:
+    for point in contract.POINTS[:4]:
+        contract.test_renyi_is_the_integral(case, point)
+        contract.test_fisher_information_is_the_integral(case, point)
+        contract.test_hockey_stick_is_the_integral(case, point)
+        contract.test_log_prob_is_the_log_of_density_and_mass(case, point)
+        contract.test_mass_is_one(case, point)
+        contract.test_near_neighbours_give_the_fisher_information(case, point)
+    for bound in contract.WIDTHS:
+        contract.test_never_above_the_gaussian(case, bound)
+    contract.test_divergence_grows_with_alpha_and_with_the_shift(case)
+    contract.test_mirror_symmetry(case)
+    contract.test_parameters_broadcast(case)
+    for varied in ("theta", "sigma", "bound", "shift", "alpha", "epsilon", "value"):
+        contract.test_any_one_argument_may_be_the_tensor(case, varied)
