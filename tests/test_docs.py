@@ -24,7 +24,8 @@ def case() -> Case:
 def test_the_docstring_of_the_page_is_true() -> None:
     names: dict[str, object] = {}
     exec(FILE, names)
-    example = doctest.DocTestParser().get_doctest(FILE, names, PAGE.name, None, None)
+    docstring = names["TernaryGaussian"].__doc__
+    example = doctest.DocTestParser().get_doctest(docstring, names, PAGE.name, None, None)
     assert doctest.DocTestRunner().run(example) == doctest.TestResults(failed=0, attempted=1)
 
 
