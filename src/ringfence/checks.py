@@ -1,5 +1,6 @@
 """Arguments, checked: every refusal names the argument and the value."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +14,19 @@ _DTYPES = (torch.float64, torch.float32)
 
 def real(name: str, value: object) -> Tensor:
     """A number (taken as float64) or a float32 or float64 tensor, without NaN."""
+    tensor = _tensor(name, value)
+    return require(name, "must not be NaN", tensor, ~torch.isnan(tensor))
+
+
+def finite(name: str, value: object) -> Tensor:
+    tensor = _tensor(name, value)
+    if tensor.numel() and not all(map(math.isfinite, torch.aminmax(tensor))):  # one pass, no copy
+        require(name, "must not be NaN", tensor, ~torch.isnan(tensor))
+        require(name, "must be finite", tensor, torch.isfinite(tensor))
+    return tensor
+
+
+def _tensor(name: str, value: object) -> Tensor:
     if value is None or isinstance(value, bool | str | bytes):
         raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
     try:
@@ -21,8 +35,7 @@ def real(name: str, value: object) -> Tensor:
         raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}") from None
     if tensor.dtype not in _DTYPES:
         raise TypeError(f"{name} must be float32 or float64, got {tensor.dtype}")
-    tensor = tensor.detach()
-    return require(name, "must not be NaN", tensor, ~torch.isnan(tensor))
+    return tensor.detach()
 
 
 def _as_tensor(value: object) -> Tensor:
@@ -40,11 +53,6 @@ def require(name: str, rule: str, tensor: Tensor, holds: Tensor) -> Tensor:
     index = tuple((~holds).nonzero()[0].tolist())
     place = f" at index {list(index)}" if index else ""
     raise ValueError(f"{name} {rule}, got {tensor[index].item()!r}{place}")
-
-
-def finite(name: str, value: object) -> Tensor:
-    tensor = real(name, value)
-    return require(name, "must be finite", tensor, torch.isfinite(tensor))
 
 
 def positive(name: str, value: object) -> Tensor:

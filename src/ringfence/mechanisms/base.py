@@ -78,8 +78,11 @@ class Mechanism(ABC):
             raise ValueError(f"generator is on {generator.device}, theta on {theta.device}")
         _broadcast(self._arguments(theta))  # also refuses what theta's dtype cannot hold
         parameters = (value.to(theta.device).double() for value in self._parameters().values())
-        draws = blockwise(lambda *block: self._sample(generator, *block), theta.double(), *parameters)
-        return _no_nan(draws, self, "sample", theta).to(theta.dtype)
+
+        def draw(where: Tensor, *block: Tensor) -> Tensor:
+            return self._sample(generator, where.double(), *block)
+
+        return _no_nan(blockwise(draw, theta, *parameters), self, "sample", theta)
 
     def log_prob(self, value: Real, theta: Real) -> Tensor:
         """log density at ``value`` inside the support, log mass on an atom, -inf elsewhere."""
