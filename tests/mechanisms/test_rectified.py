@@ -43,3 +43,4 @@ def test_a_half_line_has_one_atom_that_matters() -> None:
     assert float(law.fisher_information(0.0)) == pytest.approx(0.5 + 1 / torch.pi, rel=1e-12)
     assert float(law.fisher_information(30.0)) == pytest.approx(1, rel=1e-12)
     assert float(law.renyi_divergence(30.0, 0.1, 2.0)) == pytest.approx(0.01, rel=1e-12)
+    assert float(law.log_prob(torch.inf, 0.0)) == -torch.inf

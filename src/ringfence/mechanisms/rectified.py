@@ -47,7 +47,8 @@ class RectifiedGaussian(Mechanism):
         result = log_density(value, theta, sigma)
         result = torch.where(value == lower, log_tail((theta - lower) / sigma), result)
         result = torch.where(value == upper, log_tail((upper - theta) / sigma), result)
-        return torch.where((value < lower) | (value > upper), -torch.inf, result)
+        outside = (value < lower) | (value > upper) | torch.isinf(value)
+        return torch.where(outside, -torch.inf, result)
 
     def _fisher_information(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """Lemma 4.1 with the sign of its Phi terms corrected (docs/errata.md, A1).
