@@ -210,7 +210,7 @@ def reds(breakage: Breakage) -> int:
             text=True,
             check=False,
         )
-    count = len(re.findall(r"^(?:FAILED|ERROR) ", run.stdout, re.M))
+    count = sum(map(int, re.findall(r"(\d+) (?:failed|error)", run.stdout)))
     if count == 0 and run.returncode != 0:
         raise RuntimeError(run.stdout + run.stderr)
     return count
