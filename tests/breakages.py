@@ -96,7 +96,7 @@ BREAKAGES = [
         "a term of the series lost",
         "src/ringfence/truncated_normal.py",
         "        while term > self.negligible:",
-        "        while term > 1e-9:",
+        "        while term > 1e-3:",
     ),
     Breakage(
         "the width formed from rounded ends",

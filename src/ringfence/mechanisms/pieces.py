@@ -72,7 +72,8 @@ def log_mass_ratio(stretch: TruncatedNormal, shift: Tensor) -> Tensor:
 def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:
     """rho with the entry of a piece that holds most of the mass replaced by a sharper one.
 
-    Its ratio is so close to 1 that only what all the others gained or lost still shows it.
+    Its ratio is so close to 1 that only what all the others gained or lost still shows it. For
+    laws of atoms alone; where the heavy piece has an inside, that tells far more than its mass.
     """
     heavy = (log_p > _HEAVY) & (rho.abs() < 0.5)
     if not bool(heavy.any()):

@@ -84,7 +84,7 @@ class RectifiedGaussian(Mechanism):
         log_p = torch.cat((middle.log_mass().expand_as(rho[:1]), log_p))
         rho = torch.cat(((shift * (0.5 * shift - middle.mean()) - toward).expand_as(rho[:1]), rho))
         inner = (alpha - 1) * toward + away
-        return pieces.renyi(log_p, pieces.sharpened(log_p, rho), alpha, inner)
+        return pieces.renyi(log_p, rho, alpha, inner)
 
     def _hockey_stick(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor
