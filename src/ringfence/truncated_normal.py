@@ -53,7 +53,7 @@ class _Precision:
 
 _PRECISIONS = {
     torch.float64: _Precision(cut=46.0, nodes_base=7.0, nodes_slope=6.2, negligible=1e-18),
-    torch.float32: _Precision(cut=21.0, nodes_base=5.0, nodes_slope=4.0, negligible=1e-9),
+    torch.float32: _Precision(cut=21.0, nodes_base=4.0, nodes_slope=3.8, negligible=1e-9),
 }
 
 
