@@ -23,15 +23,3 @@ def ratio(
     """Median over rounds of the time of ``work`` over the time of ``yardstick`` just before."""
     work(), yardstick()
     return statistics.median(seconds(work, device) / seconds(yardstick, device) for _ in range(rounds))
-
-
-def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """Most memory held at once above what was held before (CUDA only; 0 elsewhere)."""
-    if device.type != "cuda":
-        return 0
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    work()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before

@@ -45,7 +45,7 @@ def test_every_draw_is_a_level_and_has_mass(dtype: torch.dtype) -> None:
 
 
 def test_many_levels_stay_within_memory() -> None:
-    """2,000 levels at 20,000 coordinates would be 3 GB at once."""
+    """Every coordinate needs 2,001 numbers at a time: blocks shrink accordingly."""
     law, theta = rf.QuantizedGaussian(1.0, 2.0, 2001), torch.zeros(2000, dtype=torch.float64)
     exact = rf.RectifiedGaussian(1.0, 2.0).fisher_information(0.0)
     assert float(law.fisher_information(theta)[0]) == pytest.approx(float(exact), rel=1e-3, abs=0)
