@@ -143,6 +143,27 @@ def hockey_stick(family: Family, theta: Number, shift: Number, epsilon: Number) 
     return total
 
 
+def loss_moments(family: Family, theta: Number, shift: Number) -> list[mpf]:
+    """Central moments 2, 3 and 4 of log p/q under p."""
+    p, q = family(theta), family(mpf(theta) + mpf(shift))
+
+    def expectation(function: Callable[[mpf], mpf]) -> mpf:
+        total = sum(m * function(mp.log(m / q.atoms[x])) for x, m in p.atoms.items() if m)
+        if p.density is None:
+            return total
+        # shifted to stay positive: mpmath compares sizes to choose its accuracy
+        return (
+            total
+            + _integral(
+                lambda x: p.density(x) * (function(mp.log(p.density(x) / q.density(x))) + 1000), p, [theta]
+            )
+            - 1000 * _integral(p.density, p, [theta])
+        )
+
+    mean = expectation(lambda loss: loss)
+    return [expectation(lambda loss, k=k: (loss - mean) ** k) for k in (2, 3, 4)]
+
+
 def _integral(function: Callable[[mpf], mpf] | None, law: Law, peaks: list[Number]) -> mpf:
     """Gauss-Legendre on panels that follow each peak; an infinite end is cut 30 scales out."""
     if function is None:

@@ -35,6 +35,7 @@ def test_the_law_of_the_page_passes_the_contract(case: Case) -> None:
         contract.test_fisher_information_is_the_integral(case, point)
         contract.test_hockey_stick_is_the_integral(case, point)
         contract.test_log_prob_is_the_log_of_density_and_mass(case, point)
+        contract.test_loss_moments_are_the_integrals(case, point)
         contract.test_mass_is_one(case, point)
         contract.test_near_neighbours_give_the_fisher_information(case, point)
     for bound in contract.WIDTHS:

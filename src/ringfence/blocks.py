@@ -12,12 +12,15 @@ def block_length(device: torch.device) -> int:
     return 1 << 16 if device.type == "cpu" else 1 << 22
 
 
-def blockwise(kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coordinate: int = 1) -> Tensor:
+def blockwise(
+    kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coordinate: int = 1, rows: int | None = None
+) -> Tensor:
     """``kernel`` applied to the broadcast arguments, block by block.
 
     The kernel sees vectors, all of one length but for those with a single entry, which it may
-    rely on to broadcast. The result has the broadcast shape. ``values_per_coordinate`` is how many
-    numbers the kernel holds for each coordinate at once.
+    rely on to broadcast. The result has the broadcast shape, after a first dimension of ``rows``
+    where the kernel gives that many. ``values_per_coordinate`` is how many numbers the kernel
+    holds for each coordinate at once.
 
     >>> blockwise(torch.add, torch.zeros(2, 1), torch.ones(3)).shape
     torch.Size([2, 3])
@@ -25,7 +28,8 @@ def blockwise(kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coor
     shape = torch.broadcast_shapes(*(argument.shape for argument in arguments))
     count = math.prod(shape)
     first = arguments[0]
-    result = torch.empty(count, dtype=first.dtype, device=first.device)
+    leading = () if rows is None else (rows,)
+    result = torch.empty(*leading, count, dtype=first.dtype, device=first.device)
     vectors = [
         argument.reshape(1) if argument.numel() == 1 else argument.expand(shape).reshape(-1)
         for argument in arguments
@@ -33,7 +37,7 @@ def blockwise(kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coor
     length = max(1, block_length(first.device) // values_per_coordinate)
     for start in range(0, count, length):
         stop = min(start + length, count)
-        result[start:stop] = kernel(
+        result[..., start:stop] = kernel(
             *(vector if vector.numel() == 1 else vector[start:stop] for vector in vectors)
         )
-    return result.reshape(shape)
+    return result.reshape((*leading, *shape))

@@ -116,3 +116,50 @@ def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
             f"{name} {list(tensor.shape)}" for name, tensor in zip(names, tensors, strict=True)
         )
         raise ValueError(f"shapes do not broadcast: {shapes}") from None
+
+
+def keys(name: str, state: object, expected: set[str]) -> None:
+    """A state is a dict with exactly these keys."""
+    if not isinstance(state, dict):
+        raise TypeError(f"{name} must be a dict, got {type(state).__name__}")
+    missing, unknown = sorted(expected - set(state)), sorted(set(state) - expected)
+    if missing or unknown:
+        raise ValueError(f"{name} has missing keys {missing}, unknown keys {unknown}")
+
+
+def probability(name: str, value: object) -> float:
+    """Strictly between 0 and 1."""
+    number = _number(name, value)
+    if not 0 < number < 1:
+        raise ValueError(f"{name} must be in (0, 1), got {value!r}")
+    return number
+
+
+def rate(name: str, value: object) -> float:
+    """Above 0, at most 1."""
+    number = _number(name, value)
+    if not 0 < number <= 1:
+        raise ValueError(f"{name} must be in (0, 1], got {value!r}")
+    return number
+
+
+def not_negative(name: str, value: object) -> Tensor:
+    tensor = finite(name, value)
+    return require(name, "must be >= 0", tensor, tensor >= 0)
+
+
+def _number(name: str, value: object) -> float:
+    tensor = finite(name, value)
+    if tensor.numel() != 1:
+        raise ValueError(f"{name} must be a single number, got shape {list(tensor.shape)}")
+    return float(tensor)
+
+
+def state(kind: str, version: int, value: object, expected: set[str]) -> None:
+    """A saved state of this kind and version, with exactly these keys beside the two."""
+    keys(f"state of {kind}", value, {"kind", "version", *expected})
+    assert isinstance(value, dict)
+    if value["kind"] != kind:
+        raise ValueError(f"kind must be {kind!r}, got {value['kind']!r}")
+    if value["version"] != version:
+        raise ValueError(f"version must be {version}, got {value['version']!r}")

@@ -109,6 +109,12 @@ class TruncatedNormal:
         """Var X, which is the Fisher information of the location: an exponential family."""
         return self.window * self.window * self._central_moments(2)[2]
 
+    def central_moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """E (X - E X)^k for k = 2, 3, 4."""
+        second, third, fourth = self._central_moments(4)[2:]
+        squared = self.window * self.window
+        return squared * second, self.sign * squared * self.window * third, squared * squared * fourth
+
     def log_mgf(self, *tilts: Tensor) -> list[Tensor]:
         """log E exp(k (X - E X)) for each tilt k; the tilts share one pass over the nodes."""
         scaled = [self.sign * tilt * self.window for tilt in tilts]

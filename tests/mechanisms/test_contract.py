@@ -1,6 +1,7 @@
 """What every mechanism promises, run for each row of cases.py."""
 
 import itertools
+import json
 import pickle
 
 import pytest
@@ -70,6 +71,45 @@ def test_hockey_stick_is_the_integral(case: Case, point: tuple[float, ...]) -> N
         truth = oracle.hockey_stick(family, theta, shift, epsilon)
         got = law.hockey_stick(theta, shift, epsilon)
         assert abs(mpf(float(got)) - truth) <= 1e-10 * truth + 1e-300, (shift, epsilon)
+
+
+@every_case
+@pytest.mark.parametrize("point", POINTS)
+def test_loss_moments_are_the_integrals(case: Case, point: tuple[float, ...]) -> None:
+    theta, *parameters = point
+    law, family = case.make(*parameters), case.oracle(*parameters)
+    for shift in (0.05, -0.4, 2.0):
+        truth = oracle.loss_moments(family, theta, shift)
+        got = law.loss_moments(theta, shift)
+        for value, exact in zip((got.variance, got.third, got.fourth), truth, strict=True):
+            assert abs(mpf(float(value)) - exact) <= 1e-11 * truth[0] ** 0.5 * abs(truth[2]) ** 0.5 + 1e-18
+        assert float(got.largest) ** 2 >= truth[2] / truth[0] * (1 - 1e-9)
+
+
+@every_case
+def test_state_names_the_law_and_rebuilds_it(case: Case) -> None:
+    law = case.make(0.3, -1.0, float64([2.0, torch.inf]) if case.has_density else 2.0)
+    state = json.loads(json.dumps(law.state_dict()))
+    again = rf.Mechanism.from_state_dict(state)
+    assert type(again) is type(law)
+    assert repr(again) == repr(law)
+    for name, value in law.parameters().items():
+        assert torch.equal(again.parameters()[name], value)
+    for broken in ({**state, "law": "Cauchy"}, {**state, "extra": 1}, {"law": state["law"]}):
+        with pytest.raises(ValueError, match=r"law must be one of|unknown keys|missing keys"):
+            rf.Mechanism.from_state_dict(broken)
+
+
+@every_case
+@pytest.mark.parametrize("width", [0.1, 1.0, 5.0])
+def test_information_bound_holds_for_every_theta(case: Case, width: float) -> None:
+    law = case.make(0.7, -width, width)
+    ceiling = law.information_bound()
+    assert float(ceiling) <= 0.7**-2 * (1 + 1e-15)
+    theta = torch.linspace(-6, 6, 241, dtype=torch.float64)
+    for shift, alpha in itertools.product((1e-3, 0.3, -2.0), (1.1, 4.0, 64.0)):
+        worst = law.renyi_divergence(theta, shift, alpha).max()
+        assert float(worst) <= float(0.5 * alpha * shift**2 * ceiling) * (1 + 1e-12)
 
 
 @every_case

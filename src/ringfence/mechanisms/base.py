@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -21,15 +21,33 @@ class Support:
     atoms: tuple[Tensor, ...] = ()
 
 
+@dataclass(frozen=True)
+class LossMoments:
+    """Of the privacy loss L = log p/q under P: its spread, its skew and how far it can go."""
+
+    variance: Tensor
+    third: Tensor  # E (L - E L)^3, signed
+    fourth: Tensor  # E (L - E L)^4
+    largest: Tensor  # sup |L - E L| over the support; may be infinite
+
+
 class Mechanism(ABC):
     """A noise law M(theta), applied to each coordinate independently.
 
     Public methods check their arguments, bring parameters to theta's dtype and device, and work
-    in blocks. A law supplies ``_parameters``, ``support`` and the five kernels below, which receive
+    in blocks. A law supplies ``_parameters``, ``support`` and the six kernels below, which receive
     vectors that broadcast against each other.
 
-    Results carry no gradient. theta is a float32 or float64 tensor (a number counts as float64).
+    ``sigma`` is a checked tensor, whatever the law. Results carry no gradient. theta is a float32
+    or float64 tensor (a number counts as float64).
     """
+
+    # Whether the laws of all theta form an exponential family (log p/q linear in the output).
+    # Then every divergence is an average of the information over a window around theta, which
+    # is what proves the sharper bounds of an account (docs/notation.md).
+    exponential_family: ClassVar[bool] = False
+
+    sigma: Tensor
 
     @property
     @abstractmethod
@@ -39,6 +57,10 @@ class Mechanism(ABC):
     @abstractmethod
     def _parameters(self) -> dict[str, Tensor]:
         """Parameters by name, sigma first, as the constructor checked them."""
+
+    def settings(self) -> dict[str, int]:
+        """Further arguments of the constructor that are not tensors."""
+        return {}
 
     def _values_per_coordinate(self) -> int:
         """How many numbers a kernel holds for each coordinate, if it is many."""
@@ -64,6 +86,10 @@ class Mechanism(ABC):
     @abstractmethod
     def _hockey_stick(self, *arguments: Any, **_: Any) -> Tensor:
         """From (theta, *parameters, shift, epsilon) with shift != 0 and epsilon >= 0."""
+
+    @abstractmethod
+    def _loss_moments(self, *arguments: Any, **_: Any) -> Tensor:
+        """The four rows of LossMoments, from (theta, *parameters, shift)."""
 
     def sample(self, theta: Real, *, generator: torch.Generator) -> Tensor:
         """One draw of M(theta) for each coordinate: theta's shape, device and dtype.
@@ -124,6 +150,19 @@ class Mechanism(ABC):
         }
         return self._evaluate("hockey_stick", self._hockey_stick_anywhere, theta, arguments)
 
+    def loss_moments(self, theta: Real, shift: Real) -> LossMoments:
+        """Moments of log P/Q under P = M(theta), Q = M(theta + shift), each coordinate."""
+        theta = checks.finite("theta", theta)
+        arguments = {**self._arguments(theta), "shift": checks.like(theta, "shift", shift, checks.finite)}
+        return LossMoments(*self._evaluate("loss_moments", self._loss_moments, theta, arguments, rows=4))
+
+    def information_bound(self) -> Tensor:
+        """What bounds the cost whatever theta: D <= alpha shift^2 / 2 times this, every alpha > 1.
+
+        The Gaussian's 1 / sigma^2 unless a law proves a smaller one.
+        """
+        return self.sigma.double() ** -2
+
     def _hockey_stick_anywhere(self, theta: Tensor, *rest: Tensor) -> Tensor:
         """Reduces to a shift that is not 0 and epsilon >= 0, which is what the kernels handle.
 
@@ -149,18 +188,69 @@ class Mechanism(ABC):
         return arguments
 
     def _evaluate(
-        self, name: str, kernel: Callable[..., Tensor], theta: Tensor, arguments: dict[str, Tensor]
+        self,
+        name: str,
+        kernel: Callable[..., Tensor],
+        theta: Tensor,
+        arguments: dict[str, Tensor],
+        rows: int | None = None,
     ) -> Tensor:
         _broadcast(arguments)
         values = self._values_per_coordinate()
-        result = blockwise(kernel, *arguments.values(), values_per_coordinate=values)
+        result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
         return _no_nan(result, self, name, theta)
 
     def __repr__(self) -> str:
         shown = {name: _shown(value) for name, value in self._parameters().items()}
         if "lower" in shown:
             shown["bound"] = f"({shown.pop('lower')}, {shown.pop('upper')})"
+        shown |= {name: str(value) for name, value in self.settings().items()}
         return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in shown.items())})"
+
+    def with_parameters(self, parameters: dict[str, Tensor]) -> Self:
+        """The same law with other values of the parameters it lists under ``parameters()``."""
+        arguments: dict[str, Any] = dict(parameters)
+        if "lower" in arguments:
+            arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
+        return type(self)(**arguments, **self.settings())
+
+    def parameters(self) -> dict[str, Tensor]:
+        """sigma, and the two ends of the interval where the law has one, by name."""
+        return dict(self._parameters())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data that says which law this is: for accounts that are saved.
+
+        A parameter that is a tensor becomes nested lists; infinities stay floats.
+        """
+        parameters = {
+            name: {"value": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
+            for name, value in self._parameters().items()
+        }
+        return {"law": type(self).__name__, "parameters": parameters, "settings": self.settings()}
+
+    @staticmethod
+    def from_state_dict(state: dict[str, Any]) -> "Mechanism":
+        """The law a ``state_dict`` describes; refuses what it does not know by name."""
+        laws = {law.__name__: law for law in _descendants(Mechanism)}
+        checks.keys("mechanism state", state, {"law", "parameters", "settings"})
+        if state["law"] not in laws:
+            raise ValueError(f"law must be one of {sorted(laws)}, got {state['law']!r}")
+        arguments: dict[str, Any] = {}
+        for name, entry in state["parameters"].items():
+            checks.keys(f"parameter {name}", entry, {"value", "dtype"})
+            arguments[name] = torch.tensor(entry["value"], dtype=_DTYPE_NAMES[entry["dtype"]])
+        if "lower" in arguments:
+            arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
+        law: Mechanism = laws[state["law"]](**arguments, **state["settings"])
+        return law
+
+
+_DTYPE_NAMES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def _descendants(law: Any) -> list[Any]:
+    return [found for child in law.__subclasses__() for found in (child, *_descendants(child))]
 
 
 def _broadcast(arguments: dict[str, Tensor]) -> None:

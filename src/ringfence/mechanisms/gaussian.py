@@ -21,6 +21,8 @@ class Gaussian(Mechanism):
     0.25
     """
 
+    exponential_family = True
+
     def __init__(self, sigma: Real) -> None:
         self.sigma = checks.positive("sigma", sigma)
 
@@ -43,6 +45,11 @@ class Gaussian(Mechanism):
 
     def _renyi_divergence(self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor) -> Tensor:
         return 0.5 * alpha * (shift / sigma).square() + torch.zeros_like(theta)
+
+    def _loss_moments(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> Tensor:
+        variance = (shift / sigma).square() + torch.zeros_like(theta)
+        none = torch.zeros_like(variance)
+        return torch.stack((variance, none, 3 * variance * variance, torch.full_like(none, torch.inf)))
 
     def _hockey_stick(self, theta: Tensor, sigma: Tensor, shift: Tensor, epsilon: Tensor) -> Tensor:
         end = torch.full_like(theta, units.far(theta))

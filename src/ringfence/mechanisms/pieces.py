@@ -69,6 +69,42 @@ def log_mass_ratio(stretch: TruncatedNormal, shift: Tensor) -> Tensor:
     return shift * (0.5 * shift - stretch.mean()) - stretch.log_mgf(shift)[0]
 
 
+def loss_moments(
+    log_p: Tensor,
+    rho: Tensor,
+    stretch: TruncatedNormal | None = None,
+    width: Tensor | None = None,
+    *,
+    shift: Tensor,
+) -> Tensor:
+    """Rows: variance, third and fourth central moment of L = log p/q under P, and sup |L - E L|.
+
+    Atoms first; a stretch of density, where L = shift^2 / 2 - shift x, adds its own moments to
+    those of its mean. A piece whose mass is below the smallest number is left out.
+    """
+    mass = torch.exp(log_p)
+    rho = torch.where(mass > 0, rho, 0.0)
+    mean = (mass * rho).sum(dim=0)
+    if stretch is None or width is None:
+        away = rho - mean
+        powers = [(mass * away**k).sum(dim=0) for k in (2, 3, 4)]
+        return torch.stack((*powers, away.abs().amax(dim=0)))
+    middle = torch.exp(stretch.log_mass())
+    inside = torch.where(middle > 0, shift * (0.5 * shift - stretch.mean()), 0.0)
+    mean = mean + middle * inside
+    away, inside = rho - mean, inside - mean
+    second, third, fourth = stretch.central_moments()
+    second, third, fourth = shift**2 * second, -(shift**3) * third, shift**4 * fourth
+    square = inside * inside
+    powers = [
+        (mass * away**2).sum(dim=0) + middle * (square + second),
+        (mass * away**3).sum(dim=0) + middle * (inside * (square + 3 * second) + third),
+        (mass * away**4).sum(dim=0) + middle * (square * (square + 6 * second) + 4 * inside * third + fourth),
+    ]
+    reach = torch.maximum(away.abs().amax(dim=0), inside.abs() + shift.abs() * width)
+    return torch.stack((*powers, reach.expand_as(powers[0])))
+
+
 def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:
     """rho with the entry of a piece that holds most of the mass replaced by a sharper one.
 

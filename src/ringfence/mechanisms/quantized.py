@@ -43,8 +43,8 @@ class QuantizedGaussian(Mechanism):
     def _values_per_coordinate(self) -> int:
         return self.levels
 
-    def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, levels={self.levels})"
+    def settings(self) -> dict[str, int]:
+        return {"levels": self.levels}
 
     def _sample(
         self, generator: torch.Generator, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
@@ -86,6 +86,12 @@ class QuantizedGaussian(Mechanism):
     ) -> Tensor:
         log_p, rho = self._masses(theta, sigma, lower, upper, shift)
         return pieces.hockey_stick(log_p, rho, epsilon)
+
+    def _loss_moments(
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
+    ) -> Tensor:
+        log_p, rho = self._masses(theta, sigma, lower, upper, shift)
+        return pieces.loss_moments(log_p, rho, shift=shift / sigma)
 
     def _masses(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor

@@ -95,3 +95,11 @@ class RectifiedGaussian(Mechanism):
         part, value = pieces.below_threshold(lower, upper, width, shift, threshold)
         log_p, rho = pieces.atoms(lower, upper, shift)
         return pieces.hockey_stick(log_p, rho, epsilon) + torch.exp(part.log_mass()) * value
+
+    def _loss_moments(
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
+    ) -> Tensor:
+        lower, upper, width = units.interval(theta, sigma, lower, upper)
+        shift = shift / sigma
+        log_p, rho = pieces.atoms(lower, upper, shift)
+        return pieces.loss_moments(log_p, rho, TruncatedNormal(lower, upper, width), width, shift=shift)

@@ -55,3 +55,8 @@ class StochasticSign(Mechanism):
         edge = -theta / sigma
         log_p, rho = pieces.atoms(edge, edge, shift / sigma)
         return pieces.hockey_stick(log_p, rho, epsilon)
+
+    def _loss_moments(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> Tensor:
+        edge = -theta / sigma
+        log_p, rho = pieces.atoms(edge, edge, shift / sigma)
+        return pieces.loss_moments(log_p, rho, shift=shift / sigma)

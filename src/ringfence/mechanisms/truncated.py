@@ -30,6 +30,8 @@ class TruncatedGaussian(Mechanism):
     0.291125094773
     """
 
+    exponential_family = True
+
     def __init__(self, sigma: Real, bound: Bound) -> None:
         self.sigma = checks.positive("sigma", sigma)
         self.lower, self.upper = checks.interval("bound", bound)
@@ -85,6 +87,23 @@ class TruncatedGaussian(Mechanism):
         shift = shift / sigma
         toward, away = law.log_mgf(shift, (1 - alpha) * shift)
         return toward + away / (alpha - 1)
+
+    def _loss_moments(
+        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
+    ) -> Tensor:
+        lower, upper, width = units.interval(theta, sigma, lower, upper)
+        shift = shift / sigma
+        second, third, fourth = TruncatedNormal(lower, upper, width).central_moments()
+        rows = (shift**2 * second, -(shift**3) * third, shift**4 * fourth, shift.abs() * width)
+        return torch.stack(torch.broadcast_tensors(*rows))
+
+    def information_bound(self) -> Tensor:
+        """The information at the centre of the interval, where it is largest."""
+        finite = torch.isfinite(self.lower) & torch.isfinite(self.upper)
+        centre = torch.where(finite, (self.lower + self.upper) / 2, 0.0).double()
+        ends = (self.lower.double(), self.upper.double())
+        known = TruncatedGaussian(self.sigma.double(), ends).fisher_information(centre)
+        return torch.where(finite, known, self.sigma.double() ** -2)
 
     def _hockey_stick(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor

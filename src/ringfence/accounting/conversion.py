@@ -1,0 +1,113 @@
+"""From Rényi divergences and Gaussian parameters to (epsilon, delta), by dp-accounting.
+
+dp-accounting is imported where it is used: it brings scipy along, which takes longer to load
+than everything else here.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+
+# Dense where a few steps with much noise end up, and far enough out for very small losses, whose
+# best order is about sqrt(2 log(1/delta)) / mu.
+DEFAULT_ORDERS: tuple[float, ...] = (
+    *(1.1, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.5),
+    *(8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 18.0, 20.0, 22.0, 24.0, 28.0, 32.0, 36.0),
+    *(40.0, 48.0, 56.0, 64.0, 72.0, 80.0, 96.0, 112.0, 128.0, 144.0, 160.0, 192.0, 224.0, 256.0, 320.0),
+    *(384.0, 448.0, 512.0, 640.0, 768.0, 896.0, 1024.0, 1280.0, 1536.0, 1792.0, 2048.0),
+)
+
+_ROUNDING = 1e-11  # relative; dp-accounting searches to 1e-12
+
+
+def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
+    """Orders as a float64 vector: at least one, all finite and above 1."""
+    tensor = orders if isinstance(orders, Tensor) else torch.tensor(list(orders), dtype=torch.float64)
+    tensor = tensor.double().reshape(-1).cpu()
+    if tensor.numel() == 0:
+        raise ValueError("orders must hold at least one order, got none")
+    return checks.order("orders", tensor)
+
+
+def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, float]:
+    """(epsilon, order): min over orders of rdp + log(K / delta) / (order - 1), K orders.
+
+    Guarantee: with rdp the sums realised along a run, the privacy loss of the whole run exceeds
+    epsilon with probability at most delta (a supermartingale, Ville's inequality, and a union over
+    the K orders, since the best one is picked afterwards).
+
+    >>> ex_post_epsilon(torch.tensor([2.0, 4.0]), torch.tensor([0.5, 1.0]), 1e-3)[1]
+    4.0
+    """
+    checks.probability("delta", delta)
+    epsilons = rdp + math.log(len(orders) / delta) / (orders - 1)
+    best = int(torch.argmin(epsilons))
+    return _up(float(epsilons[best])), float(orders[best])
+
+
+def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, float]:
+    """(epsilon, order) of an (order, rdp) curve: dp-accounting's conversion, the best it has.
+
+    >>> epsilon, order = epsilon_from_rdp(torch.tensor([2.0, 8.0]), torch.tensor([0.01, 0.04]), 1e-5)
+    >>> round(epsilon, 3), order
+    (1.254, 8.0)
+    """
+    from dp_accounting import rdp as dp_rdp
+
+    checks.probability("delta", delta)
+    epsilon, order = dp_rdp.compute_epsilon(orders.tolist(), rdp.tolist(), delta)
+    return _up(float(epsilon)), float(order)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The exact epsilon of a mu-GDP release, which is the Gaussian's with shift / sigma = mu.
+
+    >>> round(gaussian_epsilon(0.32, 1e-5), 4)
+    1.2151
+    """
+    import dp_accounting
+
+    checks.probability("delta", delta)
+    if mu == 0:
+        return 0.0
+    return _up(float(dp_accounting.get_epsilon_gaussian(1 / mu, delta)))
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta(epsilon) of a mu-GDP release: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
+
+    >>> round(gaussian_delta(1.0, 0.0), 6)
+    0.382925
+    """
+    from ringfence.mechanisms.gaussian import Gaussian
+
+    if mu == 0:
+        return max(0.0, -math.expm1(epsilon))
+    return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon)))
+
+
+def sampled_gaussian_epsilon(mu: float, sampling_rate: float, steps: int, delta: float) -> float:
+    """epsilon of ``steps`` Gaussian releases, shift / sigma = mu, on Poisson samples (PLD).
+
+    >>> sampled_gaussian_epsilon(1.0, 0.01, 100, 1e-5) < sampled_gaussian_epsilon(1.0, 0.02, 100, 1e-5)
+    True
+    """
+    import dp_accounting
+    from dp_accounting import pld
+
+    checks.probability("delta", delta)
+    checks.rate("sampling_rate", sampling_rate)
+    if mu == 0 or steps == 0:
+        return 0.0
+    release = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(1 / mu))
+    accountant = pld.PLDAccountant()
+    accountant.compose(dp_accounting.SelfComposedDpEvent(release, steps))
+    return _up(float(accountant.get_epsilon(delta)))
+
+
+def _up(value: float) -> float:
+    return value * (1 + _ROUNDING)
