@@ -1,9 +1,19 @@
 """Bounded-support Gaussian privacy: mechanisms, and what they give away."""
 
+from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
+from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
+from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
+from ringfence.accounting.fisher import reconstruction_error_bound as reconstruction_error_bound
+from ringfence.accounting.fisher_account import FisherAccountant as FisherAccountant
+from ringfence.accounting.fisher_account import FisherGuarantee as FisherGuarantee
 from ringfence.accounting.guarantee import Guarantee as Guarantee
+from ringfence.accounting.linear_operator import LinearOperator as LinearOperator
 from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
 from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
 from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
+from ringfence.accounting.privacy_loss import PrivacyProfile as PrivacyProfile
+from ringfence.accounting.privacy_loss import privacy_profile as privacy_profile
+from ringfence.accounting.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.mechanisms.base import LossMoments as LossMoments
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.base import Support as Support

@@ -82,6 +82,11 @@ class TruncatedNormal:
         self.window = torch.minimum(width, reach - self._start)
         self._moments: list[Tensor] = []
 
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """(lower, upper)."""
+        return self._lower, self._upper
+
     @cached_property
     def sign(self) -> Tensor:
         """-1 where the interval was reflected, else 1."""

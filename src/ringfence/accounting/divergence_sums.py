@@ -35,17 +35,20 @@ _BINS_PER_CELL = 32
 _BINS_PER_CALL = {"cuda": 8192}
 _COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks for finer ones
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
+_TOGETHER = 1 << 14  # coordinates times orders evaluated in one call
 _CHUNK = 1 << 22  # float32 counts are exact to 2^24
 
 
 def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor) -> Tensor:
     """Rows forward and backward, a column an order, every coordinate evaluated in float64."""
     theta, sensitivity = theta.double(), sensitivity.to(theta.device).double()
+    dimensions = max(value.dim() for value in (theta, sensitivity, *mechanism.parameters().values()))
     columns = []
-    for alpha in orders.tolist():
+    for some in orders.split(max(1, _TOGETHER // max(1, theta.numel()))):
+        alpha = some.to(theta.device).reshape(-1, *(1,) * dimensions)
         worst = [worse_sign(mechanism, theta, sensitivity, alpha, backward) for backward in (False, True)]
-        columns.append(torch.stack([values.sum() for values in worst]).cpu())
-    return torch.stack(columns, dim=1) * (1 + _ROUNDING) + theta.numel() * _UNDERFLOW
+        columns.append(torch.stack([values.flatten(1).sum(dim=1) for values in worst]).cpu())
+    return torch.cat(columns, dim=1) * (1 + _ROUNDING) + theta.numel() * _UNDERFLOW
 
 
 def worse_sign(

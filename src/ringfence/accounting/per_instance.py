@@ -60,7 +60,7 @@ def per_instance_rdp(
     >>> [round(value, 6) for value in rdp.worst.tolist()]
     [0.000995, 0.003979, 0.031832]
     """
-    return _Tables().per_instance_rdp(mechanism, theta, sensitivity, checked_orders(orders), exact)
+    return DivergenceTables().per_instance_rdp(mechanism, theta, sensitivity, checked_orders(orders), exact)
 
 
 class PerInstanceAccountant:
@@ -93,7 +93,7 @@ class PerInstanceAccountant:
         self.steps = 0
         self.gaussian_zcdp = 0.0  # sum of c^2 / (2 sigma^2) over coordinates and steps
         self.bounded_zcdp = 0.0  # the same with what the law proves for every theta
-        self._tables = _Tables()
+        self._tables = DivergenceTables()
 
     def step(
         self,
@@ -188,19 +188,25 @@ def _total_over(theta: Tensor, value: Tensor) -> float:
     return float(value.sum()) * math.prod(shape) / max(1, value.numel())
 
 
-class _Tables:
+class DivergenceTables:
     """Divergence tables of the settings seen last, so that each is filled once."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Any, ...], DivergenceTable] = OrderedDict()
 
     def per_instance_rdp(
-        self, mechanism: Mechanism, theta: Real, sensitivity: Real, orders: Tensor, exact: bool
+        self,
+        mechanism: Mechanism,
+        theta: Real,
+        sensitivity: Real,
+        orders: Tensor,
+        exact: bool,
+        few: int = _FEW,
     ) -> PerInstanceRdp:
         theta = checks.finite("theta", theta)
         size = checks.not_negative("sensitivity", sensitivity)
         _, bounded = ceilings(mechanism, theta, size)
-        parts = None if exact or theta.numel() <= _FEW else _uniform_parts(mechanism, theta, size)
+        parts = None if exact or theta.numel() <= few else _uniform_parts(mechanism, theta, size)
         if parts is None:
             sums = exact_sums(mechanism, theta, size, orders)
         else:

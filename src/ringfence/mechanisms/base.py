@@ -28,7 +28,7 @@ class LossMoments:
     variance: Tensor
     third: Tensor  # E (L - E L)^3, signed
     fourth: Tensor  # E (L - E L)^4
-    largest: Tensor  # sup |L - E L| over the support; may be infinite
+    extent: Tensor  # sup L - inf L over the support; may be infinite
 
 
 class Mechanism(ABC):

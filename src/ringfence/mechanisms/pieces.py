@@ -69,40 +69,35 @@ def log_mass_ratio(stretch: TruncatedNormal, shift: Tensor) -> Tensor:
     return shift * (0.5 * shift - stretch.mean()) - stretch.log_mgf(shift)[0]
 
 
-def loss_moments(
-    log_p: Tensor,
-    rho: Tensor,
-    stretch: TruncatedNormal | None = None,
-    width: Tensor | None = None,
-    *,
-    shift: Tensor,
-) -> Tensor:
-    """Rows: variance, third and fourth central moment of L = log p/q under P, and sup |L - E L|.
+def loss_moments(log_p: Tensor, rho: Tensor, shift: Tensor, stretch: TruncatedNormal | None = None) -> Tensor:
+    """Rows: variance, third and fourth central moment of L = log p/q under P, and sup L - inf L.
 
-    Atoms first; a stretch of density, where L = shift^2 / 2 - shift x, adds its own moments to
-    those of its mean. A piece whose mass is below the smallest number is left out.
+    Atoms, and perhaps a stretch of density between two of them, where L = shift^2 / 2 - shift x:
+    it adds its own moments to those of its mean. Atoms whose mass underflows are left out.
     """
     mass = torch.exp(log_p)
-    rho = torch.where(mass > 0, rho, 0.0)
+    rho = torch.where(mass > 0, rho, 0.0)  # 0 is within the range of L
     mean = (mass * rho).sum(dim=0)
-    if stretch is None or width is None:
-        away = rho - mean
-        powers = [(mass * away**k).sum(dim=0) for k in (2, 3, 4)]
-        return torch.stack((*powers, away.abs().amax(dim=0)))
-    middle = torch.exp(stretch.log_mass())
-    inside = torch.where(middle > 0, shift * (0.5 * shift - stretch.mean()), 0.0)
-    mean = mean + middle * inside
-    away, inside = rho - mean, inside - mean
-    second, third, fourth = stretch.central_moments()
-    second, third, fourth = shift**2 * second, -(shift**3) * third, shift**4 * fourth
-    square = inside * inside
-    powers = [
-        (mass * away**2).sum(dim=0) + middle * (square + second),
-        (mass * away**3).sum(dim=0) + middle * (inside * (square + 3 * second) + third),
-        (mass * away**4).sum(dim=0) + middle * (square * (square + 6 * second) + 4 * inside * third + fourth),
-    ]
-    reach = torch.maximum(away.abs().amax(dim=0), inside.abs() + shift.abs() * width)
-    return torch.stack((*powers, reach.expand_as(powers[0])))
+    if stretch is not None:
+        middle = torch.exp(stretch.log_mass())
+        inside = torch.where(middle > 0, shift * (0.5 * shift - stretch.mean()), 0.0)
+        mean = mean + middle * inside
+    away = rho - mean
+    rows = [(mass * away**k).sum(dim=0) for k in (2, 3, 4)]
+    ends = torch.stack((rho.amax(dim=0), rho.amin(dim=0)))
+    if stretch is not None:
+        second, third, fourth = stretch.central_moments()
+        second, third, fourth = shift**2 * second, -(shift**3) * third, shift**4 * fourth
+        inside = inside - mean
+        square = inside * inside
+        rows[0] = rows[0] + middle * (square + second)
+        rows[1] = rows[1] + middle * (inside * (square + 3 * second) + third)
+        rows[2] = rows[2] + middle * (square * (square + 6 * second) + 4 * inside * third + fourth)
+        edges = torch.stack(torch.broadcast_tensors(*(shift * (0.5 * shift - x) for x in stretch.ends)))
+        ends = torch.stack(
+            (torch.maximum(ends[0], edges.amax(dim=0)), torch.minimum(ends[1], edges.amin(dim=0)))
+        )
+    return torch.stack((*rows, (ends[0] - ends[1]).expand_as(rows[0])))
 
 
 def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class QuantizedGaussian(Mechanism):
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
     ) -> Tensor:
         log_p, rho = self._masses(theta, sigma, lower, upper, shift)
-        return pieces.loss_moments(log_p, rho, shift=shift / sigma)
+        return pieces.loss_moments(log_p, rho, shift / sigma)
 
     def _masses(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
