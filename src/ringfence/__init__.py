@@ -1,5 +1,8 @@
 """Bounded-support Gaussian privacy: mechanisms, and what they give away."""
 
+from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
+from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
+from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
 from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
 from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
@@ -13,6 +16,8 @@ from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
 from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
 from ringfence.accounting.privacy_loss import PrivacyProfile as PrivacyProfile
 from ringfence.accounting.privacy_loss import privacy_profile as privacy_profile
+from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
+from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
 from ringfence.accounting.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.mechanisms.base import LossMoments as LossMoments
 from ringfence.mechanisms.base import Mechanism as Mechanism

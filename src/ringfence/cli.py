@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.status import Status
 
 from ringfence import __version__
+from ringfence.experiments.account import account_row, read_theta
 from ringfence.experiments.motivation import MotivationSettings, motivation
+from ringfence.mechanisms.base import Mechanism
+from ringfence.report.account import account_table
 from ringfence.report.figures import save
 from ringfence.report.motivation import motivation_figure
 from ringfence.report.rows import write_csv
@@ -25,6 +28,11 @@ app = typer.Typer(
 figures = typer.Typer(help="Draw one figure of the paper.", no_args_is_help=True)
 app.add_typer(figures, name="figure")
 
+Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
+Law = Annotated[str, typer.Option("--mechanism", help="gaussian, rectified, truncated, sign or quantized.")]
+Interval = Annotated[float | None, typer.Option("--bound", help="b for the interval [-b, b].")]
+Levels = Annotated[int | None, typer.Option(help="Levels of the quantized law.")]
+Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
@@ -56,6 +64,33 @@ def figure_motivation(out: Out = Path("out"), as_json: AsJson = False) -> None:
         files = save(motivation_figure(rows, settings), out, "motivation")
         files.append(write_csv(rows, out / "motivation.csv"))
     _print_files(files, as_json)
+
+
+@app.command()
+def account(
+    theta: Annotated[Path, typer.Argument(help="What is released, before noise: a .npy file of floats.")],
+    sensitivity: Annotated[float, typer.Option(help="How far one record moves a coordinate, at most.")],
+    sigma: Sigma,
+    mechanism: Law = "rectified",
+    bound: Interval = None,
+    levels: Levels = None,
+    steps: Annotated[int, typer.Option(help="How many times theta is released.")] = 1,
+    delta: Delta = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """What releases of theta cost, to whom, and what may be said about it.
+
+    Example: ringfence account theta.npy --mechanism rectified --sigma 1 --bound 4 --sensitivity 1e-3
+    """
+    law = Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels)
+    with _busy("Accounting", quiet=as_json):
+        values = read_theta(theta)
+        row = account_row(law, values, sensitivity, steps, delta)
+    if as_json:
+        typer.echo(json.dumps(row.as_dict()))
+    else:
+        Console().print(account_table(row), highlight=False)
+        typer.echo(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
 
 
 def _busy(what: str, quiet: bool) -> Status:

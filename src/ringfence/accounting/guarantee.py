@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
 
 import torch
 from torch import Tensor
@@ -51,10 +52,10 @@ class Guarantee:
     def _data_independent(self) -> str:
         return (
             f"Differential privacy, every dataset: {self._releases()} satisfy "
-            f"({self.epsilon_data_independent:.4g}, {self.delta:.3g})-differential privacy for every dataset "
-            "and every single record added or removed, provided the number of releases, the noise, the bound "
-            "and the sensitivity were not chosen by looking at the data. This number does not depend on the "
-            "data and may be published."
+            f"({rounded_up(self.epsilon_data_independent)}, {self.delta:.3g})-differential privacy for every "
+            "dataset and every single record added or removed, provided the number of releases, the noise, "
+            "the bound and the sensitivity were not chosen by looking at the data. This number does not "
+            "depend on the data and may be published."
         )
 
     def _ex_post(self) -> str:
@@ -65,7 +66,7 @@ class Guarantee:
         )
         return (
             "Ex-post, this dataset and this trajectory: for each single record added or removed, the "
-            f"realised privacy loss of {self._releases()} is at most {self.epsilon:.4g}, except with "
+            f"realised privacy loss of {self._releases()} is at most {rounded_up(self.epsilon)}, except with "
             f"probability {self.delta:.3g} over the run.{estimated} This holds also when theta depends on "
             "earlier releases. It is not a differential privacy guarantee, neither for other datasets nor "
             "for other runs. The number is computed from the data and is itself sensitive: do not publish "
@@ -81,8 +82,8 @@ class Guarantee:
         )
         return (
             "Per-instance (epsilon, delta): with this dataset, and with it plus or minus any one record, "
-            f"{self._releases()} are ({self.epsilon_pdp:.4g}, {self.delta:.3g})-indistinguishable. {holds} "
-            "It speaks of this dataset only, is computed from it and must not be published."
+            f"{self._releases()} are ({rounded_up(self.epsilon_pdp)}, {self.delta:.3g})-indistinguishable. "
+            f"{holds} It speaks of this dataset only, is computed from it and must not be published."
         )
 
     def _releases(self) -> str:
@@ -90,6 +91,19 @@ class Guarantee:
 
     def __str__(self) -> str:
         return self.statement
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Few digits, never below the value: a printed bound still holds.
+
+    >>> rounded_up(1.23401), rounded_up(0.5), rounded_up(12345.6)
+    ('1.235', '0.5', '12350')
+    """
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    with localcontext() as context:
+        context.prec, context.rounding = digits, ROUND_CEILING
+        return f"{+Decimal(value).normalize():f}"
 
 
 def guarantee(

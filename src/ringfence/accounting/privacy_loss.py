@@ -85,7 +85,7 @@ def privacy_profile(mechanism: Mechanism, theta: Real, sensitivity: Real, steps:
 def _renyi(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> Callable[[float], float]:
     from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 
-    orders = checked_orders(DEFAULT_ORDERS)
+    orders = checked_orders(DEFAULT_ORDERS[::2])  # a fallback: every other order will do
     worst = (steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst).tolist()
     return lambda epsilon: float(compute_delta(orders.tolist(), worst, epsilon)[0])
 

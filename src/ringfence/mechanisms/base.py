@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import torch
@@ -41,6 +42,8 @@ class Mechanism(ABC):
     ``sigma`` is a checked tensor, whatever the law. Results carry no gradient. theta is a float32
     or float64 tensor (a number counts as float64).
     """
+
+    name: ClassVar[str]  # in one word, for the command line and for tables
 
     # Whether the laws of all theta form an exponential family (log p/q linear in the output).
     # Then every divergence is an average of the information over a window around theta, which
@@ -206,6 +209,28 @@ class Mechanism(ABC):
             shown["bound"] = f"({shown.pop('lower')}, {shown.pop('upper')})"
         shown |= {name: str(value) for name, value in self.settings().items()}
         return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in shown.items())})"
+
+    @staticmethod
+    def by_name(name: str, **arguments: Any) -> "Mechanism":
+        """The law of this name; arguments that are None count as not given.
+
+        >>> import ringfence
+        >>> Mechanism.by_name("rectified", sigma=1.0, bound=2.0, levels=None)
+        RectifiedGaussian(sigma=1.0, bound=(-2.0, 2.0))
+        """
+        laws = {law.name: law for law in _descendants(Mechanism) if hasattr(law, "name")}
+        if name not in laws:
+            raise ValueError(f"mechanism must be one of {', '.join(sorted(laws))}, got {name!r}")
+        given = {key: value for key, value in arguments.items() if value is not None}
+        wanted = list(signature(laws[name]).parameters)
+        for problem, keys in (
+            ("needs", [key for key in wanted if key not in given]),
+            ("does not take", [key for key in given if key not in wanted]),
+        ):
+            if keys:
+                raise ValueError(f"mechanism {name} {problem} {', '.join(keys)}")
+        law: Mechanism = laws[name](**given)
+        return law
 
     def with_parameters(self, parameters: dict[str, Tensor]) -> Self:
         """The same law with other values of the parameters it lists under ``parameters()``."""

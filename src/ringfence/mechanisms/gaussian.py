@@ -21,6 +21,7 @@ class Gaussian(Mechanism):
     0.25
     """
 
+    name = "gaussian"
     exponential_family = True
 
     def __init__(self, sigma: Real) -> None:

@@ -26,6 +26,8 @@ class QuantizedGaussian(Mechanism):
     [-2.0, -1.0, 0.0, 1.0, 2.0]
     """
 
+    name = "quantized"
+
     def __init__(self, sigma: Real, bound: Bound, levels: int) -> None:
         self.sigma = checks.positive("sigma", sigma)
         self.lower, self.upper = checks.interval("bound", bound, bounded=True)

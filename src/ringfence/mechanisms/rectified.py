@@ -26,6 +26,8 @@ class RectifiedGaussian(Mechanism):
     0.936824218624
     """
 
+    name = "rectified"
+
     def __init__(self, sigma: Real, bound: Bound) -> None:
         self.sigma = checks.positive("sigma", sigma)
         self.lower, self.upper = checks.interval("bound", bound)

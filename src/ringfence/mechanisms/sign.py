@@ -21,6 +21,8 @@ class StochasticSign(Mechanism):
     0.636619772368
     """
 
+    name = "sign"
+
     def __init__(self, sigma: Real) -> None:
         self.sigma = checks.positive("sigma", sigma)
 

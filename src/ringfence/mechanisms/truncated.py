@@ -30,6 +30,7 @@ class TruncatedGaussian(Mechanism):
     0.291125094773
     """
 
+    name = "truncated"
     exponential_family = True
 
     def __init__(self, sigma: Real, bound: Bound) -> None:

@@ -1,0 +1,226 @@
+"""The noise, the bound or the number of releases that meets a target epsilon."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from ringfence import checks
+from ringfence.accounting.guarantee import Guarantee, guarantee
+from ringfence.accounting.per_instance import PerInstanceRdp, ceilings, per_instance_rdp
+from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism
+
+Kind = Literal["ex_post", "pdp", "data_independent"]
+
+_FIELDS = {"ex_post": "epsilon", "pdp": "epsilon_pdp", "data_independent": "epsilon_data_independent"}
+_TOLERANCE = 1e-3  # relative, of the parameter found
+_LARGEST = 1e12
+
+
+def calibrate_sigma(
+    mechanism: Mechanism,
+    theta: Real,
+    sensitivity: Real,
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int = 1,
+    kind: Kind = "pdp",
+    coordinates: int | None = None,
+) -> float:
+    """A sigma with which ``steps`` releases of theta cost at most ``epsilon``; a little less does not.
+
+    ``mechanism`` gives the law and its bound; its sigma is where the search begins. ``kind`` is
+    the number that must meet the target (``Guarantee``). For a per-instance number the cost need
+    not fall with sigma everywhere: the answer is found from above, where the Gaussian's noise
+    meets the target for every theta, so that every sigma tried on the way down was checked.
+
+    ``theta`` may be a model: a sample whose cost is scaled up to ``coordinates``. The answer depends
+    on theta. Calibrate on public or simulated data, or treat the answer as sensitive.
+
+    Guarantee: the cost at the answer was computed and is not over the target.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> law, theta = TruncatedGaussian(sigma=1.0, bound=2.0), torch.zeros(100)
+    >>> round(calibrate_sigma(law, theta, 1e-2, epsilon=0.5, delta=1e-5, steps=10), 2)
+    1.58
+    """
+
+    def cost(sigma: float) -> float:
+        law = mechanism.with_parameters({**mechanism.parameters(), "sigma": torch.tensor(sigma).double()})
+        return _cost(law, theta, sensitivity, steps, delta, kind, coordinates)
+
+    _target(epsilon)
+    passing = float(mechanism.sigma.double().mean())
+    while cost(passing) > epsilon:
+        passing *= 2
+        if passing > _LARGEST:
+            raise ValueError(
+                f"epsilon must be attainable, got {epsilon!r}: no sigma up to {_LARGEST:g} meets it"
+            )
+    while passing > 1 / _LARGEST and cost(passing / 2) <= epsilon:
+        passing /= 2
+    return _bisect(lambda sigma: cost(sigma) <= epsilon, failing=passing / 2, passing=passing)
+
+
+def calibrate_bound(
+    mechanism: Mechanism,
+    theta: Real,
+    sensitivity: Real,
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int = 1,
+    kind: Kind = "pdp",
+    coordinates: int | None = None,
+) -> float:
+    """The largest b for which the law on [-b, b] costs at most ``epsilon``; infinite if all do.
+
+    A wider interval gives more away: the clamp to a narrower one is a function of the clamp to a
+    wider one, and the variance of a conditioned normal law grows with its interval. Arguments
+    and caveats as for ``calibrate_sigma``.
+
+    Guarantee: the cost at the answer was computed and is not over the target.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> law, theta = TruncatedGaussian(sigma=1.0, bound=2.0), torch.zeros(100)
+    >>> round(calibrate_bound(law, theta, 1e-2, epsilon=0.5, delta=1e-5, steps=10), 2)
+    0.74
+    """
+    if "upper" not in mechanism.parameters():
+        raise ValueError(f"mechanism must have a bound, got {mechanism!r}")
+    scale = float(mechanism.sigma.double().max())
+
+    def cost(bound: float) -> float:
+        ends = {"lower": torch.tensor(-bound).double(), "upper": torch.tensor(bound).double()}
+        law = mechanism.with_parameters({**mechanism.parameters(), **ends})
+        return _cost(law, theta, sensitivity, steps, delta, kind, coordinates)
+
+    _target(epsilon)
+    widest, narrowest = 64 * scale, scale / 1024
+    if _gaussian_cost(mechanism, theta, sensitivity, steps, delta, kind, coordinates) <= epsilon:
+        return math.inf
+    if cost(widest) <= epsilon:
+        return widest
+    least = cost(narrowest)
+    if least > epsilon:
+        raise ValueError(
+            f"epsilon must be at least {least:.4g} for this law: what an interval of {narrowest:.3g} "
+            f"still gives away, got {epsilon!r}"
+        )
+    return _bisect(lambda bound: cost(bound) <= epsilon, failing=widest, passing=narrowest)
+
+
+def calibrate_steps(
+    mechanism: Mechanism,
+    theta: Real,
+    sensitivity: Real,
+    *,
+    epsilon: float,
+    delta: float,
+    kind: Kind = "pdp",
+    coordinates: int | None = None,
+) -> int:
+    """The largest number of releases of theta that cost at most ``epsilon`` altogether.
+
+    Arguments and caveats as for ``calibrate_sigma``. 0 where one release is already too many.
+
+    Guarantee: the cost of the answer was computed and is not over the target.
+
+    >>> from ringfence.mechanisms.rectified import RectifiedGaussian
+    >>> calibrate_steps(RectifiedGaussian(1.0, bound=0.5), torch.zeros(10_000), 1e-3, epsilon=1.0, delta=1e-5)
+    7
+    """
+    rdp = per_instance_rdp(mechanism, theta, sensitivity)
+    ends = ceilings(mechanism, checks.finite("theta", theta), checks.not_negative("sensitivity", sensitivity))
+    scale = _scale(theta, coordinates)
+
+    def meets(steps: int) -> bool:
+        return _number(_guarantee(rdp, ends, steps, scale, delta), kind) <= epsilon
+
+    _target(epsilon)
+    if not meets(1):
+        return 0
+    passing = 1
+    while meets(2 * passing):
+        passing *= 2
+        if passing > _LARGEST:
+            return passing
+    failing = 2 * passing
+    while failing - passing > 1:
+        middle = (passing + failing) // 2
+        passing, failing = (middle, failing) if meets(middle) else (passing, middle)
+    return passing
+
+
+def _cost(
+    mechanism: Mechanism,
+    theta: Real,
+    sensitivity: Real,
+    steps: int,
+    delta: float,
+    kind: Kind,
+    coordinates: int | None,
+) -> float:
+    checks.count("steps", steps, at_least=1)
+    ends = ceilings(mechanism, checks.finite("theta", theta), checks.not_negative("sensitivity", sensitivity))
+    rdp = per_instance_rdp(mechanism, theta, sensitivity)
+    return _number(_guarantee(rdp, ends, steps, _scale(theta, coordinates), delta), kind)
+
+
+def _gaussian_cost(
+    mechanism: Mechanism,
+    theta: Real,
+    sensitivity: Real,
+    steps: int,
+    delta: float,
+    kind: Kind,
+    coordinates: int | None,
+) -> float:
+    from ringfence.mechanisms.gaussian import Gaussian
+
+    return _cost(Gaussian(mechanism.sigma), theta, sensitivity, steps, delta, kind, coordinates)
+
+
+def _guarantee(
+    rdp: PerInstanceRdp, ends: tuple[float, float], steps: int, scale: float, delta: float
+) -> Guarantee:
+    return guarantee(
+        orders=rdp.orders,
+        worst=steps * scale * rdp.worst,
+        gaussian_zcdp=steps * scale * ends[0],
+        bounded_zcdp=steps * scale * ends[1],
+        steps=steps,
+        delta=delta,
+    )
+
+
+def _number(claim: Guarantee, kind: Kind) -> float:
+    if kind not in _FIELDS:
+        raise ValueError(f"kind must be one of {sorted(_FIELDS)}, got {kind!r}")
+    return float(getattr(claim, _FIELDS[kind]))
+
+
+def _scale(theta: Real, coordinates: int | None) -> float:
+    if coordinates is None:
+        return 1.0
+    checks.count("coordinates", coordinates, at_least=1)
+    return coordinates / max(1, checks.finite("theta", theta).numel())
+
+
+def _target(epsilon: float) -> None:
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be > 0 and finite, got {epsilon!r}")
+
+
+def _bisect(meets: Callable[[float], bool], *, failing: float, passing: float) -> float:
+    """A value that meets the target, within the tolerance of one that does not."""
+    while abs(failing - passing) > _TOLERANCE * passing:
+        middle = math.sqrt(failing * passing)
+        if meets(middle):
+            passing = middle
+        else:
+            failing = middle
+    return passing

@@ -1,0 +1,129 @@
+"""Every printed sentence against what is proved (docs/guarantees.md)."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, gaussian_epsilon
+from ringfence.accounting.guarantee import data_independent_epsilon, rounded_up
+
+THETA = torch.linspace(-3, 3, 200, dtype=torch.float64)
+
+
+def claim(steps: int = 10, delta: float = 1e-5, law: rf.Mechanism | None = None) -> rf.Guarantee:
+    account = rf.PerInstanceAccountant(law or rf.RectifiedGaussian(1.0, bound=1.0), sensitivity=5e-3)
+    account.step(THETA, count=steps)
+    return account.guarantee(delta)
+
+
+def sentences(paragraph: str) -> list[str]:
+    return [sentence for sentence in re.split(r"(?<=[a-z0-9])\.\s", paragraph.rstrip(".")) if sentence]
+
+
+def test_the_three_numbers_are_what_they_are_called() -> None:
+    account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, bound=1.0), sensitivity=5e-3)
+    account.step(THETA, count=10)
+    got = account.guarantee(1e-5)
+    worst = torch.maximum(account.forward, account.backward)
+    assert (got.epsilon, got.order) == ex_post_epsilon(account.orders, worst, 1e-5)
+    assert (got.epsilon_pdp, got.order_pdp) == epsilon_from_rdp(account.orders, worst, 1e-5)
+    mu = math.sqrt(10 * THETA.numel()) * 5e-3
+    assert got.epsilon_data_independent == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
+    assert (got.delta, got.steps) == (1e-5, 10)
+
+
+def test_the_truncated_law_has_a_smaller_number_for_every_dataset() -> None:
+    narrow = claim(law=rf.TruncatedGaussian(1.0, bound=0.5))
+    factor = float(rf.TruncatedGaussian(1.0, bound=0.5).fisher_information(0.0))
+    zcdp = 10 * THETA.numel() * 25e-6 / 2
+    expected = data_independent_epsilon(zcdp, zcdp * factor, 1e-5)
+    assert narrow.epsilon_data_independent == pytest.approx(expected, rel=1e-10)
+    assert narrow.epsilon_data_independent < 0.5 * gaussian_epsilon(math.sqrt(2 * zcdp), 1e-5)
+    assert factor == pytest.approx(0.0806, abs=1e-4)
+
+
+def test_first_paragraph_is_ordinary_differential_privacy() -> None:
+    got = claim()
+    number = rounded_up(got.epsilon_data_independent)
+    assert sentences(got.statement.split("\n\n")[0]) == [
+        f"Differential privacy, every dataset: the 10 releases satisfy ({number}, 1e-05)-differential privacy "
+        "for every dataset and every single record added or removed, provided the number of releases, the "
+        "noise, the bound and the sensitivity were not chosen by looking at the data",
+        "This number does not depend on the data and may be published",
+    ]
+    # ... and indeed it does not depend on the data
+    account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, bound=1.0), sensitivity=5e-3)
+    account.step(torch.full_like(THETA, 40.0), count=10)
+    other = account.guarantee(1e-5)
+    assert other.epsilon_data_independent == got.epsilon_data_independent
+    assert other.epsilon < got.epsilon
+
+
+def test_second_paragraph_is_ex_post() -> None:
+    got = claim()
+    number = rounded_up(got.epsilon)
+    assert sentences(got.statement.split("\n\n")[1]) == [
+        "Ex-post, this dataset and this trajectory: for each single record added or removed, the realised "
+        f"privacy loss of the 10 releases is at most {number}, except with probability 1e-05 over the run",
+        "This holds also when theta depends on earlier releases",
+        "It is not a differential privacy guarantee, neither for other datasets nor for other runs",
+        "The number is computed from the data and is itself sensitive: do not publish it, and do not stop, go "
+        "on or change the noise or the bound because of it",
+    ]
+
+
+def test_third_paragraph_is_a_guarantee_for_one_release_only() -> None:
+    one, ten = claim(steps=1), claim(steps=10)
+    first, last = (got.statement.split("\n\n")[2] for got in (one, ten))
+    assert "This is a guarantee for the one release it is about." in first
+    assert "estimate" not in first
+    assert (
+        "This is a guarantee only if theta at every release was fixed in advance; where theta depends on "
+        "earlier releases, as in training, it is an estimate and not a guarantee."
+    ) in last
+    for got, paragraph in ((one, first), (ten, last)):
+        assert f"({rounded_up(got.epsilon_pdp)}, 1e-05)-indistinguishable" in paragraph
+        assert paragraph.endswith("is computed from it and must not be published.")
+
+
+@pytest.mark.parametrize("epsilon", [0.0001, 0.5])
+def test_the_ex_post_sentence_is_true_along_an_adaptive_run(epsilon: float) -> None:
+    """Ville's inequality on two adaptive steps: the loss passes the realised bound rarely enough.
+
+    theta of the second step depends on the first output, and so do its divergences.
+    """
+    law, c, alpha, delta = rf.TruncatedGaussian(1.0, bound=1.0), 1.5, 4.0, 0.05 + epsilon / 1e9
+    generator = torch.Generator().manual_seed(1)
+    count = 100_000
+    start = torch.zeros(count, dtype=torch.float64)
+    first = law.sample(start, generator=generator)
+    second_theta = 2.0 * (first > 0.3) - 1.0  # a trajectory that moves theta to where it costs more
+    second = law.sample(second_theta, generator=generator)
+    loss = sum(
+        law.log_prob(output, theta) - law.log_prob(output, theta + c)
+        for output, theta in ((first, start), (second, second_theta))
+    )
+    realised = law.renyi_divergence(start, c, alpha) + law.renyi_divergence(second_theta, c, alpha)
+    bound = realised + math.log(1 / delta) / (alpha - 1)
+    assert float((loss > bound).double().mean()) <= delta
+    # a test that can fail: leave out log(1/delta) and the sentence is false
+    assert float((loss > realised).double().mean()) > delta
+
+
+def test_rounding_up_never_goes_below() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for value in torch.logspace(-9, 6, 300).double() * torch.rand(300, generator=generator).double():
+        assert float(value) <= float(rounded_up(float(value))) <= float(value) * 1.0011
+    assert rounded_up(0.0) == "0"
+    assert rounded_up(math.inf) == "inf"
+
+
+def test_a_guarantee_is_immutable_and_prints_its_statement() -> None:
+    got = claim()
+    assert str(got) == got.statement
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        got.epsilon = 0.0  # type: ignore[misc]
