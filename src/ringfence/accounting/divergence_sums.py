@@ -47,7 +47,7 @@ def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders:
     for some in orders.split(max(1, _TOGETHER // max(1, theta.numel()))):
         alpha = some.to(theta.device).reshape(-1, *(1,) * dimensions)
         worst = [worse_sign(mechanism, theta, sensitivity, alpha, backward) for backward in (False, True)]
-        columns.append(torch.stack([values.flatten(1).sum(dim=1) for values in worst]).cpu())
+        columns.append(torch.stack([values.reshape(len(some), -1).sum(dim=1) for values in worst]).cpu())
     return torch.cat(columns, dim=1) * (1 + _ROUNDING) + theta.numel() * _UNDERFLOW
 
 

@@ -1,0 +1,215 @@
+"""Accounting for releases of Poisson samples: running sums, and what may be said about them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.conversion import (
+    epsilon_from_rdp,
+    ex_post_epsilon,
+    gaussian_epsilon,
+    sampled_gaussian_epsilon,
+)
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.per_instance import DivergenceTables
+from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
+from ringfence.accounting.subsampling import SAMPLED_ORDERS, averaged_over
+from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism
+
+_ROUNDING = 1e-11  # relative; dp-accounting searches to 1e-12
+_SUMS = ("forward", "backward", "gaussian", "data_independent")
+_STATE = {
+    *("mechanism", "sensitivity", "sampling_rate", "orders", "failure_probability", *_SUMS),
+    *("settings", "steps", "spent"),
+}
+
+
+class SampledAccountant:
+    """Adds up releases of Poisson samples and says what they cost.
+
+    Call ``step(batches)`` once for each release, with the thetas of auxiliary batches: independent
+    Poisson samples drawn for the purpose with the parameters the release is made at, never the
+    released batch (``subsampled_rdp``). A record must enter theta with a contribution that depends
+    only on the record and on earlier releases, within +-sensitivity. Mechanism, sensitivity and
+    sampling rate may differ from step to step.
+
+    Guarantee: two running sums an order, one a direction, each an upper bound except with
+    probability ``spent``, to which every step adds ``failure_probability``, and never above the
+    Poisson-sampled Gaussian's. ``spent`` is paid out of delta. What they promise:
+    ``docs/guarantees.md``.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> batches = torch.randn(100, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> account = SampledAccountant(TruncatedGaussian(1.0, bound=2.0), 0.1, 0.5, orders=[8, 16, 32])
+    >>> account.step(batches, count=100)
+    >>> claim = account.guarantee(delta=1e-5)
+    >>> claim.epsilon_pdp < claim.gaussian_epsilon_pdp, claim.failure_probability
+    (True, 1e-09)
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        sensitivity: Real,
+        sampling_rate: float,
+        orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
+        failure_probability: float = 1e-9,
+    ) -> None:
+        self.mechanism = mechanism
+        self.sensitivity = checks.not_negative("sensitivity", sensitivity)
+        self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
+        self.orders = checked_integer_orders(orders)
+        self.failure_probability = checks.probability("failure_probability", failure_probability)
+        self.forward = torch.zeros_like(self.orders)
+        self.backward = torch.zeros_like(self.orders)
+        self.gaussian = torch.zeros_like(self.orders)  # the sampled Gaussian's, same sigma
+        self.data_independent = torch.zeros_like(self.orders)  # what the law proves for every theta
+        self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
+        self.steps = 0
+        self.spent = 0.0
+        self._tables = DivergenceTables()
+
+    def step(
+        self,
+        batches: Tensor | Iterable[Real],
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """One release, with the account's settings unless given.
+
+        ``count`` releases are ``count`` samples of the same dataset at the same parameters: the
+        average is the same number, estimated once.
+        """
+        checks.count("count", count, at_least=1)
+        release = SampledRelease(
+            self.mechanism if mechanism is None else mechanism,
+            self.sensitivity if sensitivity is None else sensitivity,
+            self.sampling_rate if sampling_rate is None else sampling_rate,
+            self.orders,
+            self._tables,
+        )
+        rdp, theta = averaged_over(batches, release, self.failure_probability)
+        self.forward = self.forward + count * rdp.forward
+        self.backward = self.backward + count * rdp.backward
+        self.gaussian = self.gaussian + count * release.gaussian(theta)
+        ceiling = release.divergence(release.ceilings(theta).amax(dim=0))
+        self.data_independent = self.data_independent + count * ceiling
+        setting = (release.gaussian_mu(theta), release.sampling_rate)
+        self.settings[setting] = self.settings.get(setting, 0) + count
+        self.steps += count
+        self.spent += rdp.failure_probability
+
+    @property
+    def worst(self) -> Tensor:
+        """The larger of the two running sums, order by order."""
+        return torch.maximum(self.forward, self.backward)
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """What may be said about all the steps so far, at this delta.
+
+        The ex-post and the per-instance numbers, and the Gaussian's beside them, are at delta less
+        what was spent on estimating.
+        """
+        left = checks.probability("delta", delta) - self.spent
+        if left <= 0:
+            raise ValueError(
+                f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
+                f"got {delta!r}: use a smaller failure_probability"
+            )
+        epsilon, order = ex_post_epsilon(self.orders, self.worst, left)
+        epsilon_pdp, order_pdp = epsilon_from_rdp(self.orders, self.worst, left)
+        ceiling, _ = epsilon_from_rdp(self.orders, self.data_independent, delta)
+        return Guarantee(
+            delta=delta,
+            epsilon=epsilon,
+            order=order,
+            epsilon_pdp=epsilon_pdp,
+            order_pdp=order_pdp,
+            epsilon_data_independent=min(ceiling, sampled_gaussians_epsilon(self.settings, delta)),
+            gaussian_epsilon=ex_post_epsilon(self.orders, self.gaussian, left)[0],
+            gaussian_epsilon_pdp=epsilon_from_rdp(self.orders, self.gaussian, left)[0],
+            steps=self.steps,
+            failure_probability=self.spent,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data, fit for JSON; ``from_state_dict`` gives back the same account exactly."""
+        return {
+            "kind": type(self).__name__,
+            "version": 1,
+            "mechanism": self.mechanism.state_dict(),
+            "sensitivity": self.sensitivity.double().tolist(),
+            "sampling_rate": self.sampling_rate,
+            "orders": self.orders.tolist(),
+            "failure_probability": self.failure_probability,
+            **{name: getattr(self, name).tolist() for name in _SUMS},
+            "settings": [[mu, rate, count] for (mu, rate), count in self.settings.items()],
+            "steps": self.steps,
+            "spent": self.spent,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """The account a ``state_dict`` describes; refuses what it does not understand."""
+        checks.state("SampledAccountant", 1, state, _STATE)
+        account = cls(
+            Mechanism.from_state_dict(state["mechanism"]),
+            torch.tensor(state["sensitivity"], dtype=torch.float64),
+            state["sampling_rate"],
+            state["orders"],
+            state["failure_probability"],
+        )
+        for name in _SUMS:
+            sums = checks.not_negative(name, torch.tensor(state[name], dtype=torch.float64))
+            if sums.shape != account.orders.shape:
+                raise ValueError(f"{name} must hold {len(account.orders)} sums, got {list(sums.shape)}")
+            setattr(account, name, sums)
+        for mu, rate, count in state["settings"]:
+            setting = (float(checks.not_negative("settings", mu)), checks.rate("settings", rate))
+            account.settings[setting] = checks.count("settings", count, at_least=1)
+        account.steps = checks.count("steps", state["steps"], at_least=0)
+        if sum(account.settings.values()) != account.steps:
+            raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
+        account.spent = float(checks.not_negative("spent", state["spent"]))
+        return account
+
+    def __repr__(self) -> str:
+        return (
+            f"SampledAccountant({self.mechanism!r}, sampling_rate={self.sampling_rate}, steps={self.steps})"
+        )
+
+
+def sampled_gaussians_epsilon(settings: dict[tuple[float, float], int], delta: float) -> float:
+    """epsilon of Gaussian releases of Poisson samples: {(shift / sigma, sampling rate): how many}.
+
+    Releases of everything (rate 1) compose to one Gaussian; the rest by dp-accounting's PLD.
+
+    >>> one = sampled_gaussians_epsilon({(1.0, 0.01): 100}, 1e-5)
+    >>> one == sampled_gaussian_epsilon(1.0, 0.01, 100, 1e-5)
+    True
+    """
+    import dp_accounting
+    from dp_accounting import pld
+
+    whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
+    sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
+    if not sampled:
+        return gaussian_epsilon(whole, delta)
+    if len(sampled) == 1 and whole == 0:
+        ((mu, rate), count) = next(iter(sampled.items()))
+        return sampled_gaussian_epsilon(mu, rate, count, delta)
+    accountant = pld.PLDAccountant()
+    if whole > 0:
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
+    for (mu, rate), count in sampled.items():
+        release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
+        accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
+    return float(accountant.get_epsilon(delta)) * (1 + _ROUNDING)

@@ -1,0 +1,397 @@
+"""Single examples: bounds against every entry evaluated, and what every account promises."""
+
+import json
+import math
+
+import dp_accounting
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.accounting import examples
+from ringfence.accounting.conversion import DEFAULT_ORDERS, epsilon_from_rdp, ex_post_epsilon
+from ringfence.accounting.examples import VARIANTS, ExampleAccountant
+from tests.tensors import float64
+
+ORDERS = [1.1, 2.0, 5.0, 32.0, 256.0, 2048.0]
+KINDS: tuple[examples.Kind, ...] = ("ex_post", "pdp")
+LAWS = {
+    "gaussian": rf.Gaussian(1.0),
+    "truncated": rf.TruncatedGaussian(1.0, 2.0),
+    "rectified": rf.RectifiedGaussian(1.0, 2.0),
+    "sign": rf.StochasticSign(1.0),
+    "quantized": rf.QuantizedGaussian(1.0, 2.0, levels=5),
+}
+every_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+TABULATED = {
+    **{name: LAWS[name] for name in ("rectified", "sign", "quantized")},
+    "narrow": rf.RectifiedGaussian(0.5, (-0.05, 0.1)),
+}
+# centred, wide, narrow, off-centre with another sigma, one-sided
+TRUNCATED = [
+    (1.0, (-2.0, 2.0)),
+    (1.0, (-5.0, 5.0)),
+    (1.0, (-0.1, 0.1)),
+    (0.5, (-0.2, 1.5)),
+    (2.0, (-1.0, math.inf)),
+]
+
+
+def draws(rows: int, columns: int, scale: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """theta ~ N(0, 1), gradients uniform within +-scale; the first two rows all at its ends."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = torch.randn(columns, generator=generator, dtype=torch.float64)
+    gradients = scale * (2 * torch.rand(rows, columns, generator=generator, dtype=torch.float64) - 1)
+    gradients[0] = scale * gradients[0].sign()
+    gradients[1] = scale * theta.sign()  # removing it moves every coordinate towards the centre
+    return theta, gradients
+
+
+def both(law: rf.Mechanism, theta: Tensor, gradients: Tensor, orders: object = ORDERS) -> list[Tensor]:
+    """The bound and the exact sums, the latter without the margin for their rounding."""
+    accounts = ExampleAccountant(law, orders), ExampleAccountant(law, orders)  # type: ignore[arg-type]
+    for account, exact in zip(accounts, (False, True), strict=True):
+        account.step(theta, gradients, exact=exact)
+    return [accounts[0].sums, accounts[1].sums / (1 + 1e-11)]
+
+
+# ------------------------------------------------------------------ exponential families: proved
+
+
+@pytest.mark.parametrize(("sigma", "bound"), TRUNCATED)
+def test_truncated_is_within_one_percent_and_never_below(sigma: float, bound: tuple[float, float]) -> None:
+    theta, gradients = draws(3, 40, 1e-3)
+    law = rf.TruncatedGaussian(sigma, bound)
+    for spread, orders in ((0.7, DEFAULT_ORDERS), (3.0, ORDERS)):
+        bounds, exact = both(law, spread * sigma * theta, sigma * gradients, orders)
+        assert (bounds >= exact).all()
+        assert (bounds <= 1.01 * exact).all()
+
+
+@pytest.mark.parametrize(("sigma", "bound"), TRUNCATED)
+def test_the_polynomials_are_above_the_information(sigma: float, bound: tuple[float, float]) -> None:
+    law = rf.TruncatedGaussian(sigma, bound)
+    theta = sigma * torch.cat((torch.linspace(-9, 9, 73), float64([-300.0, 1e4]))).double()
+    coefficients, condition = examples._upper_polynomials(law, theta)
+    y = torch.linspace(-2.05, 2.05, 501, dtype=torch.float64).unsqueeze(1)
+    polynomial = sum(coefficients[k] * y**k for k in range(len(coefficients)))
+    information = law.fisher_information(theta + sigma * y) * sigma**2
+    assert (polynomial >= information).all()
+    assert (polynomial <= 1.01 * information).all()
+    assert condition < 50
+
+
+def test_hat_moments_are_those_of_the_triangular_law() -> None:
+    from numpy.polynomial.legendre import leggauss
+
+    nodes, weights = (float64(part) for part in leggauss(12))
+    for alpha in (1.3, 2.0, 7.5):
+        for variant, corners in (("add_forward", (1 - alpha, 0.0, 1.0)), ("add_backward", (0.0, 1.0, alpha))):
+            low, mode, high = corners
+            rising, falling = (low + (nodes + 1) / 2 * (mode - low), mode + (nodes + 1) / 2 * (high - mode))
+            up = (rising - low) / (mode - low) * 2 / (high - low) * weights * (mode - low) / 2
+            down = (high - falling) / (high - mode) * 2 / (high - low) * weights * (high - mode) / 2
+            truth = [float((up * rising**k).sum() + (down * falling**k).sum()) for k in range(8)]
+            got = examples._hat_moments(float64([alpha]), variant).squeeze(1)
+            assert got.tolist() == pytest.approx(truth, rel=1e-12, abs=1e-13)
+            mirrored = examples._hat_moments(float64([alpha]), variant.replace("add", "remove")).squeeze(1)
+            assert mirrored.tolist() == pytest.approx([(-1) ** k * value for k, value in enumerate(truth)])
+
+
+def test_orders_out_of_reach_get_what_holds_for_every_theta() -> None:
+    law, gradients = rf.TruncatedGaussian(1.0, 2.0), float64([[0.5, 0.01], [0.01, -0.01]])
+    theta = float64([1.0, -3.0])
+    bounds, exact = both(law, theta, gradients, [4.0, 5.0, 64.0, 256.0])
+    assert (bounds >= exact).all()
+    ceiling = 0.5 * gradients.square().sum(dim=1) * law.information_bound()
+    assert bounds[0, 0, 1:].tolist() == pytest.approx((ceiling[0] * float64([5.0, 64.0, 256.0])).tolist())
+    assert (bounds[:, 0, 0] <= 1.01 * exact[:, 0, 0]).all()
+    # an example with small entries keeps its own reach, whatever the others are
+    assert (bounds[:, 1, :3] <= 1.01 * exact[:, 1, :3]).all()
+
+
+def test_a_rough_information_is_refused() -> None:
+    class Rough(rf.Gaussian):
+        def _fisher_information(self, theta: Tensor, sigma: Tensor) -> Tensor:  # type: ignore[override]
+            return torch.where(theta > 0.3, 1.0, 1e-6)
+
+    with pytest.raises(FloatingPointError, match="not smooth enough"):
+        ExampleAccountant(Rough(1.0)).step(torch.zeros(2), torch.ones(1, 2))
+
+
+def test_parameters_may_differ_by_coordinate() -> None:
+    theta, gradients = draws(3, 40, 1e-3)
+    sigma, bound = torch.linspace(0.5, 2.0, 40).double(), torch.linspace(0.3, 4.0, 40).double()
+    bounds, exact = both(rf.TruncatedGaussian(sigma, bound), theta, gradients * sigma)
+    assert (bounds >= exact).all()
+    assert (bounds <= 1.01 * exact).all()
+
+
+# ------------------------------------------------------------------ other laws: checked numerically
+
+
+@pytest.mark.parametrize("law", TABULATED.values(), ids=TABULATED.keys())
+@pytest.mark.parametrize(("scale", "above"), [(1e-3, 1.03), (1e-2, 1.25)])
+def test_tabulated_laws_are_never_below(law: rf.Mechanism, scale: float, above: float) -> None:
+    sigma = float(law.sigma)
+    theta, gradients = draws(4, 40, scale * sigma)
+    theta = theta * sigma
+    orders = [1.5, 4.0, 16.0, 64.0, 256.0, 2048.0]
+    bounds, exact = both(law, theta, gradients, orders)
+    assert (bounds >= exact).all()
+    # how loose where alpha s is 0.06 and 0.6; signs that cancel in the exact sums do not in the bound
+    worst = [sums[..., orders.index(64.0)].amax(dim=0) for sums in (bounds, exact)]
+    assert (worst[0] <= above * worst[1]).all()
+
+
+@pytest.mark.parametrize("law", TABULATED.values(), ids=TABULATED.keys())
+def test_the_tables_cover_every_shift_of_their_octave(law: rf.Mechanism) -> None:
+    orders, sigma = float64([1.2, 2.0, 7.0, 90.0, 2048.0]), float(law.sigma)
+    table = examples._ShiftTable(law, orders)
+    generator = torch.Generator().manual_seed(3)
+    theta = sigma * float64([0.01, 1.77, -3.4, 7.9]).unsqueeze(1)
+    for octave in (-15, -9, -4, 1):
+        flat, slope = table.weights(theta.squeeze(1), octave)
+        for fraction in (*torch.rand(7, generator=generator).tolist(), 1.0, 1e-3):
+            shift = fraction * 2.0**octave
+            truth = table.worst(theta, float64(shift * sigma).expand(5), orders) / shift**2
+            bound = torch.minimum(flat + slope * shift, 0.5 * orders)  # the Gaussian's is proved
+            assert (bound * (1 + 1e-11) + 1e-280 >= truth).all(), (octave, fraction)
+
+
+def test_tables_for_few_settings_and_the_gaussian_beyond() -> None:
+    theta, gradients = draws(2, 80, 1e-3)
+    few = torch.tensor([1.0, 2.0]).repeat(40).double()
+    bounds, exact = both(rf.RectifiedGaussian(1.0, few), theta, gradients, [2.0, 64.0])
+    assert (bounds >= exact).all()
+    assert (bounds <= 1.02 * exact).all()
+    many = torch.linspace(1, 2, 80).double()
+    bounds, exact = both(rf.RectifiedGaussian(1.0, many), theta, gradients, [2.0, 64.0])
+    assert (bounds >= exact).all()
+    gaussian = 0.5 * gradients.square().sum(dim=1, keepdim=True) * float64([2.0, 64.0])
+    assert bounds[2].flatten().tolist() == pytest.approx(gaussian.flatten().tolist())
+
+
+def test_shifts_above_the_tables_get_the_gaussian() -> None:
+    bounds, exact = both(LAWS["sign"], float64([0.3]), float64([[2.0], [2.5], [40.0]]), [2.0, 8.0])
+    assert (bounds >= exact).all()
+    gaussian = 0.5 * float64([[2.5], [40.0]]).square() * float64([2.0, 8.0])
+    assert bounds[0, 1:].flatten().tolist() == pytest.approx(gaussian.flatten().tolist())
+
+
+# ------------------------------------------------------------------ what every account promises
+
+
+@every_law
+def test_steps_add_up(law: rf.Mechanism) -> None:
+    theta, gradients = draws(3, 20, 1e-3)
+    one, five, counted = (ExampleAccountant(law, [2.0, 64.0]) for _ in range(3))
+    one.step(theta, gradients)
+    for _ in range(5):
+        five.step(theta, gradients)
+    counted.step(theta, gradients, count=5)
+    assert (five.steps, counted.steps, five.examples) == (5, 5, 3)
+    torch.testing.assert_close(five.sums, 5 * one.sums, rtol=1e-14, atol=0)
+    torch.testing.assert_close(counted.sums, 5 * one.sums, rtol=1e-14, atol=0)
+
+
+def test_the_mechanism_may_change() -> None:
+    theta, gradients = draws(3, 20, 1e-3)
+    account, first, second = (ExampleAccountant(LAWS["truncated"], [2.0, 64.0]) for _ in range(3))
+    account.step(theta, gradients)
+    account.step(theta, gradients, mechanism=LAWS["sign"])
+    first.step(theta, gradients)
+    second.step(theta, gradients, mechanism=LAWS["sign"])
+    assert torch.equal(account.sums, first.sums + second.sums)
+
+
+@every_law
+def test_never_above_the_gaussian_and_falling_in_delta(law: rf.Mechanism) -> None:
+    for scale in (1e-3, 0.1, 3.0):
+        theta, gradients = draws(3, 20, scale)
+        account, gaussian = ExampleAccountant(law, ORDERS), ExampleAccountant(rf.Gaussian(1.0), ORDERS)
+        for each in (account, gaussian):
+            each.step(theta, gradients)
+        for kind in KINDS:
+            epsilons = [account.epsilons(delta, kind) for delta in (1e-9, 1e-5, 1e-2)]
+            assert (epsilons[0] >= epsilons[1]).all()
+            assert (epsilons[1] >= epsilons[2]).all()
+            assert (epsilons[1] <= gaussian.epsilons(1e-5, kind) * (1 + 1e-12)).all()
+
+
+@every_law
+def test_chunks_and_dtypes_do_not_matter(law: rf.Mechanism) -> None:
+    theta, gradients = draws(7, 20, 1e-2)
+    gradients[2] *= 100  # examples of very different size
+    theta, gradients = theta.float(), gradients.float()
+    whole, streamed, double = (ExampleAccountant(law, [2.0, 8.0, 64.0]) for _ in range(3))
+    whole.step(theta, gradients)
+    streamed.step(theta, iter([gradients[:1], gradients[1:5], gradients[5:]]))
+    double.step(theta.double(), gradients.double())
+    torch.testing.assert_close(streamed.sums, whole.sums, rtol=1e-12, atol=0)
+    torch.testing.assert_close(double.sums, whole.sums, rtol=1e-12, atol=0)
+
+
+def test_the_gaussian_is_exact_and_sums_do_not_round_down() -> None:
+    gradients = torch.full((1, 200_000), 1e-3 / 3)  # float32 sums of these are off in the fifth digit
+    account = ExampleAccountant(rf.Gaussian(2.0), [2.0, 64.0])
+    account.step(torch.zeros(200_000), gradients)
+    square = math.fsum([float(gradients[0, 0]) ** 2] * 200_000)
+    for variant in account.sums.squeeze(1):
+        for value, alpha in zip(variant.tolist(), (2.0, 64.0), strict=True):
+            assert 1 <= value / (0.5 * alpha * square / 4) < 1 + 1e-9
+
+
+@every_law
+@pytest.mark.parametrize("exact", [False, True])
+def test_an_example_that_never_contributed_costs_nothing(law: rf.Mechanism, exact: bool) -> None:
+    account = ExampleAccountant(law, ORDERS)
+    account.step(float64([0.5, -9.0]), float64([[0.0, 0.0], [0.0, 1e-200], [1e-3, 0.0]]), exact=exact)
+    for kind in KINDS:
+        assert account.epsilons(1e-5, kind).tolist()[0] == 0
+    # one that did, however little, keeps the term that ends a tail
+    assert account.epsilons(1e-5).tolist()[1] > math.log(len(ORDERS) / 1e-5) / 2047
+
+
+def test_epsilons_are_those_of_the_scalar_conversions() -> None:
+    theta, gradients = draws(40, 30, 0.3)
+    gradients *= torch.logspace(-6, 1, 40, dtype=torch.float64).unsqueeze(1)
+    account = ExampleAccountant(LAWS["truncated"], [1.005, 1.1, 2.0, 8.0, 64.0, 2048.0])
+    account.step(theta, gradients)
+    for delta in (1e-8, 1e-5, 0.3):
+        ex_post, pdp = account.epsilons(delta), account.epsilons(delta, kind="pdp")
+        for i, curve in enumerate(account.worst):
+            truth = ex_post_epsilon(account.orders, curve, delta)[0]
+            assert float(ex_post[i]) == pytest.approx(truth, rel=1e-12, abs=0)
+            truth = epsilon_from_rdp(account.orders, curve, delta)[0]
+            assert float(pdp[i]) == pytest.approx(truth, rel=1e-12, abs=0)
+            direct = dp_accounting.rdp.compute_epsilon(account.orders.tolist(), curve.tolist(), delta)[0]
+            assert float(pdp[i]) == pytest.approx(direct, rel=2e-11, abs=0)
+
+
+def test_state_round_trips_through_json_exactly() -> None:
+    theta, gradients = draws(5, 20, 1e-3)
+    account = ExampleAccountant(rf.TruncatedGaussian(1.0, (-1.0, math.inf)), [2.0, 64.0])
+    fresh = ExampleAccountant.from_state_dict(json.loads(json.dumps(account.state_dict())))
+    assert (fresh.steps, fresh.examples) == (0, 0)
+    account.step(theta, gradients)
+    again = ExampleAccountant.from_state_dict(json.loads(json.dumps(account.state_dict())))
+    assert torch.equal(again.sums, account.sums)
+    assert again.state_dict() == account.state_dict()
+    for each in (account, again):
+        each.step(theta, gradients)
+    assert torch.equal(again.sums, account.sums)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "PerInstanceAccountant"}, "kind must be 'ExampleAccountant', got 'PerInstanceAccountant'"),
+        ({"version": 7}, "version must be 1, got 7"),
+        ({"colour": "red"}, r"unknown keys \['colour'\]"),
+        ({"steps": -1}, "steps must be at least 0, got -1"),
+        ({"examples": 0}, "examples must be at least 1, got 0"),
+        ({"examples": 2}, "sums must hold 128 bytes, got 64"),
+        ({"sums": "not base64!"}, "sums must be base64 text, got 'not base64!'"),
+        ({"sums": 3}, "sums must be base64 text, got '3'"),
+        ({"sums": "/" * 85 + "w=="}, "sums must not be NaN"),
+    ],
+)
+def test_states_that_are_not_understood_are_refused(change: dict[str, object], message: str) -> None:
+    account = ExampleAccountant(rf.Gaussian(1.0), [2.0, 64.0])
+    account.step(torch.zeros(3), torch.ones(1, 3))
+    with pytest.raises(ValueError, match=message):
+        ExampleAccountant.from_state_dict({**account.state_dict(), **change})
+
+
+@pytest.mark.parametrize(
+    ("theta", "gradients", "message"),
+    [
+        (torch.zeros(3, 1), torch.ones(2, 3), r"theta must have shape \(d,\) with d > 0, got \[3, 1\]"),
+        (torch.zeros(0), torch.ones(2, 0), r"theta must have shape \(d,\) with d > 0, got \[0\]"),
+        (float64([0.0, math.nan, 0.0]), torch.ones(2, 3), "theta must not be NaN"),
+        (torch.zeros(3), torch.ones(2, 4), r"gradients must have shape \(m, 3\), got \[2, 4\]"),
+        (torch.zeros(3), torch.ones(3), r"gradients must have shape \(m, 3\), got \[3\]"),
+        (torch.zeros(3), [torch.ones(1, 3), torch.ones(1, 2)], r"gradients must have shape \(m, 3\)"),
+        (torch.zeros(3), float64([[0.0, math.nan, 0.0]] * 2), r"gradients must not be NaN, got nan at .* 1"),
+        (torch.zeros(3), float64([[0.0, math.inf, 0.0]] * 2), "gradients must be finite, got inf"),
+        (torch.zeros(3), torch.ones(5, 3), "gradients must hold 2 examples as before, got 5"),
+        (torch.zeros(3), [torch.ones(1, 3)], "gradients must hold 2 examples as before, got 1"),
+        (torch.zeros(3), [], "gradients must hold at least one example, got none"),
+    ],
+)
+def test_bad_input_is_refused_by_name_and_changes_nothing(
+    theta: Tensor, gradients: Tensor | list[Tensor], message: str
+) -> None:
+    account = ExampleAccountant(LAWS["truncated"], [2.0, 64.0])
+    account.step(torch.zeros(3), torch.ones(2, 3))
+    before = account.state_dict()
+    with pytest.raises(ValueError, match=message):
+        account.step(theta, gradients)
+    assert account.state_dict() == before
+
+
+def test_other_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="orders must hold at least one order, got none"):
+        ExampleAccountant(LAWS["sign"], [])
+    with pytest.raises(ValueError, match=r"orders must be > 1, got 0\.5"):
+        ExampleAccountant(LAWS["sign"], [2.0, 0.5])
+    account = ExampleAccountant(LAWS["sign"], [2.0])
+    for delta in (0.0, 1.0, -1e-5, math.nan):
+        with pytest.raises(ValueError, match="delta must"):
+            account.epsilons(delta)
+    with pytest.raises(ValueError, match="kind must be 'ex_post' or 'pdp', got 'rdp'"):
+        account.epsilons(1e-5, kind="rdp")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        account.step(torch.zeros(3), torch.ones(2, 3), count=0)
+    with pytest.raises(TypeError, match=r"gradients must be float32 or float64, got torch\.int64"):
+        account.step(torch.zeros(3), torch.ones(2, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"theta has shape \[3\], but with the parameters \[2, 3\]"):
+        account.step(torch.zeros(3), torch.ones(2, 3), mechanism=rf.Gaussian(torch.ones(2, 3)))
+    with pytest.raises(FloatingPointError, match=r"gradients of 1e\+200 sigma are too large"):
+        account.step(torch.zeros(3), torch.full((2, 3), 1e200, dtype=torch.float64))
+    assert account.epsilons(1e-5).shape == (0,)
+    assert (account.steps, account.examples) == (0, 0)
+
+
+def test_each_sum_is_the_variant_it_is_named_for() -> None:
+    law, theta, gradient = LAWS["truncated"], float64([1.5]), float64([[0.004]])
+    account = ExampleAccountant(law, [256.0])
+    account.step(theta, gradient)
+    truth = {
+        "remove_forward": law.renyi_divergence(theta, -gradient, 256.0),
+        "remove_backward": law.renyi_divergence(theta - gradient, gradient, 256.0),
+        "add_forward": law.renyi_divergence(theta, gradient, 256.0),
+        "add_backward": law.renyi_divergence(theta + gradient, -gradient, 256.0),
+    }
+    assert tuple(truth) == VARIANTS
+    values = [float(value) for value in truth.values()]
+    assert max(values) / min(values) > 1.2  # they differ by far more than the bound is loose
+    assert account.sums.flatten().tolist() == pytest.approx(values, rel=1e-2, abs=0)
+    assert float(account.worst) == float(account.sums.amax())
+
+
+def test_the_statement_says_what_is_proved_and_what_is_not() -> None:
+    account = ExampleAccountant(LAWS["truncated"], [2.0, 64.0])
+    account.step(torch.zeros(3), torch.ones(2, 3))
+    assert "the release about that record" in account.statement
+    assert "is a guarantee for the one release it is about" in account.statement
+    account.step(torch.zeros(3), torch.ones(2, 3))
+    statement = account.statement
+    for phrase in (
+        "this dataset and this trajectory",
+        "one record that is in the data",
+        "leaving that record out and with having it twice",
+        "the realised privacy loss of the 2 releases",
+        "for each example by itself, not for all of them at once",
+        "an estimate and not a guarantee",
+        "Neither is differential privacy",
+        "nothing about records that are not in the data",
+        "itself sensitive: do not publish it",
+        "do not stop, go on, leave out examples or change the noise because of it",
+    ):
+        assert phrase in statement
+    assert repr(account) == (
+        "ExampleAccountant(TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0)), examples=2, steps=2)"
+    )

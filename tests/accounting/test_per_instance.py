@@ -1,0 +1,139 @@
+"""Per-instance sums: both signs, both directions, any shape of the parameters, saved and restored."""
+
+import json
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting import per_instance
+from ringfence.accounting.divergence_sums import exact_sums
+from tests.tensors import float64
+
+ORDERS = [1.5, 2.0, 8.0, 64.0]
+
+
+def draw(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def test_sums_are_over_both_signs_and_kept_by_direction() -> None:
+    law, theta, c = rf.RectifiedGaussian(1.0, 0.5), draw(40), 0.8
+    got = rf.per_instance_rdp(law, theta, c, ORDERS)
+    for index, alpha in enumerate(ORDERS):
+        forward = torch.maximum(*(law.renyi_divergence(theta, s, alpha) for s in (c, -c))).sum()
+        backward = torch.maximum(*(law.renyi_divergence(theta + s, -s, alpha) for s in (c, -c))).sum()
+        assert float(got.forward[index]) == pytest.approx(float(forward), rel=1e-10, abs=0)
+        assert float(got.backward[index]) == pytest.approx(float(backward), rel=1e-10, abs=0)
+        assert float(got.worst[index]) == max(float(got.forward[index]), float(got.backward[index]))
+
+
+def test_erratum_a7_the_papers_sum_is_far_below() -> None:
+    """Upward shifts only and one direction: up to 14 times too small in one dimension."""
+    law = rf.RectifiedGaussian(1.0, 0.5)
+    paper = float(law.renyi_divergence(4.0, 1.0, 1.5))
+    right = float(rf.per_instance_rdp(law, 4.0, 1.0, [1.5]).worst)
+    assert right / paper > 14
+
+
+def test_the_fast_bound_and_the_exact_sum() -> None:
+    law, theta = rf.RectifiedGaussian(1.0, 2.0), draw(3000, scale=2.0)
+    exact = rf.per_instance_rdp(law, theta, 1e-3, ORDERS, exact=True)
+    fast = rf.per_instance_rdp(law, theta, 1e-3, ORDERS)
+    for high, low in ((fast.forward, exact.forward), (fast.backward, exact.backward)):
+        assert bool((low <= high).all())
+        assert bool((high <= 1.005 * low).all())
+    assert not torch.equal(fast.forward, exact.forward)
+
+
+def test_never_above_what_holds_for_every_theta() -> None:
+    for law in (rf.Gaussian(2.0), rf.RectifiedGaussian(2.0, 50.0), rf.TruncatedGaussian(2.0, 3.0)):
+        got = rf.per_instance_rdp(law, torch.zeros(1000), 0.1, ORDERS)
+        ceiling = 1000 * 0.5 * 0.1**2 * float(law.information_bound()) * float64(ORDERS)
+        assert bool((got.worst <= ceiling * (1 + 1e-11)).all())
+        assert bool((got.worst <= 1000 * 0.5 * (0.1 / 2) ** 2 * float64(ORDERS) * (1 + 1e-11)).all())
+
+
+@pytest.mark.parametrize("groups", [3, 100])
+def test_parameters_and_sensitivity_may_differ_by_coordinate(
+    groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few distinct settings are a table each, many are evaluated one by one."""
+    monkeypatch.setattr(per_instance, "_GROUPS", 8)
+    bounds = torch.linspace(1.0, 3.0, groups, dtype=torch.float64).unsqueeze(1)
+    law, theta = rf.TruncatedGaussian(1.0, bounds), draw(groups, 400 // groups + 10)
+    size = torch.full((theta.shape[1],), 0.01, dtype=torch.float64)
+    size[0] = 0.02
+    exact = exact_sums(law, theta, size, float64(ORDERS))
+    got = rf.per_instance_rdp(law, theta, size, ORDERS)
+    for bound, truth in zip((got.forward, got.backward), exact, strict=True):
+        assert bool((bound >= truth * (1 - 1e-12)).all())
+        assert bool((bound <= truth * 1.005).all())
+
+
+def test_settings_may_change_between_steps() -> None:
+    theta = draw(500)
+    steps = [
+        (rf.RectifiedGaussian(1.0, 2.0), 1e-2),
+        (rf.RectifiedGaussian(2.0, 1.0), 2e-2),
+        (rf.StochasticSign(1.5), 1e-2),
+    ]
+    account = rf.PerInstanceAccountant(steps[0][0], steps[0][1], ORDERS)
+    for law, size in steps:
+        account.step(theta, mechanism=law, sensitivity=size)
+    expected = sum(rf.per_instance_rdp(law, theta, size, ORDERS).forward for law, size in steps)
+    assert torch.allclose(account.forward, expected, rtol=1e-12, atol=0)
+    mu_squared = sum(500 * (size / float(law.sigma)) ** 2 for law, size in steps)
+    assert account.gaussian_zcdp == pytest.approx(mu_squared / 2, rel=1e-9)
+    account.step(theta)  # and back to its own
+    assert torch.allclose(
+        account.forward - expected, rf.per_instance_rdp(*steps[0][:1], theta, 1e-2, ORDERS).forward, rtol=1e-9
+    )
+
+
+def test_directions_are_summed_apart_and_compared_at_the_end() -> None:
+    account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 0.5), 0.5, [8.0])
+    for theta in (0.0, 3.0):
+        account.step(theta)
+    each = [rf.per_instance_rdp(account.mechanism, theta, 0.5, [8.0]) for theta in (0.0, 3.0)]
+    apart = max(sum(float(rdp.forward) for rdp in each), sum(float(rdp.backward) for rdp in each))
+    assert float(account.worst) == pytest.approx(apart, rel=1e-12)
+    assert float(account.worst) < sum(float(rdp.worst) for rdp in each)
+
+
+def test_a_state_with_tensors_goes_through_json() -> None:
+    law = rf.TruncatedGaussian(float64([1.0, 2.0]), (float64([0.0, -1.0]), torch.inf))
+    account = rf.PerInstanceAccountant(law, float64([0.1, 0.2]), ORDERS)
+    account.step(float64([0.3, 0.4]))
+    again = rf.PerInstanceAccountant.from_state_dict(json.loads(json.dumps(account.state_dict())))
+    for side in (account, again):
+        side.step(float64([-1.0, 2.0]))
+    assert torch.equal(again.worst, account.worst)
+    assert again.guarantee(1e-5) == account.guarantee(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version must be 1, got 2"),
+        ({"kind": "Other"}, "kind must be 'PerInstanceAccountant', got 'Other'"),
+        ({"forward": [1.0]}, "forward must hold 4 sums"),
+        ({"backward": [float("nan")] * 4}, "backward must not be NaN"),
+        ({"steps": -1}, "steps must be at least 0"),
+        ({"gaussian_zcdp": -1.0}, "gaussian_zcdp must be >= 0"),
+        ({"surprise": 1}, r"unknown keys \['surprise'\]"),
+    ],
+)
+def test_a_state_it_does_not_understand_is_refused(change: dict[str, object], message: str) -> None:
+    account = rf.PerInstanceAccountant(rf.Gaussian(1.0), 0.1, ORDERS)
+    with pytest.raises(ValueError, match=message):
+        rf.PerInstanceAccountant.from_state_dict({**account.state_dict(), **change})
+
+
+def test_tables_kept_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(per_instance, "_TABLES", 2)
+    account = rf.PerInstanceAccountant(rf.StochasticSign(1.0), 0.1, [2.0])
+    for sigma in (1.0, 1.5, 2.0):
+        account.step(torch.zeros(300), mechanism=rf.StochasticSign(sigma))
+    assert len(account._tables._kept) == 2
