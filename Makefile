@@ -31,6 +31,7 @@ reproduce: setup
 
 benchmark: setup
 	$(BIN)/python -m benchmarks.mechanisms
+	$(BIN)/python -m benchmarks.accounting
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup

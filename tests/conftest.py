@@ -1,4 +1,8 @@
+import torch
 from hypothesis import HealthCheck, settings
+
+# Many small operations: threads that wait for each other made them ten times slower on a busy machine.
+torch.set_num_threads(1)
 
 settings.register_profile(
     "default",

@@ -18,7 +18,11 @@ from ringfence.accounting.privacy_loss import PrivacyProfile as PrivacyProfile
 from ringfence.accounting.privacy_loss import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
 from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
+from ringfence.accounting.sampled_accountant import SampledAccountant as SampledAccountant
 from ringfence.accounting.singular_values import SingularValueBounds as SingularValueBounds
+from ringfence.accounting.subsampling import SubsampledRdp as SubsampledRdp
+from ringfence.accounting.subsampling import fixed_batch_rdp as fixed_batch_rdp
+from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.mechanisms.base import LossMoments as LossMoments
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.base import Support as Support

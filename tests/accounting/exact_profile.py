@@ -1,7 +1,7 @@
 """delta(epsilon) of a fixed pattern of shifts, exactly: the inverse transform of the moment function.
 
-delta(epsilon) = 1/(2 pi) * integral of M(w) e^(-w epsilon) / (w (w + 1)), M(w) = prod_j E_P[(P_j/Q_j)^w], Re w > 0,
-from closed forms with complex arguments. Shares no line with the package.
+delta(epsilon) = 1/(2 pi) * integral of M(w) e^(-w epsilon) / (w (w + 1)), M(w) = prod_j E_P[(P_j/Q_j)^w],
+Re w > 0, from closed forms with complex arguments. Shares no line with the package.
 """
 
 import numpy as np
@@ -21,14 +21,13 @@ class ExactProfile:
             variance *= float(np.mean((np.abs(theta) < 1) * min(1.0, bound**2 / 3)) + 1e-3)
         real = max(2.0, near / variance)
         self.step = real / 16
+        self.log_scale = (steps * _log_moment(law, complex(real), theta, shift, bound)).real
         values: list[complex] = []
         while not values or abs(values[-1]) > 1e-13 * abs(values[0]):
             w = real + 1j * self.step * len(values)
             # relative to the first one, so that nothing overflows
-            log = steps * _log_moment(law, w, theta, shift, bound)
-            first = log if not values else first
-            values.append(complex(np.exp(log - first.real) / (w * (w + 1))))
-        self.log_scale = first.real
+            log = steps * _log_moment(law, w, theta, shift, bound) - self.log_scale
+            values.append(complex(np.exp(log) / (w * (w + 1))))
         self.values = np.array(values)
         self.w = real + 1j * self.step * np.arange(len(values))
         self.values[0] /= 2

@@ -59,9 +59,9 @@ def test_bound_where_every_bound_will_do_and_where_none_will() -> None:
 
 def test_steps_are_the_most_that_fit() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
-    steps = rf.calibrate_steps(law, THETA, 0.02, **TARGET)
-    assert steps > 10
-    assert cost(law, 0.02, steps) <= TARGET["epsilon"] < cost(law, 0.02, steps + 1)
+    steps = rf.calibrate_steps(law, THETA, 0.005, **TARGET)
+    assert steps > 20
+    assert cost(law, 0.005, steps) <= TARGET["epsilon"] < cost(law, 0.005, steps + 1)
     assert rf.calibrate_steps(law, THETA, 3.0, **TARGET) == 0
 
 

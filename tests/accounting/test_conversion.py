@@ -40,13 +40,13 @@ def test_gaussian_epsilon_and_delta_are_inverse(mu: float) -> None:
 def test_nothing_released_costs_nothing() -> None:
     assert conversion.gaussian_epsilon(0.0, 1e-5) == 0
     assert conversion.gaussian_delta(0.0, 0.0) == 0
-    assert conversion.sampled_gaussian_epsilon(0.0, 0.1, 10, 1e-5) == 0
+    assert conversion.sampled_gaussian_epsilon({(0.0, 0.1): 10}, 1e-5) == 0
 
 
 def test_sampling_with_rate_one_is_no_sampling() -> None:
     whole = conversion.gaussian_epsilon(0.5 * math.sqrt(10), 1e-5)
-    assert conversion.sampled_gaussian_epsilon(0.5, 1.0, 10, 1e-5) == pytest.approx(whole, rel=1e-3)
-    assert conversion.sampled_gaussian_epsilon(0.5, 0.01, 10, 1e-5) < whole / 5
+    assert conversion.sampled_gaussian_epsilon({(0.5, 1.0): 10}, 1e-5) == pytest.approx(whole, rel=1e-3)
+    assert conversion.sampled_gaussian_epsilon({(0.5, 0.01): 10}, 1e-5) < whole / 5
 
 
 def test_ex_post_is_the_union_over_orders() -> None:

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -29,15 +28,6 @@ from tests.tensors import float64
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 # what certifying adds at these sizes, above the 1e-12 allowed for the information itself
 TIGHT = 2e-12
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Matrices here are small: on a busy machine, threads that wait for each other cost far more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

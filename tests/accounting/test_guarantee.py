@@ -50,9 +50,9 @@ def test_first_paragraph_is_ordinary_differential_privacy() -> None:
     got = claim()
     number = rounded_up(got.epsilon_data_independent)
     assert sentences(got.statement.split("\n\n")[0]) == [
-        f"Differential privacy, every dataset: the 10 releases satisfy ({number}, 1e-05)-differential privacy "
-        "for every dataset and every single record added or removed, provided the number of releases, the "
-        "noise, the bound and the sensitivity were not chosen by looking at the data",
+        f"Differential privacy, every dataset: the 10 releases satisfy ({number}, 1e-05)-differential "
+        "privacy for every dataset and every single record added or removed, provided the number of "
+        "releases, the noise, the bound and the sensitivity were not chosen by looking at the data",
         "This number does not depend on the data and may be published",
     ]
     # ... and indeed it does not depend on the data
@@ -71,8 +71,8 @@ def test_second_paragraph_is_ex_post() -> None:
         f"privacy loss of the 10 releases is at most {number}, except with probability 1e-05 over the run",
         "This holds also when theta depends on earlier releases",
         "It is not a differential privacy guarantee, neither for other datasets nor for other runs",
-        "The number is computed from the data and is itself sensitive: do not publish it, and do not stop, go "
-        "on or change the noise or the bound because of it",
+        "The number is computed from the data and is itself sensitive: do not publish it, and do not stop, "
+        "go on or change the noise or the bound because of it",
     ]
 
 

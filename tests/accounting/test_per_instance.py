@@ -93,10 +93,10 @@ def test_settings_may_change_between_steps() -> None:
 
 
 def test_directions_are_summed_apart_and_compared_at_the_end() -> None:
-    account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 0.5), 0.5, [8.0])
+    account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 0.5), 2.0, [1.5])
     for theta in (0.0, 3.0):
         account.step(theta)
-    each = [rf.per_instance_rdp(account.mechanism, theta, 0.5, [8.0]) for theta in (0.0, 3.0)]
+    each = [rf.per_instance_rdp(account.mechanism, theta, 2.0, [1.5]) for theta in (0.0, 3.0)]
     apart = max(sum(float(rdp.forward) for rdp in each), sum(float(rdp.backward) for rdp in each))
     assert float(account.worst) == pytest.approx(apart, rel=1e-12)
     assert float(account.worst) < sum(float(rdp.worst) for rdp in each)

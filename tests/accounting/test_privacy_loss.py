@@ -148,7 +148,7 @@ def test_bad_questions_are_refused_by_name() -> None:
     profile = rf.privacy_profile(rf.Gaussian(1.0), 0.0, 1.0)
     with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 1.0"):
         profile.epsilon(1.0)
-    with pytest.raises(ValueError, match="epsilon must be >= 0, got -0.1"):
+    with pytest.raises(ValueError, match=r"epsilon must be >= 0, got -0\.1"):
         profile.delta(-0.1)
 
 

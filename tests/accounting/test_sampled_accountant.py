@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.accounting.sampled_accountant import SampledAccountant, sampled_gaussians_epsilon
+from ringfence.accounting.sampled_accountant import SampledAccountant
 from ringfence.accounting.subsampling import subsampled_rdp
 
 ORDERS = [2, 4, 8, 16]
@@ -51,7 +51,7 @@ def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
     claim = running.guarantee(1e-5)
     assert claim.epsilon <= claim.gaussian_epsilon
     assert claim.epsilon_pdp <= claim.gaussian_epsilon_pdp
-    sampled = sampled_gaussian_epsilon(0.2 * math.sqrt(3), 0.1, 10, 1e-5)
+    sampled = sampled_gaussian_epsilon({(0.2 * math.sqrt(3), 0.1): 10}, 1e-5)
     assert claim.epsilon_data_independent <= sampled * (1 + 1e-6)
 
 
@@ -105,15 +105,15 @@ def test_settings_may_change() -> None:
 
 
 def test_sampled_gaussians_compose() -> None:
-    one = sampled_gaussian_epsilon(1.0, 0.1, 5, 1e-5)
-    both = sampled_gaussians_epsilon({(1.0, 0.1): 5, (0.5, 1.0): 1}, 1e-5)
+    one = sampled_gaussian_epsilon({(1.0, 0.1): 5}, 1e-5)
+    both = sampled_gaussian_epsilon({(1.0, 0.1): 5, (0.5, 1.0): 1}, 1e-5)
     assert both > max(one, gaussian_epsilon(0.5, 1e-5))
-    assert sampled_gaussians_epsilon({(3.0, 1.0): 2, (0.0, 0.5): 7}, 1e-5) == pytest.approx(
+    assert sampled_gaussian_epsilon({(3.0, 1.0): 2, (0.0, 0.5): 7}, 1e-5) == pytest.approx(
         gaussian_epsilon(math.sqrt(18), 1e-5), rel=1e-12
     )
-    split = sampled_gaussians_epsilon({(1.0, 0.1): 3, (1.0 + 1e-12, 0.1): 2}, 1e-5)
+    split = sampled_gaussian_epsilon({(1.0, 0.1): 3, (1.0 + 1e-12, 0.1): 2}, 1e-5)
     assert split == pytest.approx(one, rel=1e-3)
-    assert sampled_gaussians_epsilon({}, 1e-5) == 0
+    assert sampled_gaussian_epsilon({}, 1e-5) == 0
 
 
 def test_state_round_trip() -> None:

@@ -1,7 +1,6 @@
 """Both ends of the largest singular value, against numpy's SVD and multi-precision."""
 
 import math
-from collections.abc import Iterator
 
 import mpmath
 import numpy as np
@@ -24,15 +23,6 @@ from ringfence.accounting.singular_values import (
 
 # numpy's own rounding: the ends are tighter than it for small matrices
 SVD = 1e-13
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Matrices here are small: on a busy machine, threads that wait for each other cost far more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -90,22 +90,29 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon)))
 
 
-def sampled_gaussian_epsilon(mu: float, sampling_rate: float, steps: int, delta: float) -> float:
-    """epsilon of ``steps`` Gaussian releases, shift / sigma = mu, on Poisson samples (PLD).
+def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: float) -> float:
+    """epsilon of Gaussian releases of Poisson samples: {(shift / sigma, sampling rate): how many}.
 
-    >>> sampled_gaussian_epsilon(1.0, 0.01, 100, 1e-5) < sampled_gaussian_epsilon(1.0, 0.02, 100, 1e-5)
+    Releases of everything (rate 1) compose to one Gaussian; the rest by dp-accounting's PLD.
+
+    >>> once, twice = ({(1.0, rate): 100} for rate in (0.01, 0.02))
+    >>> sampled_gaussian_epsilon(once, 1e-5) < sampled_gaussian_epsilon(twice, 1e-5)
     True
     """
     import dp_accounting
     from dp_accounting import pld
 
     checks.probability("delta", delta)
-    checks.rate("sampling_rate", sampling_rate)
-    if mu == 0 or steps == 0:
-        return 0.0
-    release = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(1 / mu))
+    whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
+    sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
+    if not sampled:
+        return gaussian_epsilon(whole, delta)
     accountant = pld.PLDAccountant()
-    accountant.compose(dp_accounting.SelfComposedDpEvent(release, steps))
+    if whole > 0:
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
+    for (mu, rate), count in sampled.items():
+        release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
+        accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
     return _up(float(accountant.get_epsilon(delta)))
 
 

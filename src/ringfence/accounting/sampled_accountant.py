@@ -1,6 +1,5 @@
 """Accounting for releases of Poisson samples: running sums, and what may be said about them."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -8,12 +7,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import (
-    epsilon_from_rdp,
-    ex_post_epsilon,
-    gaussian_epsilon,
-    sampled_gaussian_epsilon,
-)
+from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, sampled_gaussian_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import DivergenceTables
 from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
@@ -21,7 +15,6 @@ from ringfence.accounting.subsampling import SAMPLED_ORDERS, averaged_over
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
-_ROUNDING = 1e-11  # relative; dp-accounting searches to 1e-12
 _SUMS = ("forward", "backward", "gaussian", "data_independent")
 _STATE = {
     *("mechanism", "sensitivity", "sampling_rate", "orders", "failure_probability", *_SUMS),
@@ -133,7 +126,7 @@ class SampledAccountant:
             order=order,
             epsilon_pdp=epsilon_pdp,
             order_pdp=order_pdp,
-            epsilon_data_independent=min(ceiling, sampled_gaussians_epsilon(self.settings, delta)),
+            epsilon_data_independent=min(ceiling, sampled_gaussian_epsilon(self.settings, delta)),
             gaussian_epsilon=ex_post_epsilon(self.orders, self.gaussian, left)[0],
             gaussian_epsilon_pdp=epsilon_from_rdp(self.orders, self.gaussian, left)[0],
             steps=self.steps,
@@ -185,31 +178,3 @@ class SampledAccountant:
         return (
             f"SampledAccountant({self.mechanism!r}, sampling_rate={self.sampling_rate}, steps={self.steps})"
         )
-
-
-def sampled_gaussians_epsilon(settings: dict[tuple[float, float], int], delta: float) -> float:
-    """epsilon of Gaussian releases of Poisson samples: {(shift / sigma, sampling rate): how many}.
-
-    Releases of everything (rate 1) compose to one Gaussian; the rest by dp-accounting's PLD.
-
-    >>> one = sampled_gaussians_epsilon({(1.0, 0.01): 100}, 1e-5)
-    >>> one == sampled_gaussian_epsilon(1.0, 0.01, 100, 1e-5)
-    True
-    """
-    import dp_accounting
-    from dp_accounting import pld
-
-    whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
-    sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
-    if not sampled:
-        return gaussian_epsilon(whole, delta)
-    if len(sampled) == 1 and whole == 0:
-        ((mu, rate), count) = next(iter(sampled.items()))
-        return sampled_gaussian_epsilon(mu, rate, count, delta)
-    accountant = pld.PLDAccountant()
-    if whole > 0:
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
-    for (mu, rate), count in sampled.items():
-        release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
-        accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
-    return float(accountant.get_epsilon(delta)) * (1 + _ROUNDING)
