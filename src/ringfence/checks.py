@@ -14,28 +14,29 @@ _DTYPES = (torch.float64, torch.float32)
 
 def real(name: str, value: object) -> Tensor:
     """A number (taken as float64) or a float32 or float64 tensor, without NaN."""
-    tensor = _tensor(name, value)
-    return require(name, "must not be NaN", tensor, ~torch.isnan(tensor))
+    values = tensor(name, value)
+    return require(name, "must not be NaN", values, ~torch.isnan(values))
 
 
 def finite(name: str, value: object) -> Tensor:
-    tensor = _tensor(name, value)
-    if tensor.numel() and not all(map(math.isfinite, torch.aminmax(tensor))):  # one pass, no copy
-        require(name, "must not be NaN", tensor, ~torch.isnan(tensor))
-        require(name, "must be finite", tensor, torch.isfinite(tensor))
-    return tensor
+    values = tensor(name, value)
+    if values.numel() and not all(map(math.isfinite, torch.aminmax(values))):  # one pass, no copy
+        require(name, "must not be NaN", values, ~torch.isnan(values))
+        require(name, "must be finite", values, torch.isfinite(values))
+    return values
 
 
-def _tensor(name: str, value: object) -> Tensor:
+def tensor(name: str, value: object) -> Tensor:
+    """A number (taken as float64) or a float32 or float64 tensor, whatever its values."""
     if value is None or isinstance(value, bool | str | bytes):
         raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
     try:
-        tensor = value if isinstance(value, Tensor) else _as_tensor(value)
+        values = value if isinstance(value, Tensor) else _as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}") from None
-    if tensor.dtype not in _DTYPES:
-        raise TypeError(f"{name} must be float32 or float64, got {tensor.dtype}")
-    return tensor.detach()
+    if values.dtype not in _DTYPES:
+        raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
+    return values.detach()
 
 
 def _as_tensor(value: object) -> Tensor:

@@ -7,11 +7,13 @@
 and bounds the sums from above by values tabulated at nodes.
 """
 
-from collections.abc import Iterator
+import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
 
 NODES_PER_SIGMA = 128
@@ -36,7 +38,8 @@ _BINS_PER_CALL = {"cuda": 8192}
 _COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks for finer ones
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
 _TOGETHER = 1 << 14  # coordinates times orders evaluated in one call
-_CHUNK = 1 << 22  # float32 counts are exact to 2^24
+_EXACT_COUNTS = 1 << 24
+_CHUNK = 1 << 22
 
 
 def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor) -> Tensor:
@@ -82,13 +85,16 @@ class DivergenceTable:
         self.sensitivity = torch.tensor(sensitivity, dtype=torch.float64)
         self.sigma = float(mechanism.sigma)
         self._pages: dict[int, Tensor] = {}
+        self._chords: tuple[object, Tensor] | None = None  # of the pages used last
 
     def sums(self, theta: Tensor) -> Tensor:
-        """Rows forward and backward, a column an order: at least the exact sums."""
+        """Rows forward and backward, a column an order: at least the exact sums. Refuses NaN."""
         theta = theta.reshape(-1)
         if theta.numel() == 0:
             return torch.zeros(2, len(self.orders), dtype=torch.float64)
-        low, high = (float(end) / self.sigma for end in torch.aminmax(theta))
+        low, high = (end / self.sigma for end in torch.stack(torch.aminmax(theta)).tolist())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            checks.finite("theta", theta)
         if high - low <= _WIDEST:
             return self._bounded_sums(theta, low, high)
         middle = float(theta[:: max(1, theta.numel() // 4096)].median()) / self.sigma
@@ -111,24 +117,38 @@ class DivergenceTable:
     def _bounds(self, theta: Tensor, pages: range, bins: int) -> tuple[Tensor, Tensor]:
         """The upper bound, and by how much taking the worse end of every bin may have raised it."""
         low, high = (page * _PAGE * _SPACING * self.sigma for page in (pages[0], pages[-1] + 1))
-        counts = _histogram(theta, low, high, len(pages) * _PAGE * bins).view(len(pages), _PAGE, bins)
-        position = torch.arange(bins, dtype=torch.float64)
-        left = (counts * (position / bins)).sum(dim=2)
-        right = (counts * ((position + 1) / bins)).sum(dim=2)
-        number = counts.sum(dim=2)
-        upper = torch.zeros(2, len(self.orders), dtype=torch.float64)
-        gap = torch.zeros_like(upper)
-        for i, page in enumerate(pages):
-            if number[i].any():
-                nodes = self._nodes(page)
-                slopes = torch.diff(nodes)
-                rise = slopes[..., 1:-1]
-                # a coordinate binned a little off lies on the chord of this cell or the next
-                steepest = slopes.abs().unfold(-1, 3, 1).amax(dim=-1)
-                start = nodes[..., 1:-2] + _MISPLACED / bins * steepest
-                upper += start @ number[i] + (rise.clamp(min=0) @ right[i] + rise.clamp(max=0) @ left[i])
-                gap += rise.abs() @ (right[i] - left[i])
+        counts, in_page = _histogram(theta, low, high, len(pages) * _PAGE * bins, len(pages))
+        if sum(in_page) < theta.numel():
+            raise FloatingPointError(f"{theta.numel()} coordinates, but only {sum(in_page):.0f} counted")
+        occupied = [i for i, number in enumerate(in_page) if number]
+        counts = counts.view(len(pages), _PAGE, bins)
+        counts = counts if len(occupied) == len(pages) else counts[occupied]
+        position = torch.arange(bins, dtype=torch.float64, device=counts.device)
+        number = counts.sum(dim=2).reshape(-1)
+        left = (counts * (position / bins)).sum(dim=2).reshape(-1)
+        right = left + number / bins
+        spread = number / bins
+        ends = torch.stack(
+            (torch.cat((number, right, left)), torch.cat((0 * number, spread, -spread))), dim=1
+        )
+        chords = self._chords_of([pages[i] for i in occupied], bins, counts.device)
+        upper, gap = (chords @ ends).cpu().view(2, len(self.orders), 2).unbind(-1)
         return upper * _ABOVE_CHORD, gap
+
+    def _chords_of(self, pages: list[int], bins: int, device: torch.device) -> Tensor:
+        """Start, rise and fall over every cell of the pages: (2 orders, 3 cells)."""
+        key = (tuple(pages), bins, device)
+        if self._chords is None or self._chords[0] != key:
+            nodes = torch.stack([self._nodes(page) for page in pages], dim=2)
+            slopes = torch.diff(nodes)
+            rise = slopes[..., 1:-1]
+            # a coordinate binned a little off lies on the chord of this cell or the next
+            steepest = slopes.abs().unfold(-1, 3, 1).amax(dim=-1)
+            start = nodes[..., 1:-2] + _MISPLACED / bins * steepest
+            parts = (start, rise.clamp(min=0), rise.clamp(max=0))
+            rows = torch.cat([part.flatten(2) for part in parts], dim=-1).flatten(0, 1)
+            self._chords = (key, rows.to(device))
+        return self._chords[1]
 
     def _nodes(self, page: int) -> Tensor:
         """Divergences at the nodes of a page and one on either side: (2, orders, nodes)."""
@@ -141,21 +161,29 @@ class DivergenceTable:
         return self._pages[page]
 
 
-def _histogram(theta: Tensor, low: float, high: float, bins: int) -> Tensor:
-    """Counts of theta in equal bins of [low, high], in float64 on the CPU."""
+def _histogram(theta: Tensor, low: float, high: float, bins: int, pages: int) -> tuple[Tensor, list[float]]:
+    """Counts of theta in equal bins of [low, high], float64 on theta's device, and in equal pages."""
+    # On a GPU one long launch: torch counts in theta's dtype, which is exact below 2^24 in a bin.
+    length = _CHUNK if theta.is_cpu else theta.numel()
+    while True:
+        parts = (_counts(chunk, low, high, bins) for chunk in theta.split(length))
+        counts = next(parts).double()
+        for part in parts:
+            counts += part
+        *in_page, fullest = torch.cat((counts.view(pages, -1).sum(dim=1), counts.max().view(1))).tolist()
+        if length <= _CHUNK or fullest < _EXACT_COUNTS:
+            return counts, in_page
+        length = _CHUNK
+
+
+def _counts(theta: Tensor, low: float, high: float, bins: int) -> Tensor:
     width = (high - low) / bins
     resolution = 4 * torch.finfo(theta.dtype).eps * (max(abs(low), abs(high)) / width + bins)
-    if resolution > _MISPLACED:
-        chunks: Iterator[Tensor] = (chunk.double() for chunk in theta.split(_CHUNK))
-    else:
-        chunks = iter(theta.split(_CHUNK))
+    theta = theta.double() if resolution > _MISPLACED else theta
     per_call = min(bins, _BINS_PER_CALL.get(theta.device.type, bins))
-    counts = torch.zeros(bins, dtype=torch.float64, device=theta.device)
-    for chunk in chunks:
-        for start in range(0, bins, per_call):
-            stop = min(start + per_call, bins)
-            part = torch.histc(chunk, stop - start, min=low + start * width, max=low + stop * width)
-            counts[start:stop] += part
-    if float(counts.sum()) < theta.numel():
-        raise FloatingPointError(f"{theta.numel()} coordinates, but only {float(counts.sum()):.0f} counted")
-    return counts.cpu()
+    edges = [min(first, bins) for first in range(0, bins + per_call, per_call)]
+    parts = [
+        torch.histc(theta, last - first, min=low + first * width, max=low + last * width)
+        for first, last in pairwise(edges)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -108,8 +108,9 @@ class PerInstanceAccountant:
         checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else mechanism
         size = self.sensitivity if sensitivity is None else checks.not_negative("sensitivity", sensitivity)
-        rdp = self._tables.per_instance_rdp(law, theta, size, self.orders, exact)
-        gaussian, bounded = ceilings(law, checks.finite("theta", theta), size)
+        theta = checks.tensor("theta", theta)
+        gaussian, bounded = ceilings(law, theta, size)
+        rdp = self._tables.per_instance_rdp(law, theta, size, self.orders, exact, bounded=bounded)
         self.forward = self.forward + count * rdp.forward
         self.backward = self.backward + count * rdp.backward
         self.gaussian_zcdp += count * gaussian
@@ -184,6 +185,8 @@ def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor) -> tuple[
 
 def _total_over(theta: Tensor, value: Tensor) -> float:
     """The sum over theta's coordinates of a value that broadcasts against theta."""
+    if value.numel() == 1:
+        return float(value) * theta.numel()
     shape = checks.broadcast(("theta", "sensitivity or parameters"), (theta, value))
     return float(value.sum()) * math.prod(shape) / max(1, value.numel())
 
@@ -202,10 +205,12 @@ class DivergenceTables:
         orders: Tensor,
         exact: bool,
         few: int = _FEW,
+        bounded: float | None = None,
     ) -> PerInstanceRdp:
-        theta = checks.finite("theta", theta)
+        """``bounded`` is what ``ceilings`` says, if the caller has asked already."""
+        theta = checks.tensor("theta", theta)  # the sums refuse NaN: a read of theta saved
         size = checks.not_negative("sensitivity", sensitivity)
-        _, bounded = ceilings(mechanism, theta, size)
+        bounded = ceilings(mechanism, theta, size)[1] if bounded is None else bounded
         parts = None if exact or theta.numel() <= few else _uniform_parts(mechanism, theta, size)
         if parts is None:
             sums = exact_sums(mechanism, theta, size, orders)
@@ -248,6 +253,10 @@ def _uniform_parts(
 
 
 def _single(mechanism: Mechanism, values: Sequence[Tensor]) -> Mechanism:
+    own = mechanism.parameters().values()
+    plain = all(value.dim() == 0 and value.dtype == torch.float64 and value.is_cpu for value in own)
+    if plain and all(value is mine for value, mine in zip(values, own, strict=True)):
+        return mechanism
     names = mechanism.parameters()
     numbers = [value.double().cpu().reshape(()) for value in values]
     return mechanism.with_parameters(dict(zip(names, numbers, strict=True)))

@@ -1,5 +1,7 @@
 """The truncated Gaussian mechanism: the Gaussian law conditioned on an interval."""
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -100,6 +102,10 @@ class TruncatedGaussian(Mechanism):
 
     def information_bound(self) -> Tensor:
         """The information at the centre of the interval, where it is largest."""
+        return self._central_information
+
+    @cached_property
+    def _central_information(self) -> Tensor:
         finite = torch.isfinite(self.lower) & torch.isfinite(self.upper)
         centre = torch.where(finite, (self.lower + self.upper) / 2, 0.0).double()
         ends = (self.lower.double(), self.upper.double())
