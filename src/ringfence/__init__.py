@@ -3,6 +3,7 @@
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
 from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
+from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
 from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
 from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting import examples
 from ringfence.accounting.conversion import DEFAULT_ORDERS, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.examples import VARIANTS, ExampleAccountant
+from ringfence.accounting.example_sums import VARIANTS
+from ringfence.accounting.examples import ExampleAccountant, Kind
+from ringfence.accounting.information_polynomials import hat_moments, upper_polynomials
+from ringfence.accounting.shift_tables import ShiftTable
 from tests.tensors import float64
 
 ORDERS = [1.1, 2.0, 5.0, 32.0, 256.0, 2048.0]
-KINDS: tuple[examples.Kind, ...] = ("ex_post", "pdp")
+KINDS: tuple[Kind, ...] = ("ex_post", "pdp")
 LAWS = {
     "gaussian": rf.Gaussian(1.0),
     "truncated": rf.TruncatedGaussian(1.0, 2.0),
@@ -73,7 +75,7 @@ def test_truncated_is_within_one_percent_and_never_below(sigma: float, bound: tu
 def test_the_polynomials_are_above_the_information(sigma: float, bound: tuple[float, float]) -> None:
     law = rf.TruncatedGaussian(sigma, bound)
     theta = sigma * torch.cat((torch.linspace(-9, 9, 73), float64([-300.0, 1e4]))).double()
-    coefficients, condition = examples._upper_polynomials(law, theta)
+    coefficients, condition = upper_polynomials(law, theta)
     y = torch.linspace(-2.05, 2.05, 501, dtype=torch.float64).unsqueeze(1)
     polynomial = sum(coefficients[k] * y**k for k in range(len(coefficients)))
     information = law.fisher_information(theta + sigma * y) * sigma**2
@@ -93,9 +95,9 @@ def test_hat_moments_are_those_of_the_triangular_law() -> None:
             up = (rising - low) / (mode - low) * 2 / (high - low) * weights * (mode - low) / 2
             down = (high - falling) / (high - mode) * 2 / (high - low) * weights * (high - mode) / 2
             truth = [float((up * rising**k).sum() + (down * falling**k).sum()) for k in range(8)]
-            got = examples._hat_moments(float64([alpha]), variant).squeeze(1)
+            got = hat_moments(float64([alpha]), variant).squeeze(1)
             assert got.tolist() == pytest.approx(truth, rel=1e-12, abs=1e-13)
-            mirrored = examples._hat_moments(float64([alpha]), variant.replace("add", "remove")).squeeze(1)
+            mirrored = hat_moments(float64([alpha]), variant.replace("add", "remove")).squeeze(1)
             assert mirrored.tolist() == pytest.approx([(-1) ** k * value for k, value in enumerate(truth)])
 
 
@@ -148,7 +150,7 @@ def test_tabulated_laws_are_never_below(law: rf.Mechanism, scale: float, above: 
 @pytest.mark.parametrize("law", TABULATED.values(), ids=TABULATED.keys())
 def test_the_tables_cover_every_shift_of_their_octave(law: rf.Mechanism) -> None:
     orders, sigma = float64([1.2, 2.0, 7.0, 90.0, 2048.0]), float(law.sigma)
-    table = examples._ShiftTable(law, orders)
+    table = ShiftTable(law, orders)
     generator = torch.Generator().manual_seed(3)
     theta = sigma * float64([0.01, 1.77, -1.5, 3.4, -3.4, 7.9]).unsqueeze(1)
     for octave in (-15, -9, -4, 1):
