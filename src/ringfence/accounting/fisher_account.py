@@ -128,6 +128,9 @@ class FisherAccountant:
         self._squares = (self._squares.to(square.device) + square) * UP
         self._trace = (self._trace.to(trace.device) + trace) * UP
 
+    def __repr__(self) -> str:
+        return f"FisherAccountant({self.mechanism!r}, steps={self.steps})"
+
     def _same_records(self, count: int | None, attributes: int) -> None:
         if self._records is not None and self._records != (count, attributes):
             raise ValueError(

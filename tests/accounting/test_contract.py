@@ -1,0 +1,129 @@
+"""What every accountant promises, run for each row of accountants.py and each law."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import ringfence as rf
+from tests.accounting.accountants import ACCOUNTANTS, THETA, Accountant
+from tests.mechanisms.cases import CASES, Case
+
+every_accountant = pytest.mark.parametrize("kind", ACCOUNTANTS, ids=lambda kind: kind.name)
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+with_epsilon = pytest.mark.parametrize(
+    "kind", [kind for kind in ACCOUNTANTS if kind.epsilon], ids=lambda kind: kind.name
+)
+
+
+def after(kind: Accountant, law: rf.Mechanism, steps: int) -> Any:
+    account = kind.open(law)
+    for _ in range(steps):
+        kind.step(account)
+    return account
+
+
+@every_accountant
+@every_case
+def test_n_steps_are_n_times_one_step(kind: Accountant, case: Case) -> None:
+    law = case.make(1.0, -1.0, 1.0)
+    one, three = kind.sums(after(kind, law, 1)), kind.sums(after(kind, law, 3))
+    assert torch.allclose(three, 3 * one, rtol=1e-10, atol=0)
+    assert bool((one > 0).all())
+
+
+@with_epsilon
+@every_case
+def test_epsilon_falls_with_delta_and_grows_with_steps(kind: Accountant, case: Case) -> None:
+    law = case.make(1.0, -1.0, 1.0)
+    one, two = after(kind, law, 1), after(kind, law, 2)
+    epsilons = [kind.epsilon(one, delta) for delta in (1e-7, 1e-5, 1e-2)]
+    assert epsilons == sorted(epsilons, reverse=True)
+    assert len(set(epsilons)) == 3
+    assert kind.epsilon(two, 1e-5) > kind.epsilon(one, 1e-5)
+
+
+@every_accountant
+@every_case
+def test_never_above_the_gaussian(kind: Accountant, case: Case) -> None:
+    for sigma, bound in ((1.0, 0.3), (0.5, 2.0), (2.0, 40.0)):
+        bounded, gaussian = (
+            after(kind, case.make(sigma, -bound, bound), 2),
+            after(kind, rf.Gaussian(sigma), 2),
+        )
+        sums = kind.compared or kind.sums
+        assert bool((sums(bounded) <= sums(gaussian) * (1 + 1e-9)).all())
+        if kind.epsilon:
+            assert kind.epsilon(bounded, 1e-5) <= kind.epsilon(gaussian, 1e-5) * (1 + 1e-9)
+
+
+@every_accountant
+@every_case
+def test_state_is_plain_data_and_round_trips_exactly(kind: Accountant, case: Case) -> None:
+    account = after(kind, case.make(1.0, -1.0, 1.5), 2)
+    state = json.loads(json.dumps(account.state_dict()))
+    again = type(account).from_state_dict(state)
+    assert json.loads(json.dumps(again.state_dict())) == state
+    for side in (account, again):
+        kind.step(side)
+    assert torch.equal(kind.sums(again), kind.sums(account))
+    assert again.steps == account.steps == 3
+
+
+@every_accountant
+@pytest.mark.parametrize("change", [{"version": 99}, {"surprise": 1}])
+def test_a_state_it_does_not_understand_is_refused(kind: Accountant, change: dict[str, int]) -> None:
+    account = after(kind, rf.Gaussian(1.0), 1)
+    with pytest.raises(ValueError, match="version|unknown keys"):
+        type(account).from_state_dict({**account.state_dict(), **change})
+    state = account.state_dict()
+    state.pop("steps")
+    with pytest.raises(ValueError, match=r"missing keys \['steps'\]"):
+        type(account).from_state_dict(state)
+
+
+@every_accountant
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_theta_that_is_not_a_number_is_refused_and_costs_nothing(kind: Accountant, value: float) -> None:
+    account = after(kind, rf.RectifiedGaussian(1.0, 1.0), 1)
+    before = kind.sums(account).clone()
+    theta = THETA.clone()
+    theta[3] = value
+    with pytest.raises(ValueError, match=r"(theta|batches) must (not be NaN|be finite)"):
+        kind.bad_theta(account, theta)
+    assert torch.equal(kind.sums(account), before)
+    assert account.steps == 1
+
+
+@pytest.mark.parametrize(
+    "kind", [one for one in ACCOUNTANTS if one.takes_sensitivity], ids=lambda one: one.name
+)
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(-0.1, r"sensitivity must be >= 0, got -0\.1"), (math.nan, "sensitivity must not be NaN")],
+)
+def test_a_negative_sensitivity_is_refused(kind: Accountant, value: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind.open(rf.Gaussian(1.0), sensitivity=value)
+
+
+@pytest.mark.parametrize("kind", [one for one in ACCOUNTANTS if one.takes_orders], ids=lambda one: one.name)
+def test_empty_orders_are_refused(kind: Accountant) -> None:
+    with pytest.raises(ValueError, match="orders must hold at least one order, got none"):
+        kind.open(rf.Gaussian(1.0), orders=[])
+
+
+@with_epsilon
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, 2.0, math.nan])
+def test_delta_outside_its_range_is_refused(kind: Accountant, delta: float) -> None:
+    with pytest.raises(ValueError, match="delta must"):
+        kind.epsilon(after(kind, rf.Gaussian(1.0), 1), delta)
+
+
+@every_accountant
+def test_its_name_and_steps_are_shown(kind: Accountant) -> None:
+    account = after(kind, rf.Gaussian(1.0), 2)
+    assert type(account).__name__ in repr(account)
+    assert "Gaussian(sigma=1.0)" in repr(account)
