@@ -42,3 +42,21 @@ def test_truncated_draws_on_the_gpu_follow_the_law(theta: float) -> None:
 def test_a_generator_of_another_device_is_refused() -> None:
     with pytest.raises(ValueError, match="generator is on cpu, theta on cuda"):
         rf.Gaussian(1.0).sample(torch.zeros(3, device="cuda"), generator=torch.Generator())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_account_on_the_gpu_is_that_of_the_cpu(case: Case) -> None:
+    law, orders = case.make(1.0, -2.0, 2.0), [1.5, 8.0, 64.0]
+    theta = 2 * torch.randn(100_000, generator=torch.Generator().manual_seed(0))
+    exact = rf.per_instance_rdp(law, theta, 1e-3, orders, exact=True).worst
+    for device in ("cpu", "cuda"):
+        bound = rf.per_instance_rdp(law, theta.to(device), 1e-3, orders).worst
+        assert bool((bound >= exact).all())
+        assert bool((bound <= 1.005 * exact).all())
+
+
+def test_equal_coordinates_beyond_what_float32_counts() -> None:
+    law = rf.RectifiedGaussian(1.0, 2.0)
+    one = rf.per_instance_rdp(law, 0.3, 1e-3, [8.0]).worst
+    many = rf.per_instance_rdp(law, torch.full((40_000_000,), 0.3, device="cuda"), 1e-3, [8.0]).worst
+    assert 1 - 1e-6 < float(many / one) / 40_000_000 < 1.005

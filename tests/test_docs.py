@@ -1,4 +1,4 @@
-"""The page on adding a mechanism: its code makes a law that passes the contract."""
+"""The code in the docs runs: a mechanism that passes the contract, an account with the numbers it says."""
 
 import doctest
 import re
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import ringfence as rf
+from ringfence.accounting.guarantee import rounded_up
 from tests.mechanisms import test_contract as contract
 from tests.mechanisms.cases import Case
 
@@ -45,3 +47,20 @@ def test_the_law_of_the_page_passes_the_contract(case: Case) -> None:
     contract.test_parameters_broadcast(case)
     for varied in ("theta", "sigma", "bound", "shift", "alpha", "epsilon", "value"):
         contract.test_any_one_argument_may_be_the_tensor(case, varied)
+
+
+def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
+    text = (PAGE.parent / "guarantees.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict[str, object] = {}
+    exec(code, names)
+    claim, theta, law = names["claim"], names["theta"], names["account"].mechanism
+    tight = rf.privacy_profile(law, theta, 1e-3, steps=10).epsilon(1e-5)
+    gaussian = rf.privacy_profile(rf.Gaussian(1.0), theta, 1e-3, steps=10).epsilon(1e-5)
+    for row, pair in {
+        "`claim.epsilon_data_independent`": (claim.epsilon_data_independent, gaussian),
+        "`claim.epsilon`": (claim.epsilon, claim.gaussian_epsilon),
+        "`claim.epsilon_pdp`": (claim.epsilon_pdp, claim.gaussian_epsilon_pdp),
+        "`rf.privacy_profile(..., steps=10).epsilon(1e-5)`": (tight, gaussian),
+    }.items():
+        assert f"| {row} | {rounded_up(pair[0])} | {rounded_up(pair[1])} |" in text

@@ -1,4 +1,4 @@
-"""The README's example runs, and prints what the README says it prints."""
+"""The README's examples run, and print what the README says they print."""
 
 import contextlib
 import io
@@ -8,14 +8,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_example_prints_what_it_says() -> None:
+def test_the_examples_print_what_they_say() -> None:
     text = (ROOT / "README.md").read_text()
     codes, outputs = (re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "text"))
-    assert len(codes) == len(outputs) == 1
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(codes[0], {})
-    assert printed.getvalue() == outputs[0]
+    assert len(codes) == len(outputs) == 2
+    for code, output in zip(codes, outputs, strict=True):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, {})
+        assert printed.getvalue() == output
 
 
 def test_every_link_leads_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""Bounded-support Gaussian privacy: mechanisms, and what they give away."""
+"""Bounded-support Gaussian privacy: mechanisms, what their releases cost, what may be said."""
 
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
 from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
@@ -33,4 +33,4 @@ from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussia
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -21,12 +21,12 @@ class ExactProfile:
             variance *= float(np.mean((np.abs(theta) < 1) * min(1.0, bound**2 / 3)) + 1e-3)
         real = max(2.0, near / variance)
         self.step = real / 16
-        self.log_scale = (steps * _log_moment(law, complex(real), theta, shift, bound)).real
+        self.log_scale = (steps * log_moment(law, complex(real), theta, shift, bound)).real
         values: list[complex] = []
         while not values or abs(values[-1]) > 1e-13 * abs(values[0]):
             w = real + 1j * self.step * len(values)
             # relative to the first one, so that nothing overflows
-            log = steps * _log_moment(law, w, theta, shift, bound) - self.log_scale
+            log = steps * log_moment(law, w, theta, shift, bound) - self.log_scale
             values.append(complex(np.exp(log) / (w * (w + 1))))
         self.values = np.array(values)
         self.w = real + 1j * self.step * np.arange(len(values))
@@ -44,7 +44,7 @@ class ExactProfile:
         return high
 
 
-def _log_moment(law: str, w: complex, theta: Array, shift: Array, bound: float) -> complex:
+def log_moment(law: str, w: complex, theta: Array, shift: Array, bound: float) -> complex:
     """sum_j log E_P[(P_j / Q_j)^w]."""
     tilted = theta - w * shift
     middle = np.exp(w * (w + 1) * shift**2 / 2) * _between(-bound - tilted, bound - tilted)

@@ -8,15 +8,12 @@ import torch
 import ringfence as rf
 from ringfence.accounting import divergence_sums
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums, worse_sign
+from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 ORDERS = float64([1.1, 8.0, 1024.0])
-
-
-def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
 THETAS = {

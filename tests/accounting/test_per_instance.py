@@ -8,14 +8,10 @@ import torch
 import ringfence as rf
 from ringfence.accounting import per_instance
 from ringfence.accounting.divergence_sums import exact_sums
+from tests.accounting.drawing import draw
 from tests.tensors import float64
 
 ORDERS = [1.5, 2.0, 8.0, 64.0]
-
-
-def draw(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def test_sums_are_over_both_signs_and_kept_by_direction() -> None:

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
+from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -25,11 +25,6 @@ TABLE = [
 ]
 
 
-def normal(count: int, scale: float, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(count, generator=generator, dtype=torch.float64)
-
-
 def patterns(theta: Array, size: float) -> list[Array]:
     """Up, down, towards the centre, away from it, alternating, at random."""
     coins = np.where(np.random.default_rng(0).random(len(theta)) < 0.5, -1.0, 1.0)
@@ -41,7 +36,7 @@ def patterns(theta: Array, size: float) -> list[Array]:
 @pytest.mark.parametrize(("bound", "law", "published"), TABLE)
 def test_the_six_cases_are_within_a_percent_of_exact(bound: float, law: str, published: float) -> None:
     """1,024 coordinates a hundred times cost what 10,240 cost ten times, and are summed faster."""
-    theta = normal(1024, 0.5 * bound)
+    theta = draw(1024, scale=0.5 * bound)
     profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=1e-3, steps=100)
     got = profile.epsilon(delta=1e-5)
     array, worst = theta.numpy(), 0.0
@@ -57,7 +52,7 @@ def test_the_six_cases_are_within_a_percent_of_exact(bound: float, law: str, pub
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(("count", "size", "steps"), [(500, 2e-2, 3), (40, 0.05, 10)])
 def test_sound_for_every_pattern_and_both_directions(law: str, count: int, size: float, steps: int) -> None:
-    theta, bound = normal(count, 1.0, seed=1), 1.0
+    theta, bound = draw(count, seed=1), 1.0
     profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=size, steps=steps)
     array = theta.numpy()
     for shift in patterns(array, size):
@@ -82,7 +77,7 @@ def test_one_release_of_one_coordinate_is_the_hockey_stick(case: Case) -> None:
 @every_case
 @pytest.mark.parametrize(("count", "size", "steps"), [(1, 1.0, 3), (2, 0.3, 4), (200, 0.02, 5)])
 def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, steps: int) -> None:
-    law, theta = case.make(1.0, -1.0, 1.0), normal(count, 1.5)
+    law, theta = case.make(1.0, -1.0, 1.0), draw(count, scale=1.5)
     profile = rf.privacy_profile(law, theta, sensitivity=size, steps=steps)
     gaussian = gaussian_epsilon(size * (count * steps) ** 0.5, 1e-5)
     assert profile.epsilon(1e-5) <= gaussian * (1 + 1e-6)
@@ -93,7 +88,7 @@ def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, step
 
 
 def test_the_gaussian_law_is_exact() -> None:
-    profile = rf.privacy_profile(rf.Gaussian(2.0), normal(50, 3.0), sensitivity=0.1, steps=7)
+    profile = rf.privacy_profile(rf.Gaussian(2.0), draw(50, scale=3.0), sensitivity=0.1, steps=7)
     assert profile.epsilon(1e-6) == pytest.approx(gaussian_epsilon(0.05 * 350**0.5, 1e-6), rel=1e-6)
 
 
@@ -120,7 +115,7 @@ def test_a_few_coordinates_several_times_against_brute_force() -> None:
 
 
 def test_tensors_of_parameters_and_of_sensitivities() -> None:
-    theta = normal(200, 1.0)
+    theta = draw(200)
     law = rf.TruncatedGaussian(float64([1.0, 2.0]).repeat(100), bound=float64([1.0, 3.0]).repeat(100))
     sensitivity = float64([1e-2, 2e-2]).repeat(100)
     together = rf.privacy_profile(law, theta, sensitivity).epsilon(1e-5)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee, rounded_up
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import privacy_profile
@@ -58,6 +59,7 @@ def account_row(
     >>> row.epsilon_profile <= row.guarantee.epsilon_pdp
     True
     """
+    checks.count("steps", steps, at_least=1)
     account = PerInstanceAccountant(mechanism, sensitivity)
     account.step(theta, count=steps)
     profile = privacy_profile(mechanism, theta, sensitivity, steps)

@@ -1,0 +1,107 @@
+"""A few coordinates composed: the sign law against all outcomes and all patterns, enumerated."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.conversion import gaussian_delta
+from ringfence.accounting.dominating_pair import composed_delta
+from tests.mechanisms.cases import CASES, Case
+from tests.tensors import float64
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+SIGN = rf.StochasticSign(1.0)
+EPSILONS = (0.0, 0.5, 1.0, 2.0)
+
+
+def enumerated(thetas: list[float], moves: list[float], epsilon: float, law: rf.Mechanism = SIGN) -> float:
+    """The worst delta over patterns of signs and directions, all outcomes summed."""
+
+    def masses(where: float) -> list[float]:
+        return [float(law.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
+
+    worst = 0.0
+    for signs in itertools.product((1, -1), repeat=len(thetas)):
+        p, q = np.ones(1), np.ones(1)
+        for theta, move, sign in zip(thetas, moves, signs, strict=True):
+            p, q = np.outer(p, masses(theta)).ravel(), np.outer(q, masses(theta + sign * move)).ravel()
+        for first, second in ((p, q), (q, p)):
+            worst = max(worst, float(np.maximum(0, first - np.exp(epsilon) * second).sum()))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("thetas", "moves"),
+    [
+        ([0.2, -0.5], [0.6, 0.6]),
+        ([0.2, 0.2, 0.2], [0.6, 0.6, 0.6]),  # one coordinate repeated
+        ([0.2, 0.2, -0.5], [0.6, 0.3, 0.6]),  # the same theta, moved by less
+        ([1.5, 1.5, 1.5, -1.5], [0.4, 0.4, 0.4, 0.4]),
+        ([0.2, 7.0, -0.5, 0.1], [0.6, 0.0, 0.6, 0.0]),  # two of them not moved at all
+    ],
+)
+def test_all_outcomes_and_all_patterns(thetas: list[float], moves: list[float]) -> None:
+    composed = composed_delta(SIGN, float64(thetas), float64(moves), steps=1)
+    for epsilon in EPSILONS:
+        exact = enumerated(thetas, moves, epsilon)
+        assert exact <= composed(epsilon) <= 1.35 * exact + 1e-11
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.3, 1.5, -1.5])
+def test_steps_are_repeated_coordinates(theta: float) -> None:
+    composed = composed_delta(SIGN, float64([theta]), float64([0.5]), steps=4)
+    for epsilon in EPSILONS:
+        exact = enumerated([theta] * 4, [0.5] * 4, epsilon)
+        # only one direction and number of upward pushes is worst: hardly anything is lost
+        assert exact <= composed(epsilon) <= 1.02 * exact + 1e-11
+    apart = composed_delta(SIGN, float64([theta] * 4), float64([0.5]), steps=1)
+    assert [apart(epsilon) for epsilon in EPSILONS] == pytest.approx(
+        [composed(e) for e in EPSILONS], rel=1e-9
+    )
+
+
+def test_parameters_may_differ_by_coordinate() -> None:
+    law = rf.StochasticSign(float64([1.0, 2.0]))
+    composed = composed_delta(law, float64([0.2, 0.4]), float64(0.6), steps=1)
+    for epsilon in EPSILONS:
+        exact = enumerated([0.2, 0.2], [0.6, 0.3], epsilon)  # theta and move in units of sigma
+        assert exact <= composed(epsilon) <= 1.25 * exact + 1e-4
+
+
+@every_case
+def test_one_release_is_exact(case: Case) -> None:
+    """The hockey stick of the worse sign and direction, whatever lies beside it without moving."""
+    law, theta, c = case.make(0.8, -1.0, 1.5), 0.4, 0.7
+    alone = composed_delta(law, float64([theta]), float64([c]), steps=1)
+    beside = composed_delta(law, float64([theta, 0.1]), float64([c, 0.0]), steps=1)
+    for epsilon in (0.0, 0.3, 1.5):
+        exact = max(
+            float(law.hockey_stick(start, shift, epsilon))
+            for start, shift in ((theta, c), (theta, -c), (theta + c, -c), (theta - c, c))
+        )
+        assert alone(epsilon) == beside(epsilon) == pytest.approx(exact, rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, 5), (3, 1), (1, 100)])
+def test_gaussians_compose_to_a_gaussian(count: int, steps: int) -> None:
+    """More than 64 releases take the larger curve at once, which costs a Gaussian nothing."""
+    theta, move = torch.zeros(count).double(), 1.0 / (count * steps) ** 0.5
+    composed = composed_delta(rf.Gaussian(1.0), theta, float64(move), steps)
+    for epsilon in EPSILONS:
+        exact = gaussian_delta(1.0, epsilon)
+        assert exact * (1 - 1e-9) <= composed(epsilon) <= 1.01 * exact
+
+
+def test_falls_with_epsilon_and_grows_with_steps() -> None:
+    law, theta = rf.RectifiedGaussian(1.0, 1.0), float64([0.3, -2.0])
+    rows = []
+    for steps in (1, 2, 5):
+        composed = composed_delta(law, theta, float64(0.4), steps)
+        rows.append([composed(epsilon) for epsilon in EPSILONS])
+    for row in rows:
+        assert row == sorted(row, reverse=True)
+    for column in zip(*rows, strict=True):
+        assert list(column) == sorted(column)

@@ -1,0 +1,191 @@
+"""Both ends of the largest singular value from products alone, and how often the upper one fails."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+from torch import Tensor
+
+from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
+from tests.accounting.drawing import draw
+from tests.accounting.matrices import SVD, largest, ones
+
+SPECTRA = {
+    "flat": torch.ones(150).double(),
+    "one": torch.eye(150).double()[0],
+    "falling": 0.9 ** torch.arange(150).double(),
+    "crowded": 1 - torch.arange(150).double() / 1500,
+    "nearly double": torch.cat([torch.tensor([1.0, 1 - 1e-9]), torch.full((148,), 0.3)]).double(),
+    "bulk below": torch.cat([torch.tensor([1.0]), torch.full((149,), 0.97)]).double(),
+}
+
+
+def with_spectrum(values: Tensor, seed: int = 0) -> Tensor:
+    left, right = (torch.linalg.qr(draw(len(values), len(values), seed=seed + i)).Q for i in range(2))
+    return left @ torch.diag(values) @ right
+
+
+def diagonal(values: Tensor, rounding: float = 1e-12) -> LinearOperator:
+    def apply(block: Tensor) -> Tensor:
+        return values[:, None] * block
+
+    return LinearOperator((len(values), len(values)), apply, apply, rounding)
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("tolerance", [0.2, 0.01, 3e-4])
+def test_probable_ends_hold_and_close(name: str, tolerance: float) -> None:
+    matrix = with_spectrum(SPECTRA[name])
+    generator = torch.Generator().manual_seed(3)
+    bounds = probable_bounds(
+        LinearOperator.of(matrix), generator=generator, tolerance=tolerance, maximum_degree=512
+    )
+    truth = largest(ones(150), matrix)
+    assert float(bounds.lower) <= truth * (1 + SVD)
+    assert float(bounds.upper) >= truth * (1 - SVD)
+    assert 0 < float(bounds.gap) <= tolerance
+    assert bounds.failure_probability == 1e-6
+
+
+def test_probable_ends_take_rectangles_and_no_products_more_than_they_need() -> None:
+    matrix, used = draw(30, 90), []
+
+    def apply(block: Tensor) -> Tensor:
+        used.append(block.shape[1])
+        return matrix @ block
+
+    operator = LinearOperator((30, 90), apply, lambda block: matrix.mT @ block)
+    bounds = probable_bounds(operator, generator=torch.Generator().manual_seed(4), tolerance=0.1)
+    assert float(bounds.lower) <= largest(ones(30), matrix) <= float(bounds.upper)
+    assert set(used) == {4}
+    assert len(used) <= 31
+
+
+@pytest.mark.parametrize("probes", [1, 4])
+@pytest.mark.parametrize("name", ["one", "bulk below", "crowded"])
+def test_the_upper_end_fails_no_more_often_than_stated(
+    name: str, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not idly: where nothing but the top eigenvalue is there, the event fails as often as stated.
+
+    It is then seen to have failed, the lower end being above, and a fresh start is drawn.
+    """
+    stated, runs, starts = 0.1, 150, []
+    honest = torch.randn
+
+    def counted(*arguments: object, **options: object) -> Tensor:
+        starts.append(0)
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(torch, "randn", counted)
+    generator = torch.Generator().manual_seed(5)
+    options = {"failure_probability": stated, "probes": probes, "tolerance": 0.0, "maximum_degree": 16}
+    bounds = [probable_bounds(diagonal(SPECTRA[name]), generator=generator, **options) for _ in range(runs)]
+    allowed = stated * runs + 4 * math.sqrt(stated * (1 - stated) * runs)
+    seen = len(starts) - runs
+    assert seen + sum(float(bound.upper) < 1 for bound in bounds) <= allowed
+    if name == "one":
+        assert seen >= stated * runs / 3
+
+
+@pytest.mark.parametrize("probes", [1, 2, 3, 8])
+@pytest.mark.parametrize("stated", [0.3, 0.01])
+def test_the_quantile_is_the_chi_squared_tail(probes: int, stated: float) -> None:
+    """Step 1 of the proof on its own: P(|v^T G| < t) <= stated, and not by orders of magnitude."""
+    threshold = 2 * (stated * math.gamma(probes / 2 + 1)) ** (2 / probes)
+    tail = float(mpmath.gammainc(probes / 2, 0, threshold / 2, regularized=True))
+    assert tail <= stated
+    assert tail > stated / 4
+
+
+def test_a_start_blind_to_the_top_is_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one way to fail, planted; with a component above t the bound holds again."""
+    values = torch.cat([torch.tensor([2.0]), torch.ones(99)]).double()
+    honest = torch.randn
+    for component, holds in ((0.0, False), (0.06, True)):
+
+        def blind(*arguments: object, component: float = component, **options: object) -> Tensor:
+            start = honest(*arguments, **options)
+            start[0] = 0
+            start[0, 0] = component  # |v^T G|; t is 0.0532 at 1e-6 and 4 probes
+            return start
+
+        monkeypatch.setattr(torch, "randn", blind)
+        bounds = probable_bounds(
+            diagonal(values), generator=torch.Generator().manual_seed(6), maximum_degree=8, tolerance=0.0
+        )
+        assert (float(bounds.upper) >= 2) is holds
+
+
+def test_rounding_loosens_the_bound_until_there_is_none() -> None:
+    values = SPECTRA["crowded"]
+    uppers = []
+    for rounding in (1e-15, 1e-7, 1e-5):
+        generator = torch.Generator().manual_seed(7)
+        options = {"generator": generator, "maximum_degree": 64, "tolerance": 0.0}
+        uppers.append(float(probable_bounds(diagonal(values, rounding), **options).upper))
+    assert uppers == sorted(uppers)
+    assert uppers[-1] > uppers[0] + 1e-3
+    with pytest.raises(ValueError, match="failure_probability 1e-06 is below what rounding allows"):
+        probable_bounds(diagonal(values, 1e-3), generator=torch.Generator().manual_seed(7))
+
+
+def test_products_in_float32_with_their_rounding_stated_still_hold() -> None:
+    matrix = with_spectrum(SPECTRA["crowded"])
+    single = matrix.float()
+    operator = LinearOperator(
+        (150, 150),
+        lambda block: (single @ block.float()).double(),
+        lambda block: (single.mT @ block.float()).double(),
+        rounding=1e-6,
+    )
+    bounds = probable_bounds(operator, generator=torch.Generator().manual_seed(8))
+    truth = largest(ones(150), single)
+    assert float(bounds.lower) <= truth <= float(bounds.upper)
+
+
+def test_the_zero_operator() -> None:
+    bounds = probable_bounds(diagonal(torch.zeros(5).double()), generator=torch.Generator().manual_seed(9))
+    assert float(bounds.lower) == float(bounds.upper) == float(bounds.gap) == 0
+
+
+def test_weighted_and_stacked_operators_are_the_matrices() -> None:
+    first, second, weights = draw(4, 6), draw(5, 6, seed=1), draw(4, seed=2).abs()
+    stack = LinearOperator.stacked([LinearOperator.of(first).weighted(weights), LinearOperator.of(second)])
+    whole = torch.cat([weights[:, None] * first, second])
+    assert stack.shape == (9, 6)
+    torch.testing.assert_close(stack.apply(torch.eye(6).double()), whole)
+    torch.testing.assert_close(stack.apply_transpose(torch.eye(9).double()), whole.mT)
+
+
+def test_bad_operators_are_refused_by_name() -> None:
+    generator = torch.Generator().manual_seed(10)
+    square = draw(3, 3)
+
+    def refused(match: str, operator: LinearOperator, error: type[Exception] = ValueError, **options: object):
+        with pytest.raises(error, match=match):
+            probable_bounds(operator, **{"generator": generator, **options})
+
+    good = LinearOperator.of(square)
+    refused("generator must be a torch.Generator, got None", good, TypeError, generator=None)
+    for bad in (0.0, 1.0, math.nan):
+        refused("failure_probability must", good, failure_probability=bad)
+    refused("probes must be at least 1, got 0", good, probes=0)
+    refused(
+        r"apply must return shape \[3, 4\], got \[2, 4\]",
+        LinearOperator((3, 3), lambda b: b[:2], lambda b: b),
+    )
+    refused(
+        r"apply_transpose must return shape \[3, 4\], got \[1, 4\]",
+        LinearOperator((3, 3), lambda b: b, lambda b: b[:1]),
+    )
+    refused("apply must return finite", LinearOperator((3, 3), lambda b: b * math.nan, lambda b: b))
+    refused(
+        "apply_transpose must be the transpose",
+        LinearOperator((3, 3), lambda b: square @ b, lambda b: square @ b),
+    )
+    with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
+        LinearOperator((0, 3), lambda b: b, lambda b: b)
+    with pytest.raises(ValueError, match=r"rounding must be in \[0, 1\), got nan"):
+        LinearOperator((1, 3), lambda b: b, lambda b: b, rounding=math.nan)

@@ -1,0 +1,66 @@
+"""Other laws: tables over theta and the size of the shift, against every entry evaluated."""
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.shift_tables import ShiftTable
+from tests.accounting.gradients import LAWS, both, draws
+from tests.tensors import float64
+
+TABULATED = {
+    **{name: LAWS[name] for name in ("rectified", "sign", "quantized")},
+    "narrow": rf.RectifiedGaussian(0.5, (-0.05, 0.1)),
+}
+
+
+@pytest.mark.parametrize("law", TABULATED.values(), ids=TABULATED.keys())
+@pytest.mark.parametrize(("scale", "above"), [(1e-3, 1.03), (1e-2, 1.25)])
+def test_tabulated_laws_are_never_below(law: rf.Mechanism, scale: float, above: float) -> None:
+    sigma = float(law.sigma)
+    theta, gradients = draws(4, 40, scale * sigma)
+    theta = theta * sigma
+    orders = [1.5, 4.0, 16.0, 64.0, 256.0, 2048.0]
+    bounds, exact = both(law, theta, gradients, orders)
+    assert (bounds >= exact).all()
+    # how loose where alpha s is 0.06 and 0.6; signs that cancel in the exact sums do not in the bound
+    worst = [sums[..., orders.index(64.0)].amax(dim=0) for sums in (bounds, exact)]
+    assert (worst[0] <= above * worst[1]).all()
+
+
+@pytest.mark.parametrize("law", TABULATED.values(), ids=TABULATED.keys())
+def test_the_tables_cover_every_shift_of_their_octave(law: rf.Mechanism) -> None:
+    orders, sigma = float64([1.2, 2.0, 7.0, 90.0, 2048.0]), float(law.sigma)
+    table = ShiftTable(law, orders)
+    generator = torch.Generator().manual_seed(3)
+    theta = sigma * float64([0.01, 1.77, -1.5, 3.4, -3.4, 7.9]).unsqueeze(1)
+    for octave in (-15, -9, -4, 1):
+        flat, slope = table.weights(theta.squeeze(1), octave)
+        for fraction in (*torch.rand(7, generator=generator).tolist(), 1.0, 1e-3):
+            shift = fraction * 2.0**octave
+            moves = [move * shift * sigma for move in (1, -1)]
+            forward = [law.renyi_divergence(theta, move, orders) for move in moves]
+            backward = [law.renyi_divergence(theta + move, -move, orders) for move in moves]
+            truth = torch.stack(forward + backward).amax(dim=0) / shift**2
+            bound = torch.minimum(flat + slope * shift, 0.5 * orders)  # the Gaussian's is proved
+            assert (bound * (1 + 1e-11) + 1e-280 >= truth).all(), (octave, fraction)
+
+
+def test_tables_for_few_settings_and_the_gaussian_beyond() -> None:
+    theta, gradients = draws(2, 80, 1e-3)
+    few = torch.tensor([1.0, 2.0]).repeat(40).double()
+    bounds, exact = both(rf.RectifiedGaussian(1.0, few), theta, gradients, [2.0, 64.0])
+    assert (bounds >= exact).all()
+    assert (bounds <= 1.02 * exact).all()
+    many = torch.linspace(1, 2, 80).double()
+    bounds, exact = both(rf.RectifiedGaussian(1.0, many), theta, gradients, [2.0, 64.0])
+    assert (bounds >= exact).all()
+    gaussian = 0.5 * gradients.square().sum(dim=1, keepdim=True) * float64([2.0, 64.0])
+    assert bounds[2].flatten().tolist() == pytest.approx(gaussian.flatten().tolist())
+
+
+def test_shifts_above_the_tables_get_the_gaussian() -> None:
+    bounds, exact = both(LAWS["sign"], float64([0.3]), float64([[2.0], [2.5], [40.0]]), [2.0, 8.0])
+    assert (bounds >= exact).all()
+    gaussian = 0.5 * float64([[2.5], [40.0]]).square() * float64([2.0, 8.0])
+    assert bounds[0, 1:].flatten().tolist() == pytest.approx(gaussian.flatten().tolist())
