@@ -3,7 +3,8 @@
     python -m tests.breakages [NAME ...]
 
 A breakage that no test notices means a missing test. The run ends with status 1 if there is one.
-Each breakage is a piece of source and what replaces it; the work happens in a temporary copy.
+Each breakage is a piece of source and what replaces it; the work happens in a temporary copy. One
+that names ``tests`` runs only those, which are quicker than everything: the ones that should notice.
 """
 
 import os
@@ -22,6 +23,7 @@ OPTIONS = [
     *(f"--ignore=tests/test_{name}.py" for name in ("breakages", "cli", "readme")),
 ]
 MECHANISMS = "src/ringfence/mechanisms"
+ACCOUNTING = "src/ringfence/accounting"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,12 @@ class Breakage:
     file: str
     before: str
     after: str
+    tests: tuple[str, ...] = ()  # paths given to pytest; none means everything
+
+
+def accounting(*names: str) -> tuple[str, ...]:
+    """Tests of the accounting room, by the names of the files they mirror."""
+    return tuple(f"tests/accounting/test_{name}.py" for name in names)
 
 
 BREAKAGES = [
@@ -81,8 +89,8 @@ BREAKAGES = [
     Breakage(
         "sigma squared for sigma in a shift",
         f"{MECHANISMS}/rectified.py",
-        "        shift = shift / sigma\n",
-        "        shift = shift / sigma**2\n",
+        "        shift = shift / sigma\n        middle",
+        "        shift = shift / sigma**2\n        middle",
     ),
     Breakage(
         "the shift only taken upwards",
@@ -167,14 +175,14 @@ BREAKAGES = [
     Breakage(
         "NaN let through",
         "src/ringfence/checks.py",
-        'return require(name, "must not be NaN", tensor, ~torch.isnan(tensor))',
-        "return tensor",
+        'return require(name, "must not be NaN", values, ~torch.isnan(values))',
+        "return values",
     ),
     Breakage(
         "infinite theta let through",
         "src/ringfence/checks.py",
-        "if tensor.numel() and not all(map(math.isfinite, torch.aminmax(tensor))):",
-        "if tensor.numel() and bool(torch.isnan(tensor).any()):",
+        "if values.numel() and not all(map(math.isfinite, torch.aminmax(values))):",
+        "if values.numel() and bool(torch.isnan(values).any()):",
     ),
     Breakage(
         "the global random state used",
@@ -187,6 +195,329 @@ BREAKAGES = [
         "src/ringfence/blocks.py",
         "for start in range(0, count, length):",
         "for start in range(0, max(count - length, 1), length):",
+    ),
+    # ------------------------------------------------------------------ accounting: sums
+    Breakage(
+        "only upward pushes in the sums",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "for s in (sensitivity, -sensitivity)",
+        "for s in (sensitivity, sensitivity)",
+        accounting("divergence_sums", "per_instance"),
+    ),
+    Breakage(
+        "the better end of every bin taken",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "torch.cat((number, right, left))",
+        "torch.cat((number, left, right))",
+        accounting("divergence_sums"),
+    ),
+    Breakage(
+        "a table read without the margin above its chords",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "return upper * _ABOVE_CHORD, gap",
+        "return upper, gap",
+        accounting("divergence_sums"),
+    ),
+    Breakage(
+        "no charge for a coordinate rounded into the next bin",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "start = nodes[..., 1:-2] + _MISPLACED / bins * steepest",
+        "start = nodes[..., 1:-2]",
+        accounting("divergence_sums"),
+    ),
+    Breakage(
+        "more counted at once than float32 holds",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "_CHUNK = 1 << 22",
+        "_CHUNK = 1 << 26",
+        accounting("divergence_sums"),
+    ),
+    Breakage(
+        "coordinates far from the others left out",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "return apart + self.sums(theta[near])",
+        "return self.sums(theta[near])",
+        accounting("divergence_sums"),
+    ),
+    Breakage(
+        "one direction only in a running account",
+        f"{ACCOUNTING}/per_instance.py",
+        '"""The larger of the two running sums, order by order."""\n'
+        "        return torch.maximum(self.forward, self.backward)",
+        '"""The larger of the two running sums, order by order."""\n        return self.forward',
+        accounting("per_instance", "contract", "guarantee"),
+    ),
+    Breakage(
+        "a sum not capped by what holds for every theta",
+        f"{ACCOUNTING}/per_instance.py",
+        "forward, backward = torch.minimum(sums, bounded * orders)",
+        "forward, backward = sums",
+        accounting("per_instance", "guarantee"),
+    ),
+    Breakage(
+        "the truncated law's factor given to every law",
+        f"{MECHANISMS}/base.py",
+        "return self.sigma.double() ** -2\n",
+        "return 0.5 * self.sigma.double() ** -2\n",
+        accounting("per_instance", "contract", "guarantee"),
+    ),
+    Breakage(
+        "count forgotten in the backward sum",
+        f"{ACCOUNTING}/per_instance.py",
+        "self.backward + count * rdp.backward",
+        "self.backward + rdp.backward",
+        accounting("per_instance", "contract", "guarantee"),
+    ),
+    Breakage(
+        "count forgotten in what holds for every theta",
+        f"{ACCOUNTING}/per_instance.py",
+        "self.bounded_zcdp += count * bounded",
+        "self.bounded_zcdp += bounded",
+        accounting("per_instance", "contract", "guarantee"),
+    ),
+    Breakage(
+        "the backward sum not restored",
+        f"{ACCOUNTING}/per_instance.py",
+        'for name in ("forward", "backward"):',
+        'for name in ("forward",):',
+        accounting("per_instance", "contract"),
+    ),
+    # ------------------------------------------------------------------ accounting: conversions
+    Breakage(
+        "delta not split over the orders",
+        f"{ACCOUNTING}/conversion.py",
+        "math.log(len(orders) / delta)",
+        "math.log(1 / delta)",
+        accounting("conversion", "examples"),
+    ),
+    Breakage(
+        "the sign of log(1 / delta) in an example's epsilon",
+        f"{ACCOUNTING}/examples.py",
+        "- torch.log(delta * orders) / (orders - 1)",
+        "+ torch.log(delta * orders) / (orders - 1)",
+        accounting("examples"),
+    ),
+    Breakage(
+        "a printed bound rounded to nearest",
+        f"{ACCOUNTING}/guarantee.py",
+        "context.prec, context.rounding = digits, ROUND_CEILING",
+        "context.prec = digits",
+        accounting("guarantee"),
+    ),
+    Breakage(
+        "mu squared taken for zCDP",
+        f"{ACCOUNTING}/guarantee.py",
+        "gaussian_epsilon(math.sqrt(2 * gaussian_zcdp), delta)",
+        "gaussian_epsilon(math.sqrt(gaussian_zcdp), delta)",
+        accounting("guarantee"),
+    ),
+    Breakage(
+        "calibration returns the end that fails",
+        f"{ACCOUNTING}/calibration.py",
+        "            failing = middle\n    return passing",
+        "            failing = middle\n    return failing",
+        accounting("calibration"),
+    ),
+    # ------------------------------------------------------------------ accounting: profiles
+    Breakage(
+        "the width of a piece of third cumulants not charged",
+        f"{ACCOUNTING}/central_limit.py",
+        "self.remainder(size, real) + half_width * size * (size**2 + 1) / 6",
+        "self.remainder(size, real)",
+        accounting("central_limit", "privacy_loss"),
+    ),
+    Breakage(
+        "the fourth cumulant not charged",
+        f"{ACCOUNTING}/central_limit.py",
+        "fourth + fifth + 0.5 * square + cube",
+        "fifth + 0.5 * square + cube",
+        accounting("central_limit", "privacy_loss"),
+    ),
+    Breakage(
+        "variances that differ by sign not charged",
+        f"{ACCOUNTING}/central_limit.py",
+        "return bound + size * mean + spread",
+        "return bound + size * mean",
+        accounting("central_limit", "privacy_loss"),
+    ),
+    Breakage(
+        "half the extent of the loss",
+        f"{ACCOUNTING}/central_limit.py",
+        "extent=max(float(side.extent.max()) for side in both)",
+        "extent=max(float(side.extent.max()) for side in both) / 2",
+        accounting("central_limit", "privacy_loss"),
+    ),
+    Breakage(
+        "the far part of the transform left out",
+        f"{ACCOUNTING}/central_limit.py",
+        "float((near + far).max())",
+        "float(near.max())",
+        accounting("central_limit", "privacy_loss"),
+    ),
+    Breakage(
+        "one direction only in the central limit",
+        f"{ACCOUNTING}/privacy_loss.py",
+        "max(sums.delta(epsilon) for sums in directions)",
+        "directions[0].delta(epsilon)",
+        accounting("privacy_loss"),
+    ),
+    Breakage(
+        "one sign only in a dominating pair",
+        f"{ACCOUNTING}/dominating_pair.py",
+        "_distribution(np.maximum(*curves), step)",
+        "_distribution(curves[0], step)",
+        accounting("dominating_pair", "privacy_loss"),
+    ),
+    Breakage(
+        "repeated releases all pushed the same way",
+        f"{ACCOUNTING}/dominating_pair.py",
+        "for k in range(releases + 1)]",
+        "for k in (0, releases)]",
+        accounting("dominating_pair", "privacy_loss"),
+    ),
+    # ------------------------------------------------------------------ accounting: Poisson samples
+    Breakage(
+        "a record that is removed forgotten",
+        f"{ACCOUNTING}/subsampling.py",
+        "release.log_excess(theta, exact).amax(dim=0)",
+        "release.log_excess(theta, exact)[0]",
+        accounting("subsampling", "sampled_accountant"),
+    ),
+    Breakage(
+        "the third moment bounded from above",
+        f"{ACCOUNTING}/sampled_release.py",
+        "smaller = [torch.minimum(*values)",
+        "smaller = [torch.maximum(*values)",
+        accounting("sampled_release", "subsampling"),
+    ),
+    Breakage(
+        "an average over batches without its confidence term",
+        f"{ACCOUNTING}/confidence.py",
+        "torch.log1p(-scaled).mean(dim=0) - wide / n",
+        "torch.log1p(-scaled).mean(dim=0)",
+        accounting("confidence", "subsampling"),
+    ),
+    Breakage(
+        "one failure probability for all orders together",
+        f"{ACCOUNTING}/subsampling.py",
+        "share = failure_probability / bound[0].numel()",
+        "share = failure_probability",
+        accounting("subsampling"),
+    ),
+    Breakage(
+        "what estimating spent not taken from delta",
+        f"{ACCOUNTING}/sampled_accountant.py",
+        'left = checks.probability("delta", delta) - self.spent',
+        'left = checks.probability("delta", delta)',
+        accounting("sampled_accountant"),
+    ),
+    # ------------------------------------------------------------------ accounting: single examples
+    Breakage(
+        "an example removed as if it were added",
+        f"{ACCOUNTING}/information_polynomials.py",
+        'sign = (-1) ** k if variant.startswith("remove") else 1',
+        "sign = 1",
+        accounting("information_polynomials", "examples"),
+    ),
+    Breakage(
+        "polynomials through the information instead of above it",
+        f"{ACCOUNTING}/information_polynomials.py",
+        "factor = (most / least).amax(dim=1, keepdim=True)",
+        "factor = (most / least).mean(dim=1, keepdim=True)",
+        accounting("information_polynomials", "examples"),
+    ),
+    Breakage(
+        "polynomials used beyond their reach",
+        f"{ACCOUNTING}/information_polynomials.py",
+        "torch.where(within, result, torch.inf)",
+        "result",
+        accounting("information_polynomials", "examples"),
+    ),
+    Breakage(
+        "no margin between the shifts of a table",
+        f"{ACCOUNTING}/shift_tables.py",
+        "_MARGINS = (0.02, 0.05)",
+        "_MARGINS = (0.0, 0.0)",
+        accounting("shift_tables", "examples"),
+    ),
+    Breakage(
+        "the way back taken from the wrong end",
+        f"{ACCOUNTING}/shift_tables.py",
+        "torch.stack((shift, -shift, -shift, shift))",
+        "torch.stack((shift, -shift, shift, -shift))",
+        accounting("shift_tables", "examples"),
+    ),
+    Breakage(
+        "examples' running sums in float32",
+        f"{ACCOUNTING}/examples.py",
+        "torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float64)",
+        "torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float32)",
+        accounting("examples", "contract"),
+    ),
+    # ------------------------------------------------------------------ accounting: Fisher information
+    Breakage(
+        "eta squared for eta",
+        f"{ACCOUNTING}/fisher.py",
+        "torch.minimum(raised, ceiling).sqrt().reshape(-1) * UP",
+        "torch.minimum(raised, ceiling).reshape(-1) * UP",
+        accounting("fisher", "fisher_account"),
+    ),
+    Breakage(
+        "the lower end returned as the upper",
+        f"{ACCOUNTING}/fisher.py",
+        "SingularValueBounds(ends.lower * LOWER, ends.upper, share)",
+        "SingularValueBounds(ends.lower * LOWER, ends.lower, share)",
+        accounting("fisher"),
+    ),
+    Breakage(
+        "an eigenvalue believed without a proof",
+        f"{ACCOUNTING}/singular_values.py",
+        "proved = (torch.linalg.cholesky_ex(shifted).info == 0) | (trial >= ceiling)",
+        "proved = trial > 0",
+        accounting("singular_values"),
+    ),
+    Breakage(
+        "only the last release in the Gram matrix",
+        f"{ACCOUNTING}/fisher_account.py",
+        "self._gram = gram if self._gram is None else self._gram.plus(gram)",
+        "self._gram = gram",
+        accounting("fisher_account"),
+    ),
+    Breakage(
+        "information of a sample as if batches were known to hide everything",
+        f"{ACCOUNTING}/fisher.py",
+        "sampling_rate * share * UP",
+        "sampling_rate * sampling_rate * UP",
+        accounting("fisher", "fisher_account"),
+    ),
+    # ------------------------------------------------------------------ accounting: publication
+    Breakage(
+        "too little noise in a published number",
+        f"{ACCOUNTING}/publication.py",
+        "change / math.sqrt(2 * publishing_zcdp)",
+        "change / (2 * math.sqrt(publishing_zcdp))",
+        accounting("publication"),
+    ),
+    Breakage(
+        "the margin of a published number below instead of above",
+        f"{ACCOUNTING}/publication.py",
+        "quantile = -float(",
+        "quantile = float(",
+        accounting("publication"),
+    ),
+    Breakage(
+        "publishing itself not paid for",
+        f"{ACCOUNTING}/publication.py",
+        "min(released, alpha * bounded) + alpha * publishing_zcdp",
+        "min(released, alpha * bounded)",
+        accounting("publication"),
+    ),
+    Breakage(
+        "the slope between nodes taken for the largest",
+        f"{ACCOUNTING}/publication.py",
+        "_MARGIN = 1.02",
+        "_MARGIN = 1.0",
+        accounting("publication"),
     ),
 ]
 
@@ -203,7 +534,7 @@ def reds(breakage: Breakage) -> int:
             raise ValueError(f"{breakage.name}: stands {text.count(breakage.before)} times")
         source.write_text(text.replace(breakage.before, breakage.after))
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "--tb=no", "-p", "no:cacheprovider", *OPTIONS],
+            [sys.executable, "-m", "pytest", "--tb=no", "-p", "no:cacheprovider", *OPTIONS, *breakage.tests],
             cwd=copy,
             env={**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"},
             capture_output=True,

@@ -1,5 +1,7 @@
 """Bounded-support Gaussian privacy: mechanisms, what their releases cost, what may be said."""
 
+from typing import TYPE_CHECKING, Any
+
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
 from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
@@ -32,5 +34,23 @@ from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussia
 from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
+from ringfence.training.clipping import Clamp as Clamp
+from ringfence.training.clipping import Clip as Clip
+from ringfence.training.clipping import Scale as Scale
+from ringfence.training.kernels.outer_sum import clipped_outer_sum as clipped_outer_sum
+from ringfence.training.linear import LinearRun as LinearRun
+from ringfence.training.linear import train_linear as train_linear
+
+if TYPE_CHECKING:
+    from ringfence.training.probe import LinearProbe as LinearProbe
 
 __version__ = "0.2.0"
+
+
+def __getattr__(name: str) -> Any:
+    """scikit-learn takes a second to load and is only needed here."""
+    if name == "LinearProbe":
+        from ringfence.training.probe import LinearProbe
+
+        return LinearProbe
+    raise AttributeError(f"module 'ringfence' has no attribute {name!r}")

@@ -43,7 +43,7 @@ ACCOUNTANTS = [
     Accountant(
         "sampled",
         lambda law, **more: rf.SampledAccountant(
-            law, **{"sensitivity": SENSITIVITY, "sampling_rate": 0.1, "orders": (2, 8, 32), **more}
+            law, **{"sensitivity": SENSITIVITY, "sampling_rate": 0.1, "orders": (2, 4, 8), **more}
         ),
         lambda account: account.step(BATCHES),
         lambda account: torch.stack((account.forward, account.backward)),

@@ -1,8 +1,12 @@
 """delta(epsilon) of a fixed pattern of shifts, exactly: the inverse transform of the moment function.
 
 delta(epsilon) = 1/(2 pi) * integral of M(w) e^(-w epsilon) / (w (w + 1)), M(w) = prod_j E_P[(P_j/Q_j)^w],
-Re w > 0, from closed forms with complex arguments. Shares no line with the package.
+Re w > 0, from closed forms with complex arguments. Shares no line with the package. And of a few
+releases with two outcomes each, by enumerating everything.
 """
+
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,3 +71,20 @@ def _below(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
     flipped = np.where(z.real > 0, -z, z)
     tail = 0.5 * np.exp(-(flipped**2) / 2) * wofz(-1j * flipped / np.sqrt(2))
     return np.where(z.real > 0, 1 - tail, tail)
+
+
+def enumerated_delta(
+    masses: Callable[[float], Sequence[float]], thetas: list[float], moves: list[float], epsilon: float
+) -> float:
+    """The worst delta over all patterns of signs and both directions, all outcomes summed."""
+    worst = 0.0
+    at = {theta: masses(theta) for theta in thetas}
+    for signs in itertools.product((1, -1), repeat=len(thetas)):
+        p, q = np.ones(1), np.ones(1)
+        for theta, move, sign in zip(thetas, moves, signs, strict=True):
+            there = theta + sign * move
+            at[there] = at[there] if there in at else masses(there)
+            p, q = np.outer(p, at[theta]).ravel(), np.outer(q, at[there]).ravel()
+        for first, second in ((p, q), (q, p)):
+            worst = max(worst, float(np.maximum(0, first - np.exp(epsilon) * second).sum()))
+    return worst

@@ -59,10 +59,39 @@ def test_between_nodes_the_divergence_stays_under_the_raised_chord(case: Case) -
         law = case.make(1.0, low, high)
         theta = torch.arange(low - 6, high + 6, width, dtype=torch.float64)
         for c, alpha, backward in itertools.product((1e-3, 1.0), (1.1, 8.0, 256.0), (False, True)):
-            value = worse_sign(law, theta, float64(c), alpha, backward)
+            value = worse_sign(law, theta, float64(c), float64([alpha]), backward)[0]
             seen = value[1:-1] > 1e-200
             curvature = (value[2:] - 2 * value[1:-1] + value[:-2]) / width**2 / value[1:-1]
             assert float(curvature[seen].min()) > -0.8
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name != "gaussian"], ids=lambda case: case.name
+)
+def test_in_the_middle_of_a_cell_the_margin_is_needed(case: Case) -> None:
+    """Where D is largest it bends downwards, and the chord alone would be too low."""
+    law, alpha = case.make(1.0, -2.0, 2.0), float64([1.5])
+    theta = (torch.arange(-30, 30, dtype=torch.float64) + 0.5) / 128
+    table, chords = DivergenceTable(law, 1e-3, alpha), []
+    for one in theta:
+        exact = exact_sums(law, one.view(1), float64(1e-3), alpha)
+        bound = table.sums(one.view(1))
+        assert bool((bound >= exact).all())
+        chords.append(bound / divergence_sums._ABOVE_CHORD / exact)
+    assert float(torch.stack(chords).min()) < 1
+
+
+def test_a_coordinate_rounded_into_the_next_bin_is_charged() -> None:
+    """float32 next to the edges of bins, far out where D falls by 0.7 % a bin."""
+    law, alpha, c = rf.StochasticSign(0.6), float64([2.0]), 6e-4
+    edges = (torch.arange(int(27.9 * 4096), 28 * 4096).double() / 4096 * 0.6).float()
+    beside = [torch.nextafter(edges, torch.full_like(edges, end)) for end in (-99.0, 99.0)]
+    theta = torch.cat((edges, *beside))
+    exact = worse_sign(law, theta.double(), float64(c), float64([2.0]), backward=False)[0]
+    table = DivergenceTable(law, c, alpha)
+    bound = torch.cat([table.sums(value)[0] for value in theta.split(1)])
+    assert bool((bound >= exact).all())
+    assert bool((bound <= 1.02 * exact).all())
 
 
 def test_a_second_sum_reads_the_table_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +108,14 @@ def test_a_second_sum_reads_the_table_it_has(monkeypatch: pytest.MonkeyPatch) ->
 def test_coordinates_too_far_apart_are_evaluated_one_by_one() -> None:
     law = rf.TruncatedGaussian(1.0, 2.0)
     theta = torch.cat((draw(500), float64([1e6, -3e5, 300.0])))
+    exact = exact_sums(law, theta, float64(1e-2), ORDERS)
+    bound = DivergenceTable(law, 1e-2, ORDERS).sums(theta)
+    assert bool((bound >= exact).all())
+    assert bool((bound <= 1.005 * exact).all())
+
+
+def test_two_clusters_far_apart_both_count() -> None:
+    law, theta = rf.RectifiedGaussian(1.0, 5000.0), torch.cat((draw(500), 1000.0 + draw(400)))
     exact = exact_sums(law, theta, float64(1e-2), ORDERS)
     bound = DivergenceTable(law, 1e-2, ORDERS).sums(theta)
     assert bool((bound >= exact).all())

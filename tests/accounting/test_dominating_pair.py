@@ -1,14 +1,12 @@
 """A few coordinates composed: the sign law against all outcomes and all patterns, enumerated."""
 
-import itertools
-
-import numpy as np
 import pytest
 import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.dominating_pair import composed_delta
+from tests.accounting.exact_profile import enumerated_delta
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
 
@@ -17,20 +15,11 @@ SIGN = rf.StochasticSign(1.0)
 EPSILONS = (0.0, 0.5, 1.0, 2.0)
 
 
-def enumerated(thetas: list[float], moves: list[float], epsilon: float, law: rf.Mechanism = SIGN) -> float:
-    """The worst delta over patterns of signs and directions, all outcomes summed."""
-
+def enumerated(thetas: list[float], moves: list[float], epsilon: float) -> float:
     def masses(where: float) -> list[float]:
-        return [float(law.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
+        return [float(SIGN.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
 
-    worst = 0.0
-    for signs in itertools.product((1, -1), repeat=len(thetas)):
-        p, q = np.ones(1), np.ones(1)
-        for theta, move, sign in zip(thetas, moves, signs, strict=True):
-            p, q = np.outer(p, masses(theta)).ravel(), np.outer(q, masses(theta + sign * move)).ravel()
-        for first, second in ((p, q), (q, p)):
-            worst = max(worst, float(np.maximum(0, first - np.exp(epsilon) * second).sum()))
-    return worst
+    return enumerated_delta(masses, thetas, moves, epsilon)
 
 
 @pytest.mark.parametrize(

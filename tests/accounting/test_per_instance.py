@@ -88,6 +88,18 @@ def test_settings_may_change_between_steps() -> None:
     )
 
 
+def test_counted_steps_are_steps() -> None:
+    law, theta = rf.TruncatedGaussian(1.0, 0.5), draw(40)
+    single, counted = (rf.PerInstanceAccountant(law, 0.1, ORDERS) for _ in range(2))
+    for _ in range(5):
+        single.step(theta)
+    counted.step(theta, count=5)
+    for name in ("forward", "backward"):
+        assert torch.allclose(getattr(counted, name), getattr(single, name), rtol=1e-12, atol=0)
+    for name in ("gaussian_zcdp", "bounded_zcdp", "steps"):
+        assert getattr(counted, name) == pytest.approx(getattr(single, name), rel=1e-12)
+
+
 def test_directions_are_summed_apart_and_compared_at_the_end() -> None:
     account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 0.5), 2.0, [1.5])
     for theta in (0.0, 3.0):

@@ -87,6 +87,18 @@ def test_loss_moments_are_the_integrals(case: Case, point: tuple[float, ...]) ->
 
 
 @every_case
+def test_a_curve_is_the_divergence_at_every_order(case: Case) -> None:
+    law = case.make(float64([0.8, 1.3, 0.8, 1.0]), -1.0, float64([1.0, 2.0, 1.0, 40.0]))
+    theta, orders = float64([0.3, -2.0, 30.0, 0.5]), float64([1.05, 2.0, 30.0, 1024.0])
+    for shift in (1e-5, -0.4, float64([0.1, 2.0, -2.0, 1e-3])):
+        curve = law.renyi_curve(theta, shift, orders)
+        for row, alpha in zip(curve, orders, strict=True):
+            each = law.renyi_divergence(theta, shift, alpha)
+            assert torch.allclose(row, each, rtol=1e-12, atol=1e-290)
+    assert case.make(1.0, -1.0, 1.0).renyi_curve(theta.reshape(2, 2), 0.1, orders).shape == (4, 2, 2)
+
+
+@every_case
 def test_state_names_the_law_and_rebuilds_it(case: Case) -> None:
     law = case.make(0.3, -1.0, float64([2.0, torch.inf]) if case.has_density else 2.0)
     state = json.loads(json.dumps(law.state_dict()))

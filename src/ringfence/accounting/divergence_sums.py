@@ -28,7 +28,8 @@ _ABOVE_CHORD = 1 / (1 - _SPACING**2 / 4)
 _ROUNDING = 1e-11  # of the tabulated values; the largest error ever measured is 3e-13
 _UNDERFLOW = 1e-290  # a law may return 0 for a divergence below this
 
-_PAGE = 4 * NODES_PER_SIGMA  # cells tabulated at a time
+# Cells tabulated at a time: few enough that torch does not split so short an operation among threads.
+_PAGE = NODES_PER_SIGMA
 _WIDEST = 256  # sigma; theta farther apart than this is evaluated one by one
 
 # Bins of a histogram are this fraction of a cell. On a GPU 8,192 bins fit the shared memory and
@@ -37,7 +38,7 @@ _BINS_PER_CELL = 32
 _BINS_PER_CALL = {"cuda": 8192}
 _COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks for finer ones
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
-_TOGETHER = 1 << 14  # coordinates times orders evaluated in one call
+_TOGETHER = 1 << 22  # coordinates times orders whose divergences are held at once
 _EXACT_COUNTS = 1 << 24
 _CHUNK = 1 << 22
 
@@ -45,23 +46,19 @@ _CHUNK = 1 << 22
 def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor) -> Tensor:
     """Rows forward and backward, a column an order, every coordinate evaluated in float64."""
     theta, sensitivity = theta.double(), sensitivity.to(theta.device).double()
-    dimensions = max(value.dim() for value in (theta, sensitivity, *mechanism.parameters().values()))
     columns = []
     for some in orders.split(max(1, _TOGETHER // max(1, theta.numel()))):
-        alpha = some.to(theta.device).reshape(-1, *(1,) * dimensions)
-        worst = [worse_sign(mechanism, theta, sensitivity, alpha, backward) for backward in (False, True)]
+        worst = [worse_sign(mechanism, theta, sensitivity, some, backward) for backward in (False, True)]
         columns.append(torch.stack([values.reshape(len(some), -1).sum(dim=1) for values in worst]).cpu())
     return torch.cat(columns, dim=1) * (1 + _ROUNDING) + theta.numel() * _UNDERFLOW
 
 
 def worse_sign(
-    mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, alpha: Tensor | float, backward: bool
+    mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor, backward: bool
 ) -> Tensor:
-    """max over s = +-c of D(theta || theta + s), or of D(theta + s || theta)."""
+    """max over s = +-c of D(theta || theta + s), or of D(theta + s || theta): a row an order."""
     values = [
-        mechanism.renyi_divergence(theta + s, -s, alpha)
-        if backward
-        else mechanism.renyi_divergence(theta, s, alpha)
+        mechanism.renyi_curve(theta + s, -s, orders) if backward else mechanism.renyi_curve(theta, s, orders)
         for s in (sensitivity, -sensitivity)
     ]
     return torch.maximum(*values)
@@ -154,9 +151,12 @@ class DivergenceTable:
         """Divergences at the nodes of a page and one on either side: (2, orders, nodes)."""
         if page not in self._pages:
             index = torch.arange(-1, _PAGE + 2, dtype=torch.float64) + page * _PAGE
-            theta, alpha = index * (_SPACING * self.sigma), self.orders.unsqueeze(1)
+            theta = index * (_SPACING * self.sigma)
             self._pages[page] = torch.stack(
-                [worse_sign(self.mechanism, theta, self.sensitivity, alpha, way) for way in (False, True)]
+                [
+                    worse_sign(self.mechanism, theta, self.sensitivity, self.orders, way)
+                    for way in (False, True)
+                ]
             )
         return self._pages[page]
 

@@ -125,7 +125,8 @@ def _data_independent_order(zcdp: float, delta: float) -> float:
 
 def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:
     """The largest divergence over both signs and both directions, each coordinate."""
-    both = (worse_sign(mechanism, theta, move, alpha, backward) for backward in (False, True))
+    order = torch.tensor([alpha], dtype=torch.float64)
+    both = (worse_sign(mechanism, theta, move, order, backward)[0] for backward in (False, True))
     return torch.maximum(*both)
 
 

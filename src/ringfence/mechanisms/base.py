@@ -37,7 +37,8 @@ class Mechanism(ABC):
 
     Public methods check their arguments, bring parameters to theta's dtype and device, and work
     in blocks. A law supplies ``_parameters``, ``support`` and the six kernels below, which receive
-    vectors that broadcast against each other.
+    tensors that broadcast against each other: vectors, but for ``renyi_curve``, where they are rows
+    and alpha a column.
 
     ``sigma`` is a checked tensor, whatever the law. Results carry no gradient. theta is a float32
     or float64 tensor (a number counts as float64).
@@ -140,6 +141,26 @@ class Mechanism(ABC):
         }
         return self._evaluate("renyi_divergence", self._renyi_divergence, theta, arguments)
 
+    def renyi_curve(self, theta: Real, shift: Real, orders: Real) -> Tensor:
+        """``renyi_divergence`` at many orders, the first dimension of the result.
+
+        What does not depend on the order is evaluated once, so that 60 orders cost little more
+        than one.
+
+        >>> from ringfence.mechanisms.gaussian import Gaussian
+        >>> Gaussian(1.0).renyi_curve(torch.zeros(3), 1.0, torch.tensor([2.0, 8.0]))[:, 0]
+        tensor([1., 4.])
+        """
+        theta = checks.finite("theta", theta)
+        alpha = checks.like(theta, "orders", orders, checks.order).reshape(-1)
+        arguments = {**self._arguments(theta), "shift": checks.like(theta, "shift", shift, checks.finite)}
+
+        def kernel(*block: Tensor) -> Tensor:
+            columns = (value.unsqueeze(0) for value in block)
+            return self._renyi_divergence(*columns, alpha.unsqueeze(1))
+
+        return self._evaluate("renyi_curve", kernel, theta, arguments, rows=len(alpha))
+
     def hockey_stick(self, theta: Real, shift: Real, epsilon: Real) -> Tensor:
         """sup over sets S of P(S) - e^epsilon Q(S), P = M(theta), Q = M(theta + shift).
 
@@ -199,7 +220,7 @@ class Mechanism(ABC):
         rows: int | None = None,
     ) -> Tensor:
         _broadcast(arguments)
-        values = self._values_per_coordinate()
+        values = self._values_per_coordinate() * (rows or 1)
         result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
         return _no_nan(result, self, name, theta)
 

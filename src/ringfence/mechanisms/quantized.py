@@ -112,7 +112,8 @@ class QuantizedGaussian(Mechanism):
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> tuple[Tensor, Tensor, TruncatedNormal | None]:
         """First and last cut seen from theta, and the cells between them, a row each."""
-        index = torch.arange(self.levels - 1, dtype=theta.dtype, device=theta.device).unsqueeze(1)
+        index = torch.arange(self.levels - 1, dtype=theta.dtype, device=theta.device)
+        index = index.view(-1, *(1,) * theta.dim())
         cuts = (self._cut(index, lower, upper) - theta) / sigma
         if self.levels == 2:
             return cuts[0], cuts[0], None

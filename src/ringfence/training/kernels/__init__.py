@@ -1,0 +1,1 @@
+"""Fused kernels: the same sums in less time and memory."""

@@ -1,0 +1,56 @@
+"""sum_i clamp(r_i x_i^T, -c, c) without ever holding n x K x p numbers."""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+
+_CHUNK_ENTRIES = 1 << 22  # of the products the plain version holds at once
+
+
+def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
+    """The sum over examples of each one's outer product, every entry clamped to [-clip, clip].
+
+    ``residuals`` is (n, K), ``features`` (n, p), the result (K, p): the clipped gradients of a linear
+    model. A fused kernel where there is one (numba on a CPU, Triton on a GPU, both float32), plain
+    torch otherwise; extra memory is a few copies of the result.
+
+    Guarantee: every example adds to every entry a number within [-clip, clip], up to the rounding
+    of the sum.
+
+    >>> clipped_outer_sum(torch.tensor([[1.0], [1.0]]), torch.tensor([[3.0, 0.1], [-3.0, 0.1]]), 0.5)
+    tensor([[0.0000, 0.2000]])
+    """
+    residuals, features = checks.tensor("residuals", residuals), checks.tensor("features", features)
+    for name, value in (("residuals", residuals), ("features", features)):
+        if value.dim() != 2:
+            raise ValueError(f"{name} must have two dimensions, got shape {list(value.shape)}")
+    if len(residuals) != len(features):
+        raise ValueError(f"residuals hold {len(residuals)} examples, features {len(features)}")
+    if residuals.dtype != features.dtype or residuals.device != features.device:
+        raise ValueError(
+            f"residuals are {residuals.dtype} on {residuals.device}, features {features.dtype} on "
+            f"{features.device}: they must agree"
+        )
+    clip = float(checks.positive("clip", clip))
+    if features.dtype == torch.float32 and residuals.numel() and features.numel():
+        if features.is_cuda and find_spec("triton"):
+            from ringfence.training.kernels.outer_sum_cuda import outer_sum_cuda
+
+            return outer_sum_cuda(residuals, features, clip)
+        if features.is_cpu and find_spec("numba"):
+            from ringfence.training.kernels.outer_sum_cpu import outer_sum_cpu
+
+            return outer_sum_cpu(residuals, features, clip)
+    return plain_outer_sum(residuals, features, clip)
+
+
+def plain_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
+    """The same in chunks of plain torch: what the kernels are tested against."""
+    total = features.new_zeros(residuals.shape[1], features.shape[1])
+    length = max(1, _CHUNK_ENTRIES // max(1, total.numel()))
+    for some, others in zip(residuals.split(length), features.split(length), strict=True):
+        total += (some.unsqueeze(2) * others.unsqueeze(1)).clamp_(-clip, clip).sum(dim=0)
+    return total
