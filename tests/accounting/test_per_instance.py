@@ -145,3 +145,22 @@ def test_tables_kept_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     for sigma in (1.0, 1.5, 2.0):
         account.step(torch.zeros(300), mechanism=rf.StochasticSign(sigma))
     assert len(account._tables._kept) == 2
+
+
+@pytest.mark.parametrize("theta", [0.0, torch.zeros(1), torch.zeros(2, 1)])
+@pytest.mark.parametrize("make", [rf.RectifiedGaussian, rf.TruncatedGaussian])
+def test_a_bound_that_spreads_theta_out_is_charged_for_every_coordinate(
+    make: type[rf.RectifiedGaussian], theta: torch.Tensor | float
+) -> None:
+    """One theta and three bounds are three releases: the ceiling must not cut their sum to one."""
+    law, one = make(1.0, float64([5.0, 5.0, 5.0])), make(1.0, 5.0)
+    count = 3 * torch.as_tensor(theta).numel()
+    single = rf.per_instance_rdp(one, 0.0, 0.1, [2.0]).worst
+    together = rf.per_instance_rdp(law, theta, 0.1, [2.0]).worst
+    assert float(together) == pytest.approx(count * float(single), rel=1e-9)
+    account = rf.PerInstanceAccountant(law, 0.1)
+    account.step(theta)
+    assert account.gaussian_zcdp == pytest.approx(count * 0.005, rel=1e-9)
+    profile = rf.privacy_profile(law, theta, 0.1)
+    alone = rf.privacy_profile(one, torch.zeros(count, dtype=torch.float64), 0.1)
+    assert profile.delta(0.05) == pytest.approx(alone.delta(0.05), rel=1e-3)

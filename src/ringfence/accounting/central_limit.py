@@ -38,7 +38,6 @@ class LossSums:
 
     variance: float
     variance_spread: float
-    variance_squared: float
     variance_cubed: float
     third: float  # sum of the largest |third central moment|
     third_times_variance: float
@@ -64,7 +63,6 @@ class LossSums:
         return cls(
             variance=total(variance),
             variance_spread=total(variance - variances.min(axis=0)),
-            variance_squared=total(variance, variance),
             variance_cubed=total(variance, variance, variance),
             third=total(third),
             third_times_variance=total(third, variance),

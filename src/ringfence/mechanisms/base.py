@@ -231,6 +231,10 @@ class Mechanism(ABC):
         shown |= {name: str(value) for name, value in self.settings().items()}
         return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in shown.items())})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied as plain data: equal laws have equal bytes."""
+        return _rebuilt, (type(self), self.state_dict())
+
     @staticmethod
     def by_name(name: str, **arguments: Any) -> "Mechanism":
         """The law of this name; arguments that are None count as not given.
@@ -282,14 +286,18 @@ class Mechanism(ABC):
         checks.keys("mechanism state", state, {"law", "parameters", "settings"})
         if state["law"] not in laws:
             raise ValueError(f"law must be one of {sorted(laws)}, got {state['law']!r}")
-        arguments: dict[str, Any] = {}
-        for name, entry in state["parameters"].items():
-            checks.keys(f"parameter {name}", entry, {"value", "dtype"})
-            arguments[name] = torch.tensor(entry["value"], dtype=_DTYPE_NAMES[entry["dtype"]])
-        if "lower" in arguments:
-            arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
-        law: Mechanism = laws[state["law"]](**arguments, **state["settings"])
-        return law
+        return _rebuilt(laws[state["law"]], state)
+
+
+def _rebuilt(law: Any, state: dict[str, Any]) -> Mechanism:
+    arguments: dict[str, Any] = {}
+    for name, entry in state["parameters"].items():
+        checks.keys(f"parameter {name}", entry, {"value", "dtype"})
+        arguments[name] = torch.tensor(entry["value"], dtype=_DTYPE_NAMES[entry["dtype"]])
+    if "lower" in arguments:
+        arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
+    rebuilt: Mechanism = law(**arguments, **state["settings"])
+    return rebuilt
 
 
 _DTYPE_NAMES = {"float32": torch.float32, "float64": torch.float64}

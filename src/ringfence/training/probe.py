@@ -165,7 +165,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if outside.any():
                 first = int(np.argmax(outside))
                 raise ValueError(
-                    f"y must hold public_classes only, got {np.asarray(y)[first]!r} at index {first}"
+                    f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}"
                 )
         if len(classes) < 2:
             raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")

@@ -1,0 +1,94 @@
+"""The fused kernels against the plain version and against the definition in float64."""
+
+import itertools
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.training.kernels.outer_sum import plain_outer_sum
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def definition(residuals: torch.Tensor, features: torch.Tensor, clip: float) -> torch.Tensor:
+    products = residuals.double().unsqueeze(2) * features.double().unsqueeze(1)
+    return products.clamp(-clip, clip).sum(dim=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 1023, 1029, 2050])
+@pytest.mark.parametrize(("classes", "width"), [(1, 1), (3, 17), (10, 40), (17, 300)])
+def test_any_shape(device: str, count: int, classes: int, width: int) -> None:
+    residuals, features = draw(count, classes), draw(count, width, seed=1)
+    for clip in (1e-3, 0.5, 100.0):
+        got = rf.clipped_outer_sum(residuals.to(device), features.to(device), clip).cpu()
+        exact = definition(residuals, features, clip)
+        scale = min(clip, float(residuals.abs().max() * features.abs().max()))
+        assert got.dtype == torch.float32
+        assert float((got - exact).abs().max()) <= 3e-6 * scale * count**0.5 + 1e-6 * float(exact.abs().max())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_many_equal_examples_keep_their_digits(device: str) -> None:
+    residuals, features = torch.full((200_000, 2), 0.7), torch.full((200_000, 3), 0.1)
+    got = rf.clipped_outer_sum(residuals.to(device), features.to(device), 0.05)
+    assert float(got.max()) == pytest.approx(200_000 * 0.05, rel=1e-5)
+
+
+def test_the_result_does_not_depend_on_the_threads() -> None:
+    numba = pytest.importorskip("numba")
+    residuals, features = draw(3000, 5), draw(3000, 333, seed=1)
+    one = rf.clipped_outer_sum(residuals, features, 0.1)
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        assert torch.equal(rf.clipped_outer_sum(residuals, features, 0.1), one)
+    finally:
+        numba.set_num_threads(threads)
+
+
+def test_the_plain_version_is_the_definition_and_serves_float64() -> None:
+    residuals, features = draw(100, 4).double(), draw(100, 6, seed=1).double()
+    assert torch.allclose(plain_outer_sum(residuals, features, 0.2), definition(residuals, features, 0.2))
+    assert rf.clipped_outer_sum(residuals, features, 0.2).dtype == torch.float64
+
+
+def test_no_examples_sum_to_zero() -> None:
+    assert torch.equal(rf.clipped_outer_sum(torch.zeros(0, 2), torch.zeros(0, 3), 1.0), torch.zeros(2, 3))
+
+
+def test_views_that_are_not_contiguous() -> None:
+    residuals, features = draw(4, 50).T, draw(9, 50, seed=1).T
+    assert torch.allclose(
+        rf.clipped_outer_sum(residuals, features, 0.2).double(),
+        definition(residuals, features, 0.2),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("residuals", "features", "clip", "message"),
+    [
+        (torch.zeros(3), torch.zeros(3, 2), 1.0, r"residuals must have two dimensions, got shape \[3\]"),
+        (torch.zeros(3, 1), torch.zeros(2, 2), 1.0, "residuals hold 3 examples, features 2"),
+        (torch.zeros(3, 1).double(), torch.zeros(3, 2), 1.0, "they must agree"),
+        (torch.zeros(3, 1), torch.zeros(3, 2), 0.0, r"clip must be > 0, got 0\.0"),
+    ],
+)
+def test_bad_input_is_refused_by_name(
+    residuals: torch.Tensor, features: torch.Tensor, clip: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        rf.clipped_outer_sum(residuals, features, clip)
+
+
+def test_extreme_entries_are_clamped_and_not_lost() -> None:
+    values = [0.0, 1e-30, 1.0, 1e10, -1e10]
+    for r, x in itertools.product(values, values):
+        got = float(rf.clipped_outer_sum(torch.tensor([[r]]), torch.tensor([[x]]), 0.25))
+        assert got == pytest.approx(max(-0.25, min(0.25, r * x)), abs=1e-7)
