@@ -32,6 +32,8 @@ reproduce: setup
 benchmark: setup
 	$(BIN)/python -m benchmarks.mechanisms
 	$(BIN)/python -m benchmarks.accounting
+	$(BIN)/python -m benchmarks.examples
+	$(BIN)/python -m benchmarks.outer_sum
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup
