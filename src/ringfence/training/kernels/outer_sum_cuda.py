@@ -23,13 +23,21 @@ def outer_sum_cuda(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
     splits = max(1, min(triton.cdiv(_PROGRAMS, tiles), triton.cdiv(count, 16 * _RUN)))
     stretch = triton.cdiv(triton.cdiv(count, splits), _RUN) * _RUN
     splits = triton.cdiv(count, stretch)
+    # A clip that no product reaches would only cost digits: the largest product will do as well.
+    largest = _largest(residuals) * _largest(features)
+    limit = largest.clamp(min=torch.finfo(torch.float32).tiny, max=clip)
     partial = torch.empty(splits, classes, width, dtype=torch.float32, device=features.device)
     grid = (triton.cdiv(classes, _CLASSES), triton.cdiv(width, _WIDTH), splits)
     _sum_stretch[grid](
-        residuals.contiguous(), features.contiguous(), partial, count, classes, width,
-        0.5 / clip, 2 * clip, stretch, RUN=_RUN, CLASSES=_CLASSES, WIDTH=_WIDTH, num_warps=4, num_stages=2,
+        residuals.contiguous(), features.contiguous(), partial, limit, count, classes, width, stretch,
+        RUN=_RUN, CLASSES=_CLASSES, WIDTH=_WIDTH, num_warps=4, num_stages=2,
     )  # fmt: skip
-    return partial.sum(dim=0, dtype=torch.float64).to(torch.float32)
+    return partial.sum(dim=0)
+
+
+def _largest(values: Tensor) -> Tensor:
+    low, high = torch.aminmax(values)
+    return torch.maximum(-low, high)
 
 
 @triton.jit
@@ -47,7 +55,7 @@ def _saturated(residual, feature):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum_stretch(  # type: ignore[no-untyped-def]
-    residuals, features, partial, count, classes, width, scale, unit, stretch,
+    residuals, features, partial, limit, count, classes, width, stretch,
     RUN: tl.constexpr, CLASSES: tl.constexpr, WIDTH: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     k = tl.program_id(0) * CLASSES + tl.arange(0, CLASSES)
@@ -55,6 +63,8 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
     first = tl.program_id(2) * stretch
     last = tl.minimum(first + stretch, count)
     run = tl.arange(0, RUN)
+    unit = 2 * tl.load(limit)
+    scale = 1 / unit
     total = tl.zeros((CLASSES, WIDTH), tl.float32)
     for start in range(first, last, RUN):
         i = (start + run).to(tl.int64)[:, None]
