@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ringfence import checks
 
+_HAS_TRITON, _HAS_NUMBA = (find_spec(name) is not None for name in ("triton", "numba"))
 _CHUNK_ENTRIES = 1 << 22  # of the products the plain version holds at once
 
 
@@ -36,11 +37,11 @@ def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tenso
         )
     clip = float(checks.positive("clip", clip))
     if features.dtype == torch.float32 and residuals.numel() and features.numel():
-        if features.is_cuda and find_spec("triton"):
+        if features.is_cuda and _HAS_TRITON:
             from ringfence.training.kernels.outer_sum_cuda import outer_sum_cuda
 
             return outer_sum_cuda(residuals, features, clip)
-        if features.is_cpu and find_spec("numba"):
+        if features.is_cpu and _HAS_NUMBA:
             from ringfence.training.kernels.outer_sum_cpu import outer_sum_cpu
 
             return outer_sum_cpu(residuals, features, clip)
