@@ -299,7 +299,7 @@ BREAKAGES = [
     ),
     Breakage(
         "a printed bound rounded to nearest",
-        f"{ACCOUNTING}/guarantee.py",
+        f"{ACCOUNTING}/rounding.py",
         "context.prec, context.rounding = digits, ROUND_CEILING",
         "context.prec = digits",
         accounting("guarantee"),

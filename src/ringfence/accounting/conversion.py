@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.rounding import ROUNDING
 
 # Dense where a few steps with much noise end up, and far enough out for very small losses, whose
 # best order is about sqrt(2 log(1/delta)) / mu.
@@ -20,8 +21,6 @@ DEFAULT_ORDERS: tuple[float, ...] = (
     *(40.0, 48.0, 56.0, 64.0, 72.0, 80.0, 96.0, 112.0, 128.0, 144.0, 160.0, 192.0, 224.0, 256.0, 320.0),
     *(384.0, 448.0, 512.0, 640.0, 768.0, 896.0, 1024.0, 1280.0, 1536.0, 1792.0, 2048.0),
 )
-
-_ROUNDING = 1e-11  # relative; dp-accounting searches to 1e-12
 
 
 def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
@@ -117,4 +116,4 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
 
 
 def _up(value: float) -> float:
-    return value * (1 + _ROUNDING)
+    return value * (1 + ROUNDING)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
 from ringfence.mechanisms.base import Mechanism
 
 NODES_PER_SIGMA = 128
@@ -25,8 +26,6 @@ _SPACING = 1 / NODES_PER_SIGMA
 # >= -2 I, so the inequality is proved. For the other laws it is checked numerically only: the
 # smallest D'' / D found is -0.73 (tests/accounting/test_divergence_sums.py).
 _ABOVE_CHORD = 1 / (1 - _SPACING**2 / 4)
-_ROUNDING = 1e-11  # of the tabulated values; the largest error ever measured is 3e-13
-_UNDERFLOW = 1e-290  # a law may return 0 for a divergence below this
 
 # Cells tabulated at a time: few enough that torch does not split so short an operation among threads.
 _PAGE = NODES_PER_SIGMA
@@ -50,7 +49,7 @@ def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders:
     for some in orders.split(max(1, _TOGETHER // max(1, theta.numel()))):
         worst = [worse_sign(mechanism, theta, sensitivity, some, backward) for backward in (False, True)]
         columns.append(torch.stack([values.reshape(len(some), -1).sum(dim=1) for values in worst]).cpu())
-    return torch.cat(columns, dim=1) * (1 + _ROUNDING) + theta.numel() * _UNDERFLOW
+    return torch.cat(columns, dim=1) * (1 + ROUNDING) + theta.numel() * UNDERFLOW
 
 
 def worse_sign(
@@ -108,7 +107,7 @@ class DivergenceTable:
         while True:
             upper, gap = self._bounds(theta, pages, min(bins, _BINS_PER_CELL))
             if bins >= _BINS_PER_CELL or bool((gap <= _COARSE_ENOUGH * upper).all()):
-                return upper * (1 + _ROUNDING) + theta.numel() * _UNDERFLOW
+                return upper * (1 + ROUNDING) + theta.numel() * UNDERFLOW
             bins *= 4
 
     def _bounds(self, theta: Tensor, pages: range, bins: int) -> tuple[Tensor, Tensor]:

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
 from ringfence.mechanisms.base import Mechanism
 
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
-ROUNDING = 1e-11  # of a divergence or an information; the largest error ever measured is 3e-13
-UNDERFLOW = 1e-290  # a law may return 0 for a divergence below this
 EXACT_BLOCK = 1 << 16  # the divergences of an entry need far more room than the entry
 _BLOCK = {"cpu": 1 << 18}  # entries converted to float64 at a time: a few MB, near the cache
 _BLOCK_ELSEWHERE = 1 << 24

@@ -24,13 +24,12 @@ from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.example_sums import EXACT_BLOCK, VARIANTS, checked_blocks, exact_bound, fits
 from ringfence.accounting.information_polynomials import polynomial_bound
+from ringfence.accounting.rounding import ROUNDING
 from ringfence.accounting.shift_tables import ShiftTable, table_bound
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
 Kind = Literal["ex_post", "pdp"]
-
-_CONVERSION = 1e-11  # relative, as everywhere else in the package
 
 
 class ExampleAccountant:
@@ -140,7 +139,7 @@ class ExampleAccountant:
             raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
         convert = _ex_post if kind == "ex_post" else _pdp
         worst = self.worst
-        epsilons = convert(self.orders, worst, delta) * (1 + _CONVERSION)
+        epsilons = convert(self.orders, worst, delta) * (1 + ROUNDING)
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
     @property

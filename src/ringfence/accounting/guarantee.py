@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, localcontext
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from ringfence.accounting.conversion import (
     ex_post_epsilon,
     gaussian_epsilon,
 )
+from ringfence.accounting.rounding import rounded_up
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,6 @@ class Guarantee:
 
     def __str__(self) -> str:
         return self.statement
-
-
-def rounded_up(value: float, digits: int = 4) -> str:
-    """Few digits, never below the value: a printed bound still holds.
-
-    >>> rounded_up(1.23401), rounded_up(0.5), rounded_up(12345.6)
-    ('1.235', '0.5', '12350')
-    """
-    if not value or not math.isfinite(value):
-        return f"{value:g}"
-    with localcontext() as context:
-        context.prec, context.rounding = digits, ROUND_CEILING
-        return f"{+Decimal(value).normalize():f}"
 
 
 def guarantee(

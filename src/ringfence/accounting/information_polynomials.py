@@ -14,7 +14,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ringfence.accounting.example_sums import ROUNDING, VARIANTS, Bound, InUnits
+from ringfence.accounting.example_sums import VARIANTS, Bound, InUnits
+from ringfence.accounting.rounding import ROUNDING
 from ringfence.mechanisms.base import Mechanism
 
 _REACH = 2.05  # covers shifts of 1e-3 sigma at order 2,048

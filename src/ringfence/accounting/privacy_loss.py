@@ -11,10 +11,10 @@ from ringfence.accounting.central_limit import LossSums
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
 from ringfence.accounting.dominating_pair import MOST_COORDINATES, composed_delta
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
+from ringfence.accounting.rounding import UNDERFLOW
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
-_UNDERFLOW = 1e-290  # mass a law may leave out, for each coordinate
 _BISECTIONS = 60
 _RELATIVE = 1e-7
 
@@ -69,7 +69,7 @@ def privacy_profile(mechanism: Mechanism, theta: Real, sensitivity: Real, steps:
     size = checks.not_negative("sensitivity", sensitivity).double().to(theta.device)
     checks.count("steps", steps, at_least=1)
     mu = math.sqrt(2 * steps * ceilings(mechanism, theta, size)[0])
-    left_out = steps * theta.numel() * _UNDERFLOW
+    left_out = steps * theta.numel() * UNDERFLOW
     proofs: dict[str, Callable[[float], float]] = {"Gaussian": lambda epsilon: gaussian_delta(mu, epsilon)}
     if mu == 0:
         return PrivacyProfile(proofs)

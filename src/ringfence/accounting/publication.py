@@ -10,8 +10,9 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.divergence_sums import NODES_PER_SIGMA, worse_sign
-from ringfence.accounting.guarantee import data_independent_epsilon, rounded_up
+from ringfence.accounting.guarantee import data_independent_epsilon
 from ringfence.accounting.per_instance import ceilings
+from ringfence.accounting.rounding import rounded_up
 from ringfence.mechanisms.base import Mechanism
 
 _MARGIN = 1.02  # on the largest slope found between nodes

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ringfence.accounting.example_sums import ROUNDING, VARIANTS, Bound, InUnits
+from ringfence.accounting.example_sums import VARIANTS, Bound, InUnits
+from ringfence.accounting.rounding import ROUNDING
 from ringfence.mechanisms.base import Mechanism
 
 _NODES_PER_SIGMA = 16

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee, rounded_up
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import privacy_profile
+from ringfence.accounting.rounding import rounded_up
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from ringfence.accounting.guarantee import rounded_up
+from ringfence.accounting.rounding import rounded_up
 from ringfence.experiments.account import AccountRow
 
 
