@@ -58,6 +58,19 @@ def test_one_example_moves_the_outer_sum_by_no_more_than_c(clip: rf.Clip) -> Non
         assert float(moved) <= clip.sensitivity * (1 + 1e-12)
 
 
+def test_a_fused_product_is_never_above_c() -> None:
+    residuals, features = 10 * draw(2000, 1), draw(2000, 64, seed=1)
+    clip = rf.Clamp(0.3)
+    for residual, feature in zip(residuals, features, strict=True):
+        single = clip.outer_sum(residual.unsqueeze(0), feature.unsqueeze(0))
+        assert float(single.abs().max()) <= clip.sensitivity
+
+
+def test_residuals_that_are_not_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="residuals must not be NaN"):
+        rf.Clamp(0.3).outer_sum(torch.full((2, 1), math.nan), torch.ones(2, 3))
+
+
 def test_zero_gradients_are_zero() -> None:
     assert torch.equal(rf.Scale(1.0)(torch.zeros(2, 3)), torch.zeros(2, 3))
     assert torch.equal(rf.Scale(1.0).outer_sum(torch.zeros(2, 3), torch.ones(2, 4)), torch.zeros(3, 4))

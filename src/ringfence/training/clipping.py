@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.training.kernels.outer_sum import finite_outer_sum
 
 
 class Clip(ABC):
@@ -28,7 +29,10 @@ class Clip(ABC):
 
     @abstractmethod
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        """sum_i of the clipped outer products of (n, K) residuals and (n, p) features: (K, p)."""
+        """sum_i of the clipped outer products of (n, K) residuals and (n, p) features: (K, p).
+
+        Features must be finite: they are checked where training begins, not at every step.
+        """
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.sensitivity!r})"
@@ -53,9 +57,7 @@ class Clamp(Clip):
         return gradients.clamp(-self.largest, self.largest)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        from ringfence.training.kernels.outer_sum import clipped_outer_sum
-
-        return clipped_outer_sum(residuals, features, self.largest)
+        return finite_outer_sum(checks.finite("residuals", residuals), features, self.largest)
 
 
 class Scale(Clip):

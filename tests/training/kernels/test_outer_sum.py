@@ -77,6 +77,8 @@ def test_views_that_are_not_contiguous() -> None:
         (torch.zeros(3), torch.zeros(3, 2), 1.0, r"residuals must have two dimensions, got shape \[3\]"),
         (torch.zeros(3, 1), torch.zeros(2, 2), 1.0, "residuals hold 3 examples, features 2"),
         (torch.zeros(3, 1).double(), torch.zeros(3, 2), 1.0, "they must agree"),
+        (torch.full((3, 1), torch.nan), torch.zeros(3, 2), 1.0, "residuals must not be NaN"),
+        (torch.zeros(3, 1), torch.full((3, 2), torch.inf), 1.0, "features must be finite"),
         (torch.zeros(3, 1), torch.zeros(3, 2), 0.0, r"clip must be > 0, got 0\.0"),
     ],
 )

@@ -19,12 +19,12 @@ def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tenso
     torch otherwise; extra memory is a few copies of the result.
 
     Guarantee: every example adds to every entry a number within [-clip, clip], up to the rounding
-    of the sum.
+    of the sum. NaN and infinities are refused.
 
     >>> clipped_outer_sum(torch.tensor([[1.0], [1.0]]), torch.tensor([[3.0, 0.1], [-3.0, 0.1]]), 0.5)
     tensor([[0.0000, 0.2000]])
     """
-    residuals, features = checks.tensor("residuals", residuals), checks.tensor("features", features)
+    residuals, features = checks.finite("residuals", residuals), checks.finite("features", features)
     for name, value in (("residuals", residuals), ("features", features)):
         if value.dim() != 2:
             raise ValueError(f"{name} must have two dimensions, got shape {list(value.shape)}")
@@ -35,7 +35,11 @@ def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tenso
             f"residuals are {residuals.dtype} on {residuals.device}, features {features.dtype} on "
             f"{features.device}: they must agree"
         )
-    clip = float(checks.positive("clip", clip))
+    return finite_outer_sum(residuals, features, float(checks.positive("clip", clip)))
+
+
+def finite_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
+    """The same for arguments known to be right: a pass over the features saved."""
     if features.dtype == torch.float32 and residuals.numel() and features.numel():
         if features.is_cuda and _HAS_TRITON:
             from ringfence.training.kernels.outer_sum_cuda import outer_sum_cuda
