@@ -9,14 +9,13 @@ memory an account needs does not grow with theta.
 """
 
 import argparse
-import resource
 import statistics
 import time
 
 import torch
 
 import ringfence as rf
-from benchmarks.timing import seconds
+from benchmarks.timing import peak_memory, seconds
 
 LAWS = {
     "rectified": rf.RectifiedGaussian(1.0, bound=2.0),
@@ -34,9 +33,9 @@ def main() -> None:
     generator = torch.Generator(device).manual_seed(0)
 
     theta = torch.randn(arguments.count, device=device, generator=generator).mul_(2)
-    before = _memory(device)
+    before = peak_memory(device)
     rf.PerInstanceAccountant(LAWS["rectified"], sensitivity=1e-3).step(theta)
-    grown = _memory(device) - before
+    grown = peak_memory(device) - before
     cpu = device.type == "cpu"
     yardstick, work = ("log_ndtr", lambda: torch.special.log_ndtr(theta)) if cpu else ("read", theta.sum)
     work()
@@ -72,13 +71,6 @@ def _profiles() -> None:
             took = time.perf_counter() - start
             gaussian = rf.privacy_profile(rf.Gaussian(1.0), theta, size, steps=10).epsilon(1e-5)
             print(f"  d = {count:9,} {name:10s}{took:7.1f} s   {epsilon / gaussian:.3f}", flush=True)
-
-
-def _memory(device: torch.device) -> float:
-    """MiB at the peak so far."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 if __name__ == "__main__":

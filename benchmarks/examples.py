@@ -7,12 +7,11 @@ all four sums, costs a few of them; one evaluation of every entry costs thousand
 """
 
 import argparse
-import resource
 
 import torch
 
 import ringfence as rf
-from benchmarks.timing import ratio, seconds
+from benchmarks.timing import peak_memory, ratio, seconds
 from ringfence.accounting.examples import ExampleAccountant
 
 LAWS = {
@@ -37,7 +36,7 @@ def main() -> None:
     gradients = torch.randn(shape, device=device, generator=generator).mul_(3e-4)
     theta = torch.randn(arguments.coordinates, device=device, generator=generator)
 
-    before = _peak()
+    before = peak_memory(device)
     print(f"{shape[0]} examples, {shape[1]} coordinates, float32, 60 orders: passes of (g * g).sum(dim=1)")
     print(f"  {'':14s}{'a step':>9s}{'first, s':>10s}{'every entry':>13s}{'epsilon / exact':>17s}")
     for name, law in LAWS.items():
@@ -56,13 +55,9 @@ def main() -> None:
         few.step(theta, gradients[:ROWS])
         above = float((few.epsilons(1e-5) / exact.epsilons(1e-5)).amax())
         print(f"  {name:14s}{step:9.1f}{first:10.2f}{entries:13.0f}{above:17.5f}", flush=True)
-    print(f"\npeak memory {_peak():.0f} MiB; {before:.0f} before the first step, gradients included")
-
-
-def _peak() -> float:
-    if torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    print(
+        f"\npeak memory {peak_memory(device):.0f} MiB; {before:.0f} before the first step, gradients included"
+    )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ rectified divergence in float64 at most 100.
 """
 
 import argparse
-import resource
 
 import torch
 
 import ringfence as rf
-from benchmarks.timing import ratio
+from benchmarks.timing import peak_memory, ratio
 
 LAWS = {
     "gaussian": lambda bound: rf.Gaussian(sigma=1.0),
@@ -40,12 +39,8 @@ def main() -> None:
                 row = _row(make(bound), theta, generator, many="quantised" in name)
                 print(f"  {name:14s}{bound:5.1f}{row[0]:13.1f}", end="")
                 print("".join(f"{cell:9.1f}" for cell in row[1:]), flush=True)
-    if device.type == "cuda":
-        print(f"\npeak memory {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB on the device")
-    else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-        data = arguments.count * 8 / 2**20
-        print(f"\npeak memory {peak:.0f} MiB, of which theta {data:.0f} MiB and torch itself")
+    where = "on the device" if device.type == "cuda" else "with theta and torch itself"
+    print(f"\npeak memory {peak_memory(device):.0f} MiB, {where}")
 
 
 def _row(law: rf.Mechanism, theta: torch.Tensor, generator: torch.Generator, many: bool) -> list[float]:

@@ -1,5 +1,6 @@
 """Times as ratios: candidate and yardstick take turns, so that a busy machine slows both."""
 
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -15,6 +16,13 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+def peak_memory(device: torch.device) -> float:
+    """MiB at the peak so far: on the device, or of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def ratio(

@@ -406,8 +406,8 @@ BREAKAGES = [
     ),
     Breakage(
         "what estimating spent not taken from delta",
-        f"{ACCOUNTING}/sampled_accountant.py",
-        'left = checks.probability("delta", delta) - self.spent',
+        f"{ACCOUNTING}/guarantee.py",
+        'left = checks.probability("delta", delta) - spent',
         'left = checks.probability("delta", delta)',
         accounting("sampled_accountant"),
     ),

@@ -156,6 +156,14 @@ def _number(name: str, value: object) -> float:
     return float(tensor)
 
 
+def sums(name: str, values: object, count: int) -> Tensor:
+    """A saved list of running sums, one an order."""
+    result = not_negative(name, torch.tensor(values, dtype=torch.float64))
+    if result.shape != (count,):
+        raise ValueError(f"{name} must hold {count} sums, got {list(result.shape)}")
+    return result
+
+
 def state(kind: str, version: int, value: object, expected: set[str]) -> None:
     """A saved state of this kind and version, with exactly these keys beside the two."""
     keys(f"state of {kind}", value, {"kind", "version", *expected})

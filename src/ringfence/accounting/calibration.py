@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import torch
+from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee, guarantee
-from ringfence.accounting.per_instance import PerInstanceRdp, ceilings, per_instance_rdp
+from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
+from ringfence.accounting.per_instance import ceilings, per_instance_rdp
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
 
 Kind = Literal["ex_post", "pdp", "data_independent"]
 
@@ -48,11 +51,13 @@ def calibrate_sigma(
     1.58
     """
 
+    question = _Question.asked(theta, sensitivity, epsilon, delta, kind, coordinates)
+    checks.count("steps", steps, at_least=1)
+
     def cost(sigma: float) -> float:
         law = mechanism.with_parameters({**mechanism.parameters(), "sigma": torch.tensor(sigma).double()})
-        return _cost(law, theta, sensitivity, steps, delta, kind, coordinates)
+        return question.costs(law)(steps)
 
-    _target(epsilon)
     passing = float(mechanism.sigma.double().mean())
     while cost(passing) > epsilon:
         passing *= 2
@@ -91,16 +96,17 @@ def calibrate_bound(
     """
     if "upper" not in mechanism.parameters():
         raise ValueError(f"mechanism must have a bound, got {mechanism!r}")
+    question = _Question.asked(theta, sensitivity, epsilon, delta, kind, coordinates)
+    checks.count("steps", steps, at_least=1)
     scale = float(mechanism.sigma.double().max())
 
     def cost(bound: float) -> float:
         ends = {"lower": torch.tensor(-bound).double(), "upper": torch.tensor(bound).double()}
         law = mechanism.with_parameters({**mechanism.parameters(), **ends})
-        return _cost(law, theta, sensitivity, steps, delta, kind, coordinates)
+        return question.costs(law)(steps)
 
-    _target(epsilon)
     widest, narrowest = 64 * scale, scale / 1024
-    if _gaussian_cost(mechanism, theta, sensitivity, steps, delta, kind, coordinates) <= epsilon:
+    if question.costs(Gaussian(mechanism.sigma))(steps) <= epsilon:
         return math.inf
     if cost(widest) <= epsilon:
         return widest
@@ -133,14 +139,11 @@ def calibrate_steps(
     >>> calibrate_steps(RectifiedGaussian(1.0, bound=0.5), torch.zeros(10_000), 1e-3, epsilon=1.0, delta=1e-5)
     7
     """
-    rdp = per_instance_rdp(mechanism, theta, sensitivity)
-    ends = ceilings(mechanism, checks.finite("theta", theta), checks.not_negative("sensitivity", sensitivity))
-    scale = _scale(theta, coordinates)
+    cost = _Question.asked(theta, sensitivity, epsilon, delta, kind, coordinates).costs(mechanism)
 
     def meets(steps: int) -> bool:
-        return _number(_guarantee(rdp, ends, steps, scale, delta), kind) <= epsilon
+        return cost(steps) <= epsilon
 
-    _target(epsilon)
     if not meets(1):
         return 0
     passing = 1
@@ -155,64 +158,51 @@ def calibrate_steps(
     return passing
 
 
-def _cost(
-    mechanism: Mechanism,
-    theta: Real,
-    sensitivity: Real,
-    steps: int,
-    delta: float,
-    kind: Kind,
-    coordinates: int | None,
-) -> float:
-    checks.count("steps", steps, at_least=1)
-    ends = ceilings(mechanism, checks.finite("theta", theta), checks.not_negative("sensitivity", sensitivity))
-    rdp = per_instance_rdp(mechanism, theta, sensitivity)
-    return _number(_guarantee(rdp, ends, steps, _scale(theta, coordinates), delta), kind)
+@dataclass(frozen=True)
+class _Question:
+    """What is released and which number about it must meet the target."""
 
+    theta: Tensor
+    sensitivity: Tensor
+    delta: float
+    kind: Kind
+    scale: float  # how many coordinates each of theta's stands for
 
-def _gaussian_cost(
-    mechanism: Mechanism,
-    theta: Real,
-    sensitivity: Real,
-    steps: int,
-    delta: float,
-    kind: Kind,
-    coordinates: int | None,
-) -> float:
-    from ringfence.mechanisms.gaussian import Gaussian
+    @classmethod
+    def asked(
+        cls, theta: Real, sensitivity: Real, epsilon: float, delta: float, kind: Kind, coordinates: int | None
+    ) -> Self:
+        """Everything checked once, before the search."""
+        if not (math.isfinite(epsilon) and epsilon > 0):
+            raise ValueError(f"epsilon must be > 0 and finite, got {epsilon!r}")
+        if kind not in _FIELDS:
+            raise ValueError(f"kind must be one of {sorted(_FIELDS)}, got {kind!r}")
+        values = checks.finite("theta", theta)
+        scale = 1.0
+        if coordinates is not None:
+            scale = checks.count("coordinates", coordinates, at_least=1) / max(1, values.numel())
+        return cls(values, checks.not_negative("sensitivity", sensitivity), delta, kind, scale)
 
-    return _cost(Gaussian(mechanism.sigma), theta, sensitivity, steps, delta, kind, coordinates)
+    def costs(self, law: Mechanism) -> Callable[[int], float]:
+        """The number in question by the number of releases; the sums are evaluated once."""
+        rdp = per_instance_rdp(law, self.theta, self.sensitivity)
+        gaussian, bounded = ceilings(law, self.theta, self.sensitivity)
 
+        def cost(steps: int) -> float:
+            times = steps * self.scale
+            claim = guarantee(
+                orders=rdp.orders,
+                worst=times * rdp.worst,
+                gaussian=times * gaussian * rdp.orders,
+                epsilon_data_independent=data_independent_epsilon(
+                    times * gaussian, times * bounded, self.delta
+                ),
+                steps=steps,
+                delta=self.delta,
+            )
+            return float(getattr(claim, _FIELDS[self.kind]))
 
-def _guarantee(
-    rdp: PerInstanceRdp, ends: tuple[float, float], steps: int, scale: float, delta: float
-) -> Guarantee:
-    return guarantee(
-        orders=rdp.orders,
-        worst=steps * scale * rdp.worst,
-        gaussian_zcdp=steps * scale * ends[0],
-        bounded_zcdp=steps * scale * ends[1],
-        steps=steps,
-        delta=delta,
-    )
-
-
-def _number(claim: Guarantee, kind: Kind) -> float:
-    if kind not in _FIELDS:
-        raise ValueError(f"kind must be one of {sorted(_FIELDS)}, got {kind!r}")
-    return float(getattr(claim, _FIELDS[kind]))
-
-
-def _scale(theta: Real, coordinates: int | None) -> float:
-    if coordinates is None:
-        return 1.0
-    checks.count("coordinates", coordinates, at_least=1)
-    return coordinates / max(1, checks.finite("theta", theta).numel())
-
-
-def _target(epsilon: float) -> None:
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be > 0 and finite, got {epsilon!r}")
+        return cost
 
 
 def _bisect(meets: Callable[[float], bool], *, failing: float, passing: float) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.rounding import ROUNDING
+from ringfence.mechanisms.gaussian import Gaussian
 
 # Dense where a few steps with much noise end up, and far enough out for very small losses, whose
 # best order is about sqrt(2 log(1/delta)) / mu.
@@ -62,6 +63,15 @@ def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, 
     return _up(float(epsilon)), float(order)
 
 
+def best_zcdp_order(zcdp: float, delta: float) -> float:
+    """The order at which D = zcdp * order converts best: it depends on nothing else.
+
+    >>> round(best_zcdp_order(0.05, 1e-5), 1)
+    16.2
+    """
+    return 1 + math.sqrt(math.log(1 / delta) / zcdp) if zcdp > 0 else 2.0
+
+
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The exact epsilon of a mu-GDP release, which is the Gaussian's with shift / sigma = mu.
 
@@ -82,8 +92,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     >>> round(gaussian_delta(1.0, 0.0), 6)
     0.382925
     """
-    from ringfence.mechanisms.gaussian import Gaussian
-
     if mu == 0:
         return max(0.0, -math.expm1(epsilon))
     return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon)))

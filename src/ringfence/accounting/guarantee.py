@@ -9,11 +9,14 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import (
     DEFAULT_ORDERS,
+    best_zcdp_order,
     epsilon_from_rdp,
     ex_post_epsilon,
     gaussian_epsilon,
 )
 from ringfence.accounting.rounding import rounded_up
+
+_AROUND = tuple(1.02**k for k in range(-40, 41))  # orders tried around the best one, as multiples
 
 
 @dataclass(frozen=True)
@@ -94,26 +97,34 @@ class Guarantee:
 
 
 def guarantee(
-    *, orders: Tensor, worst: Tensor, gaussian_zcdp: float, bounded_zcdp: float, steps: int, delta: float
+    *,
+    orders: Tensor,
+    worst: Tensor,
+    gaussian: Tensor,
+    epsilon_data_independent: float,
+    steps: int,
+    delta: float,
+    spent: float = 0.0,
 ) -> Guarantee:
-    """The three statements from sums of realised divergences and of what holds for every theta.
+    """The three statements, from sums of realised divergences and from what holds for every theta.
 
-    ``gaussian_zcdp`` and ``bounded_zcdp`` are bounds of D / alpha: of the Gaussian with the same
-    sigma, and of the law itself where it proves a smaller one.
+    ``gaussian`` are the sums of the Gaussian with the same sigma. ``spent`` is the part of delta that
+    estimating took: what is computed from the sums has the rest.
     """
-    checks.probability("delta", delta)
-    epsilon, order = ex_post_epsilon(orders, worst, delta)
-    epsilon_pdp, order_pdp = epsilon_from_rdp(orders, worst, delta)
+    left = checks.probability("delta", delta) - spent
+    epsilon, order = ex_post_epsilon(orders, worst, left)
+    epsilon_pdp, order_pdp = epsilon_from_rdp(orders, worst, left)
     return Guarantee(
         delta=delta,
         epsilon=epsilon,
         order=order,
         epsilon_pdp=epsilon_pdp,
         order_pdp=order_pdp,
-        epsilon_data_independent=data_independent_epsilon(gaussian_zcdp, bounded_zcdp, delta),
-        gaussian_epsilon=ex_post_epsilon(orders, gaussian_zcdp * orders, delta)[0],
-        gaussian_epsilon_pdp=epsilon_from_rdp(orders, gaussian_zcdp * orders, delta)[0],
+        epsilon_data_independent=epsilon_data_independent,
+        gaussian_epsilon=ex_post_epsilon(orders, gaussian, left)[0],
+        gaussian_epsilon_pdp=epsilon_from_rdp(orders, gaussian, left)[0],
         steps=steps,
+        failure_probability=spent,
     )
 
 
@@ -128,10 +139,7 @@ def data_independent_epsilon(gaussian_zcdp: float, bounded_zcdp: float, delta: f
     """
     exact = gaussian_epsilon(math.sqrt(2 * gaussian_zcdp), delta)
     # an order of its own: the best one for D = zcdp * alpha
-    best = 1 + math.sqrt(math.log(1 / delta) / bounded_zcdp) if bounded_zcdp else 2.0
+    best = best_zcdp_order(bounded_zcdp, delta)
     orders = torch.tensor([*DEFAULT_ORDERS, *(best * step for step in _AROUND if best * step > 1.01)])
     orders = orders.double()
     return min(exact, epsilon_from_rdp(orders, bounded_zcdp * orders, delta)[0])
-
-
-_AROUND = tuple(1.02**k for k in range(-40, 41))

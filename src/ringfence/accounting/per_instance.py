@@ -12,7 +12,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.guarantee import Guarantee, guarantee
+from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon, guarantee
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
@@ -128,8 +128,8 @@ class PerInstanceAccountant:
         return guarantee(
             orders=self.orders,
             worst=self.worst,
-            gaussian_zcdp=self.gaussian_zcdp,
-            bounded_zcdp=self.bounded_zcdp,
+            gaussian=self.gaussian_zcdp * self.orders,
+            epsilon_data_independent=data_independent_epsilon(self.gaussian_zcdp, self.bounded_zcdp, delta),
             steps=self.steps,
             delta=delta,
         )
@@ -156,10 +156,7 @@ class PerInstanceAccountant:
         sensitivity = torch.tensor(state["sensitivity"], dtype=torch.float64)
         account = cls(Mechanism.from_state_dict(state["mechanism"]), sensitivity, state["orders"])
         for name in ("forward", "backward"):
-            sums = checks.not_negative(name, torch.tensor(state[name], dtype=torch.float64))
-            if sums.shape != account.orders.shape:
-                raise ValueError(f"{name} must hold {len(account.orders)} sums, got {list(sums.shape)}")
-            setattr(account, name, sums)
+            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
         account.gaussian_zcdp = float(checks.not_negative("gaussian_zcdp", state["gaussian_zcdp"]))
         account.bounded_zcdp = float(checks.not_negative("bounded_zcdp", state["bounded_zcdp"]))
         account.steps = checks.count("steps", state["steps"], at_least=0)

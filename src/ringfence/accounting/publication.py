@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon
+from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.divergence_sums import NODES_PER_SIGMA, worse_sign
 from ringfence.accounting.guarantee import data_independent_epsilon
 from ringfence.accounting.per_instance import ceilings
@@ -95,7 +95,7 @@ def publishable_epsilon(
 
     both = [ceilings(mechanism, theta, move) for theta in steps]
     gaussian, bounded = (sum(ends[i] for ends in both) for i in (0, 1))
-    alpha = _data_independent_order(bounded, delta) if order is None else float(checks.order("order", order))
+    alpha = best_zcdp_order(bounded, delta) if order is None else float(checks.order("order", order))
     realised = sum(float(_worst(mechanism, theta, move, alpha).sum()) for theta in steps)
     count = sum(theta.numel() for theta in steps)
     change = count * float(move) * _largest_slope(mechanism, move, alpha)
@@ -117,11 +117,6 @@ def publishable_epsilon(
         failure_probability=failure_probability,
         publishing_zcdp=publishing_zcdp,
     )
-
-
-def _data_independent_order(zcdp: float, delta: float) -> float:
-    """The order that is best for D = zcdp * alpha: it does not depend on theta."""
-    return 1 + math.sqrt(math.log(1 / delta) / zcdp) if zcdp > 0 else 2.0
 
 
 def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:

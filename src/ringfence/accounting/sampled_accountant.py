@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, sampled_gaussian_epsilon
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
+from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance import DivergenceTables
 from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
 from ringfence.accounting.subsampling import SAMPLED_ORDERS, averaged_over
@@ -111,26 +111,20 @@ class SampledAccountant:
         The ex-post and the per-instance numbers, and the Gaussian's beside them, are at delta less
         what was spent on estimating.
         """
-        left = checks.probability("delta", delta) - self.spent
-        if left <= 0:
+        if checks.probability("delta", delta) <= self.spent:
             raise ValueError(
                 f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
                 f"got {delta!r}: use a smaller failure_probability"
             )
-        epsilon, order = ex_post_epsilon(self.orders, self.worst, left)
-        epsilon_pdp, order_pdp = epsilon_from_rdp(self.orders, self.worst, left)
         ceiling, _ = epsilon_from_rdp(self.orders, self.data_independent, delta)
-        return Guarantee(
-            delta=delta,
-            epsilon=epsilon,
-            order=order,
-            epsilon_pdp=epsilon_pdp,
-            order_pdp=order_pdp,
+        return guarantee(
+            orders=self.orders,
+            worst=self.worst,
+            gaussian=self.gaussian,
             epsilon_data_independent=min(ceiling, sampled_gaussian_epsilon(self.settings, delta)),
-            gaussian_epsilon=ex_post_epsilon(self.orders, self.gaussian, left)[0],
-            gaussian_epsilon_pdp=epsilon_from_rdp(self.orders, self.gaussian, left)[0],
             steps=self.steps,
-            failure_probability=self.spent,
+            delta=delta,
+            spent=self.spent,
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,10 +155,7 @@ class SampledAccountant:
             state["failure_probability"],
         )
         for name in _SUMS:
-            sums = checks.not_negative(name, torch.tensor(state[name], dtype=torch.float64))
-            if sums.shape != account.orders.shape:
-                raise ValueError(f"{name} must hold {len(account.orders)} sums, got {list(sums.shape)}")
-            setattr(account, name, sums)
+            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
         for mu, rate, count in state["settings"]:
             setting = (float(checks.not_negative("settings", mu)), checks.rate("settings", rate))
             account.settings[setting] = checks.count("settings", count, at_least=1)

@@ -259,10 +259,8 @@ class Mechanism(ABC):
 
     def with_parameters(self, parameters: dict[str, Tensor]) -> Self:
         """The same law with other values of the parameters it lists under ``parameters()``."""
-        arguments: dict[str, Any] = dict(parameters)
-        if "lower" in arguments:
-            arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
-        return type(self)(**arguments, **self.settings())
+        law: Self = _constructed(type(self), parameters, self.settings())
+        return law
 
     def parameters(self) -> dict[str, Tensor]:
         """sigma, and the two ends of the interval where the law has one, by name."""
@@ -290,14 +288,20 @@ class Mechanism(ABC):
 
 
 def _rebuilt(law: Any, state: dict[str, Any]) -> Mechanism:
-    arguments: dict[str, Any] = {}
+    parameters = {}
     for name, entry in state["parameters"].items():
         checks.keys(f"parameter {name}", entry, {"value", "dtype"})
-        arguments[name] = torch.tensor(entry["value"], dtype=_DTYPE_NAMES[entry["dtype"]])
+        parameters[name] = torch.tensor(entry["value"], dtype=_DTYPE_NAMES[entry["dtype"]])
+    rebuilt: Mechanism = _constructed(law, parameters, state["settings"])
+    return rebuilt
+
+
+def _constructed(law: Any, parameters: dict[str, Tensor], settings: dict[str, int]) -> Any:
+    """A constructor takes the two ends of the interval as one bound."""
+    arguments: dict[str, Any] = dict(parameters)
     if "lower" in arguments:
         arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
-    rebuilt: Mechanism = law(**arguments, **state["settings"])
-    return rebuilt
+    return law(**arguments, **settings)
 
 
 _DTYPE_NAMES = {"float32": torch.float32, "float64": torch.float64}

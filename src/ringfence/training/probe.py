@@ -107,8 +107,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Scores (n, classes), or (n,) where there are two classes."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
-        center, scale = np.asarray(self.public_center), np.asarray(self.public_scale)
-        scores = (X - center) / scale @ self.coef_.T + self.intercept_
+        scores = self._scaled(X) @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -175,10 +174,13 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         center, scale = np.asarray(self.public_center), np.asarray(self.public_scale)
         if not (np.isfinite(center).all() and np.isfinite(scale).all() and (scale > 0).all()):
             raise ValueError("public_center must be finite, public_scale finite and > 0")
-        features = ((X - center) / scale).astype(np.float32)
+        features = self._scaled(X).astype(np.float32)
         if self.fit_intercept:
             features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
         return torch.from_numpy(features).to(self.device)
+
+    def _scaled(self, X: Any) -> Any:  # noqa: N803
+        return (X - np.asarray(self.public_center)) / np.asarray(self.public_scale)
 
     def _seed(self) -> int:
         if self.random_state is None:
