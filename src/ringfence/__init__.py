@@ -38,6 +38,8 @@ from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale
 from ringfence.training.kernels.outer_sum import clipped_outer_sum as clipped_outer_sum
+from ringfence.training.engine import PrivacyEngine as PrivacyEngine
+from ringfence.training.engine import StepReport as StepReport
 from ringfence.training.linear import LinearRun as LinearRun
 from ringfence.training.linear import train_linear as train_linear
 

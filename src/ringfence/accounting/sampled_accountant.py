@@ -82,23 +82,52 @@ class SampledAccountant:
         average is the same number, estimated once.
         """
         checks.count("count", count, at_least=1)
-        release = SampledRelease(
+        release = self._release(mechanism, sensitivity, sampling_rate)
+        rdp, theta = averaged_over(batches, release, self.failure_probability)
+        self._charge(release, theta, rdp.forward, rdp.backward, count)
+        self.spent += rdp.failure_probability
+
+    def step_of_any(
+        self,
+        theta: Real,
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """One release charged with what holds for every dataset: nothing is estimated.
+
+        Of ``theta`` only the shape counts.
+        """
+        checks.count("count", count, at_least=1)
+        release = self._release(mechanism, sensitivity, sampling_rate)
+        theta = checks.tensor("theta", theta)
+        forward, backward = release.divergence(release.ceilings(theta))
+        self._charge(release, theta, forward, backward, count)
+
+    def _release(
+        self, mechanism: Mechanism | None, sensitivity: Real | None, sampling_rate: float | None
+    ) -> SampledRelease:
+        return SampledRelease(
             self.mechanism if mechanism is None else mechanism,
             self.sensitivity if sensitivity is None else sensitivity,
             self.sampling_rate if sampling_rate is None else sampling_rate,
             self.orders,
             self._tables,
         )
-        rdp, theta = averaged_over(batches, release, self.failure_probability)
-        self.forward = self.forward + count * rdp.forward
-        self.backward = self.backward + count * rdp.backward
+
+    def _charge(
+        self, release: SampledRelease, theta: Tensor, forward: Tensor, backward: Tensor, count: int
+    ) -> None:
+        self.forward = self.forward + count * forward
+        self.backward = self.backward + count * backward
         self.gaussian = self.gaussian + count * release.gaussian(theta)
         ceiling = release.divergence(release.ceilings(theta).amax(dim=0))
         self.data_independent = self.data_independent + count * ceiling
         setting = (release.gaussian_mu(theta), release.sampling_rate)
         self.settings[setting] = self.settings.get(setting, 0) + count
         self.steps += count
-        self.spent += rdp.failure_probability
 
     @property
     def worst(self) -> Tensor:

@@ -1,0 +1,205 @@
+"""A training run in one file: safetensors, with JSON beside the tensors and a checksum over all of it."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+Plain = Any  # what JSON holds: dict, list, str, int, float, bool, None
+
+_VERSION = 1
+_FIELD = rb"\"sha256\":\""  # as it stands in the header, where our JSON is a string inside JSON
+_BLANK = b"0" * 64
+_LARGEST_HEADER = 100_000_000  # safetensors reads no longer one
+_DTYPES = {
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+}
+
+
+def write_checkpoint(path: str | os.PathLike[str], tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Tensors, from any device, and a JSON state to one file that any safetensors reader opens.
+
+    The checksum is SHA-256 of the whole file with the checksum itself as zeros.
+
+    Guarantee: at every moment ``path`` holds the old file or the new one, whole, also after a crash.
+    The file is readable by its owner alone: a state may hold private numbers.
+
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "run.ckpt")
+    >>> write_checkpoint(path, {"weights": torch.zeros(2)}, {"steps": 3})
+    >>> read_checkpoint(path)
+    ({'weights': tensor([0., 0.])}, {'steps': 3})
+    >>> folder.cleanup()
+    """
+    if not isinstance(state, dict):
+        raise TypeError(f"state must be a dict, got {type(state).__name__}")
+    envelope = {"format": "checkpoint", "version": _VERSION, "sha256": _BLANK.decode(), "state": state}
+    metadata = {"ringfence": exact_json("state", envelope)}
+    data = safetensors.torch.save({name: _owned(name, tensor) for name, tensor in tensors.items()}, metadata)
+    end = 8 + int.from_bytes(data[:8], "little")
+    if end - 8 > _LARGEST_HEADER:
+        raise ValueError(
+            f"state must fit a header of {_LARGEST_HEADER:,} bytes, got {end - 8:,}: use tensors"
+        )
+    at = data.index(_FIELD, 8, end) + len(_FIELD)
+    checksum = hashlib.sha256(data).hexdigest().encode()
+    replace_file(path, data[:at], checksum, memoryview(data)[at + len(_BLANK) :])
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, on the CPU, and the state; a ValueError unless every bit is as it was written.
+
+    The checksum is no signature: it notices damage, not a forger. Nothing is unpickled.
+    """
+    data = Path(path).read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    if len(data) < max(9, end):
+        raise ValueError(f"{path} is truncated or not a ringfence checkpoint")
+    try:
+        envelope = json.loads(json.loads(data[8:end])["__metadata__"]["ringfence"])
+        known, newer = envelope["format"] == "checkpoint", envelope["version"] > _VERSION
+    except (ValueError, KeyError, TypeError, RecursionError):
+        known = newer = False
+    if not known:
+        raise ValueError(f"{path} is not a ringfence checkpoint")
+    if newer:  # said before the checksum, which a later format may place elsewhere
+        raise ValueError(f"{path} was written by a newer ringfence: version {envelope['version']}")
+    at = data.find(_FIELD, 8, end) + len(_FIELD)
+    checksum = hashlib.sha256(data[:at] + _BLANK)
+    checksum.update(memoryview(data)[at + len(_BLANK) :])
+    if checksum.hexdigest().encode() != data[at : at + len(_BLANK)]:
+        raise ValueError(f"{path} is damaged or truncated: its checksum does not match")
+    return safetensors.torch.load(data), envelope["state"]
+
+
+def flattened(state: Any) -> tuple[dict[str, Tensor], Plain]:
+    """Nested dicts, lists, tuples, numbers, strings and tensors as named tensors and plain data.
+
+    For an optimizer's ``state_dict()``; ``restored`` undoes it. The tensors are not copied.
+
+    >>> tensors, plain = flattened({"optimizer": {0: torch.ones(1), "betas": (0.9, 0.99)}})
+    >>> tensors
+    {'optimizer.0': tensor([1.])}
+    >>> restored(plain, tensors)
+    {'optimizer': {0: tensor([1.]), 'betas': (0.9, 0.99)}}
+    """
+    tensors: dict[str, Tensor] = {}
+
+    def walk(value: Any, *keys: int | str) -> Plain:
+        path = ".".join(map(str, keys))
+        # exact types: a subclass would come back as something else
+        if type(value) is Tensor:
+            while path in tensors:  # {"a.b": ...} beside {"a": {"b": ...}}
+                path += "'"
+            tensors[path] = value.detach()
+            return {"tensor": path}
+        if type(value) is dict:
+            for key in value:
+                if type(key) not in (int, str):
+                    raise TypeError(f"{path or 'state'} has the key {key!r}: cannot be saved")
+            return {"dict": [[key, walk(item, *keys, key)] for key, item in value.items()]}
+        if type(value) in (list, tuple):
+            return {type(value).__name__: [walk(item, *keys, index) for index, item in enumerate(value)]}
+        if value is not None and type(value) not in (bool, int, float, str):
+            raise TypeError(f"{path or 'state'} is a {type(value).__name__}: cannot be saved")
+        if value != value:
+            raise ValueError(f"{path or 'state'} is NaN: cannot be saved")
+        return value
+
+    plain = walk(state)
+    return tensors, plain
+
+
+def restored(plain: Plain, tensors: dict[str, Tensor]) -> Any:
+    """What ``flattened`` was given, with the same types; tensors are those passed here.
+
+    >>> restored({"tuple": [1, {"list": [None, {"tensor": "a"}]}]}, {"a": torch.tensor(2)})
+    (1, [None, tensor(2)])
+    """
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, content),) = plain.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: restored(item, tensors) for key, item in content}
+    return {"list": list, "tuple": tuple}[kind](restored(item, tensors) for item in content)
+
+
+def exact_json(name: str, value: Any) -> str:
+    """JSON in one line that reads back as an equal value: infinities are kept, NaN is refused.
+
+    >>> exact_json("state", {"sums": [0.1, float("inf")]})
+    '{"sums":[0.1,Infinity]}'
+    """
+    try:
+        text = json.dumps(value, separators=(",", ":"))
+    except TypeError as error:
+        raise TypeError(f"{name} must be plain data: {error}") from None
+    if json.loads(text) != value:
+        raise ValueError(f"{name} must be plain data: no NaN, no tuples, only strings as keys")
+    return text
+
+
+def replace_file(path: str | os.PathLike[str], *pieces: bytes | memoryview) -> None:
+    """The file becomes these bytes, or stays what it was: never a part of them.
+
+    A process killed on the way may leave a ``.tmp`` file beside it.
+
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "greeting")
+    >>> replace_file(path, b"good ", b"day")
+    >>> path.read_bytes()
+    b'good day'
+    >>> folder.cleanup()
+    """
+    path = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".tmp")
+    try:
+        try:
+            for piece in pieces:
+                write_fully(descriptor, piece)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_fully(descriptor: int, data: bytes | memoryview) -> None:
+    """All of it: one ``os.write`` may take less than it is given.
+
+    >>> reader, writer = os.pipe()
+    >>> write_fully(writer, b"all")
+    >>> os.read(reader, 9), os.close(reader), os.close(writer)
+    (b'all', None, None)
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _owned(name: str, tensor: Tensor) -> Tensor:
+    """A copy in memory of its own: safetensors refuses shared memory and ignores a pending sign."""
+    if name == "__metadata__":
+        raise ValueError(f"tensors must not be named {name!r}: safetensors keeps that name for itself")
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"tensors[{name!r}] must be a tensor, got {type(tensor).__name__}")
+    if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided:
+        raise ValueError(f"tensors[{name!r}] cannot be saved: {tensor.dtype}, {tensor.layout}")
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

@@ -1,0 +1,128 @@
+"""Every example's own gradient, clipped and summed, by torch.func and within a memory budget."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from ringfence.training.clipping import Clip
+
+Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named, examples first
+
+
+class ExampleGradients:
+    """A model that sees one example at a time, whatever the batch.
+
+    Nothing is stored on the model: no hooks, no gradients. ``forward`` and ``clipped_sum`` go through
+    the batch in the same chunks, so that under the same random seed dropout draws the same masks.
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> gradients = ExampleGradients(layer)
+    >>> inputs = ((torch.tensor([[1.0, 2.0], [3.0, -4.0]]),), {})
+    >>> from ringfence.training.clipping import Clamp
+    >>> gradients.clipped_sum(inputs, torch.ones(2, 1), Clamp(1.0))
+    tensor([2., 0.])
+    """
+
+    def __init__(self, model: nn.Module, memory_budget: int = 1 << 30) -> None:
+        """``memory_budget``: bytes that the gradients and activations of a chunk may take."""
+        self.model = model
+        self.memory_budget = memory_budget
+        self._chunk: int | None = None
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """By name, in order: those that are trained."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    @property
+    def size(self) -> int:
+        """How many numbers are trained."""
+        return sum(parameter.numel() for parameter in self.parameters.values())
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Outputs, examples first, without a graph."""
+        trained, fixed = self._state()
+        call = vmap(lambda some: self._one(trained, fixed, some), randomness="different")
+        args, kwargs = inputs
+        with torch.no_grad():
+            if not _length(inputs):
+                outputs: Tensor = self.model(*args, **kwargs)
+                return outputs
+            return torch.cat([call(some) for some in self._chunks(inputs)])
+
+    def clipped_sum(self, inputs: Inputs, cotangents: Tensor, clip: Clip) -> Tensor:
+        """sum_i clip(J_i^T cotangent_i), flat, J_i the derivative of output i by the parameters."""
+        trained, fixed = self._state()
+
+        def gradient(some: Inputs, cotangent: Tensor) -> Tensor:
+            pull = vjp(lambda values: self._one(values, fixed, some), trained)[1]
+            (each,) = pull(cotangent)
+            return torch.cat([each[name].reshape(-1) for name in trained])
+
+        every = vmap(gradient, randomness="different")
+        first = next(iter(trained.values()))
+        total = torch.zeros(self.size, dtype=first.dtype, device=first.device)
+        start = 0
+        for some in self._chunks(inputs):
+            count = _length(some)
+            total += clip(every(some, cotangents[start : start + count])).sum(dim=0)
+            start += count
+        return total
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """A flat vector as tensors of the parameters' shapes, by name."""
+        parameters = self.parameters
+        parts = flat.split([p.numel() for p in parameters.values()])
+        return {name: part.view_as(p) for (name, p), part in zip(parameters.items(), parts, strict=True)}
+
+    def _state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        trained = {name: p.detach() for name, p in self.parameters.items()}
+        everything = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        return trained, {name: value.detach() for name, value in everything.items() if name not in trained}
+
+    def _one(self, trained: dict[str, Tensor], fixed: dict[str, Tensor], inputs: Inputs) -> Tensor:
+        args, kwargs = _mapped(lambda tensor: tensor.unsqueeze(0), inputs)
+        output = functional_call(self.model, {**trained, **fixed}, args, kwargs)
+        if not isinstance(output, Tensor):
+            raise TypeError(f"the model must return one tensor, got {type(output).__name__}")
+        return output.squeeze(0)
+
+    def _chunks(self, inputs: Inputs) -> list[Inputs]:
+        count = _length(inputs)
+        if count and self._chunk is None:
+            self._chunk = max(1, self.memory_budget // self._bytes_an_example(inputs))
+        step = self._chunk or 1
+        return [
+            _mapped(lambda tensor, at=at: tensor[at : at + step], inputs)  # type: ignore[misc]
+            for at in range(0, count, step)
+        ]
+
+    def _bytes_an_example(self, inputs: Inputs) -> int:
+        """Three copies of the gradient (itself, flat, clipped), and twice what a backward pass keeps."""
+        kept = 0
+
+        def count(tensor: Tensor) -> Tensor:
+            nonlocal kept
+            kept += tensor.numel() * tensor.element_size()
+            return tensor
+
+        args, kwargs = _mapped(lambda tensor: tensor[:1], inputs)
+        random = [torch.cuda.current_device()] if args and args[0].is_cuda else []
+        hooks = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
+        with torch.random.fork_rng(random), torch.enable_grad(), hooks:
+            self.model(*args, **kwargs)
+        gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())
+        return 3 * gradient + 2 * kept
+
+
+def _mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:
+    args, kwargs = inputs
+    return tuple(map(change, args)), {name: change(value) for name, value in kwargs.items()}
+
+
+def _length(inputs: Inputs) -> int:
+    args, kwargs = inputs
+    return len(next(iter((*args, *kwargs.values()))))

@@ -1,0 +1,146 @@
+"""A training run on disk: the checkpoint, and the journal of what was released since."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.sampled_accountant import SampledAccountant
+from ringfence.training import distributed
+from ringfence.training.checkpoint import flattened, read_checkpoint, restored, write_checkpoint
+from ringfence.training.journal import Journal
+from ringfence.training.releases import Account
+
+if TYPE_CHECKING:
+    from ringfence.training.engine import PrivacyEngine
+
+_ACCOUNTS: dict[str, type[Account]] = {
+    kind.__name__: kind for kind in (PerInstanceAccountant, SampledAccountant)
+}
+
+
+class RunFile:
+    """Saves and restores what an engine holds. The first process writes, every process reads.
+
+    Guarantee: what is restored has spent at least what was released until the process died, as long
+    as checkpoint and journal stay together: every release after the checkpoint is in the journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = path.with_name(f"{path.name}.journal")
+
+    def save(self, engine: "PrivacyEngine", others: dict[str, Any]) -> None:
+        if distributed.rank() == 0:
+            self._refuse_another_run(engine)
+            releases = engine.releases
+            if releases.journal is None or releases.journal.path != self.journal:
+                journal = Journal.start(self.journal, {"run": engine.run_id})
+                if releases.journal is not None:
+                    releases.journal.append({"continued": self.path.name})
+                    releases.journal.close()
+                releases.journal = journal
+            tensors, plain = flattened(
+                {
+                    "model": dict(engine.model.state_dict()),
+                    "optimizer": engine.optimizer.state_dict(),
+                    "others": {name: other.state_dict() for name, other in others.items()},
+                    "fisher": engine.fisher.state_dict() if engine.fisher else {},
+                    "random": _random_states(),
+                }
+            )
+            state = {
+                "run": engine.run_id,
+                "settings": engine.settings,
+                "steps": engine.steps,
+                "seed": str(engine.seed),  # beyond the integers other readers of JSON keep exactly
+                "account": releases.account.state_dict(),
+                "objects": plain,
+            }
+            write_checkpoint(self.path, tensors, state)
+            releases.journal.restart({"run": engine.run_id})
+        distributed.wait()
+
+    def load(self, engine: "PrivacyEngine", others: dict[str, Any]) -> None:
+        tensors, state = read_checkpoint(self.path)
+        self._refuse_other_settings(engine, state)
+        objects = restored(state["objects"], tensors)
+        if set(objects["others"]) != set(others):
+            saved, given = sorted(objects["others"]), sorted(others)
+            raise ValueError(f"{self.path} was saved with {saved} beside the engine, load was given {given}")
+        engine.close()
+        journal = self._opened(state["run"]) if distributed.rank() == 0 else None
+        distributed.wait()
+        try:
+            account, known = self._released(state)
+        except BaseException:
+            if journal is not None:
+                journal.close()
+            raise
+
+        engine.model.load_state_dict(objects["model"])
+        engine.optimizer.load_state_dict(objects["optimizer"])
+        for name, other in others.items():
+            other.load_state_dict(objects["others"][name])
+        if engine.fisher:
+            engine.fisher.load_state_dict(objects["fisher"])
+        _set_random_states(objects["random"])
+        engine.resume(state["run"], state["steps"], int(state["seed"]), account, known, journal)
+        distributed.wait()
+
+    def _opened(self, run: str) -> Journal:
+        """For appending, locked: before it is read, so that nobody writes in between."""
+        if self.journal.exists():
+            journal = Journal(self.journal)
+            if journal.header["run"] == run:
+                return journal
+            journal.close()
+        return Journal.start(self.journal, {"run": run})
+
+    def _released(self, state: dict[str, Any]) -> tuple[Account, set[tuple[int, str]]]:
+        """The account of everything released, and what was released after the checkpoint."""
+        account = _account(state["account"])
+        known: set[tuple[int, str]] = set()
+        for record in Journal.read(self.journal)[1]:
+            if "continued" in record:
+                raise ValueError(
+                    f"{self.path} is not the end of its run, which went on in {record['continued']}: load "
+                    "that, so that nothing released is forgotten"
+                )
+            known.add((record["step"], record["digest"]))
+            if record["account"]["steps"] > account.steps:
+                account = _account(record["account"])
+        return account, known
+
+    def _refuse_another_run(self, engine: "PrivacyEngine") -> None:
+        if self.path.exists():
+            _, state = read_checkpoint(self.path)
+            if state["run"] != engine.run_id:
+                raise ValueError(
+                    f"{self.path} holds another run, whose spent budget would be forgotten: "
+                    "load it, remove it or save elsewhere"
+                )
+
+    def _refuse_other_settings(self, engine: "PrivacyEngine", state: dict[str, Any]) -> None:
+        for name, ours in engine.settings.items():
+            theirs = state["settings"].get(name)
+            if theirs != ours:
+                raise ValueError(f"{self.path} was written with {name} {theirs!r}, this engine has {ours!r}")
+        if engine.given_seed is not None and engine.given_seed != int(state["seed"]):
+            raise ValueError(f"{self.path} was written with another seed than {engine.given_seed}")
+
+
+def _account(state: dict[str, Any]) -> Account:
+    return _ACCOUNTS[state["kind"]].from_state_dict(state)
+
+
+def _random_states() -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": list(cuda)}
+
+
+def _set_random_states(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])

@@ -1,0 +1,184 @@
+"""Which examples enter a step: all of them, or each with the same probability."""
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from ringfence import checks
+from ringfence.training import distributed
+from ringfence.training.randomness import derived_generator
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Examples that go through the model together."""
+
+    step: int
+    part: int  # of its step, from 0
+    indices: tuple[int, ...]
+    last: bool  # of its step: what follows is a release
+
+
+class Batches(ABC):
+    """What a step is made of. Each process has a share of every step."""
+
+    sampling_rate: float
+    divisor: float  # public: what the sum is divided by
+    steps_an_epoch: int
+
+    @abstractmethod
+    def of_step(self, step: int, seed: int) -> list[MicroBatch]:
+        """This process's share of a step: at least one micro-batch, perhaps an empty one."""
+
+
+class FullBatches(Batches):
+    """Every example in every step, some at a time.
+
+    >>> [batch.indices for batch in FullBatches(5, 2, public_size=5).of_step(0, seed=7)]
+    [(0, 1), (2, 3), (4,)]
+    """
+
+    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
+        self.count, self.batch_size = count, batch_size
+        self.sampling_rate, self.divisor, self.steps_an_epoch = 1.0, public_size, 1
+
+    def of_step(self, step: int, seed: int) -> list[MicroBatch]:
+        mine = range(distributed.rank(), self.count, distributed.world_size())
+        parts = [tuple(mine[at : at + self.batch_size]) for at in range(0, len(mine), self.batch_size)] or [
+            ()
+        ]
+        return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
+
+
+class PoissonBatches(Batches):
+    """Every example with probability batch_size / public_size, independently; a batch may be empty.
+
+    Guarantee: who is in the batch of a step depends on the seed, the step and nothing else.
+
+    >>> batches = PoissonBatches(1000, 100, public_size=1000)
+    >>> [len(batches.of_step(step, seed=7)[0].indices) for step in range(3)]
+    [99, 110, 91]
+    """
+
+    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
+        if batch_size > public_size:
+            raise ValueError(f"batch_size must be at most public_size {public_size:g}, got {batch_size}")
+        self.count = count
+        self.sampling_rate = checks.rate("batch_size / public_size", batch_size / public_size)
+        self.divisor, self.steps_an_epoch = float(batch_size), math.ceil(public_size / batch_size)
+
+    def of_step(self, step: int, seed: int) -> list[MicroBatch]:
+        return [MicroBatch(step, 0, self.draw(seed, "sample", step), last=True)]
+
+    def draw(self, seed: int, *place: str | int) -> tuple[int, ...]:
+        """This process's share of the sample that belongs to a place in the run."""
+        generator = derived_generator(seed, *place)
+        chosen = torch.rand(self.count, generator=generator, dtype=torch.float64) < self.sampling_rate
+        everyone = chosen.nonzero().reshape(-1).tolist()
+        return tuple(everyone[distributed.rank() :: distributed.world_size()])
+
+
+class PrivateLoader:
+    """Iterates like a DataLoader, over the rest of the epoch that the run is in.
+
+    ``announce`` hears about every micro-batch just before it is handed out.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        batches: Batches,
+        begin: Callable[[], tuple[int, int]],
+        announce: Callable[[MicroBatch, Any], None],
+    ) -> None:
+        """``begin`` gives the step to go on with and the seed."""
+        self.dataset: Dataset[Any] = loader.dataset
+        self.collate = _CollateEmpty(loader.collate_fn, self.dataset)
+        self._batches, self._begin, self._announce = batches, begin, announce
+        self._options = {
+            "num_workers": loader.num_workers,
+            "pin_memory": loader.pin_memory,
+            "timeout": loader.timeout,
+            "worker_init_fn": loader.worker_init_fn,
+            "prefetch_factor": loader.prefetch_factor,
+        }
+
+    def __len__(self) -> int:
+        """Micro-batches in a whole epoch."""
+        return self._batches.steps_an_epoch * len(self._batches.of_step(0, seed=0))
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = self._batches.steps_an_epoch
+        start, seed = self._begin()
+        sampler = _Remembering(self._batches, range(start, (start // epoch + 1) * epoch), seed)
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=sampler,
+            collate_fn=self.collate,
+            generator=torch.Generator(),  # so that iterating draws nothing from torch's global one
+            **self._options,  # type: ignore[arg-type]
+        )
+        for batch in loader:
+            self._announce(sampler.handed_out.popleft(), batch)
+            yield batch
+
+    def fetch(self, indices: tuple[int, ...]) -> Any:
+        """These examples, as a batch."""
+        return self.collate([self.dataset[i] for i in indices])
+
+
+class _Remembering(Sampler[list[int]]):
+    """Workers ask ahead: what was asked for is kept until it is handed out."""
+
+    def __init__(self, batches: Batches, steps: range, seed: int) -> None:
+        self.batches, self.steps, self.seed = batches, steps, seed
+        self.handed_out: deque[MicroBatch] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in self.steps:
+            for batch in self.batches.of_step(step, self.seed):
+                self.handed_out.append(batch)
+                yield list(batch.indices)
+
+
+class _CollateEmpty:
+    """Batches without examples have the shapes of others, with length 0."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any], dataset: Dataset[Any]) -> None:
+        self.collate, self.dataset = collate, dataset
+
+    def __call__(self, examples: list[Any]) -> Any:
+        if examples:
+            return self.collate(examples)
+        return tree_map(lambda value: value[:0], self.collate([self.dataset[0]]))
+
+
+def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
+    """The loader, how many examples it has and its batch size; refuses what cannot be accounted for."""
+    if not isinstance(loader, DataLoader):
+        raise TypeError(f"loader must be a torch.utils.data.DataLoader, got {type(loader).__name__}")
+    if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
+        raise ValueError(
+            f"loader must have a dataset of known size, got {type(loader.dataset).__name__}: "
+            "the sampling rate of a stream is not known"
+        )
+    count = len(loader.dataset)
+    if count == 0:
+        raise ValueError("loader must have at least one example, got none")
+    if loader.batch_size is None:
+        raise ValueError("loader must have a batch_size, got a batch_sampler or none")
+    usual = (SequentialSampler, RandomSampler, DistributedSampler)
+    if not isinstance(loader.sampler, usual) or getattr(loader.sampler, "replacement", False):
+        raise ValueError(
+            f"loader draws its examples with {type(loader.sampler).__name__}, which would be replaced: "
+            "use shuffle=True or False"
+        )
+    return loader, count, loader.batch_size
