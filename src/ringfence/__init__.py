@@ -1,5 +1,6 @@
 """Bounded-support Gaussian privacy: mechanisms, what their releases cost, what may be said."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
@@ -45,14 +46,17 @@ from ringfence.training.linear import train_linear as train_linear
 
 if TYPE_CHECKING:
     from ringfence.training.probe import LinearProbe as LinearProbe
+    from ringfence.training.probe_grid import fit_probes as fit_probes
+    from ringfence.training.progress import StepProgress as StepProgress
 
 __version__ = "0.2.0"
 
 
-def __getattr__(name: str) -> Any:
-    """scikit-learn takes a second to load and is only needed here."""
-    if name == "LinearProbe":
-        from ringfence.training.probe import LinearProbe
+# What needs scikit-learn or rich, which take a second to load.
+_LATER = {"LinearProbe": "probe", "fit_probes": "probe_grid", "StepProgress": "progress"}
 
-        return LinearProbe
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f"ringfence.training.{_LATER[name]}"), name)
     raise AttributeError(f"module 'ringfence' has no attribute {name!r}")

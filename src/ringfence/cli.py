@@ -10,12 +10,15 @@ from rich.console import Console
 from rich.status import Status
 
 from ringfence import __version__
+from ringfence.data.features import read_features
 from ringfence.experiments.account import account_row, read_theta
 from ringfence.experiments.motivation import MotivationSettings, motivation
+from ringfence.experiments.probe import ProbeSettings, probe_row, save_model
 from ringfence.mechanisms.base import Mechanism
 from ringfence.report.account import account_table
 from ringfence.report.figures import save
 from ringfence.report.motivation import motivation_figure
+from ringfence.report.probe import probe_table
 from ringfence.report.rows import write_csv
 
 app = typer.Typer(
@@ -91,6 +94,77 @@ def account(
     else:
         Console().print(account_table(row), highlight=False)
         typer.echo(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
+
+
+@app.command()
+def probe(
+    features: Annotated[
+        Path, typer.Argument(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
+    ],
+    sigma: Sigma,
+    clip: Annotated[float, typer.Option(help="Each coordinate of an example's gradient is clamped to this.")],
+    learning_rate: Annotated[float, typer.Option(help="Times the released sum over --public-size.")],
+    mechanism: Law = "truncated",
+    bound: Interval = None,
+    levels: Levels = None,
+    steps: Annotated[int, typer.Option(help="Full-batch steps, one release each.")] = 10,
+    momentum: Annotated[float, typer.Option(help="Of earlier releases, in [0, 1).")] = 0.0,
+    intercept: Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")] = False,
+    center: Annotated[float | None, typer.Option(help="Taken off every feature: a public constant.")] = None,
+    scale: Annotated[float | None, typer.Option(help="Divides every feature: a public constant.")] = None,
+    public_statistics: Annotated[
+        Path | None, typer.Option(help="Public features whose mean and deviation center and scale.")
+    ] = None,
+    public_size: Annotated[
+        float | None, typer.Option(help="Divides the sum; else the number of examples counts as public.")
+    ] = None,
+    public_classes: Annotated[
+        int | None, typer.Option(help="Labels are 0 .. N - 1; else which labels occur counts as public.")
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="Of a .npy file, if not in NAME.labels.npy.")] = None,
+    delta: Delta = 1e-5,
+    seed: Annotated[
+        int | None, typer.Option(help="To repeat a run. Who knows the seed knows the noise.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")
+    ] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="Epsilons of single examples too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a linear classifier on features privately: how well it does and what it cost.
+
+    Accuracy is that of the file's test split, if it has one.
+
+    Example: ringfence probe features.npz --sigma 4 --bound 32 --clip 2e-3 --learning-rate 16
+    """
+    settings = ProbeSettings(
+        mechanism=Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels),
+        clip=clip,
+        learning_rate=learning_rate,
+        steps=steps,
+        momentum=momentum,
+        intercept=intercept,
+        center=center,
+        scale=scale,
+        public_size=public_size,
+        public_classes=public_classes,
+        delta=delta,
+        seed=seed,
+        device=device,
+        examples=examples,
+    )
+    with _busy("Training", quiet=as_json):
+        public = read_features(public_statistics) if public_statistics else None
+        row = probe_row(read_features(features, labels), settings, public)
+        if out:
+            save_model(row, out)
+    if as_json:
+        typer.echo(json.dumps(row.as_dict()))
+    else:
+        Console().print(probe_table(row), highlight=False)
+        typer.echo(f"\n{row.statement}")
 
 
 def _busy(what: str, quiet: bool) -> Status:

@@ -169,3 +169,19 @@ def test_refusals_name_the_argument() -> None:
         running.guarantee(1.5)
     assert running.steps == 0
     assert running.guarantee(1e-5).epsilon_data_independent == 0
+
+
+def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
+    law = rf.RectifiedGaussian(1.0, bound=0.5)
+    batches = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)).double()
+    seen, unseen = (rf.SampledAccountant(law, 0.3, 0.2, orders=[2, 8, 32]) for _ in range(2))
+    seen.step(batches, count=7)
+    unseen.step_of_any(torch.zeros(3), count=7)
+    assert bool((unseen.worst >= seen.worst).all())
+    assert torch.equal(unseen.worst, unseen.data_independent)
+    assert unseen.spent == 0
+    assert unseen.steps == 7
+    claims = seen.guarantee(1e-5), unseen.guarantee(1e-5)
+    assert claims[0].epsilon_data_independent == claims[1].epsilon_data_independent
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        unseen.step_of_any(torch.zeros(3), count=0)

@@ -54,7 +54,7 @@ class Guarantee:
 
     def _data_independent(self) -> str:
         return (
-            f"Differential privacy, every dataset: {self._releases()} satisfy "
+            f"Differential privacy, every dataset: {self._releases()} {'satisfies' if self.steps == 1 else 'satisfy'} "
             f"({rounded_up(self.epsilon_data_independent)}, {self.delta:.3g})-differential privacy for every "
             "dataset and every single record added or removed, provided the number of releases, the noise, "
             "the bound and the sensitivity were not chosen by looking at the data. This number does not "
@@ -85,7 +85,7 @@ class Guarantee:
         )
         return (
             "Per-instance (epsilon, delta): with this dataset, and with it plus or minus any one record, "
-            f"{self._releases()} are ({rounded_up(self.epsilon_pdp)}, {self.delta:.3g})-indistinguishable. "
+            f"{self._releases()} {'is' if self.steps == 1 else 'are'} ({rounded_up(self.epsilon_pdp)}, {self.delta:.3g})-indistinguishable. "
             f"{holds} It speaks of this dataset only, is computed from it and must not be published."
         )
 

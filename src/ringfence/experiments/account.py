@@ -13,6 +13,7 @@ from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import privacy_profile
 from ringfence.accounting.rounding import rounded_up
+from ringfence.data.features import read_array
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 
@@ -77,12 +78,7 @@ def account_row(
 
 def read_theta(path: Path) -> Tensor:
     """A .npy file of floats (or of integers, which become float64), as a vector."""
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise ValueError(f"{path} is not a .npy file of numbers") from None
-    if not isinstance(values, np.ndarray):
-        raise ValueError(f"{path} must hold one array, got {type(values).__name__}")
+    values = read_array(path)
     if values.dtype.kind not in "fiu":
         raise ValueError(f"{path} must hold numbers, got {values.dtype}")
     if values.dtype not in (np.float32, np.float64):

@@ -68,7 +68,8 @@ class PrivacyEngine:
     batch every so many steps, "spectral" or "trace" as ``fisher_kind`` says. ``auxiliary_batches``: so many more Poisson samples are drawn a step,
     never released, to estimate the per-instance cost (``SampledAccountant``); with 0 a sampled
     step is charged with what holds for every dataset. ``on_step`` hears a ``StepReport``.
-    ``memory_budget``: bytes for the gradients of a chunk of examples. ``seed``: None takes one
+    ``memory_budget``: bytes for the gradients of a chunk of examples; None takes 1 GiB, or a quarter
+    of what is free on a GPU. ``seed``: None takes one
     from the operating system; whoever knows it knows the noise.
 
     Guarantee: the parameters depend on the data through the mechanism only, each step's sum being
@@ -102,7 +103,7 @@ class PrivacyEngine:
         fisher_kind: Kind = "spectral",
         auxiliary_batches: int = 0,
         on_step: Callable[[StepReport], None] | None = None,
-        memory_budget: int = 1 << 30,
+        memory_budget: int | None = None,
         seed: int | None = None,
     ) -> None:
         if not isinstance(mechanism, Mechanism):
@@ -126,7 +127,7 @@ class PrivacyEngine:
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step = on_step
-        self.memory_budget = checks.count("memory_budget", memory_budget, at_least=1)
+        self.memory_budget = memory_budget
         self.given_seed = None if seed is None else checks.count("seed", seed, at_least=0)
         self.seed = fresh_seed() if seed is None else seed
         self.steps = 0
@@ -226,7 +227,15 @@ class PrivacyEngine:
         theta = distributed.summed(theta)
         released = self.releases.release(self.steps, theta, self._charge) / self._batches.divisor
         if self.fisher is not None:
-            self.fisher.measure(gradients.model, self.mechanism, self.clip, theta, self.seed, self.steps)
+            self.fisher.measure(
+                gradients.model,
+                self.mechanism,
+                self.clip,
+                theta,
+                seed=self.seed,
+                step=self.steps,
+                memory=gradients.memory_budget,
+            )
         for name, value in gradients.split(released).items():
             gradients.parameters[name].grad = value.clone()
         self.steps += 1

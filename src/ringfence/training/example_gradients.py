@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
+from ringfence import checks
 from ringfence.training.clipping import Clip
 
 Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named, examples first
@@ -26,16 +27,26 @@ class ExampleGradients:
     tensor([2., 0.])
     """
 
-    def __init__(self, model: nn.Module, memory_budget: int = 1 << 30) -> None:
+    def __init__(self, model: nn.Module, memory_budget: int | None = None) -> None:
         """``memory_budget``: bytes that the gradients and activations of a chunk may take."""
         self.model = model
-        self.memory_budget = memory_budget
+        self._given = (
+            None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
+        )
         self._chunk: int | None = None
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
         """By name, in order: those that are trained."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    @property
+    def memory_budget(self) -> int:
+        """As given, or 1 GiB, or a quarter of what is free on the model's GPU."""
+        if self._given is not None:
+            return self._given
+        device = next(self.model.parameters()).device
+        return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 1 << 30
 
     @property
     def size(self) -> int:

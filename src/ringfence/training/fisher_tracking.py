@@ -58,7 +58,15 @@ class FisherTracking:
         self._kept = []
 
     def measure(
-        self, model: nn.Module, mechanism: Mechanism, clip: Clip, theta: Tensor, seed: int, step: int
+        self,
+        model: nn.Module,
+        mechanism: Mechanism,
+        clip: Clip,
+        theta: Tensor,
+        *,
+        seed: int,
+        step: int,
+        memory: int,
     ) -> None:
         """Adds the kept examples' information in the release of theta."""
         if not self.wants(step):
@@ -78,6 +86,7 @@ class FisherTracking:
                 mechanism=mechanism,
                 theta=theta,
                 kind=self.kind,
+                memory=memory,
                 generator=derived_generator(seed, *place, device=theta.device),
                 failure_probability=share / (total * distributed.world_size()),
             )

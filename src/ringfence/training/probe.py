@@ -11,10 +11,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ringfence.accounting.examples import ExampleAccountant, Kind
+from ringfence.accounting.fisher import UP
+from ringfence.accounting.fisher import Kind as FisherKind
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear import clipped_gradients, train_linear
+from ringfence.training.linear_information import linear_information
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -138,7 +141,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._training is None:
             raise ValueError(
-                "example_epsilons needs the training data, which a saved probe does not hold: fit again"
+                "example_epsilons needs the training data, which a saved probe does not hold, "
+                "nor one of fit_probes: fit again"
             )
         features, labels, clip, trajectory = self._training
         examples = ExampleAccountant(self.mechanism, self.account_.orders)
@@ -146,6 +150,33 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             gradients = clipped_gradients(step.weights, features, labels, clip)
             examples.step(step.theta.reshape(-1), gradients)
         return examples.epsilons(delta, kind).numpy()
+
+    def fisher_information_loss(self, kind: FisherKind = "spectral") -> Any:
+        """eta of each training example's features as given to fit, in the order of fit.
+
+        From above: the square root of the sum over steps of ``linear_information``, as informations
+        add and the norm of a sum is at most the sum of the norms. The label is discrete, so eta says
+        nothing about it. Computed when asked, from the training data, which the fitted probe refers
+        to and which is not saved with it. The numbers are sensitive.
+        """
+        check_is_fitted(self)
+        if self._training is None:
+            raise ValueError(
+                "fisher_information_loss needs the training data, which a saved probe does not hold, "
+                "nor one of fit_probes: fit again"
+            )
+        features, labels, clip, trajectory = self._training
+        scale = torch.as_tensor(np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64))
+        # how features move with what was given to fit; an intercept does not
+        attributes = features.new_zeros(features.shape[1], dtype=torch.float64)
+        attributes[: len(scale)] = UP / scale
+        total = torch.zeros(len(features), dtype=torch.float64, device=features.device)
+        for step in trajectory:
+            squares = linear_information(
+                self.mechanism, step.theta, step.weights, features, labels, clip, attributes, kind=kind
+            )
+            total = (total + squares) * UP
+        return (total.sqrt() * UP).cpu().numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training data: a model that is passed on must not carry it."""

@@ -1,6 +1,8 @@
 """The fused kernels against the plain version and against the definition in float64."""
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -52,6 +54,16 @@ def test_the_result_does_not_depend_on_the_threads() -> None:
         numba.set_num_threads(threads)
 
 
+def test_torch_keeps_its_number_of_threads() -> None:
+    """In a process of its own: numba sets its number when it starts its threads."""
+    code = (
+        "import torch, ringfence as rf; torch.set_num_threads(1);"
+        "rf.clipped_outer_sum(torch.ones(9, 2), torch.ones(9, 3), 0.1); print(torch.get_num_threads())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "1"
+
+
 def test_the_plain_version_is_the_definition_and_serves_float64() -> None:
     residuals, features = draw(100, 4).double(), draw(100, 6, seed=1).double()
     assert torch.allclose(plain_outer_sum(residuals, features, 0.2), definition(residuals, features, 0.2))
@@ -94,3 +106,26 @@ def test_extreme_entries_are_clamped_and_not_lost() -> None:
     for r, x in itertools.product(values, values):
         got = float(rf.clipped_outer_sum(torch.tensor([[r]]), torch.tensor([[x]]), 0.25))
         assert got == pytest.approx(max(-0.25, min(0.25, r * x)), abs=1e-7)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_clip_for_each_column(device: str, dtype: torch.dtype) -> None:
+    residuals, features = draw(1500, 37).to(dtype), draw(1500, 270, seed=1).to(dtype)
+    clips = torch.logspace(-3, 2, 37)
+    got = rf.clipped_outer_sum(residuals.to(device), features.to(device), clips.to(device)).cpu()
+    for column, clip in enumerate(clips.tolist()):
+        alone = definition(residuals[:, column : column + 1], features, clip)
+        assert float((got[column] - alone).abs().max()) <= 3e-4 * min(clip, 10.0), clip
+
+
+@pytest.mark.parametrize(
+    ("clip", "message"),
+    [
+        (torch.ones(3), r"clip must be a number or 2 of them, got shape \[3\]"),
+        (torch.tensor([1.0, 0.0]), r"clip must be > 0, got 0\.0 at index \[1\]"),
+    ],
+)
+def test_a_wrong_clip_for_each_column_is_refused(clip: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rf.clipped_outer_sum(torch.zeros(5, 2), torch.zeros(5, 4), clip)

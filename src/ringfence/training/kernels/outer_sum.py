@@ -1,4 +1,4 @@
-"""sum_i clamp(r_i x_i^T, -c, c) without ever holding n x K x p numbers."""
+"""sum_i clamp(r_i x_i^T, -c, c) without ever holding n x K x p numbers; c may differ by column of r."""
 
 from importlib.util import find_spec
 
@@ -11,12 +11,13 @@ _HAS_TRITON, _HAS_NUMBA = (find_spec(name) is not None for name in ("triton", "n
 _CHUNK_ENTRIES = 1 << 22  # of the products the plain version holds at once
 
 
-def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
+def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
     """The sum over examples of each one's outer product, every entry clamped to [-clip, clip].
 
     ``residuals`` is (n, K), ``features`` (n, p), the result (K, p): the clipped gradients of a linear
-    model. A fused kernel where there is one (numba on a CPU, Triton on a GPU, both float32), plain
-    torch otherwise; extra memory is a few copies of the result.
+    model. ``clip`` is a number, or K of them, one for each column of the residuals. A fused kernel
+    where there is one (numba on a CPU, Triton on a GPU, both float32), plain torch otherwise; extra
+    memory is a few copies of the result.
 
     Guarantee: every example adds to every entry a number within [-clip, clip], up to the rounding
     of the sum. NaN and infinities are refused.
@@ -35,27 +36,36 @@ def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tenso
             f"residuals are {residuals.dtype} on {residuals.device}, features {features.dtype} on "
             f"{features.device}: they must agree"
         )
-    return finite_outer_sum(residuals, features, float(checks.positive("clip", clip)))
+    limits = checks.positive("clip", clip)
+    if limits.dim() and limits.shape != residuals.shape[1:]:
+        raise ValueError(
+            f"clip must be a number or {residuals.shape[1]} of them, got shape {list(limits.shape)}"
+        )
+    return finite_outer_sum(residuals, features, limits if limits.dim() else float(limits))
 
 
-def finite_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
+def finite_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
     """The same for arguments known to be right: a pass over the features saved."""
+    limits = torch.as_tensor(clip, dtype=features.dtype, device=features.device)
+    limits = limits.expand(residuals.shape[1])
     if features.dtype == torch.float32 and residuals.numel() and features.numel():
         if features.is_cuda and _HAS_TRITON:
             from ringfence.training.kernels.outer_sum_cuda import outer_sum_cuda
 
-            return outer_sum_cuda(residuals, features, clip)
+            return outer_sum_cuda(residuals, features, limits)
         if features.is_cpu and _HAS_NUMBA:
             from ringfence.training.kernels.outer_sum_cpu import outer_sum_cpu
 
-            return outer_sum_cpu(residuals, features, clip)
-    return plain_outer_sum(residuals, features, clip)
+            return outer_sum_cpu(residuals, features, limits)
+    return plain_outer_sum(residuals, features, limits)
 
 
-def plain_outer_sum(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
+def plain_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
     """The same in chunks of plain torch: what the kernels are tested against."""
+    limits = torch.as_tensor(clip, dtype=features.dtype, device=features.device)
+    limits = limits.expand(residuals.shape[1]).unsqueeze(1)
     total = features.new_zeros(residuals.shape[1], features.shape[1])
     length = max(1, _CHUNK_ENTRIES // max(1, total.numel()))
     for some, others in zip(residuals.split(length), features.split(length), strict=True):
-        total += (some.unsqueeze(2) * others.unsqueeze(1)).clamp_(-clip, clip).sum(dim=0)
+        total += (some.unsqueeze(2) * others.unsqueeze(1)).clamp_(-limits, limits).sum(dim=0)
     return total

@@ -9,15 +9,18 @@ from torch import Tensor
 _ROWS = 1024  # summed in float32 before they are added in float64
 
 
-def outer_sum_cpu(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
-    """float32 sums of 1,024 examples, added in float64 and rounded once.
+def outer_sum_cpu(residuals: Tensor, features: Tensor, limits: Tensor) -> Tensor:
+    """float32 sums of 1,024 examples, added in float64 and rounded once; a limit for each column.
 
     The order of the additions does not depend on the number of threads, so neither does the result.
     """
+    threads = torch.get_num_threads()
     width, classes = features.shape[1], residuals.shape[1]
     total = np.zeros((classes, width), dtype=np.float64)
     tile = -(-width // (numba.get_num_threads() * 16)) * 16  # columns a thread takes
-    _add(residuals.contiguous().numpy(), features.contiguous().numpy(), float(np.float32(clip)), tile, total)
+    r, x, c = (part.contiguous().numpy() for part in (residuals, features, limits))
+    _add(r, x, c, tile, total)
+    torch.set_num_threads(threads)  # numba has set its own, and both use OpenMP
     return torch.from_numpy(total).to(torch.float32)
 
 
@@ -27,7 +30,7 @@ def outer_sum_cpu(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
 def _add(
     residuals: NDArray[np.float32],
     features: NDArray[np.float32],
-    clip: float,
+    limits: NDArray[np.float32],
     tile: int,
     total: NDArray[np.float64],
 ) -> None:
@@ -35,7 +38,7 @@ def _add(
     # A little less than c, so that no product is above it once rounded.
     count, classes = residuals.shape
     width = features.shape[1]
-    c, tiny = np.float32(clip) * np.float32(1 - 2.0**-22), np.float32(1e-30)
+    shrink, tiny = np.float32(1 - 2.0**-22), np.float32(1e-30)
     for part in numba.prange((width + tile - 1) // tile):
         left, right = part * tile, min(width, (part + 1) * tile)
         sums = np.zeros((classes, right - left), dtype=np.float32)
@@ -53,6 +56,7 @@ def _add(
                         residuals[i + 2, k],
                         residuals[i + 3, k],
                     )
+                    c = limits[k] * shrink
                     t0, t1 = c / max(abs(r0), tiny), c / max(abs(r1), tiny)
                     t2, t3 = c / max(abs(r2), tiny), c / max(abs(r3), tiny)
                     row = sums[k]
@@ -64,7 +68,7 @@ def _add(
                 x = features[i, left:right]
                 for k in range(classes):
                     r = residuals[i, k]
-                    t = c / max(abs(r), tiny)
+                    t = limits[k] * shrink / max(abs(r), tiny)
                     for j in range(right - left):
                         sums[k, j] += r * min(max(x[j], -t), t)
             for k in range(classes):

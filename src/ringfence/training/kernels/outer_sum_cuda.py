@@ -15,28 +15,31 @@ _WIDTH = 256
 _PROGRAMS = 1056  # eight for each multiprocessor of an H200; bounds the memory too
 
 
-def outer_sum_cuda(residuals: Tensor, features: Tensor, clip: float) -> Tensor:
-    """Partial sums of stretches of examples, added in a fixed order: the same result every time."""
+def outer_sum_cuda(residuals: Tensor, features: Tensor, limits: Tensor) -> Tensor:
+    """Partial sums of stretches of examples, added in a fixed order: the same result every time.
+
+    ``limits`` is (K,), the clip of each column of the residuals.
+    """
     count, classes = residuals.shape
     width = features.shape[1]
     tiles = triton.cdiv(classes, _CLASSES) * triton.cdiv(width, _WIDTH)
     splits = max(1, min(triton.cdiv(_PROGRAMS, tiles), triton.cdiv(count, 16 * _RUN)))
     stretch = triton.cdiv(triton.cdiv(count, splits), _RUN) * _RUN
     splits = triton.cdiv(count, stretch)
-    # A clip that no product reaches would only cost digits: the largest product will do as well.
-    largest = _largest(residuals) * _largest(features)
-    limit = largest.clamp(min=torch.finfo(torch.float32).tiny, max=clip)
+    # A clip that no product reaches would only cost digits: the column's largest product will do as
+    # well. A column's result does not depend on its neighbours.
+    largest = _largest(*torch.aminmax(residuals, dim=0)) * _largest(*torch.aminmax(features))
+    limits = torch.minimum(largest.clamp(min=torch.finfo(torch.float32).tiny), limits)
     partial = torch.empty(splits, classes, width, dtype=torch.float32, device=features.device)
     grid = (triton.cdiv(classes, _CLASSES), triton.cdiv(width, _WIDTH), splits)
     _sum_stretch[grid](
-        residuals.contiguous(), features.contiguous(), partial, limit, count, classes, width, stretch,
+        residuals.contiguous(), features.contiguous(), partial, limits, count, classes, width, stretch,
         RUN=_RUN, CLASSES=_CLASSES, WIDTH=_WIDTH, num_warps=4, num_stages=2,
     )  # fmt: skip
     return partial.sum(dim=0)
 
 
-def _largest(values: Tensor) -> Tensor:
-    low, high = torch.aminmax(values)
+def _largest(low: Tensor, high: Tensor) -> Tensor:
     return torch.maximum(-low, high)
 
 
@@ -55,7 +58,7 @@ def _saturated(residual, feature):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum_stretch(  # type: ignore[no-untyped-def]
-    residuals, features, partial, limit, count, classes, width, stretch,
+    residuals, features, partial, limits, count, classes, width, stretch,
     RUN: tl.constexpr, CLASSES: tl.constexpr, WIDTH: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     k = tl.program_id(0) * CLASSES + tl.arange(0, CLASSES)
@@ -63,7 +66,7 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
     first = tl.program_id(2) * stretch
     last = tl.minimum(first + stretch, count)
     run = tl.arange(0, RUN)
-    unit = 2 * tl.load(limit)
+    unit = 2 * tl.load(limits + k, mask=k < classes, other=1.0)
     scale = 1 / unit
     total = tl.zeros((CLASSES, WIDTH), tl.float32)
     for start in range(first, last, RUN):
@@ -71,7 +74,7 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
         # examples beyond the end count as 0, whose saturated value 1/2 is taken off again
         r = tl.load(residuals + i * classes + k[None, :], mask=(i < last) & (k < classes)[None, :], other=0.0)
         x = tl.load(features + i * width + j[None, :], mask=(i < last) & (j < width)[None, :], other=0.0)
-        saturated = _saturated((r * scale)[:, :, None], x[:, None, :])
+        saturated = _saturated((r * scale[None, :])[:, :, None], x[:, None, :])
         total += tl.sum(saturated, axis=0) - 0.5 * RUN
     at = (tl.program_id(2) * classes + k[:, None]) * width + j[None, :]
-    tl.store(partial + at, total * unit, mask=(k < classes)[:, None] & (j < width)[None, :])
+    tl.store(partial + at, total * unit[:, None], mask=(k < classes)[:, None] & (j < width)[None, :])

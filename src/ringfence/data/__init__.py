@@ -1,0 +1,1 @@
+"""What experiments read: files of features with labels."""

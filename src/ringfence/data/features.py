@@ -1,0 +1,237 @@
+"""Files of features with labels, read without running anything that is in them.
+
+    .npz, .safetensors   arrays under one set of names:
+        features, labels                  and perhaps test_features, test_labels
+        train_features, train_labels      and perhaps test_features, test_labels
+        x_train, y_train                  and perhaps x_test, y_test
+        f_train, y_train                  and perhaps f_test, y_test
+        q_train, y_train                  and perhaps q_test, y_test; uint8, a feature is 6 (q / 255)^2
+    .npy                 features in NAME.npy, labels beside it in NAME.labels.npy
+    .parquet             a column ``label``; a column of lists ``features``, or every other column of
+                         numbers is a feature; perhaps a column ``split`` that says train or test
+
+Other arrays and columns are left alone. Features are numbers, labels integers (in parquet also text).
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_TEST = ("test_features", "test_labels")
+_NAMES = (
+    ("features", "labels", *_TEST),
+    ("train_features", "train_labels", *_TEST),
+    *((f"{x}_train", "y_train", f"{x}_test", "y_test") for x in "xfq"),
+)
+_KNOWN = {name for names in _NAMES for name in names}
+# 256 levels, finer near 0, over the range of ReLU6 features
+_QUANTISED: NDArray[np.float32] = (6 * (np.arange(256) / 255) ** 2).astype(np.float32)
+_BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features (n, p) in float32 and labels (n,), int64 or text, of a training and perhaps a test split.
+
+    >>> Features(np.zeros((3, 2), np.float32), np.array([0, 1, 1])).test_features is None
+    True
+    """
+
+    train_features: NDArray[np.float32]
+    train_labels: NDArray[Any]
+    test_features: NDArray[np.float32] | None = None
+    test_labels: NDArray[Any] | None = None
+
+
+def read_features(path: Path, labels: Path | None = None) -> Features:
+    """The features and labels of a file; its ending says how to read it (see above).
+
+    ``labels`` is where those of a .npy file are, if not beside it. There is a test split only where
+    the file has one.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "data.npz"
+    ...     np.savez(file, x_train=np.eye(3), y_train=[0, 1, 1], x_test=np.ones((1, 3)), y_test=[1])
+    ...     read_features(file).test_labels
+    array([1])
+    """
+    readers = {".npz": _npz, ".safetensors": _safetensors, ".parquet": _parquet}
+    if path.suffix == ".npy":
+        beside = path.with_suffix(".labels.npy") if labels is None else labels
+        arrays: Arrays = {"features": read_array(path), "labels": read_array(beside)}
+    elif labels is not None:
+        raise ValueError(f"labels are for .npy files, {path} has its own, got {labels}")
+    elif path.suffix in readers:
+        arrays = readers[path.suffix](path)
+    else:
+        raise ValueError(f"{path} must end in .npz, .npy, .parquet or .safetensors")
+    return _from_arrays(path, arrays)
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The array in a .npy file."""
+    try:
+        values = np.load(path, allow_pickle=False)
+    except _BROKEN:
+        raise ValueError(f"{path} is not a .npy file of numbers") from None
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"{path} must hold one array, got {type(values).__name__}")
+    return values
+
+
+def _from_arrays(path: Path, arrays: Arrays) -> Features:
+    found = [names for names in _NAMES if names[0] in arrays]
+    if len(found) != 1:
+        wanted, got = ", ".join(names[0] for names in _NAMES), ", ".join(names[0] for names in found)
+        raise ValueError(f"{path} must hold features under one of {wanted}, got {got or 'none of them'}")
+    splits = []
+    for features, labels in (found[0][:2], found[0][2:]):
+        given = [key in arrays for key in (features, labels)]
+        if not any(given):
+            continue
+        if not all(given):
+            there, missing = (features, labels) if given[0] else (labels, features)
+            raise ValueError(f"{path} holds {there} but no {missing}")
+        splits.append(_split(path, arrays, features, labels))
+    if len(splits) == 2 and splits[0][0].shape[1] != splits[1][0].shape[1]:
+        widths = " and ".join(str(values.shape[1]) for values, _ in splits)
+        raise ValueError(f"{path}: {found[0][0]} and {found[0][2]} must be as wide, got {widths}")
+    return Features(*(array for split in splits for array in split))
+
+
+def _split(
+    path: Path, arrays: Arrays, features: str, labels: str
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    x, y = _numbers(path, features, arrays[features]), _labels(path, labels, arrays[labels])
+    if len(x) != len(y):
+        raise ValueError(f"{path}: {features} holds {len(x)} examples, {labels} {len(y)}")
+    return x, y
+
+
+def _numbers(path: Path, key: str, values: NDArray[Any]) -> NDArray[np.float32]:
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{path}: {key} must hold numbers, got {values.dtype}")
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"{path}: {key} must have shape (n, p) and not be empty, got {list(values.shape)}")
+    if key.startswith("q_"):
+        if values.dtype != np.uint8:
+            raise ValueError(f"{path}: {key} must be uint8, got {values.dtype}")
+        return np.take(_QUANTISED, values)
+    with np.errstate(over="ignore"):  # refused below
+        single = np.ascontiguousarray(values, dtype=np.float32)
+    finite = np.isfinite(single)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0].tolist()
+        value = values[row, column]
+        raise ValueError(f"{path}: {key} must be finite in float32, got {value} at index [{row}, {column}]")
+    return single
+
+
+def _labels(path: Path, key: str, values: NDArray[Any]) -> NDArray[Any]:
+    if values.ndim != 1:
+        raise ValueError(f"{path}: {key} must have shape (n,), got {list(values.shape)}")
+    if values.dtype.kind == "U" and path.suffix == ".parquet":
+        return values
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"{path}: {key} must hold integers, got {values.dtype}")
+    if values.size and values.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{path}: {key} must fit int64, got {values.max()}")
+    return values.astype(np.int64)
+
+
+def _npz(path: Path) -> Arrays:
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except _BROKEN:
+        raise ValueError(f"{path} is not a .npz file of arrays") from None
+    if isinstance(archive, np.ndarray):
+        raise ValueError(f"{path} is not a .npz file of arrays, got one array")
+    arrays = {}
+    with archive:
+        for key in _KNOWN.intersection(archive.files):
+            try:
+                arrays[key] = archive[key]
+            except _BROKEN:
+                raise ValueError(f"{path}: {key} cannot be read as an array of numbers") from None
+    return arrays
+
+
+def _safetensors(path: Path) -> Arrays:
+    arrays = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            for key in _KNOWN.intersection(file.keys()):
+                tensor = file.get_tensor(key)
+                # numpy has no bfloat16 and nothing smaller
+                short = tensor.is_floating_point() and tensor.element_size() < 4
+                arrays[key] = (tensor.float() if short else tensor).numpy()
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a .safetensors file: {error}") from None
+    return arrays
+
+
+def _parquet(path: Path) -> Arrays:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[data]'") from None
+    try:
+        table = parquet.read_table(path, partitioning=None)
+    except arrow.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a .parquet file: {error}") from None
+    return _from_table(path, arrow.types, table)
+
+
+def _from_table(path: Path, types: Any, table: Any) -> Arrays:
+    def column(name: str) -> Any:
+        if table.column_names.count(name) != 1:
+            raise ValueError(f"{path} must have one column {name}, got {table.column_names.count(name)}")
+        values = table[name].combine_chunks()
+        if values.null_count:
+            raise ValueError(f"{path}: {name} must not have missing values, got {values.null_count}")
+        return values.dictionary_decode() if types.is_dictionary(values.type) else values
+
+    labels = column("label")
+    text = types.is_string(labels.type) or types.is_large_string(labels.type)
+    if not text and not types.is_integer(labels.type):
+        raise ValueError(f"{path}: label must hold integers or text, got {labels.type}")
+    y = np.array(labels.to_pylist(), dtype=np.str_) if text else labels.to_numpy(zero_copy_only=False)
+    if "features" in table.column_names:
+        x = _lists(path, column("features"))
+    else:
+        fields = [field for field in table.schema if field.name not in ("label", "split")]
+        numbers = [f.name for f in fields if types.is_integer(f.type) or types.is_floating(f.type)]
+        if not numbers:
+            raise ValueError(f"{path} must have a column features or columns of numbers, got neither")
+        x = np.stack([column(name).to_numpy(zero_copy_only=False) for name in numbers], axis=1)
+    if "split" not in table.column_names:
+        return {"features": x, "labels": y}
+    split = np.array(column("split").to_pylist(), dtype=np.str_)
+    unknown = set(split.tolist()) - {"train", "test"}
+    if unknown:
+        raise ValueError(f"{path}: split must be train or test, got {min(unknown)!r}")
+    train, test = split == "train", split == "test"
+    arrays = {"features": x[train], "labels": y[train]}
+    return {**arrays, "test_features": x[test], "test_labels": y[test]} if test.any() else arrays
+
+
+def _lists(path: Path, column: Any) -> NDArray[Any]:
+    lengths = set(column.value_lengths().to_pylist()) if hasattr(column, "value_lengths") else set()
+    if len(lengths) != 1:
+        raise ValueError(f"{path}: features must be lists of one length, got lengths {sorted(lengths)}")
+    values = column.flatten()
+    if values.null_count:
+        raise ValueError(f"{path}: features must not have missing values, got {values.null_count}")
+    flat: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return flat.reshape(len(column), -1)

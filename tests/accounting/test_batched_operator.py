@@ -1,0 +1,265 @@
+"""Many largest singular values and traces from products alone, and how often the upper ends fail."""
+
+import math
+
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+
+from ringfence.accounting import batched_operator
+from ringfence.accounting.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+from tests.accounting.drawing import draw
+from tests.accounting.matrices import SVD, largest, ones
+from tests.tensors import float64
+
+SPECTRA = torch.stack(
+    [
+        torch.ones(60),
+        torch.eye(60)[0],
+        0.9 ** torch.arange(60),
+        1 - torch.arange(60) / 600,
+        torch.cat([torch.tensor([1.0, 1 - 1e-9]), torch.full((58,), 0.3)]),
+        torch.cat([torch.tensor([1.0]), torch.full((59,), 0.97)]),
+        torch.zeros(60),
+    ]
+).double()
+SCALES = float64([1.0, 1e-9, 1e9, 3.0, 1e-80, 1e80, 1.0])
+
+
+def matrices() -> Tensor:
+    left, right = (torch.linalg.qr(draw(60, 60, seed=seed)).Q for seed in range(2))
+    return SCALES[:, None, None] * (left @ torch.diag_embed(SPECTRA) @ right)
+
+
+def generator(seed: int = 3) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def diagonal(values: Tensor, rounding: float = 1e-12, error: float = 0.0) -> BatchedOperator:
+    """diag(values) for each row; the Gram product errs by 2 ``error`` b |v| against the first vector."""
+
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        image = values[rows][:, None] * block
+        back = values[rows][:, None] * image
+        back[:, 0, 0] -= 2 * error * values[rows].square().amax(1) * block[:, 0].norm(dim=1)
+        return image.square().sum(2), back
+
+    count, width = values.shape
+    return BatchedOperator(count, (width, width), lambda b, r: gram(b, r)[0], gram, rounding)
+
+
+@pytest.mark.parametrize("tolerance", [0.2, 0.02, 1e-3])
+def test_ends_hold_and_close_for_every_spectrum_and_scale(tolerance: float) -> None:
+    bounds = probable_bounds_of_many(
+        BatchedOperator.of(matrices()), generator=generator(), tolerance=tolerance, maximum_degree=256
+    )
+    for index, matrix in enumerate(matrices()):
+        truth = largest(ones(60), matrix)
+        assert float(bounds.lower[index]) <= truth * (1 + SVD)
+        assert float(bounds.upper[index]) >= truth * (1 - SVD)
+    assert bool((bounds.gap <= tolerance * (1 + 1e-12)).all())
+    assert float(bounds.upper[-1]) == float(bounds.lower[-1]) == 0
+    assert bounds.failure_probability == 1e-6
+
+
+def test_finished_matrices_are_left_alone() -> None:
+    seen = []
+    whole = BatchedOperator.of(matrices())
+
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(rows.tolist())
+        return whole.gram(block, rows)
+
+    operator = BatchedOperator(7, (60, 60), whole.squares, gram, whole.rounding)
+    probable_bounds_of_many(operator, generator=generator(), tolerance=0.01, maximum_degree=64)
+    assert seen[0] == list(range(7))
+    assert all(6 not in rows for rows in seen[1:])  # the zero matrix
+    assert len(seen[-1]) < 6
+    assert len(seen) < 4 + 16 + 64
+
+
+def test_every_matrix_has_probes_of_its_own_whatever_the_batch() -> None:
+    blocks = {"bounds": [], "traces": []}
+    whole = BatchedOperator.of(matrices()[:3])
+
+    def operator(name: str) -> BatchedOperator:
+        def squares(block: Tensor, rows: Tensor) -> Tensor:
+            blocks[name].append(block)
+            return whole.squares(block, rows)
+
+        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            blocks[name].append(block)
+            return whole.gram(block, rows)
+
+        return BatchedOperator(3, (60, 60), squares, gram)
+
+    probable_bounds_of_many(operator("bounds"), generator=generator())
+    start = blocks["bounds"][0]
+    probable_traces(operator("traces"), generator=generator(), probes=10)
+    drawn = torch.cat(blocks["traces"], dim=1)
+    assert start.shape == (3, 4, 60)
+    assert drawn.shape == (3, 10, 60)
+    for block in (start, drawn):
+        vectors = block.reshape(-1, 60)
+        assert len(torch.unique(vectors, dim=0)) == len(vectors)
+        assert float(vectors.mean().abs()) < 5 / math.sqrt(vectors.numel())
+        assert abs(float(vectors.var()) - 1) < 5 * math.sqrt(2 / vectors.numel())
+    one = BatchedOperator.of(matrices()[:1])
+    alone = probable_bounds_of_many(one, generator=generator(), failure_probability=1e-6 / 3)
+    together = probable_bounds_of_many(whole, generator=generator())
+    torch.testing.assert_close(alone.upper, together.upper[:1], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("probes", [1, 4])
+@pytest.mark.parametrize("spectrum", [1, 3, 5])
+def test_all_upper_ends_fail_no_more_often_than_stated(
+    spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its share; and not idly: where only the top is there, failures are seen and drawn again."""
+    count, each, drawn = 300, 0.1, []
+    honest = batched_operator._draw
+
+    def counted(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
+        drawn.append(len(rows))
+        return honest(operator, rows, *rest)
+
+    monkeypatch.setattr(batched_operator, "_draw", counted)
+    # shares above 1 / count cannot be asked for: the union is split by hand
+    monkeypatch.setattr(batched_operator, "_checked", lambda *_: None)
+    operator = diagonal(SPECTRA[spectrum].expand(count, -1))
+    bounds = probable_bounds_of_many(
+        operator,
+        generator=generator(5),
+        failure_probability=each * count,
+        probes=probes,
+        tolerance=0.0,
+        maximum_degree=16,
+    )
+    failed = sum(drawn) - count + int((bounds.upper < 1).sum())
+    allowed = each * sum(drawn) + 4 * math.sqrt(each * (1 - each) * sum(drawn))
+    assert failed <= allowed
+    if spectrum == 1:
+        assert failed >= each * count / 3
+
+
+def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst the premise allows, planted; stated as 0 it breaks the bound."""
+    error, component = 2e-6, 0.06  # t is 0.0532 at 1e-6 and 4 probes
+    values = torch.cat([torch.tensor([1.3]), torch.full((199,), 1.0)]).double()[None]
+
+    def start(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
+        block = draw(1, 4, 200)
+        block[:, :, 0] = 0
+        block[:, 0, 0] = component
+        return block
+
+    monkeypatch.setattr(batched_operator, "_draw", start)
+    monkeypatch.setattr(batched_operator, "_product", _trusting)
+
+    def upper(rounding: float, planted: float) -> float:
+        operator = diagonal(values, rounding, planted)
+        options = {"generator": generator(), "tolerance": 0.0, "maximum_degree": 12}
+        return float(probable_bounds_of_many(operator, **options).upper)
+
+    assert upper(0.0, 0.0) >= 1.3
+    assert upper(0.0, 50 * error) < 1.3
+    assert upper(error, error) >= 1.3
+
+
+def _trusting(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A product without the check of the transpose, and with a lower end that does not see the top."""
+    return torch.ones(len(rows)).double(), operator.gram(block, rows)[1]
+
+
+def test_rounding_loosens_the_bound_until_there_is_none() -> None:
+    uppers = [
+        float(probable_bounds_of_many(diagonal(SPECTRA[3:4], e), generator=generator(), tolerance=0.0).upper)
+        for e in (1e-15, 1e-6, 1e-5)
+    ]
+    assert uppers == sorted(uppers)
+    assert uppers[-1] > uppers[0] + 1e-3
+    with pytest.raises(
+        ValueError, match=r"failure_probability 1e-06 of 1 matrices is below what rounding 0\.001"
+    ):
+        probable_bounds_of_many(diagonal(SPECTRA[3:4], 1e-3), generator=generator())
+
+
+@pytest.mark.parametrize("probes", [1, 7, 59, 60, 100])
+def test_trace_ends_hold(probes: int) -> None:
+    lower, upper = probable_traces(BatchedOperator.of(matrices()), generator=generator(), probes=probes)
+    truth = matrices().square().sum((1, 2))
+    assert bool((lower <= truth * (1 + 1e-13)).all())
+    assert bool((upper >= truth * (1 - 1e-13)).all())
+    if probes >= 60:
+        assert bool((upper <= truth * (1 + 1e-11)).all())
+        assert bool((lower >= truth * (1 - 1e-11)).all())
+
+
+@pytest.mark.parametrize("probes", [1, 4, 20])
+@pytest.mark.parametrize("spectrum", [0, 1, 2])
+def test_traces_fail_no_more_often_than_stated(
+    spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, each = 2000, 0.2
+    monkeypatch.setattr(batched_operator, "_checked", lambda *_: None)
+    operator = diagonal(SPECTRA[spectrum].expand(count, -1))
+    lower, upper = probable_traces(
+        operator, generator=generator(6), failure_probability=each * count, probes=probes
+    )
+    truth = float(SPECTRA[spectrum].square().sum())
+    allowed = each / 2 * count + 4 * math.sqrt(each / 2 * count)
+    assert int((upper < truth).sum()) <= allowed
+    assert int((lower > truth).sum()) <= allowed
+    if spectrum == 1:  # rank one is the worst there is
+        assert int((upper < truth).sum()) >= each / 2 * count / 10
+
+
+@pytest.mark.parametrize("degrees", [1, 4, 64, 1000])
+@pytest.mark.parametrize("probability", [0.1, 5e-9])
+def test_tails_are_above_those_of_the_chi_squared_law(degrees: int, probability: float) -> None:
+    low, high = batched_operator._tails(degrees, probability)
+    law = scipy.stats.chi2(degrees)
+    for y, tail in ((low, law.cdf(degrees * low)), (high, law.sf(degrees * high))):
+        assert tail <= probability
+        assert tail >= probability / 200
+        assert degrees / 2 * (1 - y + math.log(y)) == pytest.approx(math.log(probability), rel=1e-9)
+
+
+def test_rounding_that_leaves_nothing_of_a_trace_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 4 probes"):
+        probable_traces(diagonal(SPECTRA[:1], 0.1), generator=generator(), probes=4)
+
+
+def test_bad_operators_are_refused_by_name() -> None:
+    good = BatchedOperator.of(draw(2, 3, 3))
+
+    def refused(
+        match: str, operator: BatchedOperator, error: type[Exception] = ValueError, **options: object
+    ):
+        with pytest.raises(error, match=match):
+            probable_bounds_of_many(operator, **{"generator": generator(), **options})
+
+    def made(squares: object, gram: object) -> BatchedOperator:
+        return BatchedOperator(2, (3, 3), squares, gram)
+
+    refused("generator must be a torch.Generator, got None", good, TypeError, generator=None)
+    for bad in (0.0, 1.0, math.nan):
+        refused("failure_probability must", good, failure_probability=bad)
+    refused("probes must be at least 1, got 0", good, probes=0)
+    refused("maximum_degree must be at least 1, got 0", good, maximum_degree=0)
+    some = torch.ones(2, 4)
+    refused(r"gram must return shape \[2, 4\], got \[2, 3\]", made(None, lambda b, r: (some[:, :3], b)))
+    refused(
+        r"gram must return shape \[2, 4, 3\], got \[2, 4, 2\]", made(None, lambda b, r: (some, b[..., :2]))
+    )
+    refused("gram must return finite", made(None, lambda b, r: (some, b * math.nan)))
+    refused("gram must be A\\^T A", made(None, lambda b, r: (b.square().sum(2), 2 * b)))
+    with pytest.raises(ValueError, match="squares must return finite"):
+        probable_traces(made(lambda b, r: b.sum(2) * math.inf, None), generator=generator())
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        BatchedOperator(0, (3, 3), good.squares, good.gram)
+    with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
+        BatchedOperator(1, (0, 3), good.squares, good.gram)
+    with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
+        BatchedOperator(1, (3, 3), good.squares, good.gram, math.nan)
