@@ -8,7 +8,7 @@ generator = torch.Generator().manual_seed(0)
 votes = (torch.rand(1000, 20, generator=generator) < torch.linspace(0.2, 0.8, 20)).double()
 surplus = (2 * votes - 1).sum(dim=0)  # yes minus no; one person moves each answer by at most 1
 
-for mechanism in (rf.Gaussian(sigma=40.0), rf.RectifiedGaussian(sigma=40.0, bound=60.0), rf.StochasticSign(40.0)):
+for mechanism in (rf.Gaussian(40.0), rf.RectifiedGaussian(40.0, bound=60.0), rf.StochasticSign(40.0)):
     account = rf.PerInstanceAccountant(mechanism, sensitivity=1.0)
     account.step(surplus)  # charged before it is released
     released = mechanism.sample(surplus, generator=generator)

@@ -30,4 +30,5 @@ while engine.steps < 90:
         scheduler.step()
         if engine.steps % 10 == 0:
             engine.save(path, scheduler=scheduler)  # from here on every release is written down first
-print(f"{engine.steps} steps, epsilon {engine.guarantee(delta=1e-4).epsilon_data_independent:.3f} for every dataset")
+claim = engine.guarantee(delta=1e-4)
+print(f"{engine.steps} steps, epsilon {claim.epsilon_data_independent:.3f} for every dataset")

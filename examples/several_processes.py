@@ -9,7 +9,7 @@ import ringfence as rf
 
 torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
 images, labels = load_digits(return_X_y=True)
-data = TensorDataset(torch.tensor(images, dtype=torch.float32) / 8 - 1, torch.tensor(labels))  # all of it, everywhere
+data = TensorDataset(torch.tensor(images, dtype=torch.float32) / 8 - 1, torch.tensor(labels))  # all of it
 
 model = nn.parallel.DistributedDataParallel(nn.Linear(64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=2.0)

@@ -24,6 +24,7 @@ OPTIONS = [
 ]
 MECHANISMS = "src/ringfence/mechanisms"
 ACCOUNTING = "src/ringfence/accounting"
+TRAINING = "src/ringfence/training"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Breakage:
 def accounting(*names: str) -> tuple[str, ...]:
     """Tests of the accounting room, by the names of the files they mirror."""
     return tuple(f"tests/accounting/test_{name}.py" for name in names)
+
+
+def training(*names: str) -> tuple[str, ...]:
+    """Tests of the training room."""
+    return tuple(f"tests/training/test_{name}.py" for name in names)
 
 
 BREAKAGES = [
@@ -518,6 +524,132 @@ BREAKAGES = [
         "_MARGIN = 1.02",
         "_MARGIN = 1.0",
         accounting("publication"),
+    ),
+    Breakage(
+        "the sum divided by the examples that came",
+        f"{TRAINING}/engine.py",
+        "/ self._batches.divisor",
+        "/ max(1, self.account.steps)",
+        training("engine"),
+    ),
+    Breakage(
+        "a cotangent of the mean taken for the example's",
+        f"{TRAINING}/loop.py",
+        '(len(outputs) if self._reduction == "mean" else 1)',
+        "1",
+        training("engine"),
+    ),
+    Breakage(
+        "half a step kept when a loop breaks off",
+        f"{TRAINING}/loop.py",
+        "        self._sum: Tensor | None = None\n        self._batch",
+        "        self._sum: Tensor | None = getattr(self, '_sum', None)\n        self._batch",
+        training("engine"),
+    ),
+    Breakage(
+        "a model called twice for one batch",
+        f"{TRAINING}/loop.py",
+        "if self._output is not None:",
+        "if False:",
+        training("engine"),
+    ),
+    Breakage(
+        "released before it is charged",
+        f"{TRAINING}/releases.py",
+        "            charge(theta)\n",
+        "",
+        training("engine"),
+    ),
+    Breakage(
+        "noise that does not depend on the sum",
+        f"{TRAINING}/releases.py",
+        '"noise", step, name, device',
+        '"noise", step, device',
+        training("run_file"),
+    ),
+    Breakage(
+        "the journal not written",
+        f"{TRAINING}/releases.py",
+        "if self.journal is not None:",
+        "if False:",
+        training("run_file"),
+    ),
+    Breakage(
+        "what the journal holds charged again",
+        f"{TRAINING}/releases.py",
+        "if (step, name.hex()) not in self.known:",
+        "if True:",
+        training("run_file"),
+    ),
+    Breakage(
+        "the journal's account forgotten",
+        f"{TRAINING}/run_file.py",
+        'if record["account"]["steps"] > account.steps:',
+        "if False:",
+        training("run_file"),
+    ),
+    Breakage(
+        "another run overwritten",
+        f"{TRAINING}/run_file.py",
+        'if state["run"] != engine.run_id:',
+        "if False:",
+        training("run_file"),
+    ),
+    Breakage(
+        "other settings loaded",
+        f"{TRAINING}/run_file.py",
+        "if theirs != ours:",
+        "if False:",
+        training("run_file"),
+    ),
+    Breakage(
+        "samples that repeat every step",
+        f"{TRAINING}/sampling.py",
+        'self.draw(seed, "sample", step)',
+        'self.draw(seed, "sample")',
+        training("sampling"),
+    ),
+    Breakage(
+        "every process takes every example",
+        f"{TRAINING}/sampling.py",
+        "everyone[distributed.rank() :: distributed.world_size()]",
+        "everyone",
+        training("distributed"),
+    ),
+    Breakage(
+        "noise on every process",
+        f"{TRAINING}/distributed.py",
+        "        torch.distributed.broadcast(values, src=0)\n",
+        "        pass\n",
+        training("distributed"),
+    ),
+    Breakage(
+        "the sum of one process only",
+        f"{TRAINING}/distributed.py",
+        "        torch.distributed.all_reduce(values)\n",
+        "        pass\n",
+        training("distributed"),
+    ),
+    Breakage(
+        "batch normalisation let through",
+        f"{TRAINING}/model_checks.py",
+        "            if isinstance(layer, mixing):",
+        "            if False:",
+        training("engine"),
+    ),
+    Breakage(
+        "dropout drawn anew for the gradient",
+        f"{TRAINING}/loop.py",
+        "        with self._seeded(batch, inputs):\n            part",
+        "        if True:\n            part",
+        training("engine", "run_file", "example_gradients"),
+    ),
+    Breakage(
+        "a checkpoint's checksum not looked at",
+        f"{TRAINING}/checkpoint.py",
+        "    if checksum.hexdigest().encode() != data[at : at + len(_BLANK)]:",
+        "    if False:",
+        training("checkpoint"),
     ),
 ]
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 def test_the_examples_print_what_they_say() -> None:
     text = (ROOT / "README.md").read_text()
     codes, outputs = (re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "text"))
-    assert len(codes) == len(outputs) == 2
+    assert len(codes) == len(outputs) == 3
     for code, output in zip(codes, outputs, strict=True):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -38,9 +38,9 @@ from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussia
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale
-from ringfence.training.kernels.outer_sum import clipped_outer_sum as clipped_outer_sum
 from ringfence.training.engine import PrivacyEngine as PrivacyEngine
 from ringfence.training.engine import StepReport as StepReport
+from ringfence.training.kernels.outer_sum import clipped_outer_sum as clipped_outer_sum
 from ringfence.training.linear import LinearRun as LinearRun
 from ringfence.training.linear import train_linear as train_linear
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ringfence.training.probe_grid import fit_probes as fit_probes
     from ringfence.training.progress import StepProgress as StepProgress
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 # What needs scikit-learn or rich, which take a second to load.

@@ -303,6 +303,7 @@ import os, random, signal, sys, time
 import torch
 from ringfence.training.checkpoint import read_checkpoint, write_checkpoint
 
+torch.set_num_threads(1)
 path, seen = sys.argv[1], []
 write_checkpoint(path, {"w": torch.full((100_000,), 0.0)}, {"step": 0})
 for round in range(12):
@@ -312,7 +313,10 @@ for round in range(12):
         while True:
             step += 1
             write_checkpoint(path, {"w": torch.full((100_000,), float(step))}, {"step": step})
-    time.sleep(random.Random(round).uniform(0.01, 0.1))
+    before, deadline = os.stat(path).st_mtime_ns, time.monotonic() + 30
+    while os.stat(path).st_mtime_ns == before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(random.Random(round).uniform(0, 0.05))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     tensors, state = read_checkpoint(path)

@@ -291,7 +291,7 @@ def test_settings_are_refused_by_name() -> None:
 
 
 def test_models_and_optimizers_are_refused_by_name() -> None:
-    with refused(r"layer '3' \(BatchNorm1d\) mixes the examples of a batch: use torch.nn.GroupNorm"):
+    with refused(r"layer '3' \(BatchNorm1d\) mixes the examples of a batch: use GroupNorm"):
         Run(network(nn.BatchNorm1d(18)))
     with refused("keeps running statistics of private data"):
         Run(network(nn.InstanceNorm1d(18, track_running_stats=True)))

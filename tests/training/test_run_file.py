@@ -149,7 +149,7 @@ def test_an_older_file_of_a_run_that_went_on_elsewhere_is_refused(tmp_path: Path
     one = Run().train(1)
     one.engine.save(tmp_path / "first.ckpt")
     one.train(2).engine.save(tmp_path / "second.ckpt")
-    with pytest.raises(ValueError, match="went on in second.ckpt: load that"):
+    with pytest.raises(ValueError, match=r"went on in second\.ckpt: load that"):
         Run().engine.load(tmp_path / "first.ckpt")
     one.engine.close()
     two = Run()

@@ -114,7 +114,9 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
     sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
     if not sampled:
         return gaussian_epsilon(whole, delta)
-    accountant = pld.PLDAccountant()
+    # Losses are rounded up to multiples of this; they grow like the square of shift / sigma.
+    largest = max(whole, *(mu for mu, _ in sampled))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, largest**2))
     if whole > 0:
         accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
     for (mu, rate), count in sampled.items():

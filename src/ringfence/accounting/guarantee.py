@@ -54,7 +54,7 @@ class Guarantee:
 
     def _data_independent(self) -> str:
         return (
-            f"Differential privacy, every dataset: {self._releases()} {'satisfies' if self.steps == 1 else 'satisfy'} "
+            f"Differential privacy, every dataset: {self._releases('satisfies', 'satisfy')} "
             f"({rounded_up(self.epsilon_data_independent)}, {self.delta:.3g})-differential privacy for every "
             "dataset and every single record added or removed, provided the number of releases, the noise, "
             "the bound and the sensitivity were not chosen by looking at the data. This number does not "
@@ -85,12 +85,15 @@ class Guarantee:
         )
         return (
             "Per-instance (epsilon, delta): with this dataset, and with it plus or minus any one record, "
-            f"{self._releases()} {'is' if self.steps == 1 else 'are'} ({rounded_up(self.epsilon_pdp)}, {self.delta:.3g})-indistinguishable. "
+            f"{self._releases('is', 'are')} ({rounded_up(self.epsilon_pdp)}, {self.delta:.3g})-"
+            "indistinguishable. "
             f"{holds} It speaks of this dataset only, is computed from it and must not be published."
         )
 
-    def _releases(self) -> str:
-        return "the release" if self.steps == 1 else f"the {self.steps} releases"
+    def _releases(self, one: str = "", many: str = "") -> str:
+        """With its verb, where one is given."""
+        words = ("the release", one) if self.steps == 1 else (f"the {self.steps} releases", many)
+        return " ".join(words).strip()
 
     def __str__(self) -> str:
         return self.statement

@@ -15,9 +15,7 @@ Other arrays and columns are left alone. Features are numbers, labels integers (
 
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-Arrays = Mapping[str, NDArray[Any]]
+from ringfence.data.parquet import Arrays, read_parquet
 
 _TEST = ("test_features", "test_labels")
 _NAMES = (
@@ -66,7 +64,7 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     ...     read_features(file).test_labels
     array([1])
     """
-    readers = {".npz": _npz, ".safetensors": _safetensors, ".parquet": _parquet}
+    readers = {".npz": _npz, ".safetensors": _safetensors, ".parquet": read_parquet}
     if path.suffix == ".npy":
         beside = path.with_suffix(".labels.npy") if labels is None else labels
         arrays: Arrays = {"features": read_array(path), "labels": read_array(beside)}
@@ -179,59 +177,3 @@ def _safetensors(path: Path) -> Arrays:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a .safetensors file: {error}") from None
     return arrays
-
-
-def _parquet(path: Path) -> Arrays:
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[data]'") from None
-    try:
-        table = parquet.read_table(path, partitioning=None)
-    except arrow.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a .parquet file: {error}") from None
-    return _from_table(path, arrow.types, table)
-
-
-def _from_table(path: Path, types: Any, table: Any) -> Arrays:
-    def column(name: str) -> Any:
-        if table.column_names.count(name) != 1:
-            raise ValueError(f"{path} must have one column {name}, got {table.column_names.count(name)}")
-        values = table[name].combine_chunks()
-        if values.null_count:
-            raise ValueError(f"{path}: {name} must not have missing values, got {values.null_count}")
-        return values.dictionary_decode() if types.is_dictionary(values.type) else values
-
-    labels = column("label")
-    text = types.is_string(labels.type) or types.is_large_string(labels.type)
-    if not text and not types.is_integer(labels.type):
-        raise ValueError(f"{path}: label must hold integers or text, got {labels.type}")
-    y = np.array(labels.to_pylist(), dtype=np.str_) if text else labels.to_numpy(zero_copy_only=False)
-    if "features" in table.column_names:
-        x = _lists(path, column("features"))
-    else:
-        fields = [field for field in table.schema if field.name not in ("label", "split")]
-        numbers = [f.name for f in fields if types.is_integer(f.type) or types.is_floating(f.type)]
-        if not numbers:
-            raise ValueError(f"{path} must have a column features or columns of numbers, got neither")
-        x = np.stack([column(name).to_numpy(zero_copy_only=False) for name in numbers], axis=1)
-    if "split" not in table.column_names:
-        return {"features": x, "labels": y}
-    split = np.array(column("split").to_pylist(), dtype=np.str_)
-    unknown = set(split.tolist()) - {"train", "test"}
-    if unknown:
-        raise ValueError(f"{path}: split must be train or test, got {min(unknown)!r}")
-    train, test = split == "train", split == "test"
-    arrays = {"features": x[train], "labels": y[train]}
-    return {**arrays, "test_features": x[test], "test_labels": y[test]} if test.any() else arrays
-
-
-def _lists(path: Path, column: Any) -> NDArray[Any]:
-    lengths = set(column.value_lengths().to_pylist()) if hasattr(column, "value_lengths") else set()
-    if len(lengths) != 1:
-        raise ValueError(f"{path}: features must be lists of one length, got lengths {sorted(lengths)}")
-    values = column.flatten()
-    if values.null_count:
-        raise ValueError(f"{path}: features must not have missing values, got {values.null_count}")
-    flat: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return flat.reshape(len(column), -1)

@@ -49,4 +49,4 @@ class Chart:
     caption: str
     panels: tuple[Panel, ...]
     columns: int = 4
-    sensitive: bool = False  # drawn from numbers that depend on private data: left out of a publishable report
+    sensitive: bool = False  # its numbers depend on private data: not in a publishable report

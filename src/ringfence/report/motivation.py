@@ -1,71 +1,99 @@
-"""Draws Figure 1: two panels of the Fisher information loss, two of the Renyi divergence."""
+"""Figure 1 as a chart: panels of the Fisher information loss, then of the Renyi divergence."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ringfence.experiments.motivation import MotivationRow, MotivationSettings
-from ringfence.report.figures import new_figure, style
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.paper_chart import paper_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 _LABELS = {0.5: "½", 1.0: "1"}
+_CAPTION = (
+    "What one coordinate gives away, against where it lies. The Gaussian gives away the same everywhere; "
+    "with a bounded support far less leaves where theta is far outside. Solid: the true worst case over both "
+    "signs of the shift and both directions. Dashed: the paper's one-sided curve, too low where they part."
+)
+
+Curves = dict[str, list[MotivationRow]]
+
+
+def motivation_chart(rows: Sequence[MotivationRow], settings: MotivationSettings) -> Chart:
+    """Solid: the true worst case. Dashed: the paper's one-sided curve, too low where they part.
+
+    >>> from ringfence.experiments.motivation import motivation
+    >>> settings = MotivationSettings(points=3)
+    >>> chart = motivation_chart(list(motivation(settings)), settings)
+    >>> len(chart.panels), chart.panels[2].y_label
+    (4, 'ε at order 2, sensitivity 1')
+    """
+    by_sigma: dict[float, Curves] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        by_sigma[row.sigma][row.mechanism].append(row)
+    divergence = f"ε at order {settings.alpha:g}, sensitivity {settings.sensitivity:g}"
+    left = (
+        _panel("Fisher information loss", sigma, "η", _information(curves), settings)
+        for sigma, curves in by_sigma.items()
+    )
+    right = (
+        _panel("Per-instance RDP", sigma, divergence, _divergence(curves), settings)
+        for sigma, curves in by_sigma.items()
+    )
+    return Chart(
+        name="motivation",
+        title="What each mechanism gives away",
+        caption=_CAPTION,
+        panels=(*left, *right),
+        columns=2 * len(by_sigma),
+    )
 
 
 def motivation_figure(rows: Sequence[MotivationRow], settings: MotivationSettings) -> "Figure":
-    """Solid: the true worst case. Dashed: the paper's one-sided curve, too low where they part."""
-    by_sigma: dict[float, dict[str, list[MotivationRow]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        by_sigma[row.sigma][row.mechanism].append(row)
+    """The chart on paper."""
+    return paper_figure(motivation_chart(rows, settings))
 
-    figure = new_figure(3.3 * 2 * len(by_sigma), 4.0)
-    axes = figure.subplots(1, 2 * len(by_sigma), squeeze=False)[0]
-    for index, (sigma, curves) in enumerate(by_sigma.items()):
-        left, right = axes[index], axes[index + len(by_sigma)]
-        _information(left, curves)
-        _divergence(right, curves, settings)
-        for panel, title in ((left, "Fisher information loss"), (right, "Per-instance RDP")):
-            panel.set_title(f"{title}, {_SIGMA} = {_LABELS.get(sigma, f'{sigma:g}')}", fontsize=11)
-            panel.set_xlabel("θ")
-            panel.set_ylim(bottom=0)
-            panel.grid(alpha=0.25, linewidth=0.6)
-            band = panel.axvspan(-settings.bound, settings.bound, color="#000000", alpha=0.06, linewidth=0)
 
-    handles, labels = axes[0].get_legend_handles_labels()
-    dashed = axes[-1].plot([], [], color="#555555", linestyle="--", label="one-sided")[0]
-    figure.legend(
-        [*handles, dashed, band],
-        [*labels, "paper's one-sided curve, D(θ‖θ+c) only", "support"],
-        loc="outside lower center",
-        ncols=7,
-        frameon=False,
-        fontsize=9,
+def _panel(
+    title: str, sigma: float, y_label: str, lines: tuple[Line, ...], settings: MotivationSettings
+) -> Panel:
+    return Panel(
+        title=f"{title}, \N{GREEK SMALL LETTER SIGMA} = {_LABELS.get(sigma, f'{sigma:g}')}",
+        x_label="θ",
+        y_label=y_label,
+        lines=lines,
+        y_from_zero=True,
+        shaded=(-settings.bound, settings.bound),
+        shaded_name="support",
     )
-    return figure
 
 
-def _information(panel: "Axes", curves: dict[str, list[MotivationRow]]) -> None:
-    for order, (name, rows) in enumerate(curves.items()):
-        theta = [row.theta for row in rows]
-        eta = [row.fisher_information_loss for row in rows]
-        panel.plot(theta, eta, label=name, markevery=_every(rows, order), **style(name))
-    panel.set_ylabel("η")
+def _information(curves: Curves) -> tuple[Line, ...]:
+    return tuple(
+        Line(name, _theta(rows), tuple(row.fisher_information_loss for row in rows))
+        for name, rows in curves.items()
+    )
 
 
-def _divergence(panel: "Axes", curves: dict[str, list[MotivationRow]], settings: MotivationSettings) -> None:
-    for order, (name, rows) in enumerate(curves.items()):
-        theta = [row.theta for row in rows]
-        look = style(name)
-        panel.plot(theta, [row.renyi_worst for row in rows], markevery=_every(rows, order), **look)
-        look.update(linestyle="--", marker="", linewidth=1.0)
-        panel.plot(theta, [row.renyi_one_sided for row in rows], **look)
-    panel.set_ylabel(f"ε at order {settings.alpha:g}, sensitivity {settings.sensitivity:g}")
+def _divergence(curves: Curves) -> tuple[Line, ...]:
+    worst = (
+        Line(name, _theta(rows), tuple(row.renyi_worst for row in rows)) for name, rows in curves.items()
+    )
+    one_sided = (
+        Line(
+            f"{name}, one-sided",
+            _theta(rows),
+            tuple(row.renyi_one_sided for row in rows),
+            dashed=True,
+            in_legend=False,
+        )
+        for name, rows in curves.items()
+    )
+    said_once = Line("paper's one-sided curve, D(θ‖θ+c) only", (), (), mechanism="any", dashed=True)
+    return (*worst, *one_sided, said_once)
 
 
-def _every(rows: list[MotivationRow], order: int) -> tuple[int, int]:
-    """A marker now and then, at other places for each curve."""
-    step = max(1, len(rows) // 8)
-    return (order * step // 5, step)
+def _theta(rows: list[MotivationRow]) -> tuple[float, ...]:
+    return tuple(row.theta for row in rows)

@@ -65,12 +65,12 @@ class PrivacyEngine:
     ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; it must not
     mix examples otherwise. ``loss``, the same as a function of outputs and targets, is only needed
     for what follows. ``fisher_every``: measure the Fisher information loss of the examples in the
-    batch every so many steps, "spectral" or "trace" as ``fisher_kind`` says. ``auxiliary_batches``: so many more Poisson samples are drawn a step,
-    never released, to estimate the per-instance cost (``SampledAccountant``); with 0 a sampled
-    step is charged with what holds for every dataset. ``on_step`` hears a ``StepReport``.
-    ``memory_budget``: bytes for the gradients of a chunk of examples; None takes 1 GiB, or a quarter
-    of what is free on a GPU. ``seed``: None takes one
-    from the operating system; whoever knows it knows the noise.
+    batch every so many steps, "spectral" or "trace" as ``fisher_kind`` says. ``auxiliary_batches``:
+    so many more Poisson samples are drawn a step, never released, to estimate the per-instance
+    cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
+    dataset. ``on_step`` hears a ``StepReport``. ``memory_budget``: bytes for the gradients of a chunk of
+    examples; None takes 1 GiB, or a quarter of what is free on a GPU. ``seed``: None takes one from
+    the operating system; whoever knows it knows the noise.
 
     Guarantee: the parameters depend on the data through the mechanism only, each step's sum being
     charged before it is released. Clipping looks at one example alone, and every example goes

@@ -8,7 +8,7 @@ from ringfence.training.example_gradients import ExampleGradients
 
 # What a layer does to the others in the batch, and what to use instead.
 _MIXING: dict[type[nn.Module], str] = {
-    nn.modules.batchnorm._BatchNorm: "torch.nn.GroupNorm or torch.nn.LayerNorm"
+    nn.modules.batchnorm._BatchNorm: "GroupNorm or LayerNorm"
 }
 
 
@@ -20,7 +20,7 @@ def refuse_mixing_layers(model: nn.Module) -> None:
     >>> refuse_mixing_layers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     Traceback (most recent call last):
     ...
-    ValueError: layer '1' (BatchNorm1d) mixes the examples of a batch: use torch.nn.GroupNorm or torch.nn.LayerNorm
+    ValueError: layer '1' (BatchNorm1d) mixes the examples of a batch: use GroupNorm or LayerNorm
     """
     for name, layer in model.named_modules():
         kind = type(layer).__name__
@@ -40,13 +40,13 @@ def refuse_random_layers(model: nn.Module) -> None:
     >>> refuse_random_layers(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))
     Traceback (most recent call last):
     ...
-    ValueError: layer '1' (Dropout) draws at random: the Fisher information loss of its examples is not known
+    ValueError: layer '1' (Dropout) draws at random: Fisher information loss is not known for it
     """
     for name, layer in model.named_modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
             raise ValueError(
-                f"layer {name!r} ({type(layer).__name__}) draws at random: the Fisher information loss of its "
-                "examples is not known"
+                f"layer {name!r} ({type(layer).__name__}) draws at random: "
+                "Fisher information loss is not known for it"
             )
 
 

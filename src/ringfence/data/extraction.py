@@ -1,0 +1,206 @@
+"""Images through a frozen backbone into a file of features, chunk by chunk: an interrupted run goes on.
+
+Finished chunks lie in FILE.npz.parts beside a settings.json that says of what they are. The last step
+puts them together, and the file is the same to the byte however often the run was interrupted.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence.checks import count
+from ringfence.data.backbones import Backbone, load_backbone
+from ringfence.data.images import ImageData, ImageSplit, read_images
+
+DTYPES = ("float16", "uint8")
+Progress = Callable[[str, int, int], None]  # split, images done, images in all
+
+_BATCHES = 16  # in a chunk: what a kill can cost
+
+
+def extract(
+    images: Path,
+    backbone: str,
+    out: Path,
+    *,
+    batch_size: int = 64,
+    device: str | None = None,
+    dtype: str = "float16",
+    pooling: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Writes the features of ``images`` (see ``read_images``) under ``backbone`` to the .npz file ``out``.
+
+    It holds train_features, train_labels, perhaps test_features, test_labels, and classes: what
+    ``read_features`` reads. With ``dtype`` uint8 it holds q_train, y_train, ... instead, a feature being
+    6 (q / 255)^2: public levels for features in [0, 6], like those of ReLU6; others are refused.
+
+    Killed at any moment, the same call goes on after the last finished chunk. Chunks of other images,
+    another backbone or other settings are refused by name.
+
+    Guarantee: a row depends on its own image and on public things alone. Nothing is fitted to the data.
+
+    >>> extract(Path("photos"), "hf:google/vit-large-patch16-384", Path("features.npy"))
+    Traceback (most recent call last):
+    ValueError: out must end in .npz, got features.npy
+    """
+    images, out = Path(images), Path(out)
+    count("batch_size", batch_size, at_least=1)
+    if out.suffix != ".npz":
+        raise ValueError(f"out must end in .npz, got {out}")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be float16 or uint8, got {dtype!r}")
+    parts = out.with_name(f"{out.name}.parts")
+    if out.exists() and not parts.exists():
+        raise FileExistsError(f"{out} is there already")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {out.parent}")
+    data = read_images(images)
+    model = load_backbone(backbone, pooling, device)
+    _begin(parts, _settings(images, data, model, batch_size, dtype))
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, split in (("train", data.train), ("test", data.test)):
+        if split is not None:
+            features, labels = (f"q_{name}", f"y_{name}") if dtype == "uint8" else _plain(name)
+            arrays[features] = _features(parts, name, split, model, batch_size, dtype, progress)
+            arrays[labels] = split.labels
+    arrays["classes"] = np.array(data.classes, dtype=np.str_)
+    # numpy dates every member 1980: the bytes depend on the arrays alone
+    _write(parts / "whole", lambda file: np.savez(file, **arrays), out)  # type: ignore[arg-type]
+    _remove(parts)
+    return out
+
+
+def _plain(split: str) -> tuple[str, str]:
+    return f"{split}_features", f"{split}_labels"
+
+
+def _settings(
+    images: Path, data: ImageData, model: Backbone, batch_size: int, dtype: str
+) -> dict[str, str | int]:
+    """Everything that the bytes depend on; batches and devices round differently in the last bit."""
+    digest = hashlib.sha256()
+    for file in data.files:
+        status = file.stat()
+        name = file.relative_to(images) if file != images else file.name
+        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    for split in (data.train, data.test):
+        digest.update(b"labels" + (split.labels.tobytes() if split else b""))
+    return {
+        "images": digest.hexdigest(),
+        "backbone": model.fingerprint,
+        "pooling": model.pooling,
+        "dtype": dtype,
+        "batch_size": batch_size,
+        "device": model.device,
+        **{library: _version(library) for library in ("torch", "transformers", "pillow")},
+    }
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _begin(parts: Path, settings: dict[str, str | int]) -> None:
+    """The folder of parts: new, or the one that these settings began."""
+    parts.mkdir(exist_ok=True)
+    file = parts / "settings.json"
+    if not file.exists():
+        foreign = [entry for entry in sorted(parts.iterdir()) if entry.suffix != ".tmp"]
+        if foreign:
+            raise ValueError(f"{parts} must be empty or a run's, got {foreign[0].name} and no settings.json")
+        _write(file, lambda stream: stream.write(json.dumps(settings, indent=1).encode()))
+    try:
+        begun = json.loads(file.read_text())
+        different = next((key for key in settings if begun.get(key) != settings[key]), None)
+    except (ValueError, AttributeError):
+        raise ValueError(f"{file} is not the settings of a run") from None
+    if different is not None:
+        raise ValueError(
+            f"{parts} was begun with another {different}: finish that run, or delete the folder"
+            f" (it has {begun.get(different)}, this run {settings[different]})"
+        )
+
+
+def _features(
+    parts: Path,
+    name: str,
+    split: ImageSplit,
+    model: Backbone,
+    batch_size: int,
+    dtype: str,
+    progress: Progress | None,
+) -> NDArray[Any]:
+    total, chunk = len(split.labels), batch_size * _BATCHES
+    chunks = []
+    for start in range(0, total, chunk):
+        stop = min(start + chunk, total)
+        file = parts / f"{name}-{start:09d}.npy"
+        if not file.exists():
+            rows = []
+            for at in range(start, stop, batch_size):
+                end = min(at + batch_size, stop)
+                rows.append(_stored(model(split.read(at, end)), dtype, f"{name} image {at}"))
+                if progress is not None and end < stop:
+                    progress(name, end, total)
+            _write_array(file, np.concatenate(rows))
+        chunks.append(_read_part(file, (stop - start, model.width), dtype))
+        if progress is not None:
+            progress(name, stop, total)
+    return np.concatenate(chunks)
+
+
+def _read_part(file: Path, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
+    try:
+        values: NDArray[Any] = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError):
+        raise ValueError(f"{file} is damaged: delete it, and the run makes it again") from None
+    if values.shape != shape or values.dtype != dtype:
+        raise ValueError(f"{file} must hold {dtype} {list(shape)}, got {values.dtype} {list(values.shape)}")
+    return values
+
+
+def _stored(values: NDArray[np.float32], dtype: str, where: str) -> NDArray[Any]:
+    """Features as the file holds them; a value that does not fit is refused, not clipped."""
+    low, high = (0.0, 6.0) if dtype == "uint8" else (-65504.0, 65504.0)
+    outside = ~((values >= low) & (values <= high))  # NaN too
+    if outside.any():
+        got = values[outside][0]
+        raise ValueError(
+            f"dtype {dtype} holds features from {low:g} to {high:g}, got {got} in a batch from {where}"
+        )
+    if dtype == "uint8":
+        levels: NDArray[np.uint8] = np.rint(255 * np.sqrt(values / 6)).astype(np.uint8)
+        return levels
+    return values.astype(np.float16)
+
+
+def _write_array(path: Path, values: NDArray[Any]) -> None:
+    _write(path, lambda file: np.save(file, values))
+
+
+def _write(path: Path, save: Callable[[BinaryIO], object], final: Path | None = None) -> None:
+    """All of the file or nothing: written beside, flushed to the disk, then renamed."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        save(file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(final or path)
+
+
+def _remove(parts: Path) -> None:
+    """The settings last: a folder that is killed half empty still says whose it is."""
+    for file in sorted(parts.iterdir(), key=lambda file: file.name == "settings.json"):
+        file.unlink()
+    parts.rmdir()

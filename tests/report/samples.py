@@ -1,0 +1,83 @@
+"""Charts and reports that use everything there is to use."""
+
+import math
+
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.content import Report, Section, Table
+from ringfence.report.distribution import distribution_chart
+
+HOSTILE = "<script>alert(1)</script>"
+X = (0.01, 0.1, 1.0, 10.0)
+
+
+def everything(sensitive: bool = False) -> Chart:
+    """Log axes, bands, gaps, values off the axes, points, dashes, empty lines, a reference, shading."""
+    logarithmic = Panel(
+        "log axes",
+        "epsilon",
+        "chance of error",
+        (
+            Line("Gaussian", X, (0.5, math.nan, 0.1, 0.01)),  # its first point stands alone
+            Line(
+                "rectified", X, (0.4, 0.2, 0.1, 0.0), low=(0.3, 0.1, 0.0, 0.0), high=(0.5, 0.3, math.inf, 0.1)
+            ),
+            Line("truncated", X, (0.3, 0.2, math.inf, 0.01), dashed=True),
+            Line("sign", (), ()),
+        ),
+        x_log=True,
+        y_log=True,
+        reference=0.5,
+        reference_name="a coin",
+        shaded=(0.1, 1.0),
+        shaded_name="usual epsilons",
+    )
+    linear = Panel(
+        "linear axes, with a title that takes more than one line",
+        "x",
+        "y",
+        (
+            Line("quantised, 5 levels", (1.0, 2.0, 3.0), (1.0, 2.0, 1.5), points=True),
+            Line("cells, empty", tuple(map(float, range(40))), tuple(math.sin(k) for k in range(40))),
+            Line("rectified, again", (1.0, 2.0), (2.0, 1.0), in_legend=False, dashed=True),
+            Line("Gaussian", (1.0, 2.0), (2.0, 2.0)),
+        ),
+        y_from_zero=True,
+        shaded=(1.0, 2.0),
+        shaded_name="usual epsilons",
+    )
+    return Chart("everything", "Everything", "All there is.", (logarithmic, linear, linear), 2, sensitive)
+
+
+def hostile_chart(name: str = "hostile") -> Chart:
+    line = Line(HOSTILE, (0.0, 1.0), (1.0, 2.0), low=(0.0, 1.0), high=(2.0, 3.0))
+    panel = Panel(HOSTILE, HOSTILE, HOSTILE, (line,), reference=1.0, reference_name=HOSTILE,
+                  shaded=(0.0, 1.0), shaded_name="%{x} " + HOSTILE)  # fmt: skip
+    return Chart(name, HOSTILE, HOSTILE, (panel,))
+
+
+def hostile_report() -> Report:
+    table = Table(HOSTILE, (HOSTILE,), ((HOSTILE,),))
+    pairs = ((HOSTILE, HOSTILE),)
+    section = Section(HOSTILE, (HOSTILE,), (hostile_chart(HOSTILE),), (table,))
+    return Report(HOSTILE, (section,), (HOSTILE,), pairs, pairs)
+
+
+def full_report() -> Report:
+    """Sensitive: one chart, one table, one section. Everything in them says 'secret' or 0.12345."""
+    epsilons = {"sign": [0.12345, 2.0]}
+    chart = distribution_chart("secret", "secret title", "secret caption", epsilons, x_label="secret epsilon")
+    table = Table("secret table", ("law", "epsilon"), (("secret law", "0.12345"),), sensitive=True)
+    harmless = Table("Epsilon at equal accuracy", ("accuracy", "Gaussian"), (("80%", "1.5"),))
+    hidden = Section("secret section", ("secret text 0.12345",), (everything(),), (harmless,), sensitive=True,
+                     in_place=Section("Bounds", ("Epsilon is at most 3.",)))  # fmt: skip
+    return Report(
+        "A report",
+        (
+            Section("Figures", ("Some text.",), (everything(), chart), (table, harmless)),
+            hidden,
+            Section("What is promised", ("Nothing.\n\nAlmost.",)),
+        ),
+        ("What was run.",),
+        (("data", "digits"),),
+        (("Python", "3"),),
+    )
