@@ -7,9 +7,7 @@ from torch.optim import LBFGS, Optimizer
 from ringfence.training.example_gradients import ExampleGradients
 
 # What a layer does to the others in the batch, and what to use instead.
-_MIXING: dict[type[nn.Module], str] = {
-    nn.modules.batchnorm._BatchNorm: "GroupNorm or LayerNorm"
-}
+_MIXING: dict[type[nn.Module], str] = {nn.modules.batchnorm._BatchNorm: "GroupNorm or LayerNorm"}
 
 
 def refuse_mixing_layers(model: nn.Module) -> None:
