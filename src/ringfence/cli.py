@@ -2,24 +2,24 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.status import Status
 
 from ringfence import __version__
-from ringfence.data.features import read_features
+from ringfence.data.features import Features, read_features
 from ringfence.experiments.account import account_row, read_theta
-from ringfence.experiments.motivation import MotivationSettings, motivation
+from ringfence.experiments.comparison import Comparison
 from ringfence.experiments.probe import ProbeSettings, probe_row, save_model
 from ringfence.mechanisms.base import Mechanism
 from ringfence.report.account import account_table
-from ringfence.report.figures import save
-from ringfence.report.motivation import motivation_figure
 from ringfence.report.probe import probe_table
-from ringfence.report.rows import write_csv
 
 app = typer.Typer(
     help="Bounded-support Gaussian privacy.",
@@ -37,6 +37,17 @@ Interval = Annotated[float | None, typer.Option("--bound", help="b for the inter
 Levels = Annotated[int | None, typer.Option(help="Levels of the quantized law.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
+GridName = Annotated[
+    str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
+]
+FeatureFile = Annotated[
+    Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
+]
+PublicStatistics = Annotated[
+    Path | None, typer.Option(help="Public features whose mean and deviation center and scale.")
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -55,18 +66,209 @@ def root(
     """Bounded-support Gaussian privacy."""
 
 
-@figures.command("motivation")
-def figure_motivation(out: Out = Path("out"), as_json: AsJson = False) -> None:
-    """Figure 1: what each mechanism gives away against theta, PNG, PDF and CSV.
+def _figure(name: str) -> None:
+    """Adds ``ringfence figure NAME``."""
 
-    Example: ringfence figure motivation --out out
+    def command(out: Out = Path("out"), as_json: AsJson = False) -> None:
+        from ringfence.reproduce import draw
+
+        with _bar(quiet=as_json) as show:
+            files = draw(name, out, lambda share: show(name, share))
+        _print_files(files, as_json)
+
+    what = _FIGURES[name]
+    command.__doc__ = f"{what}: PNG, PDF and CSV.\n\nExample: ringfence figure {name} --out out"
+    figures.command(name)(command)
+
+
+# in words, so that --help does not load every experiment
+_FIGURES = {
+    "motivation": "Figure 1, what each mechanism gives away against theta",
+    "mean-estimation": "Figure 2, the mean of 900 records, cost against how far from 0 it lies",
+    "fil": "Figure 4, Fisher information loss against accuracy, on digits",
+    "votes": "Figure 5a, votes, the chance of a wrong answer against its cost",
+    "histogram": "Figure 5b, a histogram whose small counts are suppressed",
+}
+for _name in _FIGURES:
+    _figure(_name)
+
+
+@figures.command("pdp")
+def figure_pdp(
+    out: Out = Path("out"),
+    data: GridName = "digits",
+    features: FeatureFile = None,
+    public_statistics: PublicStatistics = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Figure 3, epsilon at equal accuracy, from the paper's grid and a fair search.
+
+    Example: ringfence figure pdp --data cifar10 --features cifar10.npz --device cuda
     """
-    with _busy("Figure 1", quiet=as_json):
-        settings = MotivationSettings()
-        rows = list(motivation(settings))
-        files = save(motivation_figure(rows, settings), out, "motivation")
-        files.append(write_csv(rows, out / "motivation.csv"))
+    values, public = _data(data, features, public_statistics)
+    from ringfence.data.digits import digits
+    from ringfence.experiments.grid_file import read_grid
+    from ringfence.report.paper_chart import save_chart
+    from ringfence.report.utility import frontier_chart, ratio_chart
+    from ringfence.reproduce import comparisons
+
+    with _bar(quiet=as_json) as show:
+        results = comparisons(
+            read_grid(data), values or digits(), out / "sweeps", public=public, device=device, progress=show
+        )
+    both = list(results.values())
+    _print_files([*save_chart(ratio_chart(both), out), *save_chart(frontier_chart(both), out)], as_json)
+
+
+@app.command()
+def reproduce(
+    out: Out = Path("out"),
+    data: GridName = "digits",
+    features: FeatureFile = None,
+    public_statistics: PublicStatistics = None,
+    device: Device = "cpu",
+    publishable: Publishable = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every figure of the paper and ours, and one HTML report; minutes on two cores.
+
+    Without --features the data are scikit-learn's handwritten digits.
+
+    Example: ringfence reproduce --out out
+    """
+    values, public = _data(data, features, public_statistics)
+    from ringfence import reproduce as whole
+
+    with _bar(quiet=as_json) as show:
+        files = whole.reproduce(
+            out,
+            grid=data,
+            features=values,
+            public=public,
+            device=device,
+            publishable=publishable,
+            progress=show,
+        )
     _print_files(files, as_json)
+
+
+@app.command()
+def features(
+    images: Annotated[Path, typer.Argument(help="CIFAR batches, .npz, an image folder or Oxford-IIIT Pet.")],
+    backbone: Annotated[str, typer.Option(help="hf:NAME, or a folder with config.json.")],
+    out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
+    batch_size: Annotated[int, typer.Option(help="Images at once.")] = 64,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; else whichever is there.")] = None,
+    dtype: Annotated[str, typer.Option(help="float16 or uint8 (features in [0, 6] only).")] = "float16",
+    pooling: Annotated[str | None, typer.Option(help="pooler, cls or mean; else what the model has.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Features of images from a frozen network; goes on where it was.
+
+    Example: ringfence features cifar-10-batches-py --backbone hf:google/vit-large-patch16-384 --out f.npz
+    """
+    from ringfence.data.extraction import extract
+
+    with _bar(quiet=as_json) as show:
+        file = extract(
+            images,
+            backbone,
+            out,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+            pooling=pooling,
+            progress=lambda split, done, total: show(split, done / total),
+        )
+    _print_files([file], as_json)
+
+
+@app.command()
+def sweep(
+    grid: Annotated[
+        str, typer.Argument(help="A grid file, or one that is shipped: cifar10, cifar100, pets, digits.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the sweep; the same one goes on.")],
+    features: FeatureFile = None,
+    public_statistics: PublicStatistics = None,
+    search: Annotated[
+        str, typer.Option(help="paper: every combination; fair: as many for each law.")
+    ] = "paper",
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster.")] = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Train every setting of a grid; may be killed at any moment and started again.
+
+    Example: ringfence sweep cifar10 --features cifar10.npz --out sweep --search fair --device cuda
+    """
+    from ringfence.data.digits import digits
+    from ringfence.experiments.grid_file import read_grid
+    from ringfence.experiments.sweep import run_sweep
+
+    if search not in ("paper", "fair"):
+        raise ValueError(f"search must be paper or fair, got {search!r}")
+    settings = read_grid(grid)
+    values, public = _data(grid, features, public_statistics)
+    with _bar(quiet=as_json) as show:
+        file = run_sweep(
+            settings,
+            values or digits(),
+            out,
+            engine,
+            address,
+            device,
+            "fair" if search == "fair" else "paper",
+            lambda done, total, _: show("settings", done / total),
+            public=public,
+        )
+    _print_files([file], as_json)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of sweeps.")],
+    kind: Annotated[
+        str, typer.Option(help="per-instance, ex-post, data-independent or tightest epsilon.")
+    ] = "per-instance",
+    as_json: AsJson = False,
+) -> None:
+    """Epsilon at equal accuracy, mechanism against mechanism: did bounded support help here?
+
+    Example: ringfence compare sweep
+    """
+    results = _compared(folders, kind)
+    if as_json:
+        from dataclasses import asdict
+
+        typer.echo(json.dumps([asdict(one) for one in results], default=str))
+        return
+    from ringfence.report.comparison import comparison_table
+
+    for one in results:
+        Console().print(comparison_table(one), highlight=False)
+        typer.echo("\n".join(("", one.sentence, *one.warnings, "")))
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of sweeps.")],
+    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
+    kind: Annotated[
+        str, typer.Option(help="per-instance, ex-post, data-independent or tightest epsilon.")
+    ] = "per-instance",
+    publishable: Publishable = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sweeps as one HTML page that opens offline.
+
+    Example: ringfence report sweep --out report.html
+    """
+    from ringfence.reproduce import write_comparison
+
+    _print_files([write_comparison(_compared(folders, kind, step=0.01), out, publishable)], as_json)
 
 
 @app.command()
@@ -170,6 +372,44 @@ def probe(
 def _busy(what: str, quiet: bool) -> Status:
     """A spinner for a person at a terminal, nothing otherwise."""
     return Console(stderr=True, quiet=quiet).status(f"{what} ...")
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """A progress bar a part for a person at a terminal, nothing otherwise."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def show(name: str, share: float) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=1.0)
+            progress.update(tasks[name], completed=share)
+
+        yield show
+
+
+def _data(
+    grid: str, features: Path | None, public_statistics: Path | None
+) -> tuple[Features | None, Features | None]:
+    """The features of a sweep (None: digits) and those declared public."""
+    if features is None:
+        if grid != "digits":
+            raise ValueError(f"--features is needed with {grid}: only digits come with a dependency")
+        if public_statistics is not None:
+            raise ValueError("--public-statistics is for --features: digits are scaled by constants")
+        return None, None
+    return read_features(features), None if public_statistics is None else read_features(public_statistics)
+
+
+def _compared(folders: list[Path], kind: str, step: float = 0.05) -> list[Comparison]:
+    from ringfence.experiments.comparison import Kind, compare
+    from ringfence.experiments.sweep_store import read_rows
+
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+    return [compare(read_rows(folder), kind=cast(Kind, kind), step=step) for folder in folders]
 
 
 def _print_files(files: list[Path], as_json: bool) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ringfence.data.images import ImageData, decoded, read_batch, read_images
+from ringfence.data.images import ImageData, decoded, read_images
+from ringfence.data.pickled_batch import read_batch
 
 RNG = np.random.default_rng(0)
 

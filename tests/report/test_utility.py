@@ -17,7 +17,7 @@ def test_the_ratio_has_a_panel_a_data_set_and_a_line_a_law() -> None:
     chart = ratio_chart([RESULT, RESULT])
     assert len(chart.panels) == 2
     panel = chart.panels[0]
-    assert (panel.title, panel.reference) == ("toy", 1.0)
+    assert (panel.title, panel.reference) == ("toy, fair search", 1.0)
     assert [line.name for line in panel.lines] == ["truncated", "rectified"]
     truncated, rectified = panel.lines
     assert max(truncated.x) == pytest.approx(60)  # where it ends

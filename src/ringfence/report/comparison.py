@@ -1,4 +1,4 @@
-"""A comparison as a table for the terminal."""
+"""A comparison as a table, for the terminal and for the page."""
 
 import math
 
@@ -6,6 +6,7 @@ from rich.table import Table
 
 from ringfence.accounting.rounding import rounded_up
 from ringfence.experiments.comparison import Comparison, ComparisonRow
+from ringfence.report import content
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -21,14 +22,37 @@ def comparison_table(comparison: Comparison) -> Table:
         caption="epsilon; times the Gaussian's, with its 95 % band; accuracy on the test split",
         caption_justify="left",
     )
-    names = list(dict.fromkeys(row.mechanism for row in comparison.rows))
-    table.add_column("validation" if comparison.validated else "test", justify="right")
-    for name in names:
-        table.add_column(name, justify="right")
-    for target in dict.fromkeys(row.target for row in comparison.rows):
-        own = {row.mechanism: row for row in comparison.rows if row.target == target}
-        table.add_row(f"{target:.0%}", *(_cell(own[name]) for name in names))
+    columns, cells = _lines(comparison)
+    for column in columns:
+        table.add_column(column, justify="right")
+    for line in cells:
+        table.add_row(*line)
     return table
+
+
+def comparison_cells(comparison: Comparison) -> content.Table:
+    """The same for a page.
+
+    >>> empty = Comparison("toy", "per-instance", (), False, "", (), True, 0.5)
+    >>> comparison_cells(empty).sensitive
+    True
+    """
+    chosen = "chosen on a validation part" if comparison.validated else "chosen on the test split"
+    title = f"{comparison.data}, {chosen}: {comparison.kind} epsilon; times the Gaussian's; test accuracy"
+    columns, cells = _lines(comparison)
+    return content.Table(title, columns, cells, sensitive=True)
+
+
+def _lines(comparison: Comparison) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Columns and cells, a line at every 5 % of accuracy."""
+    names = list(dict.fromkeys(row.mechanism for row in comparison.rows))
+    columns = ("validation" if comparison.validated else "test", *names)
+    cells = []
+    for target in dict.fromkeys(row.target for row in comparison.rows):
+        if round(100 * target) % 5 == 0:
+            own = {row.mechanism: row for row in comparison.rows if row.target == target}
+            cells.append((f"{target:.0%}", *(_cell(own[name]) for name in names)))
+    return columns, tuple(cells)
 
 
 def _cell(row: ComparisonRow) -> str:

@@ -16,15 +16,16 @@ def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
     for comparison in comparisons:
         shown = [row for row in comparison.rows if row.target >= comparison.counts_from]
         ratios = [row for row in shown if row.mechanism != "Gaussian" and row.ratio is not None]
-        top = max([2.0, *(row.ratio for row in ratios if row.ratio is not None)])
-        lines = [_ratio_line(name, rows, top) for name, rows in _by_mechanism(ratios).items()]
+        values = [row.ratio for row in ratios if row.ratio]
+        ends = min([0.5, *values]), max([2.0, *values])
+        lines = [_ratio_line(name, rows, *ends) for name, rows in _by_mechanism(ratios).items()]
         panels.append(
             Panel(
-                comparison.data,
+                _title(comparison),
                 f"{'validation' if comparison.validated else 'test'} accuracy reached, %",
                 "epsilon, times the Gaussian's",
                 tuple(lines),
-                y_from_zero=True,
+                y_log=True,
                 reference=1.0,
                 reference_name="the Gaussian",
             )
@@ -34,7 +35,7 @@ def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
         f"Below the gray line a law reaches the accuracy with a smaller {kinds} epsilon than the Gaussian. "
         "Dashed: the rectified law's release under the Gaussian's account, which is free; what lies below "
         "it is bounded support's own gain. Bands: 95 % of bootstrap resamples of settings and seeds, cut "
-        "off at the top of the axis. Accuracies from half of the best on; a curve ends where one of the two "
+        "off where no curve goes. Accuracies from half of the best on; a curve ends where one of the two "
         f"never arrives. {_arrivals(comparisons)} The cost of tuning is not in epsilon."
     )
     return Chart("utility_ratio", "Privacy at equal accuracy", caption, tuple(panels), sensitive=True)
@@ -52,7 +53,9 @@ def frontier_chart(comparisons: Sequence[Comparison]) -> Chart:
         reached = [row for row in shown if row.epsilon is not None and row.epsilon > 0]
         lines = [_frontier_line(name, rows) for name, rows in _by_mechanism(reached).items()]
         panels.append(
-            Panel(comparison.data, f"{comparison.kind} epsilon", "test accuracy, %", tuple(lines), x_log=True)
+            Panel(
+                _title(comparison), f"{comparison.kind} epsilon", "test accuracy, %", tuple(lines), x_log=True
+            )
         )
     caption = (
         "For every accuracy the setting with the smallest epsilon that reaches it, averaged over seeds: "
@@ -66,13 +69,17 @@ def _by_mechanism(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow
     return {name: [row for row in rows if row.mechanism == name] for name in names}
 
 
-def _ratio_line(name: str, rows: list[ComparisonRow], top: float) -> Line:
+def _title(comparison: Comparison) -> str:
+    return f"{comparison.data}, {'fair search' if comparison.validated else 'paper grid'}"
+
+
+def _ratio_line(name: str, rows: list[ComparisonRow], bottom: float, top: float) -> Line:
     x = tuple(100 * row.target for row in rows)
     y = tuple(row.ratio or 0.0 for row in rows)
     if name == CLAMPED:  # a band of its own would hide the others
         return Line(name, x, y, mechanism=_look(name), dashed=True)
-    low = tuple(row.ratio_low or 0.0 for row in rows)
-    high = tuple(min(row.ratio_high or 0.0, top) for row in rows)
+    low = tuple(max(row.ratio_low or 0.0, bottom) for row in rows)
+    high = tuple(min(row.ratio_high or top, top) for row in rows)
     return Line(name, x, y, low, high, mechanism=_look(name))
 
 

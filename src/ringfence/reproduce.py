@@ -1,0 +1,241 @@
+"""Every figure of the paper and ours, from data to one page: what ``ringfence reproduce`` does."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringfence.data.digits import digits
+from ringfence.data.features import Features
+from ringfence.experiments.comparison import Comparison, compare
+from ringfence.experiments.grid_file import read_grid
+from ringfence.experiments.histogram import HistogramSettings, histogram
+from ringfence.experiments.information import InformationSettings, information
+from ringfence.experiments.mean_estimation import MeanEstimationSettings, mean_estimation
+from ringfence.experiments.motivation import MotivationSettings, motivation
+from ringfence.experiments.single_examples import SingleExamplesSettings, single_examples
+from ringfence.experiments.sweep import read_rows, run_sweep
+from ringfence.experiments.sweep_settings import Grid, Search
+from ringfence.experiments.votes import VotesSettings, votes
+from ringfence.report.chart import Chart
+from ringfence.report.comparison import comparison_cells
+from ringfence.report.content import Report, Section
+from ringfence.report.distribution import distribution_chart
+from ringfence.report.histogram import histogram_chart
+from ringfence.report.information import information_chart
+from ringfence.report.mean_estimation import mean_estimation_chart
+from ringfence.report.motivation import motivation_chart
+from ringfence.report.page import installed_versions, save_charts, write_report
+from ringfence.report.paper_chart import save_chart
+from ringfence.report.rows import write_csv
+from ringfence.report.utility import frontier_chart, ratio_chart
+from ringfence.report.votes import votes_chart
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Share = Callable[[float], None]  # how much of a figure is done, from 0 to 1
+Progress = Callable[[str, float], None]  # the same, with the figure's name
+SEARCHES: tuple[Search, ...] = ("paper", "fair")
+_LARGE = 10**7  # numbers in the training features from which single examples are left out
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure and the rows it was drawn from."""
+
+    chart: Chart
+    rows: "Sequence[DataclassInstance]"
+
+
+def figure_motivation(share: Share) -> Drawn:
+    """Figure 1: what each mechanism gives away against theta."""
+    rows = list(motivation(MotivationSettings()))
+    return Drawn(motivation_chart(rows, MotivationSettings()), rows)
+
+
+def figure_mean_estimation(share: Share) -> Drawn:
+    """Figure 2: the mean of 900 records, cost against how far from 0 it lies."""
+    settings = MeanEstimationSettings()
+    rows = list(mean_estimation(settings, share))
+    return Drawn(mean_estimation_chart(rows, settings), rows)
+
+
+def figure_fil(share: Share) -> Drawn:
+    """Figure 4: Fisher information loss against accuracy, probe and small network on digits."""
+    settings = InformationSettings()
+    rows = list(information(settings, share))
+    return Drawn(information_chart(rows, settings), rows)
+
+
+def figure_votes(share: Share) -> Drawn:
+    """Figure 5a: votes, the chance of a wrong answer against its cost."""
+    settings = VotesSettings()
+    rows = list(votes(settings, share))
+    return Drawn(votes_chart(rows, settings), rows)
+
+
+def figure_histogram(share: Share) -> Drawn:
+    """Figure 5b: a histogram whose small counts are suppressed, cost person by person."""
+    result = histogram(HistogramSettings())
+    return Drawn(histogram_chart(result, HistogramSettings()), result.people)
+
+
+# Figures that need no data but their own.
+FIGURES: dict[str, Callable[[Share], Drawn]] = {
+    "motivation": figure_motivation,
+    "mean-estimation": figure_mean_estimation,
+    "fil": figure_fil,
+    "votes": figure_votes,
+    "histogram": figure_histogram,
+}
+
+
+def draw(name: str, out: Path, share: Share) -> list[Path]:
+    """One figure: NAME.png, NAME.pdf and NAME.csv in the folder."""
+    drawn = FIGURES[name](share)
+    files = save_chart(drawn.chart, out)
+    return [*files, write_csv(drawn.rows, out / f"{drawn.chart.name}.csv")]
+
+
+def comparisons(
+    grid: Grid,
+    features: Features,
+    out: Path,
+    *,
+    public: Features | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> dict[Search, Comparison]:
+    """Figure 3's sweeps, the paper's grid and the fair search; they go on where they were."""
+    results: dict[Search, Comparison] = {}
+    for search in SEARCHES:
+
+        def share(done: int, total: int, left: float | None, search: str = search) -> None:
+            if progress is not None:
+                progress(f"sweep, {search}", done / total)
+
+        folder = out / f"{grid.name.lower().replace(' ', '-')}-{search}"
+        run_sweep(grid, features, folder, device=device, search=search, public=public, progress=share)
+        results[search] = compare(read_rows(folder), step=0.01)
+    return results
+
+
+def reproduce(
+    out: Path,
+    *,
+    grid: str | Path = "digits",
+    features: Features | None = None,
+    public: Features | None = None,
+    device: str = "cpu",
+    publishable: bool = False,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """All of it into a folder: report.html, and every figure as PNG, PDF and CSV.
+
+    Without ``features`` the data are scikit-learn's digits. Sweeps are kept in the folder: the same
+    call again goes on where it was.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    settings = read_grid(grid)
+    data = digits() if features is None else features
+    drawn = {name: make(_share(progress, name)) for name, make in FIGURES.items()}
+    results = comparisons(settings, data, out / "sweeps", public=public, device=device, progress=progress)
+    files = [write_csv(one.rows, out / f"{one.chart.name}.csv") for one in drawn.values()]
+    sections = [
+        Section(
+            "Did bounded support help?",
+            tuple(f"{_named(search)}: {one.sentence}" for search, one in results.items()),
+            sensitive=True,
+        ),
+        Section("Figure 1: what a release gives away", charts=(drawn["motivation"].chart,)),
+        Section("Figure 2: the mean of many records", charts=(drawn["mean-estimation"].chart,)),
+        *comparison_sections(list(results.values())),
+        Section("Figure 4: Fisher information loss against accuracy", charts=(drawn["fil"].chart,)),
+        Section("Figure 5: decisions", charts=(drawn["votes"].chart, drawn["histogram"].chart)),
+    ]
+    if data.train_features.size < _LARGE and features is None:
+        sections.append(_examples(data, out, files, _share(progress, "single examples")))
+    report = Report(
+        title="Bounded-support Gaussian privacy: the paper, reproduced",
+        summary=("Every figure of the paper, and two of ours, recomputed with its errors corrected.",),
+        sections=tuple(sections),
+        settings=(
+            ("data", settings.name),
+            ("training examples", f"{len(data.train_features):,}"),
+            ("features", f"{data.train_features.shape[1]:,}"),
+            ("delta", f"{settings.delta:g}"),
+            ("seeds", ", ".join(map(str, settings.seeds))),
+            ("settings in the paper's grid", f"{len(settings.jobs('paper')) // len(settings.seeds):,}"),
+            ("settings in the fair search", f"{len(settings.jobs('fair')) // len(settings.seeds):,}"),
+        ),
+        versions=installed_versions(),
+    )
+    page = write_report(report, out / "report.html", publishable)
+    return [page, *save_charts(report, out, publishable), *files]
+
+
+def comparison_sections(results: Sequence[Comparison]) -> list[Section]:
+    """Figure 3: ratios, frontiers and the table of epsilon at equal accuracy, all sensitive."""
+    charts = (ratio_chart(results), frontier_chart(results))
+    text = tuple(dict.fromkeys(line for one in results for line in one.warnings))
+    tables = tuple(comparison_cells(one) for one in results)
+    return [Section("Figure 3: epsilon at equal accuracy", text, charts, tables, sensitive=True)]
+
+
+def write_comparison(results: Sequence[Comparison], path: Path, publishable: bool = False) -> Path:
+    """Sweeps that were compared, as a page."""
+    short = Section("Did bounded support help?", tuple(one.sentence for one in results), sensitive=True)
+    report = Report(
+        title="Bounded support against the Gaussian mechanism",
+        sections=(short, *comparison_sections(results)),
+        settings=tuple(("data", one.data) for one in results),
+        versions=installed_versions(),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_report(report, path, publishable)
+
+
+def _examples(data: Features, out: Path, files: list[Path], share: Share) -> Section:
+    settings = SingleExamplesSettings()
+    rows = list(single_examples(data, settings, share))
+    files.append(write_csv(rows, out / "single_examples.csv"))
+    names = list(settings.mechanisms())
+    own = {name: [row for row in rows if row.mechanism == name] for name in names}
+    how = (
+        f"Clip {settings.clip:g}, noise {settings.noise_multiplier:g} times the clip, bound "
+        f"{settings.bound:g}, learning rate {settings.learning_rate:g}, {settings.steps} steps. "
+        + "; ".join(f"{name}: test accuracy {own[name][0].test_accuracy:.1%}" for name in names)
+        + "."
+    )
+    charts = (
+        distribution_chart(
+            "example_epsilons",
+            "Epsilon of single examples",
+            f"Ex-post epsilon of each training example at delta {settings.delta:g}. {how}",
+            {name: [row.epsilon for row in own[name]] for name in names},
+            x_label="epsilon",
+        ),
+        distribution_chart(
+            "example_information",
+            "Fisher information loss of single examples",
+            f"Eta of each training example over the run. {how}",
+            {
+                name: [row.eta for row in own[name] if row.eta > 0 and math.isfinite(row.eta)]
+                for name in names
+            },
+            x_label="eta",
+            x_log=True,
+        ),
+    )
+    statements = tuple(f"{name}. {own[name][0].statement}" for name in names)
+    return Section("Single examples, and what may be said", statements, charts, sensitive=True)
+
+
+def _named(search: Search) -> str:
+    return {"paper": "On the paper's grid", "fair": "With as many settings for every mechanism"}[search]
+
+
+def _share(progress: Progress | None, name: str) -> Share:
+    return lambda share: progress(name, share) if progress is not None else None

@@ -1,0 +1,99 @@
+"""The whole job in small: every section on the page, every figure beside it, in any order of failure."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ringfence import reproduce
+from ringfence.data.features import Features
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.reproduce import Drawn
+
+GRID = """
+name = "toy"
+mechanisms = ["gaussian", "rectified"]
+seeds = [0, 1, 2]
+
+[data]
+center = 0.5
+
+[paper]
+clip = [0.1]
+noise_multiplier = [10, 30]
+bound = [4]
+learning_rate = [4]
+steps = [3]
+
+[fair]
+settings = 4
+"""
+
+
+def _quick(name: str) -> reproduce.Drawn:
+    rows = list(reproduce.motivation(reproduce.MotivationSettings(points=3)))
+    panel = Panel(name, "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
+    return Drawn(Chart(name.replace("-", "_"), name, f"caption of {name}", (panel,)), rows)
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in list(reproduce.FIGURES):
+        monkeypatch.setitem(reproduce.FIGURES, name, lambda share, name=name: _quick(name))
+    (tmp_path / "grid.toml").write_text(GRID)
+    return tmp_path
+
+
+def _features() -> Features:
+    labels = np.arange(200) % 2
+    values = np.eye(2, 4, dtype=np.float32)[labels]
+    return Features(values, labels, values, labels)
+
+
+def test_everything_is_on_the_page_and_beside_it(whole: Path) -> None:
+    seen: list[tuple[str, float]] = []
+    files = reproduce.reproduce(
+        whole / "out",
+        grid=whole / "grid.toml",
+        features=_features(),
+        progress=lambda name, share: seen.append((name, share)),
+    )
+    assert all(file.exists() for file in files)
+    page = (whole / "out" / "report.html").read_text()
+    for heading in ("Did bounded support help?", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"):
+        assert heading in page
+    for name in ("motivation", "mean_estimation", "fil", "votes", "histogram", "utility_ratio"):
+        assert (whole / "out" / f"{name}.png").exists()
+        assert (whole / "out" / f"{name}.pdf").exists()
+    assert ("sweep, fair", 1.0) in seen
+
+
+def test_a_second_call_does_not_sweep_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = {"grid": whole / "grid.toml", "features": _features()}
+    reproduce.reproduce(whole / "out", **arguments)
+    rows = reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper")
+    reproduce.reproduce(whole / "out", **arguments)
+    assert reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper") == rows
+
+
+def test_the_publishable_page_has_no_comparison(whole: Path) -> None:
+    reproduce.reproduce(whole / "out", grid=whole / "grid.toml", features=_features(), publishable=True)
+    page = (whole / "out" / "report.html").read_text()
+    assert "Figure 3" not in page
+    assert "Figure 1" in page
+    assert not (whole / "out" / "utility_ratio.png").exists()
+
+
+def test_single_examples_have_a_row_each_and_their_statement() -> None:
+    from ringfence.experiments.single_examples import SingleExamplesSettings, single_examples
+
+    settings = SingleExamplesSettings(clip=0.1, noise_multiplier=20, center=0.5, scale=1.0, steps=2)
+    rows = list(single_examples(_features(), settings))
+    assert len(rows) == 3 * 200
+    assert {row.mechanism for row in rows} == {"Gaussian", "rectified", "truncated"}
+    assert all(row.epsilon > 0 and row.eta >= 0 for row in rows)
+    gaussian, rectified = (
+        max(row.epsilon for row in rows if row.mechanism == name) for name in ("Gaussian", "rectified")
+    )
+    assert rectified <= gaussian * (1 + 1e-6)
+    assert all("do not publish" in row.statement for row in rows[:1])
