@@ -2,7 +2,7 @@
 
 Settings are tried as in a fair search: the same ones for every law, chosen between by the accuracy on a
 part that was kept back. Accuracies are means over seeds. eta is that of the first seed's run: it takes
-most of the time and hardly depends on the seed.
+most of the time, and on digits differs by less than 10 % between seeds.
 
 "Gaussian, clamped" is the rectified law's run under the Gaussian's account: clamping a release is free.
 What it gains over the Gaussian is the clamp's help to training; what the rectified law gains over it is
@@ -37,10 +37,10 @@ from ringfence.training.linear_information import linear_information
 Progress = Callable[[float], None]
 Model = Literal["linear probe", "network"]
 _SEARCH = FairSearch(
-    settings=24,
+    settings=16,
     validation=0.2,
     clip=(2e-2, 2e-1),
-    noise_multiplier=(2e1, 5e2),
+    noise_multiplier=(5e1, 5e2),
     bound_over_sigma=(0.3, 10.0),
     learning_rate=(0.2, 10.0),
     steps=(3, 6),
@@ -68,8 +68,8 @@ class NetworkSettings:
     noise_multipliers: tuple[float, ...] = (3.0, 8.0, 16.0, 32.0)
     bound_over_sigma: float = 1.5
     learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0)
-    steps: int = 16
-    batch_size: int = 64
+    steps: int = 12
+    batch_size: int = 80
 
     def fresh(self, classes: int) -> nn.Module:
         """The network before training: the same weights every time."""
@@ -89,7 +89,9 @@ class InformationSettings:
 
     ``network`` None leaves the network out. ``kind`` is the eta: "spectral", the largest over all
     directions that a record can move in, is the definition and takes several times longer; "trace", the
-    root of the mean over features, is exact for up to 64 features of a network and any of a probe.
+    root of the mean over features, is exact for up to 64 features of a network and any of a probe. They need
+    not agree: on digits the truncated probe's median eta at equal accuracy is 0.89 of the Gaussian's by
+    trace and 1.00 by the definition.
     """
 
     grid: Grid = field(default_factory=lambda: replace(read_grid("digits"), fair=_SEARCH))
@@ -116,7 +118,10 @@ class InformationRow:
 
 
 def information(
-    settings: InformationSettings, progress: Progress | None = None, features: Features | None = None
+    settings: InformationSettings,
+    progress: Progress | None = None,
+    features: Features | None = None,
+    device: str = "cpu",
 ) -> Iterator[InformationRow]:
     """The rows of Figure 4, on scikit-learn's digits where no features are given.
 
@@ -130,9 +135,12 @@ def information(
     >>> [row.mechanism for row in information(small)]
     ['Gaussian', 'rectified', 'Gaussian, clamped', 'truncated']
     """
-    data = sweep_data(digits() if features is None else features, settings.grid, "fair")
+    data = sweep_data(digits() if features is None else features, settings.grid, "fair").to(device)
     tell = (lambda share: None) if progress is None else progress
-    share = 1.0 if settings.network is None else 0.35
+    share = 1.0
+    if settings.network is not None:
+        share = 0.35
+        _images(data.train, settings.network)  # refused before anything takes time
     yield from _probe_rows(data, settings.grid, settings.kind, lambda done: tell(share * done))
     if settings.network is not None:
         yield from _network_rows(
@@ -231,7 +239,12 @@ def _network_rows(
 
 
 def _network_run(
-    data: SweepData, settings: NetworkSettings, law: Mechanism, rate: float, seed: int, measured: bool = False
+    data: SweepData,
+    settings: NetworkSettings,
+    law: Mechanism,
+    rate: float,
+    seed: int,
+    kind: Kind | None = None,
 ) -> tuple[float, float, Tensor]:
     """Validation and test accuracy, and eta of every training example, zeros if ``kind`` is None."""
     images, labels = _images(data.train, settings)

@@ -114,6 +114,35 @@ class Mechanism(ABC):
 
         return _no_nan(blockwise(draw, theta, *parameters), self, "sample", theta)
 
+    def release(
+        self,
+        theta: Real,
+        *,
+        secure: bool = True,
+        step: Real | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """One draw of M(theta) to hand out: theta's shape, device and dtype.
+
+        Rounded to a public grid of spacing ``step`` and drawn exactly, with randomness from the
+        operating system (``ringfence.mechanisms.secure.SecureRelease``). ``secure=False`` is
+        ``sample``, whose doubles tell an adversary more than the account says.
+
+        >>> from ringfence.mechanisms.rectified import RectifiedGaussian
+        >>> released = RectifiedGaussian(1.0, bound=2.0).release(torch.zeros(1000), step=0.25)
+        >>> bool((4 * released == (4 * released).round()).all())
+        True
+        """
+        if not secure:
+            if generator is None or step is not None:
+                raise TypeError("secure=False needs a generator and takes no step")
+            return self.sample(theta, generator=generator)
+        if generator is not None:
+            raise TypeError("generator must be None: a secure release has no seed")
+        from ringfence.mechanisms.secure import SecureRelease  # which is written in terms of this class
+
+        return SecureRelease(self, step).draw(theta)
+
     def log_prob(self, value: Real, theta: Real) -> Tensor:
         """log density at ``value`` inside the support, log mass on an atom, -inf elsewhere."""
         theta = checks.finite("theta", theta)
