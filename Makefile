@@ -27,13 +27,17 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 reproduce: setup
-	$(BIN)/ringfence figure motivation --out $(OUT)
+	$(BIN)/ringfence reproduce --out $(OUT)
 
 benchmark: setup
 	$(BIN)/python -m benchmarks.mechanisms
 	$(BIN)/python -m benchmarks.accounting
 	$(BIN)/python -m benchmarks.examples
 	$(BIN)/python -m benchmarks.outer_sum
+	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.grid
+	$(BIN)/python -m benchmarks.linear_information
+	$(BIN)/python -m benchmarks.secure
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup

@@ -33,6 +33,7 @@ from ringfence.mechanisms.base import Support as Support
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
+from ringfence.mechanisms.secure import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
 from ringfence.training.clipping import Clamp as Clamp

@@ -1,10 +1,13 @@
 """Every figure of the paper and ours, from data to one page: what ``ringfence reproduce`` does."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import torch
 
 from ringfence.data.digits import digits
 from ringfence.data.features import Features
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 Share = Callable[[float], None]  # how much of a figure is done, from 0 to 1
 Progress = Callable[[str, float], None]  # the same, with the figure's name
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
-_LARGE = 10**7  # numbers in the training features from which single examples are left out
+_LARGE = 10**7  # numbers in the training features from which several threads pay
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,21 @@ FIGURES: dict[str, Callable[[Share], Drawn]] = {
 }
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Figures are many short operations, which torch's threads slow down, on a busy machine many times."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def draw(name: str, out: Path, share: Share) -> list[Path]:
     """One figure: NAME.png, NAME.pdf and NAME.csv in the folder."""
-    drawn = FIGURES[name](share)
+    with _one_thread():
+        drawn = FIGURES[name](share)
     files = save_chart(drawn.chart, out)
     return [*files, write_csv(drawn.rows, out / f"{drawn.chart.name}.csv")]
 
@@ -140,8 +155,11 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     settings = read_grid(grid)
     data = digits() if features is None else features
-    drawn = {name: make(_share(progress, name)) for name, make in FIGURES.items()}
-    results = comparisons(settings, data, out / "sweeps", public=public, device=device, progress=progress)
+    small = data.train_features.size < _LARGE
+    with _one_thread():
+        drawn = {name: make(_share(progress, name)) for name, make in FIGURES.items()}
+    with _one_thread() if small else nullcontext():
+        results = comparisons(settings, data, out / "sweeps", public=public, device=device, progress=progress)
     files = [write_csv(one.rows, out / f"{one.chart.name}.csv") for one in drawn.values()]
     sections = [
         Section(
@@ -155,8 +173,9 @@ def reproduce(
         Section("Figure 4: Fisher information loss against accuracy", charts=(drawn["fil"].chart,)),
         Section("Figure 5: decisions", charts=(drawn["votes"].chart, drawn["histogram"].chart)),
     ]
-    if data.train_features.size < _LARGE and features is None:
-        sections.append(_examples(data, out, files, _share(progress, "single examples")))
+    if features is None:
+        with _one_thread():
+            sections.append(_examples(data, out, files, _share(progress, "single examples")))
     report = Report(
         title="Bounded-support Gaussian privacy: the paper, reproduced",
         summary=("Every figure of the paper, and two of ours, recomputed with its errors corrected.",),

@@ -25,10 +25,10 @@ def test_two_panels_a_model_of_points_and_frontiers():
     chart = information_chart(ROWS, InformationSettings())
     assert chart.sensitive
     assert [panel.title for panel in chart.panels] == [
-        "Linear probe, largest η",
-        "Linear probe, median η",
-        "Network, largest η",
-        "Network, median η",
+        "Linear probe, largest η (trace)",
+        "Linear probe, median η (trace)",
+        "Network, largest η (trace)",
+        "Network, median η (trace)",
     ]
     panel = chart.panels[0]
     assert panel.x_log

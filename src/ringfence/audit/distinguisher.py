@@ -38,13 +38,20 @@ def audit_release(
 
     >>> from ringfence import TruncatedGaussian
     >>> law, theta = TruncatedGaussian(1.0, bound=1.0), torch.tensor([0.5]).double()
-    >>> result = audit_release(law, theta, 2.0, 1e-2, trials=20_000, generator=torch.Generator().manual_seed(0))
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> result = audit_release(law, theta, 2.0, 1e-2, trials=20_000, generator=generator)
     >>> result.holds, 1.0 < result.epsilon_lower < result.claims["profile"]
     (True, True)
     """
-    release = Release(mechanism, theta, sensitivity, delta)
-    settings = {"trials": trials, "generator": generator, "confidence": confidence}
-    return audit_releases([release], sampler=sampler, claims=claims, **settings)[0]  # type: ignore[arg-type]
+    [result] = audit_releases(
+        [Release(mechanism, theta, sensitivity, delta)],
+        trials=trials,
+        generator=generator,
+        confidence=confidence,
+        sampler=sampler,
+        claims=claims,
+    )
+    return result
 
 
 def audit_releases(
@@ -62,7 +69,8 @@ def audit_releases(
     The worst record moves every coordinate by the whole sensitivity. Two patterns of signs are
     tried, towards where the law tells more about theta and away from it, each as M(theta) against
     the moved law and the other way round; in one dimension these are all there are. The statistic
-    is log p/q, the best one there is (Neyman and Pearson), summed over coordinates.
+    is log p/q, the best one there is (Neyman and Pearson), summed over coordinates. Small values
+    are tried as well as large ones: a sampler that does not follow its law may show there.
 
     Guarantee: where every claim is right, one or more ``holds`` are False with probability at most
     1 - ``confidence``.
@@ -86,7 +94,7 @@ def audit_releases(
 
 
 def _losses(stack: Stack, trials: int, generator: torch.Generator, sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """log p/q under P and under Q: (4 tests, releases, trials) each."""
+    """Statistics under P and under Q: (8 tests, releases, trials) each."""
     law, theta, move = stack.mechanism, stack.theta, stack.move
     rising = law.fisher_information(theta + move) >= law.fisher_information(theta - move)
     towards = torch.where(rising, move, -move)
@@ -102,6 +110,6 @@ def _losses(stack: Stack, trials: int, generator: torch.Generator, sampler: Samp
     ours, theirs = [], []
     for moved in (theta + towards, theta - towards):
         inside, outside = loss(here, moved), loss(draws(moved), moved)
-        ours += [inside, -outside]
-        theirs += [outside, -inside]
+        ours += [inside, -inside, outside, -outside]
+        theirs += [outside, -outside, inside, -inside]
     return torch.stack(ours), torch.stack(theirs)

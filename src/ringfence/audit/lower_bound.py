@@ -20,7 +20,7 @@ def rate_bounds(trials: int, failure_probability: float) -> tuple[Tensor, Tensor
     >>> round(float(lower[10]), 4), round(float(upper[0]), 4)
     (0.7411, 0.2589)
     """
-    from scipy.special import betaincinv  # takes longer to load than all of this
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
 
     hits = torch.arange(1, checks.count("trials", trials, at_least=1) + 1, dtype=torch.float64)
     ends = betaincinv(hits.numpy(), (trials + 1 - hits).numpy(), failure_probability)
@@ -50,14 +50,20 @@ def epsilon_lower_bound(ours: Tensor, theirs: Tensor, delta: Tensor, confidence:
     """
     half = ours.shape[-1] // 2
     if half < 1 or ours.shape != theirs.shape:
-        raise ValueError(f"ours and theirs must be equally many, at least 2, got {ours.shape}, {theirs.shape}")
+        raise ValueError(
+            f"ours and theirs must be equally many, at least 2, got {ours.shape}, {theirs.shape}"
+        )
+    if bool(torch.isnan(ours).any() | torch.isnan(theirs).any()):
+        raise FloatingPointError(
+            "ours and theirs must not be NaN: a value that neither law can give was drawn"
+        )
     share = (1 - checks.probability("confidence", confidence)) / 2
     first = [side[..., :half].sort(dim=-1).values.contiguous() for side in (ours, theirs)]
     pooled = torch.cat(first, dim=-1).sort(dim=-1).values
     ranks = torch.linspace(0, 2 * half - 1, min(_THRESHOLDS, 2 * half)).round().long()
     thresholds = pooled[..., ranks].contiguous()
     hits = [half - torch.searchsorted(side, thresholds) for side in first]
-    bounds = _bound(*hits, half, delta[None, :, None], share)
+    bounds = _bound(hits[0], hits[1], half, delta[None, :, None], share)
 
     # tests and thresholds side by side, so that one index names both
     best = bounds.movedim(0, 1).flatten(1).argmax(dim=1)
@@ -65,7 +71,7 @@ def epsilon_lower_bound(ours: Tensor, theirs: Tensor, delta: Tensor, confidence:
     setting = torch.arange(len(best))
     threshold = thresholds[test, setting, place].unsqueeze(1)
     counts = [(side[test, setting, half:] >= threshold).sum(dim=1) for side in (ours, theirs)]
-    return _bound(*counts, ours.shape[-1] - half, delta, share).clamp(min=0)
+    return _bound(counts[0], counts[1], ours.shape[-1] - half, delta, share).clamp(min=0)
 
 
 def _bound(hits: Tensor, false_alarms: Tensor, trials: int, delta: Tensor, share: float) -> Tensor:

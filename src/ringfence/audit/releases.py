@@ -1,5 +1,6 @@
 """Releases to be attacked: settings drawn at random, and the laws of many of them as one law."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ def random_releases(count: int, generator: torch.Generator) -> list[Release]:
     def between(low: float, high: float) -> float:
         """Evenly on a log scale."""
         share = float(torch.rand((), generator=generator, dtype=torch.float64))
-        return low * (high / low) ** share
+        return low * math.exp(share * math.log(high / low))
 
     def one_of(number: int) -> int:
         return int(torch.randint(number, (), generator=generator))
@@ -68,7 +69,9 @@ def random_releases(count: int, generator: torch.Generator) -> list[Release]:
         mechanism = laws[index % len(laws)](sigma, ends)
         spread = torch.rand(size, generator=generator, dtype=torch.float64)
         theta = ends[0] + (ends[1] - ends[0]) * spread
-        theta = theta + between(0.1, 3.0) * sigma * torch.randn(size, generator=generator, dtype=torch.float64)
+        theta = theta + between(0.1, 3.0) * sigma * torch.randn(
+            size, generator=generator, dtype=torch.float64
+        )
         move = between(0.3, 4.0) * sigma / size**0.5
         releases.append(Release(mechanism, theta, move, _DELTAS[one_of(len(_DELTAS))]))
     return releases
@@ -129,7 +132,9 @@ def _stack(releases: Sequence[Release], places: list[int]) -> Stack:
         for name in names
     }
     sizes = torch.tensor([theta.numel() for theta in thetas])
-    moves = torch.tensor([float(checks.not_negative("sensitivity", release.sensitivity)) for release in chosen])
+    moves = torch.tensor(
+        [float(checks.not_negative("sensitivity", release.sensitivity)) for release in chosen]
+    )
     return Stack(
         places=tuple(places),
         mechanism=chosen[0].mechanism.with_parameters(columns),

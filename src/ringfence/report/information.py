@@ -26,12 +26,12 @@ def information_chart(rows: Sequence[InformationRow], settings: InformationSetti
     >>> rows = [row("Gaussian", 0.8, 0.2), row("truncated", 0.8, 0.1)]
     >>> chart = information_chart(rows, InformationSettings())
     >>> [panel.title for panel in chart.panels], chart.sensitive
-    (['Network, largest η', 'Network, median η'], True)
+    (['Network, largest η (trace)', 'Network, median η (trace)'], True)
     """
     models = dict.fromkeys(row.model for row in rows)
     panels = [
         Panel(
-            f"{model.capitalize()}, {which} η",
+            f"{model.capitalize()}, {which} η{_short(rows, model)}",
             f"{which} η of the training examples",
             "test accuracy, %",
             _lines([row for row in rows if row.model == model], eta),
@@ -68,6 +68,11 @@ def eta_ratio(rows: Sequence[InformationRow], mechanism: str, eta: Eta) -> float
     return median(ratios) if ratios else None
 
 
+def _short(rows: Sequence[InformationRow], model: str) -> str:
+    kinds = {row.kind for row in rows if row.model == model}
+    return " (trace)" if kinds == {"trace"} else ""
+
+
 def _lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]:
     names = list(dict.fromkeys(row.mechanism for row in rows))
     points, curves = [], []
@@ -91,14 +96,14 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
     parts = [
         "Up and to the left is better. Points are settings: test accuracy is a mean of "
         f"{len(grid.seeds)} runs, η that of the first. Lines join the settings that no other of the same "
-        f"law beats in both, chosen on a validation part. {_KINDS[settings.kind]} η is about the features "
-        "in the units of the file. Linear probe: full batches, "
+        "law beats in both, chosen on a validation part. η is about the features in the units of the file. "
+        f"Linear probe: {_KINDS[settings.kind]} Full batches, "
         f"{grid.fair.settings} settings for every law, the same ones; those below half of the best accuracy "
         "are left out."
     ]
     if network is not None and any(row.model == "network" for row in rows):
         parts.append(
-            f"Network from scratch: {network.steps} Poisson batches of {network.batch_size}, all of them "
+            f"Network from scratch: {_KINDS[network.kind]} {network.steps} Poisson batches of {network.batch_size}, all of them "
             "measured; an example's η is that of the batches it was in, 0 if it was in none. Clip, noise and "
             "steps are the same for every law, the bound is "
             f"{network.bound_over_sigma:g} {_SIGMA}, and each takes the best of "
