@@ -120,9 +120,9 @@ def audit_probe_canaries(
 ) -> AuditResult:
     """Fits the probe once, to the data with canaries, and guesses from its weights who was in.
 
-    The score of a canary is how far the weights went along the step that its own clipped gradient
-    at the start asked for. ``probe`` needs public_size and public_classes, since the number of
-    examples depends on the coins.
+    The score of a canary is how much of the step that its own clipped gradient at the start asked
+    for is in the weights (least squares over all canaries). ``probe`` needs public_size and
+    public_classes, since the number of examples depends on the coins.
     """
     if probe.public_size is None or probe.public_classes is None:
         raise ValueError("probe must have public_size and public_classes: the canaries are not public")
@@ -134,7 +134,7 @@ def audit_probe_canaries(
     return _result(
         f"LinearProbe, {probe.mechanism!r}",
         canaries,
-        -steps @ weights.flatten(),
+        _scores(steps, weights.flatten()),
         guesses,
         probe.guarantee(delta).epsilon_data_independent,
         delta,
@@ -182,12 +182,17 @@ def audit_engine_canaries(
     return _result(
         f"PrivacyEngine, {engine.mechanism!r}",
         canaries,
-        -steps @ moved,
+        _scores(steps, moved),
         guesses,
         engine.guarantee(delta).epsilon_data_independent,
         delta,
         confidence,
     )
+
+
+def _scores(steps: Tensor, moved: Tensor) -> Tensor:
+    """How much of each canary's step is in the movement, the other canaries' steps accounted for."""
+    return torch.mv(torch.linalg.pinv(steps.T), -moved)
 
 
 def _gradient(

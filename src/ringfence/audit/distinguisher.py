@@ -77,7 +77,7 @@ def audit_releases(
     """
     checks.count("trials", trials, at_least=2)
     each = 1 - (1 - checks.probability("confidence", confidence)) / max(1, len(releases))
-    deltas = torch.tensor([checks.probability("delta", release.delta) for release in releases]).double()
+    deltas = _float64([checks.probability("delta", release.delta) for release in releases])
     bounds = torch.zeros(len(releases), dtype=torch.float64)
     done = 0
     for stack in stacks(releases, max(1, _DRAWS // trials)):
@@ -91,6 +91,10 @@ def audit_releases(
         AuditResult(release.name, release.delta, each, trials, float(bound), claim)
         for release, bound, claim in zip(releases, bounds, claims(releases), strict=True)
     ]
+
+
+def _float64(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _losses(stack: Stack, trials: int, generator: torch.Generator, sampler: Sampler) -> tuple[Tensor, Tensor]:

@@ -45,7 +45,7 @@ def one_sided_release() -> Release:
     >>> one_sided_release().mechanism
     RectifiedGaussian(sigma=1.0, bound=(-1.0, 1.0))
     """
-    return Release(RectifiedGaussian(1.0, bound=1.0), torch.tensor([-2.0]).double(), 1.0, 1e-3)
+    return Release(RectifiedGaussian(1.0, bound=1.0), torch.tensor([-2.0], dtype=torch.float64), 1.0, 1e-3)
 
 
 def wrong_sampler_without_tails(mechanism: Mechanism, theta: Tensor, generator: torch.Generator) -> Tensor:
@@ -114,7 +114,7 @@ def wide_release() -> Release:
     >>> wide_release().mechanism
     TruncatedGaussian(sigma=1.0, bound=(-1000.0, 1000.0))
     """
-    return Release(TruncatedGaussian(1.0, bound=1000.0), torch.tensor([10.0]).double(), 3.0, 1e-3)
+    return Release(TruncatedGaussian(1.0, bound=1000.0), torch.tensor([10.0], dtype=torch.float64), 3.0, 1e-3)
 
 
 def _log_density(release: Release, values: Tensor, theta: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ringfence import checks
 from ringfence.accounting.fisher import fisher_information_loss, reconstruction_error_bound
 from ringfence.mechanisms.base import Mechanism
 
-_STEP = 0.05  # how far the example is moved to see how its estimate follows, in units of 1 / eta
+_STEP = 0.25  # how far the example is moved to see how its estimate follows, in units of 1 / eta
 _DIFFERENCE = 1e-4  # of a score, in sigma
 
 

@@ -132,13 +132,11 @@ def _stack(releases: Sequence[Release], places: list[int]) -> Stack:
         for name in names
     }
     sizes = torch.tensor([theta.numel() for theta in thetas])
-    moves = torch.tensor(
-        [float(checks.not_negative("sensitivity", release.sensitivity)) for release in chosen]
-    )
+    moves = [float(checks.not_negative("sensitivity", release.sensitivity)) for release in chosen]
     return Stack(
         places=tuple(places),
         mechanism=chosen[0].mechanism.with_parameters(columns),
         theta=torch.cat(thetas),
-        move=moves.double().repeat_interleave(sizes),
+        move=torch.tensor(moves, dtype=torch.float64).repeat_interleave(sizes),
         owner=torch.arange(len(chosen)).repeat_interleave(sizes),
     )

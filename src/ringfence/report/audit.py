@@ -60,8 +60,8 @@ def audit_chart(results: Sequence[AuditResult]) -> Chart:
     useful = sum(result.epsilon_lower > 0 for result in results)
     caption = (
         f"{len(results):,} attacks; a point is the lower bound on ε that one of them proved, against what "
-        f"was claimed. Above the diagonal a claim would be wrong: {broken} are. {len(results) - useful:,} bounds "
-        "are 0 and not drawn: too few draws to tell anything apart."
+        f"was claimed. Above the diagonal a claim would be wrong: {broken} are. {len(results) - useful:,} "
+        "bounds are 0 and not drawn: too few draws to tell anything apart."
     )
     panel = Panel("", "ε claimed", "ε at least", tuple(lines), x_log=True, y_log=True)
     return Chart("audit", "Attacks against claims", caption, (panel,), columns=1)
