@@ -96,15 +96,15 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
     parts = [
         "Up and to the left is better. Points are settings: test accuracy is a mean of "
         f"{len(grid.seeds)} runs, η that of the first. Lines join the settings that no other of the same "
-        "law beats in both, chosen on a validation part. η is about the features in the units of the file. "
+        "law beats in both, chosen on a validation part. η is about features in the units of the file. "
         f"Linear probe: {_KINDS[settings.kind]} Full batches, "
         f"{grid.fair.settings} settings for every law, the same ones; those below half of the best accuracy "
         "are left out."
     ]
     if network is not None and any(row.model == "network" for row in rows):
         parts.append(
-            f"Network from scratch: {_KINDS[network.kind]} {network.steps} Poisson batches of {network.batch_size}, all of them "
-            "measured; an example's η is that of the batches it was in, 0 if it was in none. Clip, noise and "
+            f"Network from scratch: {_KINDS[network.kind]} {network.steps} Poisson batches of "
+            f"{network.batch_size}, all of them measured; an example's η is that of the batches it was in, 0 if it was in none. Clip, noise and "
             "steps are the same for every law, the bound is "
             f"{network.bound_over_sigma:g} {_SIGMA}, and each takes the best of "
             f"{len(network.learning_rates)} learning rates, as a bounded release moves the weights less."
@@ -117,8 +117,8 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
             "which nothing tells apart in a network."
         )
     parts.append(
-        "One data set, few settings, no confidence bands: small differences may be luck. The cost of tuning "
-        "is not in η."
+        "One data set, few settings, ranges set after first looks at it, no confidence bands: small "
+        "differences may be luck. The cost of tuning is not in η."
     )
     return " ".join(parts)
 
