@@ -104,7 +104,8 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
     if network is not None and any(row.model == "network" for row in rows):
         parts.append(
             f"Network from scratch: {_KINDS[network.kind]} {network.steps} Poisson batches of "
-            f"{network.batch_size}, all of them measured; an example's η is that of the batches it was in, 0 if it was in none. Clip, noise and "
+            f"{network.batch_size}, all of them measured; an example's η is that of the batches it was in, "
+            "0 if it was in none. Clip, noise and "
             "steps are the same for every law, the bound is "
             f"{network.bound_over_sigma:g} {_SIGMA}, and each takes the best of "
             f"{len(network.learning_rates)} learning rates, as a bounded release moves the weights less."
