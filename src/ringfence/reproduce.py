@@ -1,13 +1,10 @@
 """Every figure of the paper and ours, from data to one page: what ``ringfence reproduce`` does."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import torch
 
 from ringfence.data.digits import digits
 from ringfence.data.features import Features
@@ -34,6 +31,7 @@ from ringfence.report.paper_chart import save_chart
 from ringfence.report.rows import write_csv
 from ringfence.report.utility import frontier_chart, ratio_chart
 from ringfence.report.votes import votes_chart
+from ringfence.threads import one_thread
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 Share = Callable[[float], None]  # how much of a figure is done, from 0 to 1
 Progress = Callable[[str, float], None]  # the same, with the figure's name
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
-_LARGE = 10**7  # numbers in the training features from which several threads pay
 
 
 @dataclass(frozen=True)
@@ -95,20 +92,9 @@ FIGURES: dict[str, Callable[[Share], Drawn]] = {
 }
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Figures are many short operations, which torch's threads slow down, on a busy machine many times."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def draw(name: str, out: Path, share: Share) -> list[Path]:
     """One figure: NAME.png, NAME.pdf and NAME.csv in the folder."""
-    with _one_thread():
+    with one_thread():
         drawn = FIGURES[name](share)
     files = save_chart(drawn.chart, out)
     return [*files, write_csv(drawn.rows, out / f"{drawn.chart.name}.csv")]
@@ -155,10 +141,9 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     settings = read_grid(grid)
     data = digits() if features is None else features
-    small = data.train_features.size < _LARGE
-    with _one_thread():
+    with one_thread():
         drawn = {name: make(_share(progress, name)) for name, make in FIGURES.items()}
-    with _one_thread() if small else nullcontext():
+    with one_thread(data.train_features.size):
         results = comparisons(settings, data, out / "sweeps", public=public, device=device, progress=progress)
     files = [write_csv(one.rows, out / f"{one.chart.name}.csv") for one in drawn.values()]
     sections = [
@@ -174,7 +159,7 @@ def reproduce(
         Section("Figure 5: decisions", charts=(drawn["votes"].chart, drawn["histogram"].chart)),
     ]
     if features is None:
-        with _one_thread():
+        with one_thread():
             sections.append(_examples(data, out, files, _share(progress, "single examples")))
     report = Report(
         title="Bounded-support Gaussian privacy: the paper, reproduced",

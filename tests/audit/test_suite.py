@@ -9,10 +9,14 @@ from ringfence.audit.suite import Audit, planted_flaws, run_audit
 
 def test_every_claim_stands() -> None:
     seen: list[tuple[str, float]] = []
-    first = run_audit(20, trials=200, tight=2, runs=20, seed=3, progress=lambda *at: seen.append(at))
+    first = run_audit(
+        20, trials=200, tight=2, probes=2, runs=20, seed=3, progress=lambda *at: seen.append(at)
+    )
     assert first.holds
-    assert {name for name, _ in seen} == {"releases", "tight", "training"}
-    assert len(first.attacks) == 20 + 2 + 3 + 6
+    assert {name for name, _ in seen} == {
+        *("releases", "tight profiles", "training runs", "canaries and reconstruction")
+    }
+    assert len(first.attacks) == 20 + 2 + 2 + 6
     assert json.loads(json.dumps(first.as_dict()))["holds"] is True
 
 

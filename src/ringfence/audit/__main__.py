@@ -15,7 +15,10 @@ def main() -> None:
     parser.add_argument("--settings", type=int, default=5000, help="random releases")
     parser.add_argument("--trials", type=int, default=1000, help="draws of each")
     parser.add_argument("--tight", type=int, default=50, help="releases with 20 times as many draws")
-    parser.add_argument("--runs", type=int, default=1000, help="training runs with and without a record")
+    parser.add_argument(
+        "--probes", type=int, default=30, help="linear models trained with and without a record"
+    )
+    parser.add_argument("--runs", type=int, default=500, help="of each, on either side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--confidence", type=float, default=0.99)
     audit = run_audit(**vars(parser.parse_args()))

@@ -11,7 +11,7 @@ from torch import nn
 from ringfence import checks
 from ringfence.audit import planted
 from ringfence.audit.canaries import Canaries, audit_engine_canaries, audit_probe_canaries
-from ringfence.audit.claims import printed_claims
+from ringfence.audit.claims import printed_claims, with_profiles
 from ringfence.audit.distinguisher import audit_release, audit_releases
 from ringfence.audit.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
 from ringfence.audit.releases import Release, random_releases
@@ -19,12 +19,17 @@ from ringfence.audit.result import AuditResult
 from ringfence.audit.trajectories import audit_training
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.quantized import QuantizedGaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
+from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine import PrivacyEngine
+from ringfence.training.randomness import derived_seed
 
 Progress = Callable[[str, float], None]
+
+_FEW = 8  # coordinates of a release whose tight profile is quick
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ def run_audit(
     *,
     trials: int = 1000,
     tight: int = 20,
+    probes: int = 5,
     runs: int = 300,
     seed: int = 0,
     confidence: float = 0.99,
@@ -67,35 +73,53 @@ def run_audit(
 ) -> Audit:
     """Attacks random releases, training runs, canaries and reconstructions, and the planted flaws.
 
-    ``settings`` releases get ``trials`` draws each, ``tight`` of them twenty times as many; ``runs`` are
-    the training runs with and without a record. ``confidence`` is about the releases together, and
-    about each of the other attacks.
+    ``settings`` releases get ``trials`` draws each, ``tight`` of them twenty times as many; each of
+    ``probes`` linear models is trained ``runs`` times with a record and as often without.
 
-    >>> audit = run_audit(10, trials=100, tight=1, runs=20)
+    Guarantee: where every claim is right, one is called wrong with probability at most
+    1 - ``confidence``, all attacks together.
+
+    >>> audit = run_audit(10, trials=100, tight=1, probes=1, runs=20)
     >>> audit.holds, len(audit.releases), [result.holds for result in audit.planted]
     (True, 10, [False, False, False])
     """
-    checks.count("settings", settings, at_least=1)
+    for name, value, least in (("settings", settings, 1), ("tight", tight, 0), ("probes", probes, 0)):
+        checks.count(name, value, at_least=least)
     started = time.monotonic()
     show = progress or (lambda _name, _share: None)
     generator = torch.Generator().manual_seed(checks.count("seed", seed, at_least=0))
+    # a third of what may fail for each kind of attack, split evenly where they are run one by one
+    share = (1 - checks.probability("confidence", confidence)) / 3
+    each = 1 - share / (probes + 3 * len(_laws()))
     chosen = random_releases(settings, generator)
-    shared: dict[str, Any] = {"generator": generator, "confidence": confidence}
-    releases = audit_releases(
-        chosen, trials=trials, claims=printed_claims, progress=lambda share: show("releases", share), **shared
+    few = [release for release in chosen if release.theta.numel() <= _FEW][:tight]
+    releases, sharp = (
+        audit_releases(
+            some,
+            trials=draws,
+            generator=generator,
+            confidence=1 - share,
+            claims=claims,
+            progress=lambda done, name=name: show(name, done),  # type: ignore[misc]
+        )
+        for name, some, draws, claims in (
+            ("releases", chosen, trials, printed_claims),
+            ("tight profiles", few, 20 * trials, with_profiles),
+        )
     )
-    few = [release for release in chosen if release.theta.numel() <= 8][
-        : checks.count("tight", tight, at_least=0)
-    ]
-    sharp = audit_releases(few, trials=20 * trials, progress=lambda share: show("tight", share), **shared)
-    training, canaries, reconstruction = [], [], []
+    training = []
+    for index in range(probes):
+        show("training runs", index / probes)
+        training.append(_training(index, runs, seed, each))
+    canaries, reconstruction = [], []
     for index, law in enumerate(_laws()):
-        show("training", index / 3)
-        training.append(_training(law, runs, seed, confidence))
-        canaries += _canaries(law, seed, confidence)
+        show("canaries and reconstruction", index / len(_laws()))
+        canaries += _canaries(law, seed, each)
         theta = torch.randn(12, generator=generator, dtype=torch.float64)
         reconstruction.append(
-            audit_reconstruction(law, theta, linear_jacobian(3, 4, 0), trials=20_000, **shared)
+            audit_reconstruction(
+                law, theta, linear_jacobian(3, 4, 0), trials=20_000, generator=generator, confidence=each
+            )
         )
     return Audit(
         releases=tuple(releases),
@@ -138,23 +162,27 @@ def _laws() -> tuple[Mechanism, ...]:
     return Gaussian(1.0), RectifiedGaussian(1.0, bound=2.0), TruncatedGaussian(1.0, bound=2.0)
 
 
-def _training(law: Mechanism, runs: int, seed: int, confidence: float) -> AuditResult:
-    """Three steps on a dozen examples; the record is clipped in every coordinate."""
-    generator = torch.Generator().manual_seed(seed)
-    features = torch.randn(12, 2, generator=generator, dtype=torch.float64)
-    labels = torch.randint(2, (12,), generator=generator)
+def _training(index: int, runs: int, seed: int, confidence: float) -> AuditResult:
+    """One to four steps on a dozen examples, every law in turn; the record is clipped in every coordinate."""
+    place = derived_seed(seed, "audit", index)
+    generator = torch.Generator().manual_seed(place)
+    laws = (*_laws(), StochasticSign(1.0), QuantizedGaussian(1.0, bound=2.0, levels=9))
+    clip = 0.2 + 0.6 * float(torch.rand((), generator=generator))
     return audit_training(
-        (features, labels),
-        (torch.full((1, 2), 6.0, dtype=torch.float64), torch.tensor([0])),
+        (
+            torch.randn(12, 2, generator=generator, dtype=torch.float64),
+            torch.randint(2, (12,), generator=generator),
+        ),
+        (torch.full((1, 2), 12 * clip, dtype=torch.float64), torch.tensor([0])),
         2,
-        mechanism=law,
-        clip=Clamp(0.5),
+        mechanism=laws[index % len(laws)],
+        clip=Clamp(clip),
         learning_rate=1.0,
-        steps=3,
+        steps=int(torch.randint(1, 5, (), generator=generator)),
         public_size=12,
         delta=0.01,
         runs=runs,
-        seed=seed,
+        seed=place,
         confidence=confidence,
     )
 

@@ -15,6 +15,7 @@ from ringfence.experiments.sweep_epsilons import Epsilons, epsilons
 from ringfence.experiments.sweep_settings import Grid, Job, Search, digest
 from ringfence.experiments.sweep_store import SweepStore
 from ringfence.experiments.sweep_store import read_rows as read_rows
+from ringfence.threads import one_thread
 
 if TYPE_CHECKING:
     from ringfence.data.features import Features
@@ -107,7 +108,8 @@ class _OnDevice:
     def __call__(self, jobs: Sequence[Job]) -> list[Measured]:
         if not self._moved:
             self._data, self._moved = self._data.to(self._device), True
-        return measure(self._data, jobs, self._fisher)
+        with one_thread(self._data.train[0].numel()):
+            return measure(self._data, jobs, self._fisher)
 
 
 class _Reports:
