@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: setup test lint format reproduce benchmark breakages clean
+.PHONY: setup test lint format reproduce benchmark breakages audit clean
 
 setup: $(VENV)/installed
 
@@ -42,6 +42,10 @@ benchmark: setup
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup
 	$(BIN)/python -m tests.breakages
+
+# Thousands of attacks that must fail; some minutes.
+audit: setup
+	$(BIN)/ringfence audit --settings 5000 --tight 50 --probes 30 --runs 500
 
 clean:
 	rm -rf $(VENV) $(OUT) .mypy_cache .pytest_cache .ruff_cache .hypothesis

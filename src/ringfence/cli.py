@@ -369,6 +369,50 @@ def probe(
         typer.echo(f"\n{row.statement}")
 
 
+@app.command()
+def audit(
+    settings: Annotated[int, typer.Option(help="Random releases to attack.")] = 300,
+    trials: Annotated[int, typer.Option(help="Draws of each.")] = 1000,
+    tight: Annotated[int, typer.Option(help="Releases with 20 times as many draws.")] = 5,
+    probes: Annotated[int, typer.Option(help="Linear models trained with and without a record.")] = 5,
+    runs: Annotated[int, typer.Option(help="Of each, on either side.")] = 300,
+    seed: Annotated[int, typer.Option(help="Of the attacks.")] = 0,
+    confidence: Annotated[float, typer.Option(help="Of all lower bounds together.")] = 0.99,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the figure.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attacks that must not beat the claims, and planted flaws that they must see.
+
+    The exit status is 1 where a claim fell or a flaw was not seen.
+
+    Example: ringfence audit --settings 300
+    """
+    from ringfence.audit.suite import run_audit
+    from ringfence.report.audit import audit_chart, audit_table
+    from ringfence.report.paper_chart import save_chart
+    from ringfence.threads import one_thread
+
+    with _bar(quiet=as_json) as show, one_thread():
+        result = run_audit(
+            settings,
+            trials=trials,
+            tight=tight,
+            probes=probes,
+            runs=runs,
+            seed=seed,
+            confidence=confidence,
+            progress=show,
+        )
+    if as_json:
+        typer.echo(json.dumps(result.as_dict()))
+    else:
+        Console().print(audit_table(result), highlight=False)
+    if out is not None:
+        _print_files(save_chart(audit_chart(result.attacks), out), as_json=False)
+    if not result.holds:
+        raise typer.Exit(1)
+
+
 def _busy(what: str, quiet: bool) -> Status:
     """A spinner for a person at a terminal, nothing otherwise."""
     return Console(stderr=True, quiet=quiet).status(f"{what} ...")

@@ -204,3 +204,9 @@ def test_one_where_there_is_no_expansion() -> None:
     assert coins(1, 1, 1.0).delta(1.0) == 1.0  # one large loss is nothing like normal
     assert coins(50, 1, 0.0).delta(1.0) == 1.0  # nothing to expand
     assert float(coins(3, 1, 1.0).remainder(np.array([3.0]), 3.0)[0]) == math.inf
+
+
+def test_a_release_that_gives_everything_away_has_delta_one() -> None:
+    """No variance is sure there, and dividing by it used to fail."""
+    law, theta = rf.RectifiedGaussian(1.0, 1.0), torch.tensor([5.0]).double()
+    assert 0 < rf.privacy_profile(law, theta, 6.0).delta(0.0) <= 1

@@ -74,7 +74,7 @@ def test_an_account_of_too_few_steps_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     result = audited(Gaussian(1.0), 200)
     assert result.violated == ("ex-post",)
     assert result.exceeded is not None
-    assert result.exceeded > 0.2
+    assert result.exceeded > 0.65  # on both sides: with the record and without
 
 
 def test_a_clip_that_does_not_clip_is_seen() -> None:

@@ -118,6 +118,8 @@ class LossSums:
         # |E exp(w L)| <= E exp(real L) exp(-(2 / pi^2) v tau^2) while tau times the extent is at
         # most pi, v the variance under the tilted law: cos y <= 1 - 2 y^2 / pi^2 for |y| <= pi.
         decay = 2 / math.pi**2 * (self.variance - self.variance_spread) * math.exp(-2 * real * self.extent)
+        if decay <= 0:  # no variance is sure
+            return 1.0
         end, last = math.sqrt(_NEGLIGIBLE / decay), math.pi / self.extent
         if end > last:
             return 1.0
