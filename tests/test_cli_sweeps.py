@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from ringfence.cli import app
 from ringfence.experiments.sweep import read_rows
 
 GRID = """
@@ -101,7 +103,7 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], complaint: str
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    for command in ("reproduce", "features", "sweep", "compare", "report", "probe", "account"):
-        run = ringfence(command, "--help")
-        assert run.returncode == 0
+    for command in ("reproduce", "features", "sweep", "compare", "report", "probe", "account", "audit"):
+        run = CliRunner().invoke(app, [command, "--help"])
+        assert run.exit_code == 0
         assert f"Example: ringfence {command}" in " ".join(run.stdout.split())
