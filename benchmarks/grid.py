@@ -28,7 +28,7 @@ from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.training import linear_grid
 from ringfence.training.clipping import Clamp
 from ringfence.training.kernels.outer_sum import plain_outer_sum
-from ringfence.training.linear import LinearRun, train_linear
+from ringfence.training.linear import LinearRun
 from ringfence.training.linear_grid import LinearSettings, accuracies, train_linear_grid
 
 CLIPS, RATIOS, BOUNDS = (1e-3, 2e-3, 5e-3, 1e-2), (1e3, 2e3, 1e4, 2e4, 5e4), (4.0, 8.0, 16.0, 32.0, 64.0)
@@ -99,20 +99,6 @@ def timed_parts(device: torch.device) -> tuple[dict[str, float], Callable[[], No
             setattr(place, name, original)
 
     return spent, restore
-
-
-def alone(setting: LinearSettings, features: Tensor, labels: Tensor) -> LinearRun:
-    return train_linear(
-        features,
-        labels,
-        10,
-        mechanism=setting.mechanism,
-        clip=setting.clip,
-        learning_rate=setting.learning_rate,
-        steps=setting.steps,
-        public_size=len(features),
-        generator=torch.Generator(features.device).manual_seed(setting.seed),
-    )
 
 
 def check_one(setting: LinearSettings, run: LinearRun, single: LinearRun) -> tuple[float, float, float]:
@@ -197,7 +183,8 @@ def main() -> None:
         if device.type == "cuda":
             torch.cuda.synchronize()
         start = time.perf_counter()
-        single = alone(settings[i], features, labels)  # ends with its account on the CPU, so it is done
+        # ends with its account on the CPU, so it is done
+        single = settings[i].train(features, labels, 10, public_size=len(features))
         took += time.perf_counter() - start
         steps += settings[i].steps
         apart, least, most = check_one(settings[i], runs[i], single)

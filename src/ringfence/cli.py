@@ -48,6 +48,9 @@ PublicStatistics = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]
+EpsilonKind = Annotated[
+    str, typer.Option("--kind", help="per-instance, ex-post, data-independent or tightest epsilon.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -230,9 +233,7 @@ def sweep(
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of sweeps.")],
-    kind: Annotated[
-        str, typer.Option(help="per-instance, ex-post, data-independent or tightest epsilon.")
-    ] = "per-instance",
+    kind: EpsilonKind = "per-instance",
     as_json: AsJson = False,
 ) -> None:
     """Epsilon at equal accuracy, mechanism against mechanism: did bounded support help here?
@@ -256,9 +257,7 @@ def compare(
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of sweeps.")],
     out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
-    kind: Annotated[
-        str, typer.Option(help="per-instance, ex-post, data-independent or tightest epsilon.")
-    ] = "per-instance",
+    kind: EpsilonKind = "per-instance",
     publishable: Publishable = False,
     as_json: AsJson = False,
 ) -> None:

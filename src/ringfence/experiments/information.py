@@ -30,9 +30,8 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine import PrivacyEngine
-from ringfence.training.linear import train_linear
 from ringfence.training.linear_grid import accuracies, train_linear_grid
-from ringfence.training.linear_information import linear_information
+from ringfence.training.linear_information import information_losses
 
 Progress = Callable[[float], None]
 Model = Literal["linear probe", "network"]
@@ -190,28 +189,17 @@ def _probe_etas(
     """eta of every example, by the account's name: the rectified law's run has two accounts."""
     training = setting.training(seed)
     features, labels = data.train
-    run = train_linear(
-        features,
-        labels,
-        data.classes,
-        mechanism=training.mechanism,
-        clip=training.clip,
-        learning_rate=training.learning_rate,
-        steps=training.steps,
-        public_size=len(features),
-        generator=torch.Generator(features.device).manual_seed(training.seed),
-    )
+    run = training.train(features, labels, data.classes, public_size=len(features))
     accounts: dict[str, Mechanism] = {LABELS[setting.mechanism]: training.mechanism}
     if setting.mechanism == "rectified":
         accounts[CLAMPED] = Gaussian(setting.sigma)
     for name, law in accounts.items():
-        total = torch.zeros(len(features), dtype=torch.float64, device=features.device)
-        for step in run.trajectory:
-            squares = linear_information(
-                law, step.theta, step.weights, features, labels, training.clip, data.attributes, kind=kind
-            )
-            total = (total + squares) * UP
-        yield name, total.sqrt() * UP
+        yield (
+            name,
+            information_losses(
+                law, run.trajectory, features, labels, training.clip, data.attributes, kind=kind
+            ),
+        )
 
 
 def _network_rows(

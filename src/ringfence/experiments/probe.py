@@ -133,7 +133,7 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
     """
     from ringfence.training.probe import LinearProbe  # scikit-learn takes a second to load
 
-    center, scale = _statistics(features, settings, public)
+    center, scale = center_and_scale(features, settings.center, settings.scale, public)
     count = settings.public_classes
     if count is not None and features.train_labels.dtype.kind != "i":
         raise ValueError(f"public_classes is for labels 0, 1, ..., got {count} where labels are text")
@@ -189,10 +189,13 @@ def save_model(row: ProbeRow, path: Path) -> None:
     save_file(tensors, path, metadata={"classes": json.dumps(row.classes)})
 
 
-def _statistics(features: Features, settings: ProbeSettings, public: Features | None) -> tuple[Any, Any]:
+def center_and_scale(
+    features: Features, center: float | None, scale: float | None, public: Features | None
+) -> tuple[Any, Any]:
+    """What features are shifted and divided by: constants, or statistics of features declared public."""
     if public is None:
-        return settings.center or 0.0, 1.0 if settings.scale is None else settings.scale
-    if settings.center is not None or settings.scale is not None:
+        return center or 0.0, 1.0 if scale is None else scale
+    if center is not None or scale is not None:
         raise ValueError("center and scale must not be given together with public statistics")
     if np.array_equal(public.train_features, features.train_features):
         raise ValueError("public statistics must be of other features than the private ones, got the same")

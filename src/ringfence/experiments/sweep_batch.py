@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from ringfence.accounting.fisher import UP
 from ringfence.experiments.sweep_data import SweepData
 from ringfence.experiments.sweep_settings import Job, SweepSetting
-from ringfence.training.linear import train_linear
 from ringfence.training.linear_grid import accuracies, train_linear_grid
-from ringfence.training.linear_information import linear_information
+from ringfence.training.linear_information import information_losses
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,7 @@ def measure(data: SweepData, jobs: Sequence[Job], fisher: bool = False) -> list[
     Guarantee: as ``train_linear_grid``, job by job. Every job reads the same data: the costs of all
     jobs add up if all are published, and choosing one by its accuracy is not accounted for.
 
+    >>> import torch
     >>> from ringfence.experiments.sweep_settings import SweepSetting
     >>> both = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
     >>> data = SweepData(2, torch.ones(1), both, None, both, "")
@@ -104,25 +102,12 @@ def _measured(data: SweepData, jobs: Sequence[Job], fisher: bool) -> list[Measur
 
 
 def _information_loss(data: SweepData, job: Job) -> tuple[float, float]:
-    """The largest and the median eta of the training examples: informations of steps add up."""
+    """The largest and the median eta of the training examples."""
     training = job[0].training(job[1])
     features, labels = data.train
-    run = train_linear(
-        features,
-        labels,
-        data.classes,
-        mechanism=training.mechanism,
-        clip=training.clip,
-        learning_rate=training.learning_rate,
-        steps=training.steps,
-        public_size=len(features),
-        generator=torch.Generator(features.device).manual_seed(training.seed),
+    run = training.train(features, labels, data.classes, public_size=len(features))
+    losses = information_losses(
+        training.mechanism, run.trajectory, features, labels, training.clip, data.attributes
     )
-    total = torch.zeros(len(features), dtype=torch.float64, device=features.device)
-    for step in run.trajectory:
-        squares = linear_information(
-            training.mechanism, step.theta, step.weights, features, labels, training.clip, data.attributes
-        )
-        total = (total + squares) * UP
-    eta = (total.sqrt() * UP).cpu().numpy()
+    eta = losses.cpu().numpy()
     return float(eta.max()), float(np.quantile(eta, 0.5, method="higher"))

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence.experiments.probe import center_and_scale
 from ringfence.experiments.sweep_settings import Grid, Search
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def sweep_data(
     """
     if features.test_features is None or features.test_labels is None:
         raise ValueError("a sweep needs a test split, the features have none")
-    center, scale = _statistics(features, grid, public)
+    center, scale = center_and_scale(features, grid.center, grid.scale, public)
     classes, codes, test_codes = _codes(features, grid.classes)
 
     def tensor(values: Any) -> Tensor:
@@ -96,15 +97,6 @@ def sweep_data(
             *(np.asarray(center, np.float64), np.asarray(scale, np.float64)),
         ),
     )
-
-
-def _statistics(features: "Features", grid: Grid, public: "Features | None") -> tuple[Any, Any]:
-    # as for one probe
-    from ringfence.experiments.probe import ProbeSettings, _statistics
-    from ringfence.mechanisms.gaussian import Gaussian
-
-    settings = ProbeSettings(Gaussian(1.0), 1.0, 1.0, center=grid.center, scale=grid.scale)
-    return _statistics(features, settings, public)
 
 
 def _codes(features: "Features", classes: int | None) -> tuple[int, Any, Any]:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ringfence.experiments.motivation import MotivationRow, MotivationSettings
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.paper_chart import paper_figure
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 _LABELS = {0.5: "½", 1.0: "1"}
 _CAPTION = (
@@ -49,11 +48,6 @@ def motivation_chart(rows: Sequence[MotivationRow], settings: MotivationSettings
         panels=(*left, *right),
         columns=2 * len(by_sigma),
     )
-
-
-def motivation_figure(rows: Sequence[MotivationRow], settings: MotivationSettings) -> "Figure":
-    """The chart on paper."""
-    return paper_figure(motivation_chart(rows, settings))
 
 
 def _panel(

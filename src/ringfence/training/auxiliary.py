@@ -1,6 +1,6 @@
 """Sums over batches that are drawn to estimate a cost and are never released."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,10 +10,9 @@ from torch.func import grad, vmap
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.example_gradients import ExampleGradients, Inputs
+from ringfence.training.example_information import Loss
 from ringfence.training.randomness import derived_seed, seeded
 from ringfence.training.sampling import PoissonBatches, PrivateLoader
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class AuxiliarySums:

@@ -20,9 +20,10 @@ from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled_accountant import SampledAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training import distributed
-from ringfence.training.auxiliary import AuxiliarySums, Loss, each_loss, targets_of
+from ringfence.training.auxiliary import AuxiliarySums, each_loss, targets_of
 from ringfence.training.clipping import Clip
 from ringfence.training.example_gradients import ExampleGradients, Inputs
+from ringfence.training.example_information import Loss
 from ringfence.training.fisher_tracking import FisherTracking
 from ringfence.training.journal import Journal
 from ringfence.training.loop import Loop

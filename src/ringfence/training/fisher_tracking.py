@@ -1,6 +1,5 @@
 """The Fisher information loss of training examples, measured while a model trains."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.example_gradients import Inputs
-from ringfence.training.example_information import example_information
+from ringfence.training.example_information import Loss, example_information
 from ringfence.training.randomness import derived_generator
 
 
@@ -29,12 +28,7 @@ class FisherTracking:
     """
 
     def __init__(
-        self,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        count: int,
-        every: int,
-        kind: Kind = "spectral",
-        failure_probability: float = 1e-6,
+        self, loss: Loss, count: int, every: int, kind: Kind = "spectral", failure_probability: float = 1e-6
     ) -> None:
         self.loss, self.every, self.kind = loss, every, kind
         self.failure_probability = checks.probability("failure_probability", failure_probability)

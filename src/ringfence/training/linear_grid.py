@@ -18,7 +18,7 @@ from ringfence.blocks import block_length
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear import LinearRun, _check
+from ringfence.training.linear import LinearRun, _check, train_linear
 
 # Scores held at once, n times classes times settings; there are three such tensors. A GPU wants
 # long launches.
@@ -52,6 +52,21 @@ class LinearSettings:
         checks.count("seed", self.seed, at_least=0)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+
+    def train(self, features: Tensor, labels: Tensor, classes: int, *, public_size: float) -> LinearRun:
+        """This setting alone, its trajectory kept."""
+        return train_linear(
+            features,
+            labels,
+            classes,
+            mechanism=self.mechanism,
+            clip=self.clip,
+            learning_rate=self.learning_rate,
+            steps=self.steps,
+            momentum=self.momentum,
+            public_size=public_size,
+            generator=torch.Generator(features.device).manual_seed(self.seed),
+        )
 
 
 def train_linear_grid(

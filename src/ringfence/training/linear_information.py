@@ -15,6 +15,7 @@ Every sum over features is then a product of matrices. Roundings are charged as 
 ``accounting/singular_values.py``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,12 +26,44 @@ from ringfence.accounting.fisher import UP, Kind, coordinate_losses
 from ringfence.accounting.singular_values import gamma
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp, Clip, Scale
+from ringfence.training.linear import Step
 
 _CPU_ENTRIES, _GPU_ENTRIES = 1 << 20, 1 << 25  # (examples, classes, features) held at once
 _TOLERANCE = 4e-3  # how far above a lower bound of the largest eigenvalue the next trial is made
 _TRIALS = 12
 _TINY = 2.0**-1000  # more than underflow takes from any sum here
 _SMALL = 1e-250  # an information that is not worth a trial, where squares may underflow
+
+
+def information_losses(
+    mechanism: Mechanism,
+    trajectory: Sequence[Step],
+    features: Tensor,
+    labels: Tensor,
+    clip: Clip,
+    attributes: Tensor | None = None,
+    *,
+    kind: Kind = "spectral",
+) -> Tensor:
+    """eta of every example over a run, n numbers, from above.
+
+    The square root of the sum over steps of ``linear_information``: informations add, and the norm of
+    a sum is at most the sum of the norms.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> start = Step(torch.zeros(2, 1), torch.zeros(2, 1))
+    >>> examples = torch.ones(1, 1), torch.zeros(1, dtype=torch.int64)
+    >>> once, twice = (information_losses(Gaussian(1.0), [start] * n, *examples, Clamp(1.0)) for n in (1, 2))
+    >>> round(float(twice / once), 9)
+    1.414213562
+    """
+    total = torch.zeros(len(features), dtype=torch.float64, device=features.device)
+    for step in trajectory:
+        squares = linear_information(
+            mechanism, step.theta, step.weights, features, labels, clip, attributes, kind=kind
+        )
+        total = (total + squares) * UP
+    return total.sqrt() * UP
 
 
 def linear_information(

@@ -16,8 +16,8 @@ from ringfence.accounting.fisher import Kind as FisherKind
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp, Clip
-from ringfence.training.linear import clipped_gradients, train_linear
-from ringfence.training.linear_information import linear_information
+from ringfence.training.linear import Step, clipped_gradients, train_linear
+from ringfence.training.linear_information import information_losses
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -138,13 +138,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Computed when asked, from the training data, which the fitted probe refers to and which is
         not saved with it. The numbers are sensitive.
         """
-        check_is_fitted(self)
-        if self._training is None:
-            raise ValueError(
-                "example_epsilons needs the training data, which a saved probe does not hold, "
-                "nor one of fit_probes: fit again"
-            )
-        features, labels, clip, trajectory = self._training
+        features, labels, clip, trajectory = self._kept("example_epsilons")
         examples = ExampleAccountant(self.mechanism, self.account_.orders)
         for step in trajectory:
             gradients = clipped_gradients(step.weights, features, labels, clip)
@@ -154,29 +148,17 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fisher_information_loss(self, kind: FisherKind = "spectral") -> Any:
         """eta of each training example's features as given to fit, in the order of fit.
 
-        From above: the square root of the sum over steps of ``linear_information``, as informations
-        add and the norm of a sum is at most the sum of the norms. The label is discrete, so eta says
-        nothing about it. Computed when asked, from the training data, which the fitted probe refers
-        to and which is not saved with it. The numbers are sensitive.
+        From above (``information_losses``). The label is discrete, so eta says nothing about it. Computed
+        when asked, from the training data, which the fitted probe refers to and which is not saved with
+        it. The numbers are sensitive.
         """
-        check_is_fitted(self)
-        if self._training is None:
-            raise ValueError(
-                "fisher_information_loss needs the training data, which a saved probe does not hold, "
-                "nor one of fit_probes: fit again"
-            )
-        features, labels, clip, trajectory = self._training
+        features, labels, clip, trajectory = self._kept("fisher_information_loss")
         scale = torch.as_tensor(np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64))
         # how features move with what was given to fit; an intercept does not
         attributes = features.new_zeros(features.shape[1], dtype=torch.float64)
         attributes[: len(scale)] = UP / scale
-        total = torch.zeros(len(features), dtype=torch.float64, device=features.device)
-        for step in trajectory:
-            squares = linear_information(
-                self.mechanism, step.theta, step.weights, features, labels, clip, attributes, kind=kind
-            )
-            total = (total + squares) * UP
-        return (total.sqrt() * UP).cpu().numpy()
+        eta = information_losses(self.mechanism, trajectory, features, labels, clip, attributes, kind=kind)
+        return eta.cpu().numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training data: a model that is passed on must not carry it."""
@@ -184,6 +166,16 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "_training" in state:
             state["_training"] = None
         return state
+
+    def _kept(self, asker: str) -> tuple[Tensor, Tensor, Clip, tuple[Step, ...]]:
+        """What fit saw, and how it went."""
+        check_is_fitted(self)
+        if self._training is None:
+            raise ValueError(
+                f"{asker} needs the training data, which a saved probe does not hold, "
+                "nor one of fit_probes: fit again"
+            )
+        return self._training
 
     def _codes(self, y: Any) -> tuple[Any, Any]:
         if self.public_classes is None:
