@@ -1,5 +1,6 @@
 """The whole job in small: every section on the page, every figure beside it, in any order of failure."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_everything_is_on_the_page_and_beside_it(whole: Path) -> None:
     page = (whole / "out" / "report.html").read_text()
     for heading in ("Did bounded support help?", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"):
         assert heading in page
-    for name in ("motivation", "mean_estimation", "fil", "votes", "histogram", "utility_ratio"):
+    for name in ("motivation", "mean_estimation", "information", "votes", "histogram", "utility_ratio"):
         assert (whole / "out" / f"{name}.png").exists()
         assert (whole / "out" / f"{name}.pdf").exists()
     assert ("sweep, fair", 1.0) in seen
@@ -84,16 +85,16 @@ def test_the_publishable_page_has_no_comparison(whole: Path) -> None:
     assert not (whole / "out" / "utility_ratio.png").exists()
 
 
-def test_single_examples_have_a_row_each_and_their_statement() -> None:
-    from ringfence.experiments.single_examples import SingleExamplesSettings, single_examples
-
-    settings = SingleExamplesSettings(clip=0.1, noise_multiplier=20, center=0.5, scale=1.0, steps=2)
-    rows = list(single_examples(_features(), settings))
-    assert len(rows) == 3 * 200
-    assert {row.mechanism for row in rows} == {"Gaussian", "rectified", "truncated"}
-    assert all(row.epsilon > 0 and row.eta >= 0 for row in rows)
-    gaussian, rectified = (
-        max(row.epsilon for row in rows if row.mechanism == name) for name in ("Gaussian", "rectified")
-    )
-    assert rectified <= gaussian * (1 + 1e-6)
-    assert all("do not publish" in row.statement for row in rows[:1])
+def test_own_features_have_figure_4_and_single_examples(whole: Path) -> None:
+    files = reproduce.reproduce(whole / "out", grid=whole / "grid.toml", features=_features())
+    page = (whole / "out" / "report.html").read_text()
+    assert "the settings of least" in page  # Figure 4's caption, on these features
+    assert "caption of fil" not in page
+    assert "Single examples" in page
+    names = {file.name for file in files}
+    assert {"information.csv", "single_examples.csv", "example_epsilons.png"} <= names
+    rows = list(csv.DictReader((whole / "out" / "single_examples.csv").read_text().splitlines()))
+    assert {row["mechanism"] for row in rows} == {"Gaussian", "rectified"}
+    assert len(rows) == 2 * 180  # the fair search keeps a tenth of 200 back
+    assert all(float(row["epsilon"]) > 0 for row in rows)
+    assert "do not publish" in rows[0]["statement"]

@@ -1,8 +1,10 @@
 """Arguments, checked: every refusal names the argument and the value."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ Real = float | int | Tensor
 Bound = Real | tuple[Real, Real]
 
 _DTYPES = (torch.float64, torch.float32)
+_MOST = 2**63 - 1  # of anything counted: what a tensor and a file can hold
 
 
 def real(name: str, value: object) -> Tensor:
@@ -32,17 +35,22 @@ def tensor(name: str, value: object) -> Tensor:
         raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
     try:
         values = value if isinstance(value, Tensor) else _as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}") from None
     if values.dtype not in _DTYPES:
         raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
+    if values.layout != torch.strided or values.is_meta:
+        raise TypeError(f"{name} must be dense and hold numbers, got {values.layout} on {values.device}")
     return values.detach()
 
 
 def _as_tensor(value: object) -> Tensor:
     """Arrays of floats keep their dtype; numbers, lists and integers become float64."""
+    flags = getattr(value, "flags", None)
+    if flags is not None and not flags.writeable:
+        value = np.array(value)  # torch would warn that it cannot protect it
     tensor = torch.as_tensor(value)
-    exact = hasattr(value, "dtype") and tensor.is_floating_point()
+    exact = tensor.is_complex() or (hasattr(value, "dtype") and tensor.is_floating_point())
     return tensor if exact else torch.as_tensor(value, dtype=torch.float64)
 
 
@@ -89,14 +97,23 @@ def interval(name: str, value: object, *, bounded: bool = False) -> tuple[Tensor
     if bounded:
         for end in (lower, upper):
             require(name, "must be finite", end, torch.isfinite(end))
+        require(name, "must have a finite width", upper, torch.isfinite(upper - lower))
     return lower, upper
 
 
-def count(name: str, value: object, *, at_least: int) -> int:
+def count(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value}")
+    if value > at_most:
+        raise ValueError(f"{name} must be at most {at_most}, got {value}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
 
 
@@ -119,29 +136,40 @@ def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
         raise ValueError(f"shapes do not broadcast: {shapes}") from None
 
 
+def mapping(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict, got {type(value).__name__}")
+    return value
+
+
+def listed(name: str, value: object, length: int | None = None) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple) or length not in (None, len(value)):
+        raise ValueError(f"{name} must be a list{f' of {length}' if length else ''}, got {value!r}")
+    return value
+
+
 def keys(name: str, state: object, expected: set[str]) -> None:
     """A state is a dict with exactly these keys."""
-    if not isinstance(state, dict):
-        raise TypeError(f"{name} must be a dict, got {type(state).__name__}")
-    missing, unknown = sorted(expected - set(state)), sorted(set(state) - expected)
+    given = set(mapping(name, state))
+    missing, unknown = (sorted(some, key=str) for some in (expected - given, given - expected))
     if missing or unknown:
         raise ValueError(f"{name} has missing keys {missing}, unknown keys {unknown}")
 
 
 def probability(name: str, value: object) -> float:
     """Strictly between 0 and 1."""
-    number = _number(name, value)
-    if not 0 < number < 1:
+    share = number(name, value)
+    if not 0 < share < 1:
         raise ValueError(f"{name} must be in (0, 1), got {value!r}")
-    return number
+    return share
 
 
 def rate(name: str, value: object) -> float:
     """Above 0, at most 1."""
-    number = _number(name, value)
-    if not 0 < number <= 1:
+    share = number(name, value)
+    if not 0 < share <= 1:
         raise ValueError(f"{name} must be in (0, 1], got {value!r}")
-    return number
+    return share
 
 
 def not_negative(name: str, value: object) -> Tensor:
@@ -149,16 +177,23 @@ def not_negative(name: str, value: object) -> Tensor:
     return require(name, "must be >= 0", tensor, tensor >= 0)
 
 
-def _number(name: str, value: object) -> float:
-    tensor = finite(name, value)
+def number(name: str, value: object, check: Callable[[str, object], Tensor] = finite) -> float:
+    """One number that passes the check."""
+    tensor = check(name, value)
     if tensor.numel() != 1:
         raise ValueError(f"{name} must be a single number, got shape {list(tensor.shape)}")
     return float(tensor)
 
 
+def one_of(name: str, value: object, known: Iterable[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {sorted(known)}, got {value!r}")
+    return value
+
+
 def sums(name: str, values: object, count: int) -> Tensor:
     """A saved list of running sums, one an order."""
-    result = not_negative(name, torch.tensor(values, dtype=torch.float64))
+    result = not_negative(name, values).double()
     if result.shape != (count,):
         raise ValueError(f"{name} must hold {count} sums, got {list(result.shape)}")
     return result
@@ -167,8 +202,7 @@ def sums(name: str, values: object, count: int) -> Tensor:
 def state(kind: str, version: int, value: object, expected: set[str]) -> None:
     """A saved state of this kind and version, with exactly these keys beside the two."""
     keys(f"state of {kind}", value, {"kind", "version", *expected})
-    assert isinstance(value, dict)
-    if value["kind"] != kind:
-        raise ValueError(f"kind must be {kind!r}, got {value['kind']!r}")
-    if value["version"] != version:
-        raise ValueError(f"version must be {version}, got {value['version']!r}")
+    for name, wanted in (("kind", kind), ("version", version)):
+        found = mapping(kind, value)[name]
+        if type(found) is not type(wanted) or found != wanted:
+            raise ValueError(f"{name} must be {wanted!r}, got {found!r}")

@@ -39,7 +39,8 @@ class _Precision:
     negligible: float
 
     def nodes(self, drop: float) -> int:
-        count = self.nodes_base + self.nodes_slope * math.sqrt(drop)
+        # The drop is at most the cut; beyond what floats hold it may be NaN, and so will the result.
+        count = self.nodes_base + self.nodes_slope * math.sqrt(drop if drop <= 2 * self.cut else self.cut)
         return 2 * math.ceil(count / 2)  # few distinct rules, so that they are made once
 
     def series_order(self, largest: float) -> int:

@@ -173,10 +173,9 @@ class _Question:
         cls, theta: Real, sensitivity: Real, epsilon: float, delta: float, kind: Kind, coordinates: int | None
     ) -> Self:
         """Everything checked once, before the search."""
-        if not (math.isfinite(epsilon) and epsilon > 0):
-            raise ValueError(f"epsilon must be > 0 and finite, got {epsilon!r}")
-        if kind not in _FIELDS:
-            raise ValueError(f"kind must be one of {sorted(_FIELDS)}, got {kind!r}")
+        checks.number("epsilon", epsilon, checks.positive)
+        checks.one_of("kind", kind, _FIELDS)
+        checks.probability("delta", delta)
         values = checks.finite("theta", theta)
         scale = 1.0
         if coordinates is not None:

@@ -5,7 +5,7 @@ than everything else here.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,13 +24,23 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 )
 
 
+# Where dp-accounting's root finding works, in shift / sigma; outside, delta <= P(loss > epsilon)
+# with the tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger.
+_SMALL, _LARGE = 1e-5, 1e5
+_LARGEST_ORDER = 1e15
+
+
 def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
     """Orders as a float64 vector: at least one, all finite and above 1."""
-    tensor = orders if isinstance(orders, Tensor) else torch.tensor(list(orders), dtype=torch.float64)
-    tensor = tensor.double().reshape(-1).cpu()
+    if isinstance(orders, Tensor):
+        values: object = orders if orders.is_complex() else orders.double()
+    else:
+        listed = isinstance(orders, Iterable) and not isinstance(orders, str | bytes)
+        values = list(orders) if listed else orders
+    tensor = checks.order("orders", values).double().reshape(-1).cpu()
     if tensor.numel() == 0:
         raise ValueError("orders must hold at least one order, got none")
-    return checks.order("orders", tensor)
+    return tensor
 
 
 def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, float]:
@@ -44,7 +54,7 @@ def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, f
     4.0
     """
     checks.probability("delta", delta)
-    epsilons = rdp + math.log(len(orders) / delta) / (orders - 1)
+    epsilons = rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)
     best = int(torch.argmin(epsilons))
     return _up(float(epsilons[best])), float(orders[best])
 
@@ -59,6 +69,8 @@ def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, 
     from dp_accounting import rdp as dp_rdp
 
     checks.probability("delta", delta)
+    if bool(torch.isnan(rdp).any()):
+        raise FloatingPointError("epsilon cannot be represented at these arguments")
     epsilon, order = dp_rdp.compute_epsilon(orders.tolist(), rdp.tolist(), delta)
     return _up(float(epsilon)), float(order)
 
@@ -69,7 +81,7 @@ def best_zcdp_order(zcdp: float, delta: float) -> float:
     >>> round(best_zcdp_order(0.05, 1e-5), 1)
     16.2
     """
-    return 1 + math.sqrt(math.log(1 / delta) / zcdp) if zcdp > 0 else 2.0
+    return min(1 + math.sqrt(-math.log(delta) / zcdp), _LARGEST_ORDER) if zcdp > 0 else 2.0
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -80,10 +92,17 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """
     import dp_accounting
 
-    checks.probability("delta", delta)
-    if mu == 0:
+    delta = checks.probability("delta", delta)
+    if mu <= _LARGE and gaussian_delta(mu, 0.0) <= delta:
         return 0.0
-    return _up(float(dp_accounting.get_epsilon_gaussian(1 / mu, delta)))
+    if not _SMALL <= mu <= _LARGE:
+        return _up(mu * (mu / 2 + math.sqrt(-2 * math.log(delta))))
+    epsilon = float(dp_accounting.get_epsilon_gaussian(1 / mu, delta))
+    # Found to within 1e-12, on either side: a small epsilon may have to be raised.
+    further = 1e-12
+    while gaussian_delta(mu, epsilon) > delta:
+        epsilon, further = epsilon + further, 2 * further
+    return _up(epsilon)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -94,6 +113,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """
     if mu == 0:
         return max(0.0, -math.expm1(epsilon))
+    if mu > _LARGE:
+        above = epsilon / mu - mu / 2  # P(N(0, 1) > above) is at most
+        return math.exp(-above * above / 2) if above > 0 else 1.0
     return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon)))
 
 
@@ -126,4 +148,6 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
 
 
 def _up(value: float) -> float:
+    if math.isnan(value):
+        raise FloatingPointError("epsilon cannot be represented at these arguments")
     return value * (1 + ROUNDING)

@@ -33,6 +33,8 @@ def checked_blocks(gradients: Tensor | Iterable[Tensor], width: int, length: int
 
     float64 because sums over many coordinates in float32 would lose digits, and could round down.
     """
+    if not isinstance(gradients, Iterable):
+        raise TypeError(f"gradients must be a tensor or an iterable of tensors, got {gradients!r}")
     for chunk in [gradients] if hasattr(gradients, "shape") else gradients:
         tensor = checks.finite("gradients", chunk)
         if tensor.dim() != 2 or tensor.shape[1] != width:

@@ -27,7 +27,7 @@ from ringfence.accounting.information_polynomials import polynomial_bound
 from ringfence.accounting.rounding import ROUNDING
 from ringfence.accounting.shift_tables import ShiftTable, table_bound
 from ringfence.checks import Real
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
 Kind = Literal["ex_post", "pdp"]
 
@@ -61,7 +61,7 @@ class ExampleAccountant:
     """
 
     def __init__(self, mechanism: Mechanism, orders: Sequence[float] | Tensor = DEFAULT_ORDERS) -> None:
-        self.mechanism = mechanism
+        self.mechanism = checked_mechanism(mechanism)
         self.orders = checked_orders(orders)
         self.sums = torch.zeros(len(VARIANTS), 0, len(self.orders), dtype=torch.float64)
         self.steps = 0
@@ -206,7 +206,7 @@ class ExampleAccountant:
 
 
 def _ex_post(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
-    return (rdp + math.log(len(orders) / delta) / (orders - 1)).amin(dim=1)
+    return (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=1)
 
 
 def _pdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:

@@ -16,7 +16,7 @@ from ringfence.accounting.singular_values import (
     upper_bounds,
 )
 from ringfence.checks import Real
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 
 Kind = Literal["spectral", "trace"]
@@ -157,16 +157,17 @@ def poisson_information_factor(sampling_rate: float, pure_epsilon: float) -> flo
     (0.1, 0.01)
     """
     sampling_rate = checks.rate("sampling_rate", sampling_rate)
-    if not pure_epsilon >= 0:
+    ratio = checks.number("pure_epsilon", pure_epsilon, checks.real)
+    if ratio < 0:
         raise ValueError(f"pure_epsilon must be >= 0, got {pure_epsilon!r}")
-    share = sampling_rate / (sampling_rate + (1 - sampling_rate) * math.exp(-pure_epsilon))
+    share = sampling_rate / (sampling_rate + (1 - sampling_rate) * math.exp(-ratio))
     return min(1.0, sampling_rate * share * UP)
 
 
 def coordinate_losses(mechanism: Mechanism, theta: Real, height: int) -> Tensor:
     """eta of each coordinate from above: its rounding charged, and capped by the Gaussian's 1 / sigma."""
     theta = checks.finite("theta", theta).double()
-    information = mechanism.fisher_information(theta)
+    information = checked_mechanism(mechanism).fisher_information(theta)
     if information.numel() != height:
         raise ValueError(
             f"jacobian must have a row for each of theta's {information.numel()} coordinates, got {height}"

@@ -21,7 +21,7 @@ from ringfence.accounting.fisher import (
 from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
 from ringfence.accounting.singular_values import Gram, SingularValueBounds, squared_frobenius, upper_bounds
 from ringfence.checks import Real
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
 _STATE = {
     *("version", "mechanism", "cheap", "gram_limit", "steps", "records"),
@@ -73,7 +73,7 @@ class FisherAccountant:
     _VERSION = 1
 
     def __init__(self, mechanism: Mechanism, *, cheap: bool = False, gram_limit: int = 2048) -> None:
-        self.mechanism = mechanism
+        self.mechanism = checked_mechanism(mechanism)
         self.cheap = cheap
         self.gram_limit = checks.count("gram_limit", gram_limit, at_least=0)
         self.steps = 0
@@ -100,6 +100,7 @@ class FisherAccountant:
         information is at most the average over their batches (it is convex in the law), and theta
         with one such batch gives one draw of that average, as along an adaptive run.
         """
+        sampling_rate = checks.rate("sampling_rate", sampling_rate)
         if sampling_rate != 1 and pure_epsilon is None:
             raise ValueError(
                 f"pure_epsilon must be given when sampling_rate is {sampling_rate!r}"
@@ -234,17 +235,18 @@ class FisherAccountant:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "FisherAccountant":
         """The account that ``state_dict`` described; refuses a state it does not understand."""
-        if isinstance(state, dict) and state.get("version") != cls._VERSION:
-            raise ValueError(f"version must be {cls._VERSION}, got {state.get('version')!r}")
+        version = checks.mapping("state", state).get("version")
+        if type(version) is not int or version != cls._VERSION:
+            raise ValueError(f"version must be {cls._VERSION}, got {version!r}")
         checks.keys("state", state, _STATE)
         account = cls(
             Mechanism.from_state_dict(state["mechanism"]),
-            cheap=state["cheap"],
+            cheap=checks.flag("cheap", state["cheap"]),
             gram_limit=state["gram_limit"],
         )
         account.steps = checks.count("steps", state["steps"], at_least=0)
         if state["records"] is not None:
-            count, attributes = state["records"]
+            count, attributes = checks.listed("records", state["records"], length=2)
             if count is not None:
                 checks.count("records[0]", count, at_least=1)
             account._records = (count, checks.count("records[1]", attributes, at_least=1))

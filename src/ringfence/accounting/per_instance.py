@@ -14,11 +14,12 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon, guarantee
 from ringfence.checks import Real
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
 _FEW = 256  # coordinates below which a table costs more than it saves
 _GROUPS = 64  # distinct settings of the parameters handled as one table each
 _TABLES = 64  # tables an account keeps
+_SMALLEST_INFORMATION = 1e-290  # what a law says of its information below may have lost digits
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class PerInstanceAccountant:
     def __init__(
         self, mechanism: Mechanism, sensitivity: Real, orders: Sequence[float] | Tensor = DEFAULT_ORDERS
     ) -> None:
-        self.mechanism = mechanism
+        self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = checks.not_negative("sensitivity", sensitivity)
         self.orders = checked_orders(orders)
         self.forward = torch.zeros_like(self.orders)
@@ -153,12 +154,11 @@ class PerInstanceAccountant:
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The account a ``state_dict`` describes; refuses what it does not understand."""
         checks.state("PerInstanceAccountant", 1, state, _STATE)
-        sensitivity = torch.tensor(state["sensitivity"], dtype=torch.float64)
-        account = cls(Mechanism.from_state_dict(state["mechanism"]), sensitivity, state["orders"])
+        account = cls(Mechanism.from_state_dict(state["mechanism"]), state["sensitivity"], state["orders"])
         for name in ("forward", "backward"):
             setattr(account, name, checks.sums(name, state[name], len(account.orders)))
-        account.gaussian_zcdp = float(checks.not_negative("gaussian_zcdp", state["gaussian_zcdp"]))
-        account.bounded_zcdp = float(checks.not_negative("bounded_zcdp", state["bounded_zcdp"]))
+        for name in ("gaussian_zcdp", "bounded_zcdp"):
+            setattr(account, name, checks.number(name, state[name], checks.not_negative))
         account.steps = checks.count("steps", state["steps"], at_least=0)
         return account
 
@@ -175,10 +175,14 @@ _STATE = {
 def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor) -> tuple[float, float]:
     """What D / alpha of one release is at most whatever theta: the Gaussian's, and the law's own."""
     size = sensitivity.double().cpu()
-    both = (mechanism.sigma.double().cpu() ** -2, mechanism.information_bound().cpu())
+    # relative to sigma: squares of small numbers are 0, and 0 times infinity is nothing
+    ratio = size / checked_mechanism(mechanism).sigma.double().cpu()
+    bound = mechanism.information_bound().cpu()
+    known = torch.isfinite(bound) & (bound > _SMALLEST_INFORMATION)
+    both = (ratio, torch.where(known, size * bound.sqrt(), ratio))
     # a bound for each coordinate counts, whatever shape theta has by itself
     count = _coordinates(theta, sensitivity, *mechanism.parameters().values())
-    squares = (0.5 * size * size * bound for bound in both)
+    squares = (0.5 * move * move for move in both)
     # broadcasting repeats every entry equally often
     gaussian, bounded = (
         float(square.sum()) * count / max(1, square.numel()) * (1 + 1e-12) for square in squares
@@ -212,6 +216,7 @@ class DivergenceTables:
         """``bounded`` is what ``ceilings`` says, if the caller has asked already."""
         theta = checks.tensor("theta", theta)  # the sums refuse NaN: a read of theta saved
         size = checks.not_negative("sensitivity", sensitivity)
+        checks.flag("exact", exact)
         bounded = ceilings(mechanism, theta, size)[1] if bounded is None else bounded
         parts = None if exact or theta.numel() <= few else _uniform_parts(mechanism, theta, size)
         if parts is None:

@@ -30,7 +30,7 @@ class PrivacyProfile:
 
     def delta(self, epsilon: float) -> float:
         """An upper bound of the smallest delta for which (epsilon, delta) holds."""
-        epsilon = float(checks.not_negative("epsilon", epsilon))
+        epsilon = checks.number("epsilon", epsilon, checks.not_negative)
         return min(1.0, *(proof(epsilon) for proof in self.proofs.values()))
 
     def epsilon(self, delta: float) -> float:

@@ -81,11 +81,10 @@ def publishable_epsilon(
     """
     checks.probability("delta", delta)
     checks.probability("failure_probability", failure_probability)
-    if not (math.isfinite(publishing_zcdp) and publishing_zcdp > 0):
-        raise ValueError(f"publishing_zcdp must be > 0 and finite, got {publishing_zcdp!r}")
+    publishing_zcdp = checks.number("publishing_zcdp", publishing_zcdp, checks.positive)
     if not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-    steps = [thetas] if isinstance(thetas, Tensor) else list(thetas)
+    steps = list(thetas) if isinstance(thetas, list | tuple) else [thetas]
     if not steps:
         raise ValueError("thetas must hold at least one step, got none")
     steps = [checks.finite("thetas", theta).double() for theta in steps]
@@ -95,7 +94,7 @@ def publishable_epsilon(
 
     both = [ceilings(mechanism, theta, move) for theta in steps]
     gaussian, bounded = (sum(ends[i] for ends in both) for i in (0, 1))
-    alpha = best_zcdp_order(bounded, delta) if order is None else float(checks.order("order", order))
+    alpha = best_zcdp_order(bounded, delta) if order is None else checks.number("order", order, checks.order)
     realised = sum(float(_worst(mechanism, theta, move, alpha).sum()) for theta in steps)
     count = sum(theta.numel() for theta in steps)
     change = count * float(move) * _largest_slope(mechanism, move, alpha)

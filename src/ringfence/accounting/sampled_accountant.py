@@ -13,7 +13,7 @@ from ringfence.accounting.per_instance import DivergenceTables
 from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
 from ringfence.accounting.subsampling import SAMPLED_ORDERS, averaged_over
 from ringfence.checks import Real
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
 _SUMS = ("forward", "backward", "gaussian", "data_independent")
 _STATE = {
@@ -53,7 +53,7 @@ class SampledAccountant:
         orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
         failure_probability: float = 1e-9,
     ) -> None:
-        self.mechanism = mechanism
+        self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = checks.not_negative("sensitivity", sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
         self.orders = checked_integer_orders(orders)
@@ -178,20 +178,21 @@ class SampledAccountant:
         checks.state("SampledAccountant", 1, state, _STATE)
         account = cls(
             Mechanism.from_state_dict(state["mechanism"]),
-            torch.tensor(state["sensitivity"], dtype=torch.float64),
+            state["sensitivity"],
             state["sampling_rate"],
             state["orders"],
             state["failure_probability"],
         )
         for name in _SUMS:
             setattr(account, name, checks.sums(name, state[name], len(account.orders)))
-        for mu, rate, count in state["settings"]:
-            setting = (float(checks.not_negative("settings", mu)), checks.rate("settings", rate))
+        for entry in checks.listed("settings", state["settings"]):
+            mu, rate, count = checks.listed("settings", entry, length=3)
+            setting = (checks.number("settings", mu, checks.not_negative), checks.rate("settings", rate))
             account.settings[setting] = checks.count("settings", count, at_least=1)
         account.steps = checks.count("steps", state["steps"], at_least=0)
         if sum(account.settings.values()) != account.steps:
             raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
-        account.spent = float(checks.not_negative("spent", state["spent"]))
+        account.spent = checks.number("spent", state["spent"], checks.not_negative)
         return account
 
     def __repr__(self) -> str:

@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ringfence.data.inside import inside
+
 POOLINGS = ("pooler", "cls", "mean")
 
 
@@ -112,7 +114,19 @@ def _source(name: str) -> tuple[str, bool]:
         pickled = sorted(file.name for file in folder.glob("*.bin"))
         got = f"{pickled[0]}, a pickle, which is not loaded" if pickled else "none"
         raise ValueError(f"backbone {name} must have weights in .safetensors, got {got}")
+    for index in folder.glob("*.index.json"):
+        _refuse_shards_elsewhere(folder, index)
     return str(folder), True
+
+
+def _refuse_shards_elsewhere(folder: Path, index: Path) -> None:
+    """Large models name their files in an index; transformers opens whatever it names."""
+    try:
+        files = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ValueError(f"{index} is not an index of weights") from None
+    for file in files:
+        inside(folder, str(file), f"weight_map of {index.name}")
 
 
 def _loaded(name: str, source: str, local: bool) -> tuple[Any, Any, set[str]]:

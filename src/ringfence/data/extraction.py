@@ -1,13 +1,15 @@
 """Images through a frozen backbone into a file of features, chunk by chunk: an interrupted run goes on.
 
-Finished chunks lie in FILE.npz.parts beside a settings.json that says of what they are. The last step
-puts them together, and the file is the same to the byte however often the run was interrupted.
+Finished chunks, each with its checksum, lie in FILE.npz.parts beside a settings.json that says of what they
+are. The last step puts them together, and the file is the same to the byte however often the run was interrupted.
 """
 
 import hashlib
 import json
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,11 +20,13 @@ from numpy.typing import NDArray
 from ringfence.checks import count
 from ringfence.data.backbones import Backbone, load_backbone
 from ringfence.data.images import ImageData, ImageSplit, read_images
+from ringfence.training.journal import locked
 
 DTYPES = ("float16", "uint8")
 Progress = Callable[[str, int, int], None]  # split, images done, images in all
 
 _BATCHES = 16  # in a chunk: what a kill can cost
+_CHECKSUM = hashlib.sha256().digest_size
 
 
 def extract(
@@ -43,7 +47,7 @@ def extract(
     6 (q / 255)^2: public levels for features in [0, 6], like those of ReLU6; others are refused.
 
     Killed at any moment, the same call goes on after the last finished chunk. Chunks of other images,
-    another backbone or other settings are refused by name.
+    another backbone or other settings are refused by name, and so is a second call at the same time.
 
     Guarantee: a row depends on its own image and on public things alone. Nothing is fitted to the data.
 
@@ -64,7 +68,35 @@ def extract(
         raise FileNotFoundError(f"no such folder: {out.parent}")
     data = read_images(images)
     model = load_backbone(backbone, pooling, device)
-    _begin(parts, _settings(images, data, model, batch_size, dtype))
+    settings = _settings(images, data, model, batch_size, dtype)
+    with _alone(out):
+        _begin(parts, settings)
+        arrays = _arrays(parts, data, model, batch_size, dtype, progress)
+        # numpy dates every member 1980: the bytes depend on the arrays alone
+        _write(parts / "whole", lambda file: np.savez(file, **arrays), out)  # type: ignore[arg-type]
+        _remove(parts)
+    return out
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """No other run on ``out`` meanwhile. The lock goes with the run; where it was killed, with the next."""
+    lock = locked(out)
+    try:
+        if not os.fstat(lock).st_nlink:
+            raise BlockingIOError(f"{out} was in use by another process until now: try again")
+        try:
+            yield
+        finally:
+            Path(f"{out}.lock").unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _arrays(
+    parts: Path, data: ImageData, model: Backbone, batch_size: int, dtype: str, progress: Progress | None
+) -> dict[str, NDArray[Any]]:
+    """What the file holds."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, split in (("train", data.train), ("test", data.test)):
         if split is not None:
@@ -72,10 +104,7 @@ def extract(
             arrays[features] = _features(parts, name, split, model, batch_size, dtype, progress)
             arrays[labels] = split.labels
     arrays["classes"] = np.array(data.classes, dtype=np.str_)
-    # numpy dates every member 1980: the bytes depend on the arrays alone
-    _write(parts / "whole", lambda file: np.savez(file, **arrays), out)  # type: ignore[arg-type]
-    _remove(parts)
-    return out
+    return arrays
 
 
 def _plain(split: str) -> tuple[str, str]:
@@ -94,6 +123,7 @@ def _settings(
     for split in (data.train, data.test):
         digest.update(b"labels" + (split.labels.tobytes() if split else b""))
     return {
+        "format of the parts": 2,  # 1 had no checksums
         "images": digest.hexdigest(),
         "backbone": model.fingerprint,
         "pooling": model.pooling,
@@ -161,10 +191,11 @@ def _features(
 
 
 def _read_part(file: Path, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
-    try:
-        values: NDArray[Any] = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise ValueError(f"{file} is damaged: delete it, and the run makes it again") from None
+    content = file.read_bytes()
+    data, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
+    if hashlib.sha256(data).digest() != checksum:
+        raise ValueError(f"{file} is damaged: delete it, and the run makes it again")
+    values: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
     if values.shape != shape or values.dtype != dtype:
         raise ValueError(f"{file} must hold {dtype} {list(shape)}, got {values.dtype} {list(values.shape)}")
     return values
@@ -186,17 +217,23 @@ def _stored(values: NDArray[np.float32], dtype: str, where: str) -> NDArray[Any]
 
 
 def _write_array(path: Path, values: NDArray[Any]) -> None:
-    _write(path, lambda file: np.save(file, values))
+    data = io.BytesIO()
+    np.save(data, values)
+    _write(path, lambda file: file.write(data.getvalue() + hashlib.sha256(data.getvalue()).digest()))
 
 
 def _write(path: Path, save: Callable[[BinaryIO], object], final: Path | None = None) -> None:
     """All of the file or nothing: written beside, flushed to the disk, then renamed."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        save(file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(final or path)
+    try:
+        with temporary.open("wb") as file:
+            save(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(final or path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)  # a full disk needs the room
+        raise OSError(error.errno, error.strerror or str(error), str(final or path)) from None
 
 
 def _remove(parts: Path) -> None:

@@ -9,6 +9,7 @@
 CIFAR's files are pickles, which are not unpickled (``read_batch``).
 """
 
+import errno
 import struct
 import zipfile
 import zlib
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringfence.data.features import open_archive, read_member
 from ringfence.data.pickled_batch import read_batch
 
 Picture = NDArray[np.uint8]  # (height, width, 3)
@@ -85,12 +87,15 @@ def read_images(path: Path) -> ImageData:
 
 def _npz(path: Path) -> ImageData:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
             train = _npz_split(path, archive, names, "train")
             test = _npz_split(path, archive, names, "test") if {"x_test", "y_test"} & names else None
-            given = _member(path, archive, "classes") if "classes" in names else None
-    except zipfile.BadZipFile:
+            given = read_member(path, archive, "classes.npy") if "classes" in names else None
+    except (zipfile.BadZipFile, RuntimeError, OSError) as error:
+        # damage may look like encryption, or lead before the beginning of the file
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise ValueError(f"{path} is not a .npz file") from None
     splits = [train] if test is None else [train, test]
     count = 1 + max(int(split.labels.max()) for split in splits)
@@ -107,6 +112,11 @@ def _npz_split(path: Path, archive: zipfile.ZipFile, names: set[str], split: str
     with archive.open(f"x_{split}.npy") as member:
         shape, fortran, dtype = _header(path, f"x_{split}", member)
         start = member.tell()
+        try:
+            while member.read(1 << 20):  # once to the end, where the archive's checksum is compared
+                pass
+        except (zipfile.BadZipFile, zlib.error, EOFError):
+            raise ValueError(f"{path}: x_{split} is damaged or cut short") from None
     grey = len(shape) == 3
     if dtype != np.uint8 or fortran or not (grey or (len(shape) == 4 and shape[3] == 3)) or 0 in shape:
         wanted = "uint8 of shape (n, height, width, 3) or (n, height, width)"
@@ -126,7 +136,7 @@ def _npz_split(path: Path, archive: zipfile.ZipFile, names: set[str], split: str
         rows = np.frombuffer(data, np.uint8).reshape(last - first, *shape[1:])
         return list(np.repeat(rows[..., None], 3, axis=3) if grey else rows)
 
-    labels = _member(path, archive, f"y_{split}")
+    labels = read_member(path, archive, f"y_{split}.npy")
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels  # as Keras has them
     if labels.dtype.kind not in "iu" or labels.shape != shape[:1]:
         got = f"{labels.dtype} {list(labels.shape)}"
@@ -134,15 +144,6 @@ def _npz_split(path: Path, archive: zipfile.ZipFile, names: set[str], split: str
     if labels.min() < 0:
         raise ValueError(f"{path}: y_{split} must be >= 0, got {labels.min()}")
     return ImageSplit(labels.astype(np.int64), read)
-
-
-def _member(path: Path, archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
-    try:
-        with archive.open(f"{key}.npy") as member:
-            values: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
-    except (ValueError, EOFError, zlib.error):
-        raise ValueError(f"{path}: {key} cannot be read as an array") from None
-    return values
 
 
 def _header(path: Path, key: str, member: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -9,7 +9,7 @@
     [paper]        clip, noise_multiplier, bound, learning_rate, steps: lists; perhaps levels
     [fair]         perhaps: settings, seed, validation, and [low, high] of each range
 
-Perhaps also ``fisher = true``. ``public_statistics`` is seen from the folder of the TOML file.
+Perhaps also ``fisher = true``. ``public_statistics`` is in the folder of the TOML file, or below it.
 """
 
 import tomllib
@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ringfence.data.inside import inside
 from ringfence.experiments.sweep_settings import FairSearch, Grid
 
 _TABLES = {
@@ -63,7 +64,10 @@ def read_grid(grid: str | Path) -> Grid:
         raise ValueError(
             f"grid must be a TOML file or one of {', '.join(shipped_grids())}, got {str(grid)!r}"
         )
-    return _grid(path, path.read_text())
+    try:
+        return _grid(path, path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
 
 
 def _grid(path: Path, text: str) -> Grid:
@@ -84,7 +88,8 @@ def _grid(path: Path, text: str) -> Grid:
         if key not in values:
             raise ValueError(f"{path}: {key if key in _TOP else f'paper.{key}'} is missing")
     if "public_statistics" in values:
-        values["public_statistics"] = str(path.parent / values["public_statistics"])
+        name = values["public_statistics"]
+        values["public_statistics"] = str(inside(path.parent, name, f"{path}: data.public_statistics"))
     try:
         return Grid(**values, fair=_fair(path, tables["fair"]))
     except (ValueError, TypeError) as error:

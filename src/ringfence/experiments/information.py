@@ -88,16 +88,20 @@ class NetworkSettings:
 class InformationSettings:
     """What Figure 4 tries. ``grid`` has the laws, the seeds, the public constants and the fair search.
 
-    ``network`` None leaves the network out. ``kind`` is the probe's eta: "spectral", the largest over all
-    directions that a record can move in, is the definition; "trace", the root of the mean over features,
-    is quicker, and exact for up to 64 features of a network and any of a probe. They need not agree: on
-    digits the truncated probe's median eta at equal accuracy is 0.89 of the Gaussian's by trace and 1.00
-    by the definition.
+    ``probes`` are the linear probes to measure; None: the grid's fair search, without those that hardly
+    learn. ``examples`` is how many training examples eta is measured of, picked without looking at them;
+    None: all. ``network`` None leaves the network out. ``kind`` is the probe's eta: "spectral", the
+    largest over all directions that a record can move in, is the definition; "trace", the root of the
+    mean over features, is quicker, and exact for up to 64 features of a network and any of a probe. They
+    need not agree: on digits the truncated probe's median eta at equal accuracy is 0.89 of the Gaussian's
+    by trace and 1.00 by the definition.
     """
 
     grid: Grid = field(default_factory=lambda: replace(read_grid("digits"), fair=_SEARCH))
     network: NetworkSettings | None = NetworkSettings()
     kind: Kind = "spectral"
+    probes: tuple[SweepSetting, ...] | None = None
+    examples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,11 @@ def information(
     progress: Progress | None = None,
     features: Features | None = None,
     device: str = "cpu",
+    public: Features | None = None,
 ) -> Iterator[InformationRow]:
     """The rows of Figure 4, on scikit-learn's digits where no features are given.
+
+    ``public`` are features declared public, as in ``sweep_data``.
 
     Guarantee: every eta is an upper bound of the steps of its own run, all of them measured; in the network
     given the batches that were drawn, and except with probability 1e-6 a run where ``kind`` is an estimate.
@@ -136,13 +143,13 @@ def information(
     >>> [row.mechanism for row in information(small)]
     ['Gaussian', 'rectified', 'Gaussian, clamped', 'truncated']
     """
-    data = sweep_data(digits() if features is None else features, settings.grid, "fair").to(device)
+    data = sweep_data(digits() if features is None else features, settings.grid, "fair", public).to(device)
     tell = (lambda share: None) if progress is None else progress
     share = 1.0
     if settings.network is not None:
         share = 0.7
         _images(data.train, settings.network)  # refused before anything takes time
-    yield from _probe_rows(data, settings.grid, settings.kind, lambda done: tell(share * done))
+    yield from _probe_rows(data, settings, lambda done: tell(share * done))
     if settings.network is not None:
         yield from _network_rows(
             data, settings.grid, settings.network, lambda done: tell(share + (1 - share) * done)
@@ -165,8 +172,9 @@ def frontier(rows: Sequence[InformationRow], eta: Callable[[InformationRow], flo
     return result
 
 
-def _probe_rows(data: SweepData, grid: Grid, kind: Kind, progress: Progress) -> Iterator[InformationRow]:
-    settings = grid.settings("fair")
+def _probe_rows(data: SweepData, wanted: InformationSettings, progress: Progress) -> Iterator[InformationRow]:
+    grid, kind = wanted.grid, wanted.kind
+    settings = grid.settings("fair") if wanted.probes is None else list(wanted.probes)
     jobs = [setting.training(seed) for setting in settings for seed in grid.seeds]
     runs = train_linear_grid(*data.train, data.classes, jobs, public_size=len(data.train[0]))
     chosen, tested = (
@@ -174,9 +182,11 @@ def _probe_rows(data: SweepData, grid: Grid, kind: Kind, progress: Progress) -> 
         for part in (_validation(data), data.test)
     )
     # what hardly learns is in no picture: measuring it would take as long as the rest
-    useful = [i for i in range(len(settings)) if chosen[i] >= max(chosen) / 2]
+    enough = max(chosen) / 2 if wanted.probes is None else 0.0
+    useful = [i for i in range(len(settings)) if chosen[i] >= enough]
+    picked = data.sample(len(data.train[1]) if wanted.examples is None else wanted.examples)
     for done, i in enumerate(useful):
-        for name, eta in _probe_etas(data, settings[i], grid.seeds[0], kind):
+        for name, eta in _probe_etas(data, settings[i], grid.seeds[0], kind, picked):
             yield InformationRow(
                 "linear probe", name, str(settings[i]), chosen[i], tested[i], kind, *_summary(eta)
             )
@@ -184,21 +194,20 @@ def _probe_rows(data: SweepData, grid: Grid, kind: Kind, progress: Progress) -> 
 
 
 def _probe_etas(
-    data: SweepData, setting: SweepSetting, seed: int, kind: Kind
+    data: SweepData, setting: SweepSetting, seed: int, kind: Kind, picked: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
-    """eta of every example, by the account's name: the rectified law's run has two accounts."""
+    """eta of the examples picked, by the account's name: the rectified law's run has two accounts."""
     training = setting.training(seed)
     features, labels = data.train
     run = training.train(features, labels, data.classes, public_size=len(features))
     accounts: dict[str, Mechanism] = {LABELS[setting.mechanism]: training.mechanism}
     if setting.mechanism == "rectified":
         accounts[CLAMPED] = Gaussian(setting.sigma)
+    some, theirs = features[picked], labels[picked]
     for name, law in accounts.items():
         yield (
             name,
-            information_losses(
-                law, run.trajectory, features, labels, training.clip, data.attributes, kind=kind
-            ),
+            information_losses(law, run.trajectory, some, theirs, training.clip, data.attributes, kind=kind),
         )
 
 

@@ -1,44 +1,24 @@
 """What one training run cost each of its examples, mechanism by mechanism."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ringfence.data.features import Features
-from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.mechanisms.truncated import TruncatedGaussian
-
-
-@dataclass(frozen=True)
-class SingleExamplesSettings:
-    """The same clip, noise, bound, learning rate and steps for every mechanism."""
-
-    clip: float = 0.05
-    noise_multiplier: float = 100.0
-    bound: float = 4.0
-    learning_rate: float = 4.0
-    steps: int = 5
-    center: float = 8.0
-    scale: float = 8.0
-    delta: float = 1e-5
-    seed: int = 0
-
-    def mechanisms(self) -> dict[str, Mechanism]:
-        sigma = self.noise_multiplier * self.clip
-        return {
-            "Gaussian": Gaussian(sigma),
-            "rectified": RectifiedGaussian(sigma, self.bound),
-            "truncated": TruncatedGaussian(sigma, self.bound),
-        }
+from ringfence.accounting.examples import ExampleAccountant
+from ringfence.accounting.fisher import Kind
+from ringfence.experiments.sweep_data import SweepData
+from ringfence.experiments.sweep_settings import SweepSetting
+from ringfence.training.linear import clipped_gradients
+from ringfence.training.linear_grid import accuracies
+from ringfence.training.linear_information import information_losses
 
 
 @dataclass(frozen=True)
 class SingleExampleRow:
-    """One training example under one mechanism: its ex-post epsilon and its eta over the run."""
+    """One training example under one mechanism: its ex-post epsilon and its eta over the run. Sensitive."""
 
     mechanism: str
-    example: int
+    setting: str
+    example: int  # its place in the training part
     epsilon: float
     eta: float
     test_accuracy: float
@@ -46,27 +26,46 @@ class SingleExampleRow:
 
 
 def single_examples(
-    features: Features, settings: SingleExamplesSettings, progress: Callable[[float], None] | None = None
+    data: SweepData,
+    settings: Mapping[str, SweepSetting],
+    delta: float,
+    *,
+    examples: int = 1000,
+    kind: Kind = "spectral",
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
 ) -> Iterator[SingleExampleRow]:
-    """A run a mechanism, a row an example; the statement is that of the run."""
-    from ringfence.training.probe import LinearProbe  # scikit-learn takes a second to load
+    """A run a setting, a row an example; the statement is that of the run.
 
-    laws = settings.mechanisms()
-    for number, (name, law) in enumerate(laws.items()):
-        probe = LinearProbe(
-            law,
-            settings.clip,
-            settings.learning_rate,
-            settings.steps,
-            public_center=settings.center,
-            public_scale=settings.scale,
-            random_state=settings.seed,
-        ).fit(features.train_features, features.train_labels)
-        accuracy = float(probe.score(features.test_features, features.test_labels))
-        epsilons = probe.example_epsilons(settings.delta)
-        etas = probe.fisher_information_loss()
-        statement = probe.guarantee(settings.delta).statement
+    All are trained on, ``examples`` of them are measured: the same ones every time, picked without
+    looking at them. ``kind`` is the eta, as in ``linear_information``.
+
+    >>> import torch
+    >>> both = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
+    >>> data = SweepData(2, torch.ones(1), both, None, both, "")
+    >>> setting = SweepSetting("gaussian", 0.1, 30.0, learning_rate=1.0, steps=3)
+    >>> rows = list(single_examples(data, {"Gaussian": setting}, delta=1e-5, examples=2))
+    >>> [row.mechanism for row in rows], rows[0].epsilon > 0
+    (['Gaussian', 'Gaussian'], True)
+    """
+    picked = data.sample(examples)
+    features, labels = data.train
+    some, theirs = features[picked], labels[picked]
+    for number, (name, setting) in enumerate(settings.items()):
+        training = setting.training(seed)
+        run = training.train(features, labels, data.classes, public_size=len(features))
+        account = ExampleAccountant(training.mechanism, run.account.orders)
+        for step in run.trajectory:
+            account.step(step.theta.reshape(-1), clipped_gradients(step.weights, some, theirs, training.clip))
+        etas = information_losses(
+            training.mechanism, run.trajectory, some, theirs, training.clip, data.attributes, kind=kind
+        )
+        accuracy = float(accuracies([run], *data.test)[0])
+        statement = run.account.guarantee(delta).statement
+        epsilons = account.epsilons(delta)
         if progress is not None:
-            progress((number + 1) / len(laws))
-        for example, (epsilon, eta) in enumerate(zip(epsilons.tolist(), etas.tolist(), strict=True)):
-            yield SingleExampleRow(name, example, epsilon, eta, accuracy, statement)
+            progress((number + 1) / len(settings))
+        for i, example in enumerate(picked.tolist()):
+            yield SingleExampleRow(
+                name, str(setting), example, float(epsilons[i]), float(etas[i]), accuracy, statement
+            )

@@ -43,6 +43,11 @@ class SweepData:
             test=moved(self.test),
         )
 
+    def sample(self, count: int) -> Tensor:
+        """Places of ``count`` training examples (all, if there are fewer), picked by their number alone."""
+        order = torch.randperm(len(self.train[1]), generator=torch.Generator().manual_seed(0))
+        return order[:count].sort().values.to(self.train[1].device)
+
 
 def sweep_data(
     features: "Features", grid: Grid, search: Search, public: "Features | None" = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from ringfence.experiments.sweep_batch import Measured, Sums
 from ringfence.experiments.sweep_epsilons import Epsilons, epsilons
-from ringfence.experiments.sweep_settings import LABELS, SweepSetting
+from ringfence.experiments.sweep_settings import LABELS, SweepSetting, digest
 
 FILE = "sweep.sqlite"
 _EPSILONS = tuple(field.name for field in fields(Epsilons))
@@ -23,7 +23,9 @@ _SCHEMA = f"""
         {", ".join(f"{name} REAL" for name in _NUMBERS)}, {", ".join(f"{name} TEXT" for name in _TEXTS)},
         PRIMARY KEY (setting, seed));
 """
+_SYSTEM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PERM")
 _COLUMNS = ("setting", "seed", "settings", *_NUMBERS, *_TEXTS)
+_VERSION = 1  # with a checksum a row; 0 had none, and its rows are taken as they are
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class SweepStore:
         with self._transaction() as connection:
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 connection.execute(statement)
-            known = dict(connection.execute("SELECT name, value FROM sweep"))
+            known, _ = _verified(self.path, connection)
             for name, value in identity.items():
                 if known.get(name, value) != value:
                     shown = " ..., not ".join if len(value) > 60 else ", not ".join
@@ -85,6 +87,8 @@ class SweepStore:
                     )
             if not known:
                 connection.executemany("INSERT INTO sweep VALUES (?, ?)", identity.items())
+            if not _checked(connection):
+                _add_checksums(connection)
             # how often a sweep was begun here: those that run at once start at different places
             self.earlier = int(known.get("begun", "0"))
             connection.execute(
@@ -94,21 +98,22 @@ class SweepStore:
 
     def done(self) -> set[tuple[str, int]]:
         """Key and seed of every job that is finished."""
-        with closing(_connection(self.path)) as connection:
+        with _connection(self.path) as connection:
             return set(connection.execute("SELECT setting, seed FROM rows"))
 
     def add(self, results: Sequence[tuple[Measured, Epsilons | None]], versions: tuple[str, str]) -> None:
         """Writes the rows of a batch, all or none."""
         rows = [_values(measured, epsilon, versions) for measured, epsilon in results]
-        marks = ", ".join("?" * len(_COLUMNS))
+        marks = ", ".join("?" * (1 + len(_COLUMNS)))
         with self._transaction() as connection:
             connection.executemany(
-                f"INSERT OR IGNORE INTO rows ({', '.join(_COLUMNS)}) VALUES ({marks})", rows
+                f"INSERT OR IGNORE INTO rows ({', '.join(_COLUMNS)}, checksum) VALUES ({marks})",
+                [(*row, _checksum(row)) for row in rows],
             )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with closing(_connection(self.path)) as connection:
+        with _connection(self.path) as connection:
             # the lock is taken first, so that what is read in here stays true until the end
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -122,14 +127,14 @@ class SweepStore:
 def read_rows(folder: Path) -> list[SweepRow]:
     """Every finished row of a sweep, in one order whoever finished it when.
 
-    Rows that were made where dp-accounting was not at hand get their epsilons here.
+    Rows that were made where dp-accounting was not at hand get their epsilons here. Damage to the file
+    is a ValueError: SQLite checks how it hangs together, a checksum every row.
     """
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no sweep: there is no {FILE} in it")
-    with closing(_connection(path)) as connection:
-        about = dict(connection.execute("SELECT name, value FROM sweep"))
-        found = connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM rows").fetchall()
+    with _connection(path) as connection:
+        about, found = _verified(path, connection)
     rows = [_row(about, dict(zip(_COLUMNS, values, strict=True))) for values in found]
     places = {label: place for place, label in enumerate(LABELS.values())}
     return sorted(rows, key=lambda row: (places[row.mechanism], _order(row.setting), row.seed))
@@ -150,6 +155,8 @@ def _values(measured: Measured, epsilon: Epsilons | None, versions: tuple[str, s
         **dict(zip(("ringfence", "torch"), versions, strict=True)),
         "error": measured.error,
     }
+    # as they will be read: a column of numbers holds floats
+    own |= {name: float(own[name]) for name in _NUMBERS if own.get(name) is not None}
     return tuple(own.get(name) for name in _COLUMNS)
 
 
@@ -164,14 +171,59 @@ def _row(about: Mapping[str, str], values: dict[str, Any]) -> SweepRow:
     return SweepRow(about["name"], LABELS[setting.mechanism], setting, values.pop("seed"), delta, **values)
 
 
-def _connection(path: Path) -> sqlite3.Connection:
-    # transactions are begun by hand; others may hold the lock for a while
-    connection = sqlite3.connect(path, timeout=300, isolation_level=None)
+def _verified(path: Path, connection: sqlite3.Connection) -> tuple[dict[str, str], list[Sequence[Any]]]:
+    """What the sweep is of, and the rows by ``_COLUMNS``, in a file that hangs together."""
+    problems = [text for (text,) in connection.execute("PRAGMA integrity_check(1)") if text != "ok"]
+    if problems:
+        raise ValueError(f"{path} is damaged: {' '.join(problems[0].split())}")
+    about = dict(connection.execute("SELECT name, value FROM sweep"))
+    if _checked(connection) and about.pop("checksum", None) != _identity_checksum(about):
+        raise ValueError(f"{path} is damaged in what it says of its sweep")
+    checksum = "checksum" if _checked(connection) else "NULL"
+    found = connection.execute(f"SELECT {', '.join(_COLUMNS)}, {checksum} FROM rows").fetchall()
+    for *values, checksum in found if _checked(connection) else ():
+        if checksum != _checksum(values):
+            raise ValueError(f"{path} is damaged: the row of seed {values[1]}, {values[2]!r:.300}")
+    return about, [values for *values, _ in found]
+
+
+def _identity_checksum(about: Mapping[str, str]) -> str:
+    return _checksum(sorted(item for item in about.items() if item[0] != "begun"))
+
+
+def _checksum(values: Sequence[Any]) -> str:
+    return digest([repr(value) for value in values])  # also of what damage made of a text
+
+
+def _checked(connection: sqlite3.Connection) -> bool:
+    """Whether the file is one with checksums."""
+    return "checksum" in {column[1] for column in connection.execute("PRAGMA table_info(rows)")}
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """To a new file, or to one that was begun before there were any."""
+    about = dict(connection.execute("SELECT name, value FROM sweep"))
+    connection.execute("INSERT INTO sweep VALUES ('checksum', ?)", (_identity_checksum(about),))
+    connection.execute("ALTER TABLE rows ADD COLUMN checksum TEXT")
+    found = connection.execute(f"SELECT rowid, {', '.join(_COLUMNS)} FROM rows").fetchall()
+    added = [(_checksum(values), rowid) for rowid, *values in found]
+    connection.executemany("UPDATE rows SET checksum = ? WHERE rowid = ?", added)
+    connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+@contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """Transactions are begun by hand; others may hold the lock for a while. Errors name the file."""
     try:
-        # a rollback journal, which needs no shared memory, and every commit waits for the disk
-        connection.execute("PRAGMA synchronous = EXTRA")
-        connection.execute("PRAGMA schema_version")
-    except sqlite3.DatabaseError as error:
-        connection.close()
-        raise ValueError(f"{path} cannot be read as a sweep: {error}") from None
-    return connection
+        with closing(sqlite3.connect(path, timeout=300, isolation_level=None)) as connection:
+            # a rollback journal, which needs no shared memory, and every commit waits for the disk
+            connection.execute("PRAGMA synchronous = EXTRA")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > _VERSION:
+                raise ValueError(f"{path} was written by a newer ringfence: version {version}")
+            yield connection
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if getattr(error, "sqlite_errorname", "").startswith(_SYSTEM):
+            raise OSError(f"{path}: {error}") from None
+        text = " ".join(str(error).split())  # it may quote the file
+        raise ValueError(f"{path} cannot be read as a sweep: {text:.200}") from None

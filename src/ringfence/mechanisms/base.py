@@ -133,7 +133,7 @@ class Mechanism(ABC):
         >>> bool((4 * released == (4 * released).round()).all())
         True
         """
-        if not secure:
+        if not checks.flag("secure", secure):
             if generator is None or step is not None:
                 raise TypeError("secure=False needs a generator and takes no step")
             return self.sample(theta, generator=generator)
@@ -182,6 +182,8 @@ class Mechanism(ABC):
         """
         theta = checks.finite("theta", theta)
         alpha = checks.like(theta, "orders", orders, checks.order).reshape(-1)
+        if not alpha.numel():
+            raise ValueError("orders must hold at least one order, got none")
         arguments = {**self._arguments(theta), "shift": checks.like(theta, "shift", shift, checks.finite)}
 
         def kernel(*block: Tensor) -> Tensor:
@@ -201,7 +203,8 @@ class Mechanism(ABC):
             "shift": checks.like(theta, "shift", shift, checks.finite),
             "epsilon": checks.like(theta, "epsilon", epsilon, checks.finite),
         }
-        return self._evaluate("hockey_stick", self._hockey_stick_anywhere, theta, arguments)
+        value = self._evaluate("hockey_stick", self._hockey_stick_anywhere, theta, arguments)
+        return value.clamp(max=1)  # rounding
 
     def loss_moments(self, theta: Real, shift: Real) -> LossMoments:
         """Moments of log P/Q under P = M(theta), Q = M(theta + shift), each coordinate."""
@@ -273,7 +276,7 @@ class Mechanism(ABC):
         RectifiedGaussian(sigma=1.0, bound=(-2.0, 2.0))
         """
         laws = {law.name: law for law in _descendants(Mechanism) if hasattr(law, "name")}
-        if name not in laws:
+        if not isinstance(name, str) or name not in laws:
             raise ValueError(f"mechanism must be one of {', '.join(sorted(laws))}, got {name!r}")
         given = {key: value for key, value in arguments.items() if value is not None}
         wanted = list(signature(laws[name]).parameters)
@@ -311,17 +314,37 @@ class Mechanism(ABC):
         """The law a ``state_dict`` describes; refuses what it does not know by name."""
         laws = {law.__name__: law for law in _descendants(Mechanism)}
         checks.keys("mechanism state", state, {"law", "parameters", "settings"})
-        if state["law"] not in laws:
+        if not isinstance(state["law"], str) or state["law"] not in laws:
             raise ValueError(f"law must be one of {sorted(laws)}, got {state['law']!r}")
         return _rebuilt(laws[state["law"]], state)
 
 
+def checked_mechanism(value: object) -> Mechanism:
+    """What an account or a training run may be about.
+
+    >>> checked_mechanism(1.0)
+    Traceback (most recent call last):
+    TypeError: mechanism must be a ringfence mechanism, got 1.0
+    """
+    if not isinstance(value, Mechanism):
+        raise TypeError(f"mechanism must be a ringfence mechanism, got {value!r}")
+    return value
+
+
 def _rebuilt(law: Any, state: dict[str, Any]) -> Mechanism:
+    ends = {"lower", "upper"}
+    wanted = {name for key in signature(law).parameters for name in (ends if key == "bound" else {key})}
+    settings = checks.mapping("settings", state["settings"])
+    given = {**checks.mapping("parameters", state["parameters"]), **settings}
+    checks.keys("parameters and settings", given, wanted)
     parameters = {}
     for name, entry in state["parameters"].items():
         checks.keys(f"parameter {name}", entry, {"value", "dtype"})
-        parameters[name] = torch.tensor(entry["value"], dtype=_DTYPE_NAMES[entry["dtype"]])
-    rebuilt: Mechanism = _constructed(law, parameters, state["settings"])
+        if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPE_NAMES:
+            raise ValueError(f"dtype of {name} must be one of {list(_DTYPE_NAMES)}, got {entry['dtype']!r}")
+        value = checks.real(f"parameter {name}", entry["value"])
+        parameters[name] = value.to(_DTYPE_NAMES[entry["dtype"]])
+    rebuilt: Mechanism = _constructed(law, parameters, settings)
     return rebuilt
 
 

@@ -11,6 +11,8 @@ from ringfence.mechanisms.gaussian import standard_normal
 from ringfence.normal import density, hazard
 from ringfence.truncated_normal import TruncatedNormal
 
+_MOST_LEVELS = 1 << 16  # beyond, the rectified law is the same and needs no table of cells
+
 
 class QuantizedGaussian(Mechanism):
     """The nearest of ``levels`` equally spaced points of [lower, upper] to theta + N(0, sigma^2).
@@ -31,7 +33,7 @@ class QuantizedGaussian(Mechanism):
     def __init__(self, sigma: Real, bound: Bound, levels: int) -> None:
         self.sigma = checks.positive("sigma", sigma)
         self.lower, self.upper = checks.interval("bound", bound, bounded=True)
-        self.levels = checks.count("levels", levels, at_least=2)
+        self.levels = checks.count("levels", levels, at_least=2, at_most=_MOST_LEVELS)
 
     @property
     def support(self) -> Support:

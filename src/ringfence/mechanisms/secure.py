@@ -96,7 +96,7 @@ class SecureRelease:
         True
         """
         checks.count("coordinates", coordinates, at_least=0)
-        size = float(checks.not_negative("epsilon", epsilon))
+        size = checks.number("epsilon", epsilon, checks.not_negative)
         return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
 
     @property

@@ -97,10 +97,13 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
         "Up and to the left is better. Points are settings: test accuracy is a mean of "
         f"{len(grid.seeds)} runs, η that of the first. Lines join the settings that no other of the same "
         "law beats in both, chosen on a validation part. η is about features in the units of the file. "
-        f"Linear probe: {_KINDS[settings.kind]} Full batches, "
-        f"{grid.fair.settings} settings for every law, the same ones; those below half of the best accuracy "
-        "are left out."
+        f"Linear probe: {_KINDS[settings.kind]} Full batches, {_tried(settings)}."
     ]
+    if settings.examples is not None:
+        parts.append(
+            f"The probe's η was measured of up to {settings.examples:,} training examples, picked without "
+            "looking at them: the largest is over those."
+        )
     if network is not None and any(row.model == "network" for row in rows):
         parts.append(
             f"Network from scratch: {_KINDS[network.kind]} {network.steps} Poisson batches of "
@@ -122,6 +125,15 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
         "differences may be luck. The cost of tuning is not in η."
     )
     return " ".join(parts)
+
+
+def _tried(settings: InformationSettings) -> str:
+    if settings.probes is not None:
+        return "the settings of least ε at their accuracy in the fair search, spread over its frontier"
+    return (
+        f"{settings.grid.fair.settings} settings for every law, the same ones; those below half of the best "
+        "accuracy are left out"
+    )
 
 
 def _result(rows: Sequence[InformationRow], model: str) -> str:

@@ -22,10 +22,12 @@ class Journal:
     """Open for appending, by one process at a time; the first line says which ``run`` it belongs to.
 
     A line is the first 16 hex digits of SHA-256 of what follows, the length of the record, and the
-    record as JSON. The lock is on PATH.lock, which stays, because ``start`` replaces the journal.
+    record as JSON. The lock is on PATH.lock, which stays, because ``start`` replaces the journal, and
+    holds how many records were announced.
 
     Guarantee: once ``append`` returns the record survives a crash. A last line that a crash cut
     short is left out when reading: its ``append`` never returned, so nothing was released on it.
+    A journal with fewer records than were announced is refused, as long as PATH.lock is beside it.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -44,10 +46,10 @@ class Journal:
         self._file: int | None = None
         if not _first:
             self.path.stat()  # no lock file for a journal that is not there
-        self._lock: int | None = _locked(self.path)
+        self._lock: int | None = locked(self.path)
         try:
             if _first:
-                replace_file(self.path, _first)
+                self._replace(_first)
             self._open()
         except BaseException:
             self.close()
@@ -64,7 +66,7 @@ class Journal:
         self._require_open()
         self._close_file()
         try:
-            replace_file(self.path, line)
+            self._replace(line)
         finally:
             self._open()  # whichever is there: never a file that has been replaced
 
@@ -75,6 +77,7 @@ class Journal:
         try:
             write_fully(file, line)
             os.fsync(file)
+            self._announce(self._announced + 1)
         except BaseException:
             self.close()  # part of a line may be there, and nothing may follow it
             raise
@@ -82,7 +85,7 @@ class Journal:
     @staticmethod
     def read(path: str | os.PathLike[str]) -> tuple[Record, list[Record]]:
         """The header and the records; a ValueError where anything but the last line is damaged."""
-        header, records, _ = _parsed(Path(path))
+        header, records, _ = _complete(Path(path))
         return header, records
 
     def close(self) -> None:
@@ -100,15 +103,33 @@ class Journal:
         self.close()
 
     def _open(self) -> None:
-        self.header, _, whole = _parsed(self.path)
+        self.header, records, whole = _complete(self.path)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         try:
             os.ftruncate(file, whole)  # nothing may follow a torn line
             os.fsync(file)
+            self._announce(len(records))
         except BaseException:
             os.close(file)
             raise
         self._file = file
+
+    def _replace(self, first: bytes) -> None:
+        """Down to 0 before the records go, up after they came: at no moment is the number too large."""
+        self._announce(0)
+        os.fsync(self._require_lock())
+        replace_file(self.path, first)
+
+    def _announce(self, number: int) -> None:
+        self._announced = number
+        lock = self._require_lock()
+        os.lseek(lock, 0, os.SEEK_SET)
+        write_fully(lock, b"%20d\n" % number)
+
+    def _require_lock(self) -> int:
+        if self._lock is None:
+            raise ValueError(f"{self.path} is closed")
+        return self._lock
 
     def _require_open(self) -> int:
         if self._file is None:
@@ -121,7 +142,17 @@ class Journal:
             self._file = None
 
 
-def _locked(path: Path) -> int:
+def locked(path: Path) -> int:
+    """The open file PATH.lock, which no other process can lock as long as it is open.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lock = locked(Path(folder, "run"))
+    ...     locked(Path(folder, "run"))
+    Traceback (most recent call last):
+    BlockingIOError: ... is in use by another process or engine
+    >>> os.close(lock)
+    """
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     if sys.platform != "win32":
         try:
@@ -132,6 +163,26 @@ def _locked(path: Path) -> int:
                 raise BlockingIOError(f"{path} is in use by another process or engine") from None
             raise
     return lock
+
+
+def _complete(path: Path) -> tuple[Record, list[Record], int]:
+    """As ``_parsed``; a ValueError where records are gone that were announced."""
+    while True:
+        announced = _announced(path)
+        header, records, whole = _parsed(path)
+        if len(records) >= announced:
+            return header, records, whole
+        if announced == _announced(path):  # else somebody replaced the journal in between
+            raise ValueError(
+                f"{path} is cut short: {len(records)} of {announced} records are left, by {path.name}.lock"
+            )
+
+
+def _announced(path: Path) -> int:
+    try:
+        return int(Path(f"{path}.lock").read_bytes())
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 def _first_line(header: Record) -> bytes:
@@ -152,6 +203,11 @@ def _checksum(framed: bytes) -> bytes:
     return hashlib.sha256(framed).hexdigest()[:16].encode()
 
 
+def _too_long(length: bytes, text: bytes) -> bool:
+    """Longer than it says: a line whose newline was damaged, perhaps with another one behind it."""
+    return length.isdigit() and len(text) > int(length)
+
+
 def _parsed(path: Path) -> tuple[Record, list[Record], int]:
     """The header, the records, and how many bytes of the file they take."""
     records: list[Record] = []
@@ -165,8 +221,8 @@ def _parsed(path: Path) -> tuple[Record, list[Record], int]:
             whole += len(line)
         elif number == 1:
             raise ValueError(f"{path} is not a ringfence journal, or its first line is damaged")
-        elif number < len(lines) or (length.isdigit() and len(text) > int(length)):
-            # longer than it says: two lines whose newline was damaged, and the first was released
+        elif number < len(lines) or _too_long(length, text) or (line.endswith(b"\n") and line.count(0) < 2):
+            # a crash leaves the beginning of a line, or blocks of zeros in it; this one was whole once
             raise ValueError(f"{path} is damaged in line {number}")
     first = records[0] if records else {}
     if first.get("format") != "ringfence journal":

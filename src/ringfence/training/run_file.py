@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled_accountant import SampledAccountant
@@ -35,12 +36,6 @@ class RunFile:
         if distributed.rank() == 0:
             self._refuse_another_run(engine)
             releases = engine.releases
-            if releases.journal is None or releases.journal.path != self.journal:
-                journal = Journal.start(self.journal, {"run": engine.run_id})
-                if releases.journal is not None:
-                    releases.journal.append({"continued": self.path.name})
-                    releases.journal.close()
-                releases.journal = journal
             tensors, plain = flattened(
                 {
                     "model": dict(engine.model.state_dict()),
@@ -58,9 +53,32 @@ class RunFile:
                 "account": releases.account.state_dict(),
                 "objects": plain,
             }
-            write_checkpoint(self.path, tensors, state)
-            releases.journal.restart({"run": engine.run_id})
+            releases.journal = self._written(releases.journal, tensors, state)
         distributed.wait()
+
+    def _written(self, old: Journal | None, tensors: dict[str, Tensor], state: dict[str, Any]) -> Journal:
+        """The journal to go on with, once the checkpoint is there.
+
+        At every moment there is a checkpoint whose journal has the rest: a journal is emptied after
+        the checkpoint that makes up for it is written, and an old one ends after the new one began.
+        """
+        header = {"run": state["run"], "spent": state["account"]["steps"]}
+        if old is not None and old.path == self.journal:
+            write_checkpoint(self.path, tensors, state)
+            old.restart(header)
+            return old
+        # beside no checkpoint a journal says nothing; beside one it may say where the run went on
+        journal = Journal(self.journal) if self.path.exists() else Journal.start(self.journal, header)
+        try:
+            write_checkpoint(self.path, tensors, state)
+            journal.restart(header)
+            if old is not None:
+                old.append({"continued": self.path.name})
+                old.close()
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def load(self, engine: "PrivacyEngine", others: dict[str, Any]) -> None:
         tensors, state = read_checkpoint(self.path)
@@ -70,33 +88,38 @@ class RunFile:
             saved, given = sorted(objects["others"]), sorted(others)
             raise ValueError(f"{self.path} was saved with {saved} beside the engine, load was given {given}")
         engine.close()
-        journal = self._opened(state["run"]) if distributed.rank() == 0 else None
+        journal = self._opened(state) if distributed.rank() == 0 else None
         distributed.wait()
         try:
             account, known = self._released(state)
+            engine.model.load_state_dict(objects["model"])
+            engine.optimizer.load_state_dict(objects["optimizer"])
+            for name, other in others.items():
+                other.load_state_dict(objects["others"][name])
+            if engine.fisher:
+                engine.fisher.load_state_dict(objects["fisher"])
         except BaseException:
             if journal is not None:
                 journal.close()
             raise
-
-        engine.model.load_state_dict(objects["model"])
-        engine.optimizer.load_state_dict(objects["optimizer"])
-        for name, other in others.items():
-            other.load_state_dict(objects["others"][name])
-        if engine.fisher:
-            engine.fisher.load_state_dict(objects["fisher"])
         _set_random_states(objects["random"])
         engine.resume(state["run"], state["steps"], int(state["seed"]), account, known, journal)
         distributed.wait()
 
-    def _opened(self, run: str) -> Journal:
+    def _opened(self, state: dict[str, Any]) -> Journal:
         """For appending, locked: before it is read, so that nobody writes in between."""
-        if self.journal.exists():
-            journal = Journal(self.journal)
-            if journal.header["run"] == run:
-                return journal
+        if not self.journal.exists():
+            raise ValueError(f"{self.journal} is missing: what was released after {self.path} is in it")
+        journal = Journal(self.journal)
+        try:
+            if journal.header["run"] != state["run"]:
+                raise ValueError(f"{self.journal} belongs to another run than {self.path}")
+            if journal.header.get("spent", 0) > state["account"]["steps"]:
+                raise ValueError(f"{self.path} is older than its journal: releases in between are in neither")
+        except ValueError:
             journal.close()
-        return Journal.start(self.journal, {"run": run})
+            raise
+        return journal
 
     def _released(self, state: dict[str, Any]) -> tuple[Account, set[tuple[int, str]]]:
         """The account of everything released, and what was released after the checkpoint."""
