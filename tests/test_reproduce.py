@@ -88,7 +88,7 @@ def test_the_publishable_page_has_no_comparison(whole: Path) -> None:
 def test_own_features_have_figure_4_and_single_examples(whole: Path) -> None:
     files = reproduce.reproduce(whole / "out", grid=whole / "grid.toml", features=_features())
     page = (whole / "out" / "report.html").read_text()
-    assert "the settings of least" in page  # Figure 4's caption, on these features
+    assert "4 settings for every law" in page  # Figure 4's caption, on these features
     assert "caption of fil" not in page
     assert "Single examples" in page
     names = {file.name for file in files}

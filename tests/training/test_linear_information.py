@@ -248,3 +248,20 @@ def test_a_saved_probe_does_not_hold_the_data() -> None:
         pickle.loads(pickle.dumps(fitted())).fisher_information_loss()
     with pytest.raises(ValueError, match="kind must be"):
         fitted().fisher_information_loss(kind="worst")
+
+
+def test_a_library_that_gives_up_is_asked_again_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = torch.tensor([[[2.0, 1.0], [1.0, 2.0]]], dtype=torch.float64)
+    solve, calls = torch.linalg.eigh, []
+
+    def stubborn(values: torch.Tensor) -> object:
+        calls.append(values)
+        if len(calls) == 1:
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return solve(values)
+
+    monkeypatch.setattr(torch.linalg, "eigh", stubborn)
+    values, vectors = subject._eigenvectors(matrix)
+    assert len(calls) == 2
+    torch.testing.assert_close(values, torch.tensor([[1.0, 3.0]], dtype=torch.float64))
+    torch.testing.assert_close(matrix @ vectors, vectors * values[:, None])

@@ -1,19 +1,9 @@
-"""Which settings of a sweep are worth a closer look: those that a comparison chose."""
+"""Which settings of a sweep deserve a closer look: those that a comparison chose, at one accuracy."""
 
 from collections.abc import Sequence
 
 from ringfence.experiments.comparison import CLAMPED, Comparison, ComparisonRow
 from ringfence.experiments.sweep_settings import SweepSetting
-
-
-def frontier_settings(comparison: Comparison, most: int = 8) -> tuple[SweepSetting, ...]:
-    """The settings of least epsilon, law by law, at targets that count: ``most`` of each, evenly spread."""
-    result: list[SweepSetting] = []
-    for own in _by_mechanism(comparison.rows).values():
-        settings = list(dict.fromkeys(row.setting for row in own if row.target >= comparison.counts_from))
-        places = range(len(settings)) if len(settings) <= most else _spread(len(settings), most)
-        result += [setting for i in places if (setting := settings[i]) is not None]
-    return tuple(result)
 
 
 def settings_at_equal_accuracy(
@@ -40,7 +30,3 @@ def _by_mechanism(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow
         if row.setting is not None and row.mechanism != CLAMPED:
             result.setdefault(row.mechanism, []).append(row)
     return result
-
-
-def _spread(count: int, most: int) -> list[int]:
-    return [round(i * (count - 1) / (most - 1)) for i in range(most)] if most > 1 else [count - 1]

@@ -88,9 +88,8 @@ class NetworkSettings:
 class InformationSettings:
     """What Figure 4 tries. ``grid`` has the laws, the seeds, the public constants and the fair search.
 
-    ``probes`` are the linear probes to measure; None: the grid's fair search, without those that hardly
-    learn. ``examples`` is how many training examples eta is measured of, picked without looking at them;
-    None: all. ``network`` None leaves the network out. ``kind`` is the probe's eta: "spectral", the
+    ``examples`` is how many training examples a probe's eta is measured of, picked without looking at
+    them; None: all. ``network`` None leaves the network out. ``kind`` is the probe's eta: "spectral", the
     largest over all directions that a record can move in, is the definition; "trace", the root of the
     mean over features, is quicker, and exact for up to 64 features of a network and any of a probe. They
     need not agree: on digits the truncated probe's median eta at equal accuracy is 0.89 of the Gaussian's
@@ -100,7 +99,6 @@ class InformationSettings:
     grid: Grid = field(default_factory=lambda: replace(read_grid("digits"), fair=_SEARCH))
     network: NetworkSettings | None = NetworkSettings()
     kind: Kind = "spectral"
-    probes: tuple[SweepSetting, ...] | None = None
     examples: int | None = None
 
 
@@ -174,7 +172,7 @@ def frontier(rows: Sequence[InformationRow], eta: Callable[[InformationRow], flo
 
 def _probe_rows(data: SweepData, wanted: InformationSettings, progress: Progress) -> Iterator[InformationRow]:
     grid, kind = wanted.grid, wanted.kind
-    settings = grid.settings("fair") if wanted.probes is None else list(wanted.probes)
+    settings = grid.settings("fair")
     jobs = [setting.training(seed) for setting in settings for seed in grid.seeds]
     runs = train_linear_grid(*data.train, data.classes, jobs, public_size=len(data.train[0]))
     chosen, tested = (
@@ -182,8 +180,7 @@ def _probe_rows(data: SweepData, wanted: InformationSettings, progress: Progress
         for part in (_validation(data), data.test)
     )
     # what hardly learns is in no picture: measuring it would take as long as the rest
-    enough = max(chosen) / 2 if wanted.probes is None else 0.0
-    useful = [i for i in range(len(settings)) if chosen[i] >= enough]
+    useful = [i for i in range(len(settings)) if chosen[i] >= max(chosen) / 2]
     picked = data.sample(len(data.train[1]) if wanted.examples is None else wanted.examples)
     for done, i in enumerate(useful):
         for name, eta in _probe_etas(data, settings[i], grid.seeds[0], kind, picked):

@@ -49,7 +49,8 @@ def eta_ratio(rows: Sequence[InformationRow], mechanism: str, eta: Eta) -> float
     """The median over accuracies of the eta that a mechanism needs, over the Gaussian's.
 
     Accuracies are those on the validation part, 1 % apart, from half of the best to where one of the
-    two never arrives; None where there are none.
+    two never arrives; None where there are none. Settings whose eta is 0 do not count: their clip is so
+    small that gradients do not move with the features, whatever the law.
 
     >>> def row(mechanism, accuracy, eta):
     ...     return InformationRow("network", mechanism, "", accuracy, accuracy, "trace", eta, eta)
@@ -60,10 +61,14 @@ def eta_ratio(rows: Sequence[InformationRow], mechanism: str, eta: Eta) -> float
     ratios = []
     for target in range(round(50 * best), 101):
         ours, theirs = (
-            [eta(row) for row in rows if row.mechanism == name and 100 * row.validation_accuracy >= target]
+            [
+                eta(row)
+                for row in rows
+                if row.mechanism == name and 100 * row.validation_accuracy >= target and eta(row) > 0
+            ]
             for name in (mechanism, _BASE)
         )
-        if ours and theirs and min(theirs) > 0:
+        if ours and theirs:
             ratios.append(min(ours) / min(theirs))
     return median(ratios) if ratios else None
 
@@ -77,7 +82,7 @@ def _lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]:
     names = list(dict.fromkeys(row.mechanism for row in rows))
     points, curves = [], []
     for name in names:
-        own = [row for row in rows if row.mechanism == name]
+        own = [row for row in rows if row.mechanism == name and eta(row) > 0]
         best = sorted(frontier(own, eta), key=eta)
         look, clamped = name.split(",")[0], name == CLAMPED
         curves.append(Line(name, *_places(best, eta), mechanism=look, dashed=clamped))
@@ -97,7 +102,9 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
         "Up and to the left is better. Points are settings: test accuracy is a mean of "
         f"{len(grid.seeds)} runs, η that of the first. Lines join the settings that no other of the same "
         "law beats in both, chosen on a validation part. η is about features in the units of the file. "
-        f"Linear probe: {_KINDS[settings.kind]} Full batches, {_tried(settings)}."
+        f"Linear probe: {_KINDS[settings.kind]} Full batches, "
+        f"{grid.fair.settings} settings for every law, the same ones; those below half of the best accuracy "
+        "are left out."
     ]
     if settings.examples is not None:
         parts.append(
@@ -113,6 +120,13 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
             f"{network.bound_over_sigma:g} {_SIGMA}, and each takes the best of "
             f"{len(network.learning_rates)} learning rates, as a bounded release moves the weights less."
         )
+    flat = sum(row.median_eta == 0 for row in rows if row.mechanism != CLAMPED)
+    if flat:
+        parts.append(
+            f"In {flat} of the runs the median η is 0: their clip is so small that it flattens every "
+            "coordinate of most gradients, whatever the law. They are not drawn there, and η says nothing "
+            "about them."
+        )
     parts += [_result(rows, model) for model in dict.fromkeys(row.model for row in rows)]
     if any(row.mechanism == CLAMPED for row in rows):
         parts.append(
@@ -125,15 +139,6 @@ def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> s
         "differences may be luck. The cost of tuning is not in η."
     )
     return " ".join(parts)
-
-
-def _tried(settings: InformationSettings) -> str:
-    if settings.probes is not None:
-        return "the settings of least ε at their accuracy in the fair search, spread over its frontier"
-    return (
-        f"{settings.grid.fair.settings} settings for every law, the same ones; those below half of the best "
-        "accuracy are left out"
-    )
 
 
 def _result(rows: Sequence[InformationRow], model: str) -> str:

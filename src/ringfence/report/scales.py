@@ -1,6 +1,7 @@
 """How far axes reach and where a log axis has its ticks, the same on paper and on a page."""
 
 import math
+import sys
 
 from ringfence.report.chart import Panel
 from ringfence.report.curves import band, curve
@@ -55,7 +56,8 @@ def log_ticks(panel: Panel, axis: str) -> list[float]:
     values = [value for value in drawn_values(panel, axis) if value > 0]
     if not values:
         return []
-    low, high = min(values) / 1.1, max(values) * 1.1
+    low = max(min(values) / 1.1, sys.float_info.min)
+    high = min(max(values) * 1.1, sys.float_info.max)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for every, digits in _LOG_TICKS:
         ticks = [float(f"{digit}e{power}") for power in powers if power % every == 0 for digit in digits]

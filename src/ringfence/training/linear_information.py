@@ -251,7 +251,7 @@ class _DiagonalPlusLowRank:
         weighted = scale * self.middle
         small = factor.mT @ weighted @ factor
         small = (small + small.mT) / 2
-        values, vectors = torch.linalg.eigh(small)  # proposes; the second factorisation proves
+        values, vectors = _eigenvectors(small)  # proposes; the second factorisation proves
         largest = values[:, -1].clamp(min=0)
         slack = gamma(size + 8) * size * torch.linalg.matrix_norm(small) + _TINY
         proposed = largest + 8 * slack
@@ -327,6 +327,15 @@ class _DiagonalPlusLowRank:
             return self
         own = (self.diagonal[which], self.shared, self.units[which], self.own[which], self.middle[which])
         return _DiagonalPlusLowRank(*own)
+
+
+def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors. GPU libraries give up on some matrices that LAPACK solves."""
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        values, vectors = (part.to(matrix.device) for part in torch.linalg.eigh(matrix.cpu()))
+    return values, vectors
 
 
 def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
