@@ -249,7 +249,7 @@ def compare(
     from ringfence.report.comparison import comparison_table
 
     for one in results:
-        Console().print(comparison_table(one), highlight=False)
+        Console(markup=False).print(comparison_table(one), highlight=False)
         typer.echo("\n".join(("", one.sentence, *one.warnings, "")))
 
 
@@ -293,7 +293,7 @@ def account(
     if as_json:
         typer.echo(json.dumps(row.as_dict()))
     else:
-        Console().print(account_table(row), highlight=False)
+        Console(markup=False).print(account_table(row), highlight=False)
         typer.echo(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
 
 
@@ -332,6 +332,9 @@ def probe(
         Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")
     ] = None,
     examples: Annotated[bool, typer.Option("--examples", help="Epsilons of single examples too.")] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Noise from the operating system, on a public grid; no seed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a linear classifier on features privately: how well it does and what it cost.
@@ -355,6 +358,7 @@ def probe(
         seed=seed,
         device=device,
         examples=examples,
+        secure=secure,
     )
     with _busy("Training", quiet=as_json):
         public = read_features(public_statistics) if public_statistics else None
@@ -364,7 +368,7 @@ def probe(
     if as_json:
         typer.echo(json.dumps(row.as_dict()))
     else:
-        Console().print(probe_table(row), highlight=False)
+        Console(markup=False).print(probe_table(row), highlight=False)
         typer.echo(f"\n{row.statement}")
 
 
@@ -405,7 +409,7 @@ def audit(
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
     else:
-        Console().print(audit_table(result), highlight=False)
+        Console(markup=False).print(audit_table(result), highlight=False)
     if out is not None:
         _print_files(save_chart(audit_chart(result.attacks), out), as_json=False)
     if not result.holds:
@@ -421,7 +425,12 @@ def _busy(what: str, quiet: bool) -> Status:
 def _bar(quiet: bool) -> Iterator[Callable[[str, float], None]]:
     """A progress bar a part for a person at a terminal, nothing otherwise."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -467,7 +476,7 @@ def main() -> None:
     """Entry point: exit status 2 and one clear line for bad input."""
     try:
         status = app(prog_name="ringfence", standalone_mode=False)
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, TypeError, OSError, ModuleNotFoundError, FloatingPointError) as error:
         _fail(_one_line(error))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
@@ -487,5 +496,5 @@ def _one_line(error: Exception) -> str:
 
 def _fail(message: str) -> None:
     if message:  # empty where the help was printed instead
-        typer.echo(f"ringfence: {message}", err=True)
+        typer.echo(f"ringfence: {' '.join(message.split())}", err=True)
     sys.exit(2)

@@ -243,8 +243,8 @@ def _examples(
         distribution_chart(
             "example_information",
             "Fisher information loss of single examples",
-            f"Eta ({_KINDS[kind]}) of {count:,} training examples over the run. It is 0, and not drawn, where "
-            f"the clip flattens every coordinate of a gradient: {flat}. {how}",
+            f"Eta ({_KINDS[kind]}) of {count:,} training examples over the run. It is 0, and not drawn, "
+            f"where the clip flattens every coordinate of a gradient: {flat}. {how}",
             {name: [row.eta for row in of if row.eta > 0] for name, of in own.items()},
             x_label="eta",
             x_log=True,

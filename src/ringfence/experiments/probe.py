@@ -25,6 +25,7 @@ class ProbeSettings:
     ``center`` and ``scale`` are constants that features are shifted and divided by. ``public_size`` is
     what the sum of gradients is divided by and ``public_classes`` how many labels 0, 1, ... there are;
     where one is None the data's own counts as public. ``examples`` asks for single examples too.
+    ``secure`` takes noise from the operating system and releases points of a public grid.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> ProbeSettings(Gaussian(1.0), clip=0.1, learning_rate=1.0, device="gpu")
@@ -46,6 +47,7 @@ class ProbeSettings:
     seed: int | None = None
     device: str = "cpu"
     examples: bool = False
+    secure: bool = False
 
     def __post_init__(self) -> None:
         if self.device not in ("cpu", "cuda"):
@@ -57,6 +59,8 @@ class ProbeSettings:
             checks.count("public_classes", self.public_classes, at_least=2)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in 0 .. 2^32 - 1, got {self.seed}")
+        if self.secure and self.seed is not None:
+            raise ValueError(f"seed must be left out, got {self.seed}: secure releases have no seed")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; the law as it prints."""
@@ -112,6 +116,11 @@ class ProbeRow:
         taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
         if settings.seed is not None:
             taken += " A seed was given: none of this holds against anyone who knows it."
+        if settings.secure:
+            taken += (
+                " Releases were points of a public grid, with randomness from the operating system; rounding "
+                "and finite randomness are in these numbers."
+            )
         return f"{self.guarantee.statement}\n\n{taken}"
 
 
@@ -150,6 +159,7 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
         public_classes=None if count is None else np.arange(count),
         random_state=settings.seed,
         device=settings.device,
+        secure=settings.secure,
     ).fit(features.train_features, features.train_labels)
     accuracy, quantiles = None, None
     if features.test_features is not None:

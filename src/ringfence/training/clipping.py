@@ -18,7 +18,7 @@ class Clip(ABC):
 
     def __init__(self, sensitivity: float) -> None:
         """``sensitivity`` is c."""
-        value = float(checks.positive("clip", sensitivity))
+        value = checks.number("clip", sensitivity, checks.positive)
         # gradients are float32: the largest of them that is not above c
         self.sensitivity = value
         self.largest = _float32_at_most(value)

@@ -40,6 +40,7 @@ from ringfence.training.sampling import (
     PrivateLoader,
     checked_loader,
 )
+from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,10 @@ class PrivacyEngine:
     cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
     dataset. ``on_step`` hears a ``StepReport``. ``memory_budget``: bytes for the gradients of a chunk of
     examples; None takes 1 GiB, or a quarter of what is free on a GPU. ``seed``: None takes one from
-    the operating system; whoever knows it knows the noise.
+    the operating system; whoever knows it knows the noise. ``secure``: noise comes from the operating
+    system and releases lie on a public grid (``Mechanism.release``). Sums are then taken in float64,
+    their rounding and the finite randomness are charged, there is no seed, and a run that is
+    resumed pays again for steps it makes again (docs/security.md).
 
     Guarantee: the parameters depend on the data through the mechanism only, each step's sum being
     charged before it is released. Clipping looks at one example alone, and every example goes
@@ -106,6 +110,7 @@ class PrivacyEngine:
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
         seed: int | None = None,
+        secure: bool = False,
     ) -> None:
         if not isinstance(mechanism, Mechanism):
             raise TypeError(f"mechanism must be a ringfence mechanism, got {mechanism!r}")
@@ -131,6 +136,9 @@ class PrivacyEngine:
         self.memory_budget = memory_budget
         self.given_seed = None if seed is None else checks.count("seed", seed, at_least=0)
         self.seed = fresh_seed() if seed is None else seed
+        if checks.flag("secure", secure) and seed is not None:
+            raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
+        self.secure = secure
         self.steps = 0
         self.run_id = secrets.token_hex(16)
         self.settings: dict[str, Any] = {}
@@ -167,15 +175,26 @@ class PrivacyEngine:
             "examples": count,
             "loss_reduction": self.loss_reduction,
             "auxiliary_batches": self.auxiliary_batches,
+            "secure": self.secure,
             "parameters": {name: list(p.shape) for name, p in gradients.parameters.items()},
         }
         for value in module.state_dict().values():
             distributed.from_first(value)
         self.seed = int(distributed.text_from_first(str(self.seed)))
         self.run_id = distributed.text_from_first(self.run_id)
-        self.releases = Releases(self.mechanism, self._new_account(), self.seed)
+        self._sensitivity = self.clip.sensitivity
+        if self.secure:
+            self._sensitivity = stretched(self._sensitivity, largest_count(count, size))
+        self.releases = Releases(self.mechanism, self._new_account(), self.seed, secure=self.secure)
         self.model, self.optimizer, self._gradients = module, optimizer, gradients
-        self._loop = Loop(gradients, self.clip, self.loss_reduction, self._note, self._release)
+        self._loop = Loop(
+            gradients,
+            self.clip,
+            self.loss_reduction,
+            self._note,
+            self._release,
+            torch.float64 if self.secure else None,
+        )
         private_loader = PrivateLoader(loader, self._batches, self._begin, self._loop.announce)
         if self.loss is not None and isinstance(self._batches, PoissonBatches):
             self._auxiliary = AuxiliarySums(
@@ -195,7 +214,10 @@ class PrivacyEngine:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
-        return self.account.guarantee(delta)
+        if not self.secure:
+            return self.account.guarantee(delta)
+        numbers = self.account.steps * self._require_run().size
+        return secure_guarantee(self.account.guarantee, self.mechanism, numbers, delta)
 
     def fisher_information_loss(self) -> Tensor:
         """eta of every training example over the measured steps, in the order of the dataset."""
@@ -238,7 +260,7 @@ class PrivacyEngine:
                 memory=gradients.memory_budget,
             )
         for name, value in gradients.split(released).items():
-            gradients.parameters[name].grad = value.clone()
+            gradients.parameters[name].grad = value.to(gradients.parameters[name].dtype, copy=True)
         self.steps += 1
         losses, self._losses = self._losses, []
         if self.on_step is not None:
@@ -248,8 +270,8 @@ class PrivacyEngine:
 
     def _new_account(self) -> Account:
         if self.sampling == "full":
-            return PerInstanceAccountant(self.mechanism, self.clip.sensitivity)
-        return SampledAccountant(self.mechanism, self.clip.sensitivity, self._batches.sampling_rate)
+            return PerInstanceAccountant(self.mechanism, self._sensitivity)
+        return SampledAccountant(self.mechanism, self._sensitivity, self._batches.sampling_rate)
 
     def _charge(self, theta: Tensor) -> None:
         account = self.releases.account
@@ -273,7 +295,8 @@ class PrivacyEngine:
         """Goes on where ``save`` was, after ``make_private`` with the same settings.
 
         What was released after the save is in the account already; when the loop gets there again
-        the same sums give the same releases and are not charged twice.
+        the same sums give the same releases and are not charged twice. Secure releases are new ones, of
+        new batches, and are charged.
         """
         self._require_run()
         RunFile(Path(path)).load(self, others)
@@ -294,8 +317,10 @@ class PrivacyEngine:
         journal: Journal | None,
     ) -> None:
         """Takes over what a file holds (``RunFile``)."""
-        self.run_id, self.steps, self.seed = run_id, steps, seed
-        self.releases = Releases(self.mechanism, account, seed, journal, known)
+        self.run_id, self.steps = run_id, steps
+        if not self.secure:  # a batch that is released twice would not be two samples
+            self.seed = seed
+        self.releases = Releases(self.mechanism, account, self.seed, journal, known, self.secure)
         self._begin()
 
     def _require_run(self) -> ExampleGradients:
@@ -313,5 +338,5 @@ class PrivacyEngine:
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

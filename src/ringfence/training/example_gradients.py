@@ -64,8 +64,13 @@ class ExampleGradients:
                 return outputs
             return torch.cat([call(some) for some in self._chunks(inputs)])
 
-    def clipped_sum(self, inputs: Inputs, cotangents: Tensor, clip: Clip) -> Tensor:
-        """sum_i clip(J_i^T cotangent_i), flat, J_i the derivative of output i by the parameters."""
+    def clipped_sum(
+        self, inputs: Inputs, cotangents: Tensor, clip: Clip, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """sum_i clip(J_i^T cotangent_i), flat, J_i the derivative of output i by the parameters.
+
+        ``dtype`` is that of the sum: the parameters' if None.
+        """
         trained, fixed = self._state()
 
         def gradient(some: Inputs, cotangent: Tensor) -> Tensor:
@@ -75,11 +80,11 @@ class ExampleGradients:
 
         every = vmap(gradient, randomness="different")
         first = next(iter(trained.values()))
-        total = torch.zeros(self.size, dtype=first.dtype, device=first.device)
+        total = torch.zeros(self.size, dtype=dtype or first.dtype, device=first.device)
         start = 0
         for some in self._chunks(inputs):
             count = _length(some)
-            total += clip(every(some, cotangents[start : start + count])).sum(dim=0)
+            total += clip(every(some, cotangents[start : start + count])).sum(dim=0, dtype=total.dtype)
             start += count
         return total
 

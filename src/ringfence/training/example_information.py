@@ -102,7 +102,7 @@ def example_information(
         raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
     if dtype not in _ROUNDING:
         raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype!r}")
-    checks.probability("failure_probability", failure_probability)
+    failure_probability = checks.probability("failure_probability", failure_probability)
     checks.count("memory", memory, at_least=1)
     if probes is None:
         probes = _TRACE_PROBES if kind == "trace" else _PROBES[dtype]

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import NoneType
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.mechanisms.base import Mechanism
+from ringfence.accounting.singular_values import gamma
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.training.clipping import Clip
+from ringfence.training.secure_run import largest_count, stretched
 
 _CHUNK_ENTRIES = 1 << 23  # of per-example gradients held at once
+_SPREAD = 2.0**-32  # of the clip: how far rounding may take one example's gradient in a secure run
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,18 @@ def train_linear(
     learning_rate: float,
     steps: int,
     public_size: float,
-    generator: torch.Generator,
+    generator: torch.Generator | None = None,
     momentum: float = 0.0,
+    secure: bool = False,
 ) -> LinearRun:
     """``steps`` steps from zero weights on features (n, p) and labels (n,) in 0 .. classes - 1.
 
     Each example's gradient is clipped, the mechanism is applied to their sum, and the weights move
     by learning_rate / public_size times what it released (with momentum, times a running sum).
+
+    ``secure``: releases are those of ``Mechanism.release``, with randomness from the operating system
+    and no generator, and everything is computed in float64. Their rounding is charged as a larger
+    sensitivity (``secure_run``); their finite randomness is not in the account, see ``secure_guarantee``.
 
     Guarantee: features and labels touch the weights through the mechanism only; every release is
     charged to the account before it is made.
@@ -61,12 +70,12 @@ def train_linear(
     """
     _check(features, labels, classes)
     checks.count("steps", steps, at_least=1)
-    rate = float(checks.positive("learning_rate", learning_rate))
-    size = float(checks.positive("public_size", public_size))
-    if not 0 <= momentum < 1:
+    rate = checks.number("learning_rate", learning_rate, checks.positive)
+    size = checks.number("public_size", public_size, checks.positive)
+    momentum = checks.number("momentum", momentum, checks.not_negative)
+    if momentum >= 1:
         raise ValueError(f"momentum must be in [0, 1), got {momentum!r}")
-    if not isinstance(mechanism, Mechanism):
-        raise TypeError(f"mechanism must be a ringfence mechanism, got {mechanism!r}")
+    checked_mechanism(mechanism)
     weights = features.new_zeros(classes, features.shape[1])
     shape = mechanism.fisher_information(weights).shape
     if shape != weights.shape:
@@ -74,16 +83,33 @@ def train_linear(
             f"mechanism must fit weights of shape {list(weights.shape)}, its own is {list(shape)}"
         )
 
-    account = PerInstanceAccountant(mechanism, clip.sensitivity)
+    if not isinstance(generator, NoneType if checks.flag("secure", secure) else torch.Generator):
+        expected = "None where releases are secure" if secure else "a torch.Generator"
+        raise TypeError(f"generator must be {expected}, got {generator!r}")
+
+    sensitivity = clip.sensitivity
+    if secure:
+        features, weights = features.double(), weights.double()
+        sensitivity = stretched(sensitivity, largest_count(len(features), size), _SPREAD)
+    account = PerInstanceAccountant(mechanism, sensitivity)
     velocity = torch.zeros_like(weights)
     trajectory = []
-    for _ in range(steps):
-        theta = clip.outer_sum(residuals(weights, features, labels), features)
+    reach = float(features.abs().sum(dim=1).max())  # of a score, for weights of 1
+    for step in range(steps):
+        if secure:
+            _require_digits(weights, features)
+            theta = clip.outer_sum(accurate_residuals(weights, features, labels), features)
+        else:
+            theta = clip.outer_sum(residuals(weights, features, labels), features)
         account.step(theta)  # charged before it is released
-        released = mechanism.sample(theta, generator=generator)
+        released = mechanism.release(theta, secure=secure, generator=generator)
         trajectory.append(Step(weights, theta))
         velocity = momentum * velocity + released
         weights = weights - rate / size * velocity
+        if not float(weights.abs().max()) * reach < torch.finfo(weights.dtype).max:
+            raise ValueError(
+                f"learning_rate must be smaller, got {rate!r}: scores overflow after {step + 1} steps"
+            )
     return LinearRun(weights, account, tuple(trajectory))
 
 
@@ -92,6 +118,38 @@ def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     result = torch.softmax(features @ weights.T, dim=1)
     result[torch.arange(len(labels), device=labels.device), labels] -= 1
     return result
+
+
+def accurate_residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+    """The same without the cancellation of s_y - 1: each with the relative error of a share."""
+    shares, others = shares_and_others(weights, features)
+    return shares.scatter(1, labels[:, None], -others.gather(1, labels[:, None]))
+
+
+def shares_and_others(weights: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(W x), and 1 minus it without cancellation: what the other classes have."""
+    shares = torch.softmax(features @ weights.T, dim=1)
+    return shares, shares @ (1 - torch.eye(len(weights), dtype=shares.dtype, device=shares.device))
+
+
+def relative_error(weights: Tensor, features: Tensor) -> Tensor:
+    """Of accurate residuals in float64, example by example, in any order of the sums.
+
+    That of the scores, which exp makes relative, and a few roundings; exp is taken to be good to 4
+    units in the last place.
+    """
+    classes, width = weights.shape
+    reach = torch.linalg.vector_norm(weights, dim=1).amax() * torch.linalg.vector_norm(features, dim=1)
+    return torch.expm1(2 * gamma(width + 8) * reach) + gamma(width + 4 * classes + 64)
+
+
+def _require_digits(weights: Tensor, features: Tensor) -> None:
+    # a clipped product has the relative error of its residual, twice that where it is scaled down
+    if not float(3 * relative_error(weights, features).amax()) <= _SPREAD:
+        raise ValueError(
+            "features and weights must be smaller in a secure run: rounding moves single gradients by "
+            "more than is charged for"
+        )
 
 
 def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: Clip) -> Iterator[Tensor]:
@@ -103,6 +161,9 @@ def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: C
 
 
 def _check(features: Tensor, labels: Tensor, classes: int) -> None:
+    for name, value in (("features", features), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
     checks.finite("features", features)
     checks.count("classes", classes, at_least=2)
     if features.dim() != 2 or not features.numel():

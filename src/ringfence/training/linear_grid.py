@@ -89,7 +89,7 @@ def train_linear_grid(
     ([3, 3], [1.0, 1.0])
     """
     _check(features, labels, classes)
-    size = float(checks.positive("public_size", public_size))
+    size = checks.number("public_size", public_size, checks.positive)
     shape = (classes, features.shape[1])
     for i, setting in enumerate(settings):
         _check_shape(i, setting.mechanism, shape)

@@ -26,7 +26,7 @@ from ringfence.accounting.fisher import UP, Kind, coordinate_losses
 from ringfence.accounting.singular_values import gamma
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp, Clip, Scale
-from ringfence.training.linear import Step
+from ringfence.training.linear import Step, relative_error, shares_and_others
 
 _CPU_ENTRIES, _GPU_ENTRIES = 1 << 20, 1 << 25  # (examples, classes, features) held at once
 _TOLERANCE = 4e-3  # how far above a lower bound of the largest eigenvalue the next trial is made
@@ -130,16 +130,11 @@ def _information(
     information: Tensor, weights: Tensor, features: Tensor, labels: Tensor, clip: Clip, rates: Tensor
 ) -> tuple["_DiagonalPlusLowRank", Tensor]:
     """G of some examples as floats hold it, and a bound of the norm of what rounding did to it."""
-    count, (classes, width) = len(features), weights.shape
+    count, classes = len(features), len(weights)
     every = torch.arange(count, device=features.device)
-    shares = torch.softmax(features @ weights.T, dim=1)
-    # 1 - s would cancel: what the other classes have
-    others = shares @ (1 - torch.eye(classes, dtype=shares.dtype, device=shares.device))
+    shares, others = shares_and_others(weights, features)
     residuals = shares.scatter(1, labels[:, None], -others.gather(1, labels[:, None]))
-    # relative error of shares and residuals: of the scores, which exp makes relative, and a few roundings
-    norms = torch.linalg.vector_norm(weights, dim=1)
-    reach = norms.amax() * torch.linalg.vector_norm(features, dim=1)
-    each = torch.expm1(2 * gamma(width + 8) * reach) + gamma(width + 4 * classes + 64)
+    each = relative_error(weights, features)
     if bool((each > 0.01).any()):
         raise ValueError("features and weights must be smaller: scores have no digits left")
 
@@ -333,7 +328,7 @@ def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors. GPU libraries give up on some matrices that LAPACK solves."""
     try:
         values, vectors = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         values, vectors = (part.to(matrix.device) for part in torch.linalg.eigh(matrix.cpu()))
     return values, vectors
 

@@ -27,7 +27,10 @@ class Loop:
         loss_reduction: Literal["mean", "sum"],
         note: Callable[[MicroBatch, Any, Inputs, Tensor], None],
         complete: Callable[[Tensor], None],
+        dtype: torch.dtype | None = None,
     ) -> None:
+        """``dtype`` is that of the sum: the parameters' if None."""
+        self._dtype = dtype
         self._gradients, self._clip, self._reduction = gradients, clip, loss_reduction
         self._note, self._complete = note, complete
         self.begin(seed=0)
@@ -70,7 +73,7 @@ class Loop:
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
         cotangents = outputs.grad * (len(outputs) if self._reduction == "mean" else 1)
         with self._seeded(batch, inputs):
-            part = self._gradients.clipped_sum(inputs, cotangents, self._clip)
+            part = self._gradients.clipped_sum(inputs, cotangents, self._clip, self._dtype)
         self._sum = part if self._sum is None else self._sum + part
         self._note(batch, values, inputs, outputs.detach())
         self._batch = self._output = None

@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.accounting.examples import ExampleAccountant, Kind
 from ringfence.accounting.fisher import UP
 from ringfence.accounting.fisher import Kind as FisherKind
@@ -18,6 +19,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear import Step, clipped_gradients, train_linear
 from ringfence.training.linear_information import information_losses
+from ringfence.training.secure_run import secure_guarantee
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -30,7 +32,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters: ``mechanism``; ``clip``, a number c for ``Clamp(c)`` or a ``Clip``; ``learning_rate``;
     ``steps``; ``momentum``; ``fit_intercept``, which adds a feature that is always 1; ``public_center``
     and ``public_scale``, numbers or arrays that features are shifted and divided by; ``public_size``,
-    what the sum is divided by; ``public_classes``; ``random_state``; ``device``.
+    what the sum is divided by; ``public_classes``; ``random_state``; ``device``; ``secure``, which takes
+    noise from the operating system, without a seed, and releases points of a public grid: rounding and
+    finite randomness are then in ``guarantee``, not in the numbers of single examples (docs/security.md).
 
     Guarantee: whatever is named public must be: constants, or statistics of public data. Nothing is
     fitted to the training data but through the mechanism, with two exceptions that are named here:
@@ -65,6 +69,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public_classes: Any = None,
         random_state: Any = None,
         device: str = "cpu",
+        secure: bool = False,
     ) -> None:
         self.mechanism = mechanism
         self.clip = clip
@@ -78,10 +83,12 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.public_classes = public_classes
         self.random_state = random_state
         self.device = device
+        self.secure = secure
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
-        X, y = validate_data(self, X, y, dtype=np.float32)  # noqa: N806
+        with np.errstate(over="ignore"):  # what float32 does not hold is refused
+            X, y = validate_data(self, X, y, dtype=np.float32)  # noqa: N806
         check_classification_targets(y)
         clip = self.clip if isinstance(self.clip, Clip) else Clamp(self.clip)
         classes, codes = self._codes(y)
@@ -96,14 +103,15 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             steps=self.steps,
             momentum=self.momentum,
             public_size=len(X) if self.public_size is None else self.public_size,
-            generator=torch.Generator(self.device).manual_seed(self._seed()),
+            generator=None if self._secure() else torch.Generator(self.device).manual_seed(self._seed()),
+            secure=self.secure,
         )
         self.classes_ = classes
         self.account_ = run.account
         weights = run.weights.cpu().numpy().astype(np.float64)
         self.coef_ = weights[:, : X.shape[1]]
         self.intercept_ = weights[:, -1] if self.fit_intercept else np.zeros(len(classes))
-        self._training = (features, labels, clip, run.trajectory)
+        self._training = (features.to(run.weights.dtype), labels, clip, run.trajectory)
         return self
 
     def decision_function(self, X: Any) -> Any:  # noqa: N803
@@ -130,7 +138,11 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def guarantee(self, delta: float) -> Guarantee:
         """What the training run cost, and what may be said about it."""
         check_is_fitted(self)
-        return self.account_.guarantee(delta)
+        if not self.secure:
+            return self.account_.guarantee(delta)
+        weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
+        numbers = self.account_.steps * weights
+        return secure_guarantee(self.account_.guarantee, self.mechanism, numbers, delta)
 
     def example_epsilons(self, delta: float, kind: Kind = "ex_post") -> Any:
         """Each training example's own epsilon, in the order of fit (``ExampleAccountant``).
@@ -182,6 +194,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes, codes = np.unique(y, return_inverse=True)
         else:
             classes = np.unique(np.asarray(self.public_classes))
+            if len(classes) < 2:
+                raise ValueError(f"public_classes must hold 2 classes at least, got {self.public_classes!r}")
             codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
             outside = classes[codes] != y
             if outside.any():
@@ -194,18 +208,32 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return classes, codes.astype(np.int64)
 
     def _features(self, X: Any) -> Tensor:  # noqa: N803
-        center, scale = np.asarray(self.public_center), np.asarray(self.public_scale)
-        if not (np.isfinite(center).all() and np.isfinite(scale).all() and (scale > 0).all()):
-            raise ValueError("public_center must be finite, public_scale finite and > 0")
-        features = self._scaled(X).astype(np.float32)
+        with np.errstate(over="ignore"):  # refused where training begins
+            features = self._scaled(X).astype(np.float32)
         if self.fit_intercept:
             features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
         return torch.from_numpy(features).to(self.device)
 
     def _scaled(self, X: Any) -> Any:  # noqa: N803
-        return (X - np.asarray(self.public_center)) / np.asarray(self.public_scale)
+        center = checks.finite("public_center", self.public_center).cpu().numpy()
+        scale = checks.positive("public_scale", self.public_scale).cpu().numpy()
+        for name, value in (("public_center", center), ("public_scale", scale)):
+            if value.size != 1 and value.shape != X.shape[1:]:
+                raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
+        return (X - center) / scale
+
+    def _secure(self) -> bool:
+        if checks.flag("secure", self.secure) and self.random_state is not None:
+            raise ValueError(
+                f"random_state must be None, got {self.random_state!r}: secure releases have no seed"
+            )
+        return self.secure
 
     def _seed(self) -> int:
         if self.random_state is None:
             return torch.Generator().seed()
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            state = check_random_state(self.random_state)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"random_state {self.random_state!r} cannot be used: {error}") from None
+        return int(state.randint(2**31 - 1))

@@ -39,6 +39,9 @@ def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProb
     if not fitted:
         return fitted
     _check_agreement(fitted)
+    for i, probe in enumerate(fitted):
+        if probe._secure():
+            raise NotImplementedError(f"probes[{i}] has secure releases: fit it by itself")
     first = fitted[0]
     checked, y = validate_data(first, X, y, dtype=np.float32)
     check_classification_targets(y)

@@ -25,8 +25,11 @@ class Releases:
     from an earlier point therefore repeats its releases instead of making new ones, and two
     different sums are never covered by the same noise.
 
+    ``secure``: noise is that of ``Mechanism.release``, from the operating system. It cannot be
+    repeated, so every release is a new one.
+
     Guarantee: a release is charged, and written to the journal where there is one, before it is
-    made. What the journal already holds is not charged again.
+    made. What the journal already holds is not charged again, unless it is made again with other noise.
     """
 
     mechanism: Mechanism
@@ -34,6 +37,7 @@ class Releases:
     seed: int
     journal: Journal | None = None
     known: set[tuple[int, str]] = field(default_factory=set)  # released before, by step and digest
+    secure: bool = False
 
     def release(self, step: int, theta: Tensor, charge: Callable[[Tensor], None]) -> Tensor:
         """What the mechanism gives for theta, the sum over all processes."""
@@ -43,11 +47,13 @@ class Releases:
                 "Nothing was released; look at the loss and the learning rate"
             )
         name = digest(distributed.from_first(theta))
-        if (step, name.hex()) not in self.known:
+        if self.secure or (step, name.hex()) not in self.known:
             charge(theta)
             if self.journal is not None:
                 self.journal.append(
                     {"step": step, "digest": name.hex(), "account": self.account.state_dict()}
                 )
+        if self.secure:
+            return distributed.from_first(self.mechanism.release(theta))
         generator = derived_generator(self.seed, "noise", step, name, device=theta.device)
         return distributed.from_first(self.mechanism.sample(theta, generator=generator))

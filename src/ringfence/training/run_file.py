@@ -49,7 +49,8 @@ class RunFile:
                 "run": engine.run_id,
                 "settings": engine.settings,
                 "steps": engine.steps,
-                "seed": str(engine.seed),  # beyond the integers other readers of JSON keep exactly
+                # as text: beyond the integers other readers of JSON keep exactly; a secure run has none
+                "seed": "0" if engine.secure else str(engine.seed),
                 "account": releases.account.state_dict(),
                 "objects": plain,
             }
@@ -147,7 +148,8 @@ class RunFile:
 
     def _refuse_other_settings(self, engine: "PrivacyEngine", state: dict[str, Any]) -> None:
         for name, ours in engine.settings.items():
-            theirs = state["settings"].get(name)
+            # files of 0.4 do not name it
+            theirs = {"secure": False, **state["settings"]}.get(name)
             if theirs != ours:
                 raise ValueError(f"{self.path} was written with {name} {theirs!r}, this engine has {ours!r}")
         if engine.given_seed is not None and engine.given_seed != int(state["seed"]):

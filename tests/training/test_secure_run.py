@@ -1,0 +1,199 @@
+"""Secure runs: points of a public grid, no seed, rounding and finite randomness in the account."""
+
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.mechanisms.secure import SecureRelease
+from ringfence.training import linear
+from ringfence.training.linear import accurate_residuals, relative_error, residuals, train_linear
+from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
+from tests.training.runs import CLIP, INPUTS, LABELS, LAW, Run
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 3, 200)
+X = RNG.normal(size=(200, 4)) + Y[:, None]
+PROBE_LAW = rf.TruncatedGaussian(2.0, 20.0)
+
+
+def _probe(**changes: Any) -> rf.LinearProbe:
+    settings = {"clip": 0.1, "learning_rate": 8.0, "steps": 3, "public_center": 1.0, "secure": True}
+    return rf.LinearProbe(PROBE_LAW, **{**settings, **changes})
+
+
+def _on_the_grid(values: torch.Tensor, law: rf.Mechanism) -> bool:
+    step = float(SecureRelease(law).step)
+    return bool((values / step == (values / step).round()).all())
+
+
+@pytest.mark.parametrize("count", [3, 1000, 100_000])
+def test_rounded_sums_stay_within_the_stretched_sensitivity(count: int) -> None:
+    """Against exact rational sums, over the orders that float64 sums are taken in."""
+    values = torch.rand(count, generator=torch.Generator().manual_seed(count), dtype=torch.float64) * 2 - 1
+    values[0] = 1.0
+    sums = [values.sum(), values[1:].sum(), values[1:].flip(0).cumsum(0)[-1], values.cumsum(0)[-1]]
+    with_it, without = (float(sums[0]), float(sums[3])), (float(sums[1]), float(sums[2]))
+    largest = max(abs(Fraction(a) - Fraction(b)) for a in with_it for b in without)
+    assert largest <= Fraction(stretched(1.0, count))
+    assert 1 < stretched(1.0, count) < 1 + 1e-5
+    exact = sum(map(Fraction, values.tolist()))
+    bound = (Fraction(stretched(1.0, count)) - 1) / 2
+    assert all(abs(Fraction(one) - exact) <= bound for one in with_it)
+
+
+def test_the_slack_is_the_formula() -> None:
+    count, spread = 10**6 + 1, 2.0**-32
+    unit = 2.0**-53
+    wanted = 0.1 * (1 + 2 * count * (count * unit / (1 - count * unit) + spread))
+    assert stretched(0.1, 10**6, spread) == pytest.approx(wanted, rel=1e-14, abs=0)
+    assert stretched(0.1, 10**6, spread) >= wanted
+
+
+def test_rounding_is_charged_for_a_public_number_of_examples() -> None:
+    assert largest_count(10, 7.5) == 15
+    with pytest.raises(ValueError, match=r"public_size must be at least half .* got 4"):
+        largest_count(10, 4)
+
+
+def test_finite_randomness_takes_its_share_of_delta() -> None:
+    account = rf.PerInstanceAccountant(LAW, 0.1)
+    account.step(torch.zeros(5, dtype=torch.float64))
+    asked = []
+
+    def of(delta: float) -> rf.Guarantee:
+        asked.append(delta)
+        return account.guarantee(delta)
+
+    result = secure_guarantee(of, LAW, 5, 1e-5)
+    assert result.delta == 1e-5
+    assert asked[0] == 5e-6
+    assert asked[1] < 1e-5  # rounded down: 1e-5 - 1e-59 is 1e-5 in floats
+    assert result.epsilon >= account.guarantee(1e-5).epsilon
+    with pytest.raises(ValueError, match="delta must be larger, got 1e-58"):
+        secure_guarantee(account.guarantee, LAW, 5, 1e-58)
+
+
+def test_the_error_of_residuals_is_bounded() -> None:
+    """float64 against 60 digits, with scores up to 700 and shares down to 1e-300."""
+    from mpmath import mp, mpf
+
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(20, 6, generator=generator, dtype=torch.float64) * 10
+    weights = torch.randn(4, 6, generator=generator, dtype=torch.float64) * 3
+    labels = torch.randint(0, 4, (20,), generator=generator)
+    found, error = accurate_residuals(weights, features, labels), relative_error(weights, features)
+    with mp.workdps(60):
+        for i in range(20):
+            row = [mpf(value) for value in features[i].tolist()]
+            scores = [sum(a * mpf(b) for a, b in zip(row, w, strict=True)) for w in weights.tolist()]
+            odds = [mp.exp(score) for score in scores]
+            for k in range(4):
+                others = sum(odd for j, odd in enumerate(odds) if j != k)
+                exact = (-others if k == labels[i] else odds[k]) / sum(odds)
+                assert abs(mpf(float(found[i, k])) - exact) <= mpf(float(error[i])) * abs(exact)
+    assert torch.allclose(found, residuals(weights, features, labels), rtol=0, atol=1e-12)
+
+
+def test_probe_releases_are_points_of_the_public_grid() -> None:
+    probe = _probe(steps=1).fit(X, Y)
+    released = -torch.from_numpy(probe.coef_) * len(X) / 8.0
+    assert torch.allclose(released, (released * 1024).round() / 1024, atol=1e-12)
+    assert float(released.abs().max()) <= 20.0
+    assert not np.array_equal(probe.coef_, _probe(steps=1).fit(X, Y).coef_)  # there is no seed
+
+
+def test_a_secure_probe_costs_a_little_more_and_not_less() -> None:
+    secure = _probe(steps=1).fit(X, Y)
+    plain = _probe(steps=1, secure=False, random_state=0).fit(X, Y)
+    wanted = stretched(0.1, 400, linear._SPREAD)
+    assert float(secure.account_.sensitivity) == wanted > float(plain.account_.sensitivity) == 0.1
+    ours, theirs = secure.guarantee(1e-5), plain.guarantee(1e-5)
+    assert theirs.epsilon_data_independent < ours.epsilon_data_independent
+    assert ours.epsilon_data_independent == pytest.approx(theirs.epsilon_data_independent, rel=1e-5)
+    assert ours.delta == 1e-5
+    assert len(secure.example_epsilons(1e-5)) == len(X)
+
+
+def test_a_seed_and_secure_do_not_go_together() -> None:
+    with pytest.raises(ValueError, match="random_state must be None, got 3"):
+        _probe(random_state=3).fit(X, Y)
+    with pytest.raises(TypeError, match="secure must be True or False, got 1"):
+        _probe(secure=1).fit(X, Y)
+    with pytest.raises(ValueError, match="seed must be None, got 3"):
+        rf.PrivacyEngine(LAW, CLIP, seed=3, secure=True)
+    with pytest.raises(NotImplementedError, match=r"probes\[0\] has secure releases"):
+        rf.fit_probes([_probe()], X, Y)
+    features, labels = torch.from_numpy(X), torch.from_numpy(Y)
+    settings = {"mechanism": PROBE_LAW, "clip": CLIP, "learning_rate": 1.0, "steps": 1, "public_size": 200}
+    with pytest.raises(TypeError, match="generator must be None where releases are secure"):
+        train_linear(features, labels, 3, **settings, generator=torch.Generator(), secure=True)
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got None"):
+        train_linear(features, labels, 3, **settings)
+
+
+def test_features_whose_scores_lose_their_digits_are_refused() -> None:
+    with pytest.raises(ValueError, match="features and weights must be smaller in a secure run"):
+        _probe(steps=2, clip=1e3, learning_rate=1e3).fit(X * 1e3, Y)
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
+    run = Run(seed=None, secure=True, sampling=sampling)
+    gradients: list[torch.Tensor] = []
+    release = run.engine.releases.release
+
+    def seen(*args: Any) -> torch.Tensor:
+        gradients.append(release(*args))
+        return gradients[-1]
+
+    run.engine.releases.release = seen  # type: ignore[method-assign]
+    run.train(2)
+    assert all(value.dtype == torch.float64 and _on_the_grid(value, LAW) for value in gradients)
+    assert float(run.engine.account.sensitivity) == stretched(CLIP.sensitivity, 120)
+    plain = Run(sampling=sampling).train(2).engine.guarantee(1e-5)
+    ours = run.engine.guarantee(1e-5)
+    assert ours.epsilon_data_independent >= plain.epsilon_data_independent
+    assert ours.epsilon_data_independent == pytest.approx(plain.epsilon_data_independent, rel=1e-6)
+
+
+def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(tmp_path: Path) -> None:
+    run = Run(seed=None, secure=True, sampling="poisson").train(1)
+    run.engine.save(tmp_path / "run")
+    run.train(3)
+    seed, weights = run.engine.seed, run.weights()
+    run.engine.close()
+    again = Run(seed=None, secure=True, sampling="poisson")
+    again.engine.load(tmp_path / "run")
+    assert again.engine.steps == 1
+    assert again.engine.account.steps == 3
+    assert again.engine.seed != seed  # other batches: the same one twice would not be two samples
+    again.train(3)
+    assert again.engine.account.steps == 5
+    assert not torch.equal(again.weights(), weights)
+    assert str(seed).encode() not in (tmp_path / "run").read_bytes()
+    again.engine.close()
+
+
+def test_a_secure_run_goes_on_as_one(tmp_path: Path) -> None:
+    run = Run(seed=None, secure=True).train(1)
+    run.engine.save(tmp_path / "run")
+    run.engine.close()
+    with pytest.raises(ValueError, match="was written with secure True, this engine has False"):
+        Run(seed=None).engine.load(tmp_path / "run")
+
+
+def test_sums_of_a_secure_engine_are_taken_in_float64() -> None:
+    found: list[torch.Tensor] = []
+    run = Run(seed=None, secure=True)
+    step = run.engine.account.step
+    run.engine.account.step = lambda theta: (found.append(theta), step(theta))[1]  # type: ignore[method-assign]
+    run.train(1)
+    assert found[0].dtype == torch.float64
+    assert math.isfinite(float(found[0].sum()))
+    assert len(INPUTS) == len(LABELS) == 60
