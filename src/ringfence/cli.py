@@ -381,7 +381,7 @@ def audit(
     runs: Annotated[int, typer.Option(help="Of each, on either side.")] = 300,
     seed: Annotated[int, typer.Option(help="Of the attacks.")] = 0,
     confidence: Annotated[float, typer.Option(help="Of all lower bounds together.")] = 0.99,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the figure.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the page and figure.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attacks that must not beat the claims, and planted flaws that they must see.
@@ -391,7 +391,7 @@ def audit(
     Example: ringfence audit --settings 300
     """
     from ringfence.audit.suite import run_audit
-    from ringfence.report.audit import audit_chart, audit_table
+    from ringfence.report.audit import audit_chart, audit_tables, write_audit
     from ringfence.report.paper_chart import save_chart
     from ringfence.threads import one_thread
 
@@ -409,9 +409,12 @@ def audit(
     if as_json:
         typer.echo(json.dumps(result.as_dict()))
     else:
-        Console(markup=False).print(audit_table(result), highlight=False)
+        for table in audit_tables(result):
+            Console(markup=False).print(table, highlight=False)
     if out is not None:
-        _print_files(save_chart(audit_chart(result.attacks), out), as_json=False)
+        files = [write_audit(result, out / "audit.html"), *save_chart(audit_chart(result.attacks), out)]
+        if not as_json:  # which is one object
+            _print_files(files, as_json)
     if not result.holds:
         raise typer.Exit(1)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.accounting.fisher import Kind
+from ringfence.audit.suite import run_audit
 from ringfence.data.digits import digits
 from ringfence.data.features import Features
 from ringfence.experiments.chosen_settings import settings_at_equal_accuracy
@@ -20,6 +21,7 @@ from ringfence.experiments.sweep import read_rows, run_sweep
 from ringfence.experiments.sweep_data import SweepData, sweep_data
 from ringfence.experiments.sweep_settings import Grid, Search
 from ringfence.experiments.votes import VotesSettings, votes
+from ringfence.report.audit import audit_section
 from ringfence.report.chart import Chart
 from ringfence.report.comparison import comparison_cells
 from ringfence.report.content import Report, Section
@@ -42,6 +44,7 @@ Share = Callable[[float], None]  # how much of a figure is done, from 0 to 1
 Progress = Callable[[str, float], None]  # the same, with the figure's name
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
 SPECTRAL_CLASSES = 16  # with more, the largest eta over directions takes minutes a run: the trace instead
+AUDITED = 100  # releases that are attacked; ``ringfence audit`` does more
 INFORMATION_SETTINGS = 48  # of Figure 4, a law: the first ones of the fair search
 EXAMPLES = 1000  # training examples whose own numbers are shown: thousands would take hours on two cores
 
@@ -149,6 +152,9 @@ def reproduce(
     settings = read_grid(grid)
     data = digits() if features is None else features
     with one_thread():
+        attacks = run_audit(
+            AUDITED, tight=2, probes=2, runs=100, progress=lambda _, share: _share(progress, "audit")(share)
+        )
         # Figure 4 on features of one's own needs the sweeps first
         names = [name for name in FIGURES if features is None or name != "fil"]
         drawn = {name: FIGURES[name](_share(progress, name)) for name in names}
@@ -176,6 +182,7 @@ def reproduce(
         *comparison_sections(list(results.values())),
         Section("Figure 4: Fisher information loss against accuracy", charts=(drawn["fil"].chart,)),
         Section("Figure 5: decisions", charts=(drawn["votes"].chart, drawn["histogram"].chart)),
+        audit_section(attacks),
         examples,
     ]
     files.append(write_csv(single_rows, out / "single_examples.csv"))

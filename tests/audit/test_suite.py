@@ -23,7 +23,7 @@ def test_every_claim_stands() -> None:
 def test_flaws_that_are_not_seen_fail_the_audit() -> None:
     flaws = planted_flaws(torch.Generator().manual_seed(0), 0.999)
     nothing: tuple[()] = ()
-    assert Audit(nothing, nothing, nothing, nothing, nothing, flaws, 0.0).holds
-    assert not Audit(flaws, nothing, nothing, nothing, nothing, nothing, 0.0).holds
-    stands = Audit(nothing, nothing, nothing, nothing, nothing, nothing, 0.0)
+    assert Audit(nothing, nothing, nothing, nothing, nothing, flaws, 0.0, 0.99).holds
+    assert not Audit(flaws, nothing, nothing, nothing, nothing, nothing, 0.0, 0.99).holds
+    stands = Audit(nothing, nothing, nothing, nothing, nothing, nothing, 0.0, 0.99)
     assert stands.holds

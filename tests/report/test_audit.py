@@ -1,6 +1,7 @@
 """The audit on paper: numbers as found, points under the diagonal, flaws named."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.console import Console
 from ringfence.audit.reconstruction import ReconstructionResult
 from ringfence.audit.result import AuditResult
 from ringfence.audit.suite import Audit, planted_flaws
-from ringfence.report.audit import audit_cells, audit_chart, audit_table
+from ringfence.report.audit import audit_cells, audit_chart, audit_tables, write_audit
 
 
 def result(bound: float, **claims: float) -> AuditResult:
@@ -22,27 +23,30 @@ def audit() -> Audit:
     training = AuditResult("training", 1e-2, 0.99, 10, 0.5, {"data-independent": 2.0}, exceeded=0.001)
     found = ReconstructionResult("a law", 0.99, 100, variance=2.0, variance_high=2.2, claim=1.9)
     releases = (result(0.5, per_instance=1.0), result(0.3, per_instance=2.0))
-    return Audit(releases, (), (training,), (), (found,), flaw, 1.5)
+    return Audit(releases, (), (training,), (), (found,), flaw, 1.5, 0.99)
 
 
 def test_the_table_holds_the_numbers() -> None:
-    console = Console(width=300)
+    console = Console(width=80)
     with console.capture() as text:
-        console.print(audit_table(audit()))
+        for table in audit_tables(audit()):
+            console.print(table)
     shown = text.get()
-    assert "3 attacks in 2 s: every claim stands, every planted flaw was seen" in shown
-    [line] = [line for line in shown.splitlines() if "per-instance" in line]
-    assert [cell.strip() for cell in line.split("│")[3:7]] == ["2", "1 - 0.01", "50.0%", "32.5%"]
-    assert "0.5193, one-sided" in shown
-    assert "seen: epsilon is at least" in shown
+    assert "3 attacks in 2 s: every claim stands (confidence 0.99)" in shown
+    [line] = [line for line in shown.splitlines() if "one release: per-instance" in line]
+    assert [cell.strip() for cell in line.split("│")[2:6]] == ["2", "50.0%", "32.5%", "holds"]
+    [line] = [line for line in shown.splitlines() if "one side only" in line]
+    assert [cell.strip() for cell in line.split("│")[2:5:2]] == ["0.5193", "seen"]
     assert "10.0%" in shown  # ex-post: 0.001 of 0.01
     assert "95.0%" in shown  # 1.9 of 2.0
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_broken_claim_is_named() -> None:
     broken = replace(audit(), releases=(result(1.5, per_instance=1.0),))
-    cells = audit_cells(broken)
-    assert "NOT as claimed" in cells.title
+    cells, flaws = audit_cells(broken)
+    assert "A CLAIM FELL" in cells.title
+    assert flaws.rows[0][3] == "seen"
     assert "1 WRONG" in cells.rows[0]
     assert not cells.sensitive
 
@@ -64,6 +68,13 @@ def test_the_chart_has_a_point_for_each_bound_above_zero() -> None:
     assert "1 bounds are 0" in chart.caption
     for line in panel.lines[:-1]:
         assert all(low <= claim for claim, low in zip(line.x, line.y, strict=True))
+
+
+def test_the_page_has_the_table_the_figure_and_what_they_do_not_show(tmp_path: Path) -> None:
+    page = write_audit(audit(), tmp_path / "out" / "audit.html").read_text()
+    for words in ("Attacks that must fail", "one release: per-instance", "32.5%", "never right"):
+        assert words in page
+    assert "one side only" in page
 
 
 def test_nothing_to_draw_is_still_a_chart() -> None:

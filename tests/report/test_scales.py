@@ -46,3 +46,8 @@ def test_bands_references_and_shades_are_reached() -> None:
 def test_nothing_to_reach() -> None:
     assert log_ticks(panel(), "x") == []
     assert range_from_zero(panel()) is None
+
+
+def test_the_ends_of_what_floats_hold_have_ticks_or_none() -> None:
+    for low, high in ((5e-324, 1.0), (1.0, 1.7976931348623157e308), (5e-324, 1.7976931348623157e308)):
+        assert all(map(math.isfinite, log_ticks(panel(low, high), "x")))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ class Audit:
     reconstruction: tuple[ReconstructionResult, ...]
     planted: tuple[AuditResult, ...]
     seconds: float
+    confidence: float  # of all lower bounds together
 
     @property
     def attacks(self) -> tuple[AuditResult, ...]:
@@ -52,8 +53,12 @@ class Audit:
     @property
     def holds(self) -> bool:
         """Every claim stands, and every planted flaw was seen."""
-        stands = [result.holds for result in self.attacks] + [result.holds for result in self.reconstruction]
-        return all(stands) and not any(result.holds for result in self.planted)
+        return self.claims_hold and not any(result.holds for result in self.planted)
+
+    @property
+    def claims_hold(self) -> bool:
+        """No attack proved a claim wrong."""
+        return all(one.holds for one in self.attacks) and all(one.holds for one in self.reconstruction)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -129,6 +134,7 @@ def run_audit(
         reconstruction=tuple(reconstruction),
         planted=planted_flaws(generator, confidence),
         seconds=time.monotonic() - started,
+        confidence=confidence,
     )
 
 
@@ -138,12 +144,24 @@ def planted_flaws(generator: torch.Generator, confidence: float) -> tuple[AuditR
     >>> [result.violated[0] for result in planted_flaws(torch.Generator().manual_seed(0), 0.999)]
     ['one-sided', 'data-independent', 'quadrature']
     """
-    flaws: tuple[tuple[Release, dict[str, Any]], ...] = (
-        (planted.one_sided_release(), {"claims": planted.wrong_one_sided_claims}),
-        (planted.tail_release(), {"sampler": planted.wrong_sampler_without_tails, "claims": printed_claims}),
-        (planted.wide_release(), {"claims": planted.wrong_quadrature_claims}),
+    flaws: tuple[tuple[str, Release, dict[str, Any]], ...] = (
+        (
+            "accounting for one side only",
+            planted.one_sided_release(),
+            {"claims": planted.wrong_one_sided_claims},
+        ),
+        (
+            "a sampler without tail noise",
+            planted.tail_release(),
+            {"sampler": planted.wrong_sampler_without_tails, "claims": printed_claims},
+        ),
+        (
+            "quadrature missing the peak",
+            planted.wide_release(),
+            {"claims": planted.wrong_quadrature_claims},
+        ),
     )
-    return tuple(
+    results = (
         audit_release(
             release.mechanism,
             release.theta,
@@ -154,8 +172,9 @@ def planted_flaws(generator: torch.Generator, confidence: float) -> tuple[AuditR
             confidence=confidence,
             **wrong,
         )
-        for release, wrong in flaws
+        for _, release, wrong in flaws
     )
+    return tuple(replace(result, name=flaw[0]) for result, flaw in zip(results, flaws, strict=True))
 
 
 def _laws() -> tuple[Mechanism, ...]:

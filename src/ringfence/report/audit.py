@@ -1,33 +1,51 @@
 """An audit as a table, for the terminal and for the page, and as a chart."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 
 from rich.table import Table as TerminalTable
 
 from ringfence.accounting.rounding import rounded_up
-from ringfence.audit.reconstruction import ReconstructionResult
 from ringfence.audit.result import AuditResult
 from ringfence.audit.suite import Audit
 from ringfence.report import content
 from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.page import installed_versions, write_report
 
-_COLUMNS = ("attack", "claim", "settings", "confidence", "closest: bound of claim", "median", "result")
-
-
-def audit_table(audit: Audit) -> TerminalTable:
-    """For the terminal: a line for each attack and claim, then the planted flaws."""
-    table = TerminalTable(title=_title(audit), title_justify="left")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in ("attack", "claim", "result") else "right")
-    for line in _lines(audit):
-        table.add_row(*line)
-    return table
+_COLUMNS = ("attack, and the claim it is against", "settings", "closest", "median", "result")
+_FLAW_COLUMNS = ("planted flaw", "epsilon claimed", "epsilon proved", "result")
 
 
-def audit_cells(audit: Audit) -> content.Table:
+def audit_tables(audit: Audit) -> tuple[TerminalTable, ...]:
+    """For the terminal, 80 columns wide: a line for each attack and claim, then the planted flaws."""
+    return tuple(_terminal(cells) for cells in audit_cells(audit))
+
+
+def audit_cells(audit: Audit) -> tuple[content.Table, content.Table]:
     """The same for a page. Settings are made up or random: nothing in it is sensitive."""
-    return content.Table(_title(audit), _COLUMNS, _lines(audit))
+    return (
+        content.Table(_title(audit), _COLUMNS, _lines(audit)),
+        content.Table("Flaws that attacks must see", _FLAW_COLUMNS, tuple(map(_flaw, audit.planted))),
+    )
+
+
+def audit_section(audit: Audit) -> content.Section:
+    """The audit on a page, with what it can and cannot show."""
+    text = (
+        "Attacks on releases and training runs of made-up data, with the strongest test there is for each, "
+        "against the epsilon that is printed for it. closest and median are lower bounds of epsilon as a "
+        f"share of the claim; they hold with a confidence of {audit.confidence:.3g}, all together. An audit "
+        "can prove a claim wrong, never right.",
+    )
+    return content.Section("Attacks that must fail", text, (audit_chart(audit.attacks),), audit_cells(audit))
+
+
+def write_audit(audit: Audit, path: Path) -> Path:
+    """The audit alone as a page."""
+    report = content.Report("Audit", (audit_section(audit),), versions=installed_versions())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_report(report, path)
 
 
 def audit_chart(results: Sequence[AuditResult]) -> Chart:
@@ -67,79 +85,51 @@ def audit_chart(results: Sequence[AuditResult]) -> Chart:
     return Chart("audit", "Attacks against claims", caption, (panel,), columns=1)
 
 
+def _terminal(cells: content.Table) -> TerminalTable:
+    table = TerminalTable(title=cells.title, title_justify="left")
+    for column in cells.columns:
+        table.add_column(column, justify="right" if column in ("settings", "closest", "median") else "left")
+    for row in cells.rows:
+        table.add_row(*row)
+    return table
+
+
 def _title(audit: Audit) -> str:
-    verdict = "every claim stands, every planted flaw was seen" if audit.holds else "NOT as claimed"
-    return f"{len(audit.attacks):,} attacks in {audit.seconds:.0f} s: {verdict}"
+    verdict = "every claim stands" if audit.claims_hold else "A CLAIM FELL"
+    attacks = f"{len(audit.attacks):,} attacks in {audit.seconds:.0f} s"
+    return f"{attacks}: {verdict} (confidence {audit.confidence:.3g})"
 
 
 def _lines(audit: Audit) -> tuple[tuple[str, ...], ...]:
     lines = []
     for attack, results in (
-        ("distinguisher, one release", audit.releases),
-        ("the same, more draws", audit.tight),
-        ("distinguisher, training run", audit.training),
-        ("canaries, one run", audit.canaries),
+        ("one release", audit.releases),
+        ("one release, more draws", audit.tight),
+        ("training run", audit.training),
+        ("canaries in one run", audit.canaries),
     ):
         for claim in dict.fromkeys(name for result in results for name in result.claims):
-            lines.append(_summary(attack, claim, [result for result in results if claim in result.claims]))
+            own = [result for result in results if claim in result.claims]
+            shares = [one.epsilon_lower / one.claims[claim] for one in own if one.claims[claim] > 0]
+            broken = sum(claim in result.violated for result in own)
+            lines.append(_line(f"{attack}: {claim}", shares or [0.0], len(own), broken))
         watched = [result for result in results if result.exceeded is not None]
-        if watched:
-            lines.append(_ex_post(attack, watched))
+        if watched:  # how often the realised loss was above its epsilon, against delta
+            shares = [(result.exceeded or 0.0) / result.delta for result in watched]
+            broken = sum("ex-post" in result.violated for result in watched)
+            lines.append(_line(f"{attack}: ex-post, share of delta", shares, len(watched), broken))
     for found in audit.reconstruction:
-        share = f"{found.claim / found.variance:.1%}"
-        stands = "holds" if found.holds else "WRONG"
-        lines.append(
-            (
-                "reconstruction",
-                f"variance >= 1/eta²: {found.name}",
-                "1",
-                _confidence(found),
-                share,
-                "",
-                stands,
-            )
-        )
-    lines += [_flaw(result) for result in audit.planted]
+        name = f"reconstruction: 1/eta² of variance, {found.name.split('(')[0]}"
+        lines.append(_line(name, [found.claim / found.variance], 1, int(not found.holds)))
     return tuple(lines)
 
 
-def _summary(attack: str, claim: str, results: Sequence[AuditResult]) -> tuple[str, ...]:
-    shares = [
-        result.epsilon_lower / result.claims[claim] for result in results if result.claims[claim] > 0
-    ] or [0.0]
-    broken = sum(claim in result.violated for result in results)
-    return (
-        attack,
-        f"epsilon, {claim}",
-        f"{len(results):,}",
-        _confidence(results[0]),
-        f"{max(shares):.1%}",
-        f"{median(shares):.1%}",
-        f"{broken} WRONG" if broken else "holds",
-    )
-
-
-def _ex_post(attack: str, results: Sequence[AuditResult]) -> tuple[str, ...]:
-    shares = [(result.exceeded or 0.0) / result.delta for result in results]
-    broken = sum("ex-post" in result.violated for result in results)
-    return (
-        attack,
-        "epsilon, ex-post: exceeded at most with probability delta",
-        f"{len(results):,}",
-        _confidence(results[0]),
-        f"{max(shares):.1%}",
-        f"{median(shares):.1%}",
-        f"{broken} WRONG" if broken else "holds",
-    )
+def _line(name: str, shares: Sequence[float], settings: int, broken: int) -> tuple[str, ...]:
+    stands = f"{broken} WRONG" if broken else "holds"
+    return (name, f"{settings:,}", f"{max(shares):.1%}", f"{median(shares):.1%}", stands)
 
 
 def _flaw(result: AuditResult) -> tuple[str, ...]:
-    name, epsilon = min(result.claims.items(), key=lambda claim: claim[1])
-    seen = "NOT SEEN" if result.holds else f"seen: epsilon is at least {result.epsilon_lower:.3g}"
-    claim = f"epsilon {rounded_up(epsilon)}, {name}: {result.name}"
-    return ("planted flaw", claim, "1", _confidence(result), "", "", seen)
-
-
-def _confidence(result: AuditResult | ReconstructionResult) -> str:
-    """Of one setting: where there are many, each has a small share of what may fail."""
-    return f"1 - {1 - result.confidence:.2g}"
+    epsilon = min(result.claims.values())
+    seen = "NOT SEEN" if result.holds else "seen"
+    return (result.name, rounded_up(epsilon), f"{result.epsilon_lower:.3g}", seen)
