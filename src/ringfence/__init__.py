@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ringfence.training.probe_grid import fit_probes as fit_probes
     from ringfence.training.progress import StepProgress as StepProgress
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 
 # What needs scikit-learn or rich, which take a second to load.
