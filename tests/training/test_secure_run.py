@@ -12,9 +12,10 @@ import torch
 import ringfence as rf
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.training import linear
+from ringfence.training.example_gradients import ExampleGradients
 from ringfence.training.linear import accurate_residuals, relative_error, residuals, train_linear
 from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
-from tests.training.runs import CLIP, INPUTS, LABELS, LAW, Run
+from tests.training.runs import CLIP, INPUTS, LABELS, LAW, Run, network
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, 200)
@@ -186,6 +187,22 @@ def test_a_secure_run_goes_on_as_one(tmp_path: Path) -> None:
     run.engine.close()
     with pytest.raises(ValueError, match="was written with secure True, this engine has False"):
         Run(seed=None).engine.load(tmp_path / "run")
+
+
+def test_an_example_computed_alone_adds_the_same_whoever_shares_its_batch() -> None:
+    def added(batch: list[int]) -> torch.Tensor:
+        """By example 5: the others' cotangents are 0."""
+        gradients = ExampleGradients(network(), memory_budget=1)
+        outputs = gradients.forward(((INPUTS[batch],), {})).requires_grad_()
+        torch.nn.functional.cross_entropy(outputs, LABELS[batch], reduction="sum").backward()
+        assert outputs.grad is not None
+        mine = torch.tensor([[float(i == 5)] for i in batch])
+        return gradients.clipped_sum(((INPUTS[batch],), {}), outputs.grad * mine, CLIP, torch.float64)
+
+    alone = added([5])
+    assert alone.abs().max() > 0
+    assert torch.equal(alone, added(list(range(60))))
+    assert torch.equal(alone, added(list(range(3, 20))))
 
 
 def test_sums_of_a_secure_engine_are_taken_in_float64() -> None:
