@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: setup test lint format reproduce benchmark breakages audit clean
+.PHONY: setup test lint format reproduce benchmark breakages coverage mutants audit fuzz faults clean
 
 setup: $(VENV)/installed
 
@@ -43,9 +43,30 @@ benchmark: setup
 breakages: setup
 	$(BIN)/python -m tests.breakages
 
+# Lines and branches that tests run, and which test runs which line.
+coverage: setup
+	mkdir -p out && rm -f out/durations.jsonl out/selection.json
+	COVERAGE_FILE=$(CURDIR)/out/coverage $(BIN)/python -m pytest --numprocesses auto -p tests.mutants.selection \
+		--cov --cov-context=test --cov-report=term:skip-covered --cov-fail-under=95
+
+# Small wrong changes that a test must notice: a sample, an hour on two cores (docs/mutants.md).
+mutants: setup out/coverage
+	$(BIN)/python -m tests.mutants --sample 800
+
+out/coverage:
+	$(MAKE) coverage
+
 # Thousands of attacks that must fail; some minutes.
 audit: setup
 	$(BIN)/ringfence audit --settings 5000 --tight 50 --probes 30 --runs 500
+
+# Kills training, sweeps and extraction at random moments and looks at what is left; some minutes.
+faults: setup
+	$(BIN)/python -m tests.faults.kills --kills 100
+
+# Bad input, very much of it: some tens of minutes (docs/security.md).
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --cases 100000
 
 clean:
 	rm -rf $(VENV) $(OUT) .mypy_cache .pytest_cache .ruff_cache .hypothesis

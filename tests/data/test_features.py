@@ -218,7 +218,7 @@ def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
         read_features(tmp_path / "b.npy")
     np.save(tmp_path / "c.npy", X)
     (tmp_path / "c.npy").rename(tmp_path / "c.npz")
-    with pytest.raises(ValueError, match="got one array"):
+    with pytest.raises(ValueError, match=r"c\.npz is not a \.npz file of arrays"):
         read_features(tmp_path / "c.npz")
 
 
@@ -231,3 +231,34 @@ def test_a_missing_pyarrow_says_what_to_install() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout == ".parquet files need pyarrow: pip install 'ringfence[data]'\n", run.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b"{'descr'", b"('descr'"), (b"(5, 3)", b"(5,3e9)"), (b"(5, 3), }", b"(2**60,)}")]
+)
+def test_a_damaged_header_is_named(tmp_path: Path, before: bytes, after: bytes) -> None:
+    """Was a tokenize.TokenError where a bracket is not closed, a MemoryError where the shape is huge."""
+    np.save(tmp_path / "a.npy", X)
+    np.save(tmp_path / "a.labels.npy", Y)
+    damaged = (tmp_path / "a.npy").read_bytes().replace(before, after)
+    (tmp_path / "a.npy").write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"a\.npy is not a \.npy file of numbers"):
+        read_features(tmp_path / "a.npy")
+
+
+def test_a_shape_that_no_memory_holds_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(1))
+    content = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(content.replace(b"(1,), }" + b" " * 16, b"(1" + b"0" * 16 + b",), }"))
+    with pytest.raises(ValueError, match=r"a\.npy is not a \.npy file of numbers"):
+        read_features(tmp_path / "a.npy", tmp_path / "a.npy")
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    """Was an OSError without its name."""
+    file = parquet(tmp_path / "a", {"height": [1.5, 2.5], "label": [0, 1]})
+    content = bytearray(file.read_bytes())
+    content[4:24] = bytes(20)
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.parquet is not a \.parquet file"):
+        read_features(file)

@@ -106,3 +106,22 @@ def test_bad_input_is_refused_before_anything_is_released(changes: dict[str, obj
 def test_a_mechanism_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="mechanism must be a ringfence mechanism, got None"):
         train(mechanism=None)
+
+
+def test_a_learning_rate_that_overflows_is_refused_by_name() -> None:
+    """Gave weights of infinity, or a NaN among residuals."""
+    for rate in (1e30, 1e300):
+        with pytest.raises(ValueError, match="learning_rate must be smaller"):
+            train(learning_rate=rate, public_size=1e-9)
+
+
+@pytest.mark.parametrize("name", ["features", "labels"])
+def test_data_that_is_no_tensor_is_refused_by_name(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be a tensor"):
+        train(**{name: [[1.0]]})
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "public_size", "momentum"])
+def test_numbers_are_single_numbers(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a single number"):
+        train(**{name: torch.full((3,), 0.5)})

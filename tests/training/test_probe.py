@@ -126,3 +126,20 @@ def test_scale_as_the_clip() -> None:
         FEATURES, LABELS
     )
     assert fitted.score(FEATURES, LABELS) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"public_center": []}, "public_center must be one number or 6"),
+        ({"public_scale": np.ones(5)}, "public_scale must be one number or 6"),
+        ({"public_scale": 0.0}, "public_scale must be > 0"),
+        ({"public_center": "a"}, "public_center must be a number"),
+        ({"public_scale": 5e-324}, "features must"),  # was a warning of an overflow
+        ({"public_classes": []}, "public_classes must hold 2 classes at least"),
+        ({"random_state": 2**63}, "random_state 9223372036854775808 cannot be used"),
+    ],
+)
+def test_hostile_settings_are_refused_by_name(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        probe(**changes).fit(FEATURES, LABELS)

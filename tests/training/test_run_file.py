@@ -233,3 +233,23 @@ def test_load_needs_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello, this is no checkpoint")
     with pytest.raises(ValueError, match="not a ringfence checkpoint"):
         Run().engine.load(tmp_path / "text")
+
+
+def test_after_a_load_that_failed_nothing_is_released(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run = Run().train(1)
+    run.engine.save(path)
+    run.engine.close()
+    kept = path.with_name("run.journal").read_bytes()
+    path.with_name("run.journal").unlink()
+    other = Run()
+    with pytest.raises(ValueError, match=r"run\.journal is missing"):
+        other.engine.load(path)
+    before = other.weights()
+    with pytest.raises(ValueError, match=r"run could not be loaded: load it, or make another engine"):
+        other.train(1)
+    assert torch.equal(other.weights(), before)
+    path.with_name("run.journal").write_bytes(kept)
+    other.engine.load(path)
+    assert other.train(2).engine.account.steps == 2
+    other.engine.close()

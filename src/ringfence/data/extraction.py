@@ -1,12 +1,12 @@
 """Images through a frozen backbone into a file of features, chunk by chunk: an interrupted run goes on.
 
-Finished chunks, each with its checksum, lie in FILE.npz.parts beside a settings.json that says of what they
-are. The last step puts them together, and the file is the same to the byte however often the run was interrupted.
+Finished chunks lie in FILE.npz.parts, each with its checksum, beside a settings.json that says of what they
+are. The last step puts them together: the same file to the byte however often the run was interrupted.
 """
 
 import hashlib
-import json
 import io
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -13,6 +13,9 @@
 Other arrays and columns are left alone. Features are numbers, labels integers (in parquet also text).
 """
 
+import lzma
+import struct
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -34,8 +37,13 @@ _NAMES = (
 _KNOWN = {name for names in _NAMES for name in names}
 # 256 levels, finer near 0, over the range of ReLU6 features
 _QUANTISED: NDArray[np.float32] = (6 * (np.arange(256) / 255) ** 2).astype(np.float32)
-# the last is what zipfile says where damage looks like encryption or an unknown compression
-_BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
+# What numpy, zipfile and what they call raise where bytes are not what they should be: RuntimeError where
+# damage looks like encryption, OSError where an archive leads before its beginning, MemoryError where a
+# header speaks of more numbers than there are
+_BROKEN = (
+    *(ValueError, EOFError, OSError, MemoryError, OverflowError, RuntimeError, KeyError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,8 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     elif labels is not None:
         raise ValueError(f"labels are for .npy files, {path} has its own, got {labels}")
     elif path.suffix in readers:
+        if path.suffix != ".parquet":  # whose reader first asks for pyarrow
+            path.open("rb").close()  # a file that is not there is another matter than one that cannot be read
         arrays = readers[path.suffix](path)
     else:
         raise ValueError(f"{path} must end in .npz, .npy, .parquet or .safetensors")
@@ -80,6 +90,7 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
 
 def read_array(path: Path) -> NDArray[Any]:
     """The array in a .npy file."""
+    path.open("rb").close()
     try:
         values = np.load(path, allow_pickle=False)
     except _BROKEN:
@@ -167,7 +178,7 @@ def open_archive(path: Path) -> zipfile.ZipFile:
     """
     try:
         archive = zipfile.ZipFile(path)
-        # zipfile goes by the sizes in the directory, of which one that is damaged can hide the members behind it
+        # zipfile goes by the sizes in the directory: one that is damaged hides the members behind it
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - (1 << 16) - 22))
             end = file.read().rpartition(b"PK\5\6")[2]
@@ -193,7 +204,7 @@ def read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]
             values: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
             if not member.read(1):
                 return values
-    except (*_BROKEN, OSError):  # the last where a damaged archive leads before its beginning
+    except _BROKEN:
         pass
     raise ValueError(f"{path}: {name.removesuffix('.npy')} cannot be read as an array of numbers") from None
 
@@ -207,6 +218,6 @@ def _safetensors(path: Path) -> Arrays:
                 # numpy has no bfloat16 and nothing smaller
                 short = tensor.is_floating_point() and tensor.element_size() < 4
                 arrays[key] = (tensor.float() if short else tensor).numpy()
-    except SafetensorError as error:
+    except (SafetensorError, *_BROKEN) as error:
         raise ValueError(f"{path} is not a .safetensors file: {error}") from None
     return arrays

@@ -27,11 +27,15 @@ def read_parquet(path: Path) -> Arrays:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[data]'") from None
+    path.open("rb").close()  # a file that is not there is another matter
     try:
         table = parquet.read_table(path, partitioning=None)
-    except arrow.ArrowInvalid as error:
+    except (arrow.ArrowException, OSError, MemoryError) as error:
         raise ValueError(f"{path} is not a .parquet file: {error}") from None
-    return _from_table(path, arrow.types, table)
+    try:
+        return _from_table(path, arrow.types, table)
+    except arrow.ArrowException as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
 
 
 def _from_table(path: Path, types: Any, table: Any) -> Arrays:

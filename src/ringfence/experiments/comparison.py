@@ -135,7 +135,7 @@ def compare(
     """
     if kind not in _FIELDS:
         raise ValueError(f"kind must be one of {', '.join(_FIELDS)}, got {kind!r}")
-    checks.probability("step", step)
+    step = checks.probability("step", step)
     checks.count("resamples", resamples, at_least=1)
     names = {row.data for row in rows}
     if len(names) != 1:

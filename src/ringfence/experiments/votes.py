@@ -119,7 +119,7 @@ def sigma_for_error(surplus: float, error: float) -> float:
     >>> round(wrong_answer(100.0, sigma_for_error(100.0, 0.01)), 12)
     0.01
     """
-    checks.probability("error", error)
+    error = checks.probability("error", error)
     if error >= 0.5:
         raise ValueError(f"error must be below 0.5, got {error!r}")
     return surplus / -NormalDist().inv_cdf(error)

@@ -38,9 +38,12 @@ class Releases:
     journal: Journal | None = None
     known: set[tuple[int, str]] = field(default_factory=set)  # released before, by step and digest
     secure: bool = False
+    refused: str | None = None  # why nothing may be released
 
     def release(self, step: int, theta: Tensor, charge: Callable[[Tensor], None]) -> Tensor:
         """What the mechanism gives for theta, the sum over all processes."""
+        if self.refused is not None:
+            raise ValueError(self.refused)
         if not bool(torch.isfinite(theta).all()):
             raise ValueError(
                 f"the sum of clipped gradients of step {step} is not finite: a gradient is NaN. "

@@ -89,6 +89,8 @@ class RunFile:
             saved, given = sorted(objects["others"]), sorted(others)
             raise ValueError(f"{self.path} was saved with {saved} beside the engine, load was given {given}")
         engine.close()
+        # until all is restored: a release would be written down nowhere
+        engine.releases.refused = f"{self.path} could not be loaded: load it, or make another engine"
         journal = self._opened(state) if distributed.rank() == 0 else None
         distributed.wait()
         try:

@@ -1,0 +1,176 @@
+"""Three jobs to be killed: each works in a folder and tells what it has made known; a parent looks after.
+
+``work`` runs in a process that may die at any moment, and tells the parent only what it has done.
+``broken`` looks at the folder of a process that died, and names what should not be.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ringfence.data import extraction
+from ringfence.data.backbones import Backbone
+from ringfence.experiments.sweep import run_sweep
+from ringfence.experiments.sweep_settings import Grid
+from ringfence.experiments.sweep_store import FILE, read_rows
+from ringfence.training.checkpoint import read_checkpoint
+from ringfence.training.journal import Journal
+from tests.experiments.sweeps import DATA, GRID, comparable
+from tests.training.runs import Run
+
+Tell = Callable[[Any], None]
+
+
+class Training:
+    """Private training with a save every few steps, that moves to another file half way."""
+
+    STEPS, EVERY, MOVE = 16, 3, 9
+    SUMS = ("forward", "backward")
+
+    def __init__(self) -> None:
+        self.seen: dict[int, str] = {}  # the model after each step, as the world saw it
+        self.spent: list[float] = [0.0]
+
+    def work(self, folder: Path, tell: Tell) -> None:
+        files = [folder / "first.ckpt", folder / "second.ckpt"]
+        run = Run(batch_size=30)
+        there = [file for file in files if file.exists()]
+        (run.engine.load if there else run.engine.save)(there[-1] if there else files[0])
+        while run.engine.steps < self.STEPS:
+            run.train(run.engine.steps + 1)
+            step, account = run.engine.steps, run.engine.account.state_dict()
+            tell((step, _digest(run.weights().numpy().tobytes()), [account["steps"], *_sums(account)]))
+            if step % self.EVERY == 0:
+                run.engine.save(files[step >= self.MOVE])
+        run.engine.save(files[1])
+
+    def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
+        """The model is the same whenever it is seen, and what is on disk has paid for all that was seen."""
+        problems = []
+        for step, model, spent in told:
+            if self.seen.setdefault(step, model) != model:
+                problems.append(f"step {step} was released twice, and differently")
+            self.spent = [max(pair) for pair in zip(spent, self.spent or spent, strict=False)]
+        on_disk = _spent(folder)
+        if any(disk < seen for disk, seen in zip(on_disk, self.spent, strict=False)):
+            problems.append(f"spent on disk {on_disk[0]} is below what was released, {self.spent[0]}")
+        return problems
+
+    def result(self, folder: Path) -> Any:
+        tensors, state = read_checkpoint(folder / "second.ckpt")
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("random")}
+        return {name: tensor.tolist() for name, tensor in tensors.items()}, state["account"], state["steps"]
+
+
+def _sums(account: dict[str, Any]) -> list[float]:
+    return [value for name in Training.SUMS for value in account[name]]
+
+
+def _spent(folder: Path) -> list[float]:
+    """The largest account on disk: how many releases, and their sums; nothing before the first save."""
+    accounts = []
+    for file in folder.glob("*.ckpt"):
+        accounts.append(read_checkpoint(file)[1]["account"])
+        records = Journal.read(folder / f"{file.name}.journal")[1]
+        accounts += [record["account"] for record in records if "account" in record]
+    largest = max(accounts, key=lambda account: account["steps"], default=None)
+    return [0] if largest is None else [largest["steps"], *_sums(largest)]
+
+
+class Sweep:
+    """A sweep of 36 jobs, two in a batch."""
+
+    def __init__(self, grid: Grid = GRID) -> None:
+        self.grid = grid
+        self.rows: dict[Any, Any] = {}
+
+    def work(self, folder: Path, tell: Tell) -> None:
+        run_sweep(self.grid, DATA, folder, batch_size=2, progress=lambda done, *_: tell(done))
+
+    def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
+        """What was reported done is there, and what was there once is there unchanged."""
+        problems = []
+        rows = read_rows(folder) if (folder / FILE).exists() and self._begun(folder) else []
+        now = {(row.setting, row.seed): row for row in rows}
+        if len(now) != len(rows):
+            problems.append(f"{len(rows) - len(now)} rows are there twice")
+        if len(rows) < max(told, default=0):
+            problems.append(f"{max(told)} rows were done, {len(rows)} are there")
+        lost = [job for job, row in self.rows.items() if now.get(job) != row]  # with its seconds
+        if lost:
+            problems.append(f"{len(lost)} finished rows are gone or were made again")
+        self.rows = now
+        return problems
+
+    @staticmethod
+    def _begun(folder: Path) -> bool:
+        """Whether the first transaction, which makes the tables, had reached the disk."""
+        try:
+            read_rows(folder)
+        except ValueError as error:
+            if "no such table: sweep" not in str(error):
+                raise
+            return False
+        return True
+
+    def result(self, folder: Path) -> Any:
+        rows = comparable(read_rows(folder))
+        assert len(rows) == len(self.grid.jobs("paper"))
+        return rows
+
+
+class Extraction:
+    """Features of 160 small images, 8 in a chunk, by a backbone that takes the mean of each."""
+
+    COUNT, BATCH = 160, 4
+
+    def __init__(self) -> None:
+        self.parts: dict[str, str] = {}
+
+    def work(self, folder: Path, tell: Tell) -> None:
+        images = folder / "images.npz"
+        if not images.exists():
+            values = np.zeros((self.COUNT, 4, 4, 3), np.uint8) + np.arange(self.COUNT)[:, None, None, None]
+            partial = folder / "partial.npz"
+            np.savez(partial, x_train=values.astype(np.uint8), y_train=np.arange(self.COUNT) % 3)
+            os.utime(partial, (0, 0))
+            partial.rename(images)
+
+        def forward(pictures: Sequence[Any]) -> torch.Tensor:
+            tell(int(pictures[0][0, 0, 0]))  # an image's grey is its number
+            return torch.tensor(np.stack([p.mean((0, 1)) / 7 for p in pictures])).float()
+
+        extraction._BATCHES = 2
+        extraction.load_backbone = lambda name, *_: Backbone(name, "mean", 3, "0" * 64, "cpu", forward)
+        if not (folder / "f.npz").exists() or (folder / "f.npz.parts").exists():
+            extraction.extract(images, "any", folder / "f.npz", batch_size=self.BATCH)
+
+    def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
+        """No finished chunk is gone, changed or made again."""
+        problems = []
+        for number in told:
+            if f"train-{number - number % (2 * self.BATCH):09d}.npy" in self.parts:
+                problems.append(f"image {number} was done, and was done again")
+        now = {file.name: _digest(file.read_bytes()) for file in (folder / "f.npz.parts").glob("train-*.npy")}
+        if not (folder / "f.npz").exists():  # once it is there its parts may go
+            problems += [
+                f"{name} is gone or changed" for name in self.parts if now.get(name) != self.parts[name]
+            ]
+        self.parts = now
+        return problems
+
+    def result(self, folder: Path) -> Any:
+        left = sorted(entry.name for entry in folder.iterdir())
+        return _digest((folder / "f.npz").read_bytes()), left
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+JOBS: dict[str, type[Any]] = {"training": Training, "sweep": Sweep, "extraction": Extraction}

@@ -1,0 +1,140 @@
+"""Nothing in a file is run, no name in a file leads out of its folder, and no text becomes markup."""
+
+import ast
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence.cli import main
+from ringfence.data.backbones import load_backbone
+from ringfence.data.images import read_images
+from ringfence.data.inside import inside
+from ringfence.experiments.comparison import compare
+from ringfence.experiments.grid_file import read_grid
+from ringfence.experiments.sweep import read_rows, run_sweep
+from ringfence.reproduce import write_comparison
+from tests.data.test_images import pets
+from tests.experiments.sweeps import DATA, GRID
+
+SOURCES = sorted(Path(ringfence.__file__).parent.rglob("*.py"))
+# modules whose loading runs what a file says
+RUN = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "shelve",
+    "marshal",
+    "joblib",
+    "yaml",
+    "runpy",
+    "torch.hub",
+}
+CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.package", "pandas.read_pickle"}
+
+
+def test_nothing_that_runs_files_is_imported_or_called() -> None:
+    for node in (node for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Import):
+            assert not RUN & {alias.name for alias in node.names}, ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module not in RUN, ast.unparse(node)
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            assert name not in CALLS, ast.unparse(node)
+            if name in ("np.load", "np.lib.format.read_array"):
+                given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                assert given.get("allow_pickle") == "False", ast.unparse(node)
+
+
+def test_the_search_above_looks_at_what_it_should() -> None:
+    assert len(SOURCES) > 100
+    text = "".join(path.read_text() for path in SOURCES)
+    assert len(re.findall(r"np\.load\(|read_array\(m", text)) >= 3
+
+
+@pytest.mark.parametrize(
+    "name", ["../elsewhere.npz", "/etc/passwd", "sub/../../elsewhere.npz", "link/file.npz"]
+)
+def test_names_that_lead_out_of_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "data"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "link").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match=rf"it must stay inside .*data, got '{name}'"):
+        inside(folder, name, "it")
+    for good in ("sub/file.npz", "sub/../file.npz", "./file.npz"):
+        assert inside(folder, good, "it") == folder / good
+
+
+GRID_FILE = """
+name = "toy"
+mechanisms = ["gaussian"]
+[data]
+public_statistics = "NAME"
+[paper]
+clip = [0.1]
+noise_multiplier = [10]
+bound = [4]
+learning_rate = [4]
+steps = [3]
+"""
+
+
+@pytest.mark.parametrize("name", ["../secret.npz", "/tmp/secret.npz", "link.npz"])
+def test_a_grid_file_cannot_read_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "grids").mkdir()
+    (tmp_path / "secret.npz").touch()
+    (tmp_path / "grids" / "link.npz").symlink_to(tmp_path / "secret.npz")
+    (tmp_path / "grids" / "grid.toml").write_text(GRID_FILE.replace("NAME", name))
+    with pytest.raises(
+        ValueError, match=r"grid\.toml: data\.public_statistics must stay inside .*grids, got"
+    ):
+        read_grid(tmp_path / "grids" / "grid.toml")
+
+
+def test_a_model_cannot_read_weights_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model-1.safetensors").touch()
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "../other.safetensors"}}))
+    with pytest.raises(ValueError, match=r"weight_map of model\.safetensors\.index\.json must stay inside"):
+        load_backbone(str(tmp_path))
+    for text in ("", "[]", '{"weight_map": 3}'):
+        index.write_text(text)
+        with pytest.raises(ValueError, match=r"index\.json is not an index of weights"):
+            load_backbone(str(tmp_path))
+
+
+def test_a_list_of_pets_cannot_name_images_elsewhere(tmp_path: Path) -> None:
+    folder = pets(tmp_path / "pets")
+    file = folder / "annotations" / "trainval.txt"
+    file.write_text(file.read_text() + "../../secret 1 1 1\n")
+    with pytest.raises(ValueError, match=r"trainval\.txt:\d+ must be NAME CLASS-ID"):
+        read_images(folder)
+
+
+HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(1)>[/bold]'
+
+
+def test_the_name_of_the_data_is_text_on_the_page_and_in_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = replace(GRID, name=HOSTILE, clip=(0.1,), learning_rate=(4.0,))
+    run_sweep(grid, DATA, tmp_path)
+    result = compare(read_rows(tmp_path))
+    assert result.data == HOSTILE
+    page = write_comparison([result], tmp_path / f"{HOSTILE.replace('/', '')}.html").read_text()
+    assert "alert(" in page
+    # also not in what plotly is given: it would end the script there
+    assert HOSTILE not in page
+    assert "<img src=x" not in page
+    assert '<script>alert("1")' not in page
+    monkeypatch.setattr(sys, "argv", ["ringfence", "compare", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main()
+    assert "[/bold]" in capsys.readouterr().out.split("epsilon at equal")[0]  # in the table's title

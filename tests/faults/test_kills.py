@@ -1,0 +1,64 @@
+"""A few kills of each job (make faults does a hundred), and a harness that sees what it is there to see."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.data import extraction
+from ringfence.training.checkpoint import read_checkpoint
+from ringfence.training.journal import Journal
+from tests.faults.jobs import JOBS, Extraction, Sweep, Training
+from tests.faults.kills import killings
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    outcomes = killings(6, 1, tmp_path)
+    assert {name: (one.kills, one.problems) for name, one in outcomes.items()} == dict.fromkeys(JOBS, (2, []))
+    assert all(one.told > 10 for one in outcomes.values())
+
+
+def done(job: Any, folder: Path) -> list[Any]:
+    """What the job tells when nobody kills it."""
+    told: list[Any] = []
+    job.work(folder, told.append)
+    return told
+
+
+def test_a_budget_below_what_was_released_is_seen(tmp_path: Path) -> None:
+    told = done(Training(), tmp_path)
+    assert Training().broken(tmp_path, told) == []
+    step, model, spent = told[-1]
+    assert Training().broken(tmp_path, [(step, model, [value * 1.001 for value in spent])])
+    twice = Training().broken(tmp_path, [(step, model, spent), (step, "another", spent)])
+    assert twice == [f"step {step} was released twice, and differently"]
+    # the account on disk is the one that was told, to the bit
+    account = read_checkpoint(tmp_path / "second.ckpt")[1]["account"]
+    assert [account["steps"], *account["forward"], *account["backward"]] == spent
+    assert Journal.read(tmp_path / "first.ckpt.journal")[1][-1] == {"continued": "second.ckpt"}
+
+
+def test_rows_that_go_or_come_twice_are_seen(tmp_path: Path) -> None:
+    told, job = done(Sweep(), tmp_path), Sweep()
+    assert told[-1] == 36
+    assert job.broken(tmp_path, told) == []
+    assert job.broken(tmp_path, [37]) == ["37 rows were done, 36 are there"]
+    job.rows = dict.fromkeys(job.rows)
+    assert job.broken(tmp_path, []) == ["36 finished rows are gone or were made again"]
+    with sqlite3.connect(tmp_path / "sweep.sqlite") as connection:
+        connection.execute("DELETE FROM rows WHERE seed = 0")
+    connection.close()
+    assert job.broken(tmp_path, []) == ["12 finished rows are gone or were made again"]
+
+
+def test_chunks_that_go_or_are_made_again_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("load_backbone", "_BATCHES"):  # put back afterwards what the job changes
+        monkeypatch.setattr(extraction, name, getattr(extraction, name))
+    told, job = done(Extraction(), tmp_path), Extraction()
+    assert told == list(range(0, Extraction.COUNT, Extraction.BATCH))
+    job.parts = {"train-000000008.npy": "as it was"}
+    assert job.broken(tmp_path, [12]) == ["image 12 was done, and was done again"]
+    (tmp_path / "f.npz").unlink()
+    job.parts = {"train-000000008.npy": "as it was"}
+    assert job.broken(tmp_path, []) == ["train-000000008.npy is gone or changed"]

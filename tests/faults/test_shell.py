@@ -1,0 +1,162 @@
+"""Faults from the shell: exit status 2 and one line that says what is wrong, never a traceback."""
+
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ringfence.cli import main
+from ringfence.data import extraction
+from ringfence.data.backbones import Backbone
+from ringfence.training.journal import locked
+from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
+from tests.test_cli_sweeps import GRID
+
+Shell = Callable[..., str]
+
+
+@pytest.fixture
+def complaint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """What ``ringfence ARGUMENTS`` says when it fails as it should, in this process."""
+
+    def fails(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["ringfence", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert ended.value.code == 2, said.err
+        [line] = said.err.splitlines()
+        assert line.startswith("ringfence: ")
+        assert "Traceback" not in said.out
+        return line
+
+    return fails
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid, features and a finished sweep of them."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "grid.toml").write_text(GRID)
+    labels = np.arange(60) % 3
+    features = np.eye(3, 5, dtype=np.float32)[labels]
+    np.savez(folder / "f.npz", x_train=features, y_train=labels, x_test=features, y_test=labels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["ringfence", *map(str, sweep(folder, folder / "out"))])
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main()
+    return folder
+
+
+def sweep(inputs: Path, out: Path) -> list[object]:
+    return ["sweep", inputs / "grid.toml", "--features", inputs / "f.npz", "--out", out]
+
+
+def damage(kind: str, file: Path) -> None:
+    data = file.read_bytes()
+    if kind == "truncated":
+        file.write_bytes(data[: len(data) // 2])
+    elif kind == "flipped":
+        file.write_bytes(flipped(data, 8 * (data.index(b'{"orders"') + 40)))
+    elif kind == "empty":
+        file.write_bytes(b"")
+    elif kind == "a folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        connection = sqlite3.connect(file)
+        connection.execute("PRAGMA user_version = 9")
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("truncated", "sweep.sqlite cannot be read as a sweep: database disk image is malformed"),
+        ("flipped", "sweep.sqlite is damaged: the row of seed"),
+        ("empty", "sweep.sqlite cannot be read as a sweep: no such table"),
+        ("a folder", "holds no sweep: there is no sweep.sqlite in it"),
+        ("newer", "sweep.sqlite was written by a newer ringfence: version 9"),
+    ],
+)
+def test_a_broken_sweep(complaint: Shell, inputs: Path, tmp_path: Path, kind: str, words: str) -> None:
+    shutil.copy(inputs / "out" / "sweep.sqlite", tmp_path)
+    damage(kind, tmp_path / "sweep.sqlite")
+    assert words in complaint("compare", tmp_path)
+    assert words in complaint("report", tmp_path, "--out", tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+    if kind == "a folder":
+        assert "sweep.sqlite: unable to open database file" in complaint(*sweep(inputs, tmp_path))
+    elif kind != "empty":  # which a sweep begins in
+        assert words in complaint(*sweep(inputs, tmp_path))
+
+
+def test_a_full_disk(complaint: Shell, inputs: Path, tmp_path: Path) -> None:
+    with no_room_beyond(20_000):
+        assert "sweep.sqlite: " in complaint(*sweep(inputs, tmp_path))
+        page = complaint("report", inputs / "out", "--out", tmp_path / "report.html")
+    assert page == "ringfence: File too large"
+    if os.path.exists("/dev/full"):
+        assert complaint("report", inputs / "out", "--out", "/dev/full").startswith(
+            "ringfence: No space left on device"
+        )
+
+
+def test_a_read_only_folder(complaint: Shell, inputs: Path) -> None:
+    with folder_for_anyone() as folder:
+        shutil.copytree(inputs, folder / "in")
+        with read_only(folder):
+            assert "Permission denied: " in complaint(*sweep(folder / "in", folder / "new"))
+            assert "readonly database" in complaint(*sweep(folder / "in", folder / "in" / "out"))
+            page = complaint("report", folder / "in" / "out", "--out", folder / "report.html")
+    assert page == f"ringfence: Permission denied: {folder / 'report.html'}"
+
+
+def test_an_output_below_a_file(complaint: Shell, inputs: Path) -> None:
+    below = inputs / "grid.toml" / "out"
+    assert complaint(*sweep(inputs, below)).startswith("ringfence: Not a directory: ")
+    assert "Not a directory: " in complaint("report", inputs / "out", "--out", below / "report.html")
+
+
+def test_damaged_inputs(complaint: Shell, inputs: Path, tmp_path: Path) -> None:
+    data = (inputs / "f.npz").read_bytes()
+    for damaged in (data[:-30], data[:300], flipped(data, 8 * 300)):
+        (tmp_path / "f.npz").write_bytes(damaged)
+        said = complaint("sweep", inputs / "grid.toml", "--features", tmp_path / "f.npz", "--out", tmp_path)
+        assert f"{tmp_path / 'f.npz'}" in said
+    for text in (b"name = 'caf\xe9'", b"\0", GRID.encode()[:-5]):
+        (tmp_path / "grid.toml").write_bytes(text)
+        said = complaint("sweep", tmp_path / "grid.toml", "--features", inputs / "f.npz", "--out", tmp_path)
+        assert f"{tmp_path / 'grid.toml'} is not TOML: " in said
+
+
+def test_features_that_meet_with_a_fault(
+    complaint: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(pictures: Sequence[Any]) -> torch.Tensor:
+        return torch.zeros(len(pictures), 400)
+
+    monkeypatch.setattr(
+        extraction, "load_backbone", lambda name, *_: Backbone(name, "mean", 400, "0" * 64, "cpu", forward)
+    )
+    images, out = tmp_path / "images.npz", tmp_path / "f.npz"
+    np.savez(images, x_train=np.zeros((8, 2, 2, 3), np.uint8), y_train=np.arange(8) % 2)
+    arguments = ("features", images, "--backbone", "any", "--out", out, "--batch-size", 8)
+    with no_room_beyond(7000):
+        assert complaint(*arguments) == f"ringfence: File too large: {out}"
+    assert [entry.name for entry in tmp_path.glob("f.npz*")] == ["f.npz.parts"]
+    lock = locked(out)
+    assert complaint(*arguments) == f"ringfence: {out} is in use by another process or engine"
+    os.close(lock)
+    [part] = (tmp_path / "f.npz.parts").glob("*.npy")
+    part.write_bytes(flipped(part.read_bytes(), 5000))
+    assert complaint(*arguments) == f"ringfence: {part} is damaged: delete it, and the run makes it again"
+    images.write_bytes(images.read_bytes()[:-100])
+    assert f"{images} is not a .npz file" in complaint(*arguments)

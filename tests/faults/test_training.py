@@ -1,0 +1,192 @@
+"""A run on a full disk, in a folder that cannot be written, with damaged or mixed-up files."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ringfence.training import run_file
+from ringfence.training.checkpoint import read_checkpoint
+from ringfence.training.journal import Journal
+from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only, some, tried
+from tests.faults.jobs import _spent
+from tests.training.runs import Run
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def whole() -> Run:
+    return Run().train(STEPS)
+
+
+def saved(path: Path, steps: int = 2, then: int = 4) -> Run:
+    """A run with a checkpoint and releases after it, that has let go of its files."""
+    run = Run().train(steps)
+    run.engine.save(path)
+    run.train(then).engine.close()
+    return run
+
+
+def resumed(path: Path) -> Run:
+    run = Run()
+    run.engine.load(path)
+    return run
+
+
+def test_a_full_disk_stops_the_run_before_it_releases(tmp_path: Path, whole: Run) -> None:
+    path, run = tmp_path / "run.ckpt", Run()
+    run.engine.save(path)
+    run.train(1)
+    size = run.engine.releases.journal.path.stat().st_size
+    with no_room_beyond(3 * size), pytest.raises(OSError, match="File too large"):
+        run.train(STEPS)
+    stopped = run.engine.steps
+    assert 1 <= stopped < STEPS
+    assert torch.equal(run.weights(), Run().train(stopped).weights())  # nothing more was released
+    assert _spent(tmp_path)[0] >= stopped
+    with pytest.raises(ValueError, match=r"run\.ckpt\.journal is closed"):
+        run.train(STEPS)  # not without writing it down
+    run.engine.close()
+    again = resumed(path).train(STEPS)
+    assert torch.equal(again.weights(), whole.weights())
+    assert again.engine.account.steps == STEPS
+
+
+def test_a_save_on_a_full_disk_leaves_the_run_as_it_was(tmp_path: Path, whole: Run) -> None:
+    path, run = tmp_path / "run.ckpt", Run()
+    run.engine.save(path)
+    run.train(3)
+    before = path.read_bytes()
+    with no_room_beyond(1000), pytest.raises(OSError, match="File too large"):
+        run.engine.save(path)
+    assert path.read_bytes() == before
+    assert _spent(tmp_path)[0] == 3
+    run.train(STEPS)  # there is room in the journal again
+    assert torch.equal(run.weights(), whole.weights())
+    assert _spent(tmp_path)[0] == STEPS
+
+
+def test_a_read_only_folder_is_refused_before_anything_is_released() -> None:
+    with folder_for_anyone() as folder:
+        run = saved(folder / "run.ckpt")
+        with read_only(folder):
+            with pytest.raises(PermissionError, match=r"other\.ckpt"):
+                run.engine.save(folder / "other.ckpt")
+            with pytest.raises(PermissionError, match=r"run\.ckpt\.journal"):
+                Run().engine.load(folder / "run.ckpt")
+        assert resumed(folder / "run.ckpt").engine.account.steps == 4
+
+
+def test_a_damaged_or_truncated_run_is_never_a_cheaper_one(tmp_path: Path) -> None:
+    """Loading says what is wrong, or gives everything that was spent."""
+    path = tmp_path / "run.ckpt"
+    forward = saved(path).engine.account.forward
+    loads = 0
+    for file in (path, tmp_path / "run.ckpt.journal", tmp_path / "run.ckpt.journal.lock"):
+        data = file.read_bytes()
+        cuts = [data[:length] for length in some(f"cut {file.name}", len(data), 10)]
+        for damaged in [flipped(data, bit) for bit in some(file.name, 8 * len(data), 20)] + cuts:
+            file.write_bytes(damaged)
+            run = Run()
+            _, why = tried(run.engine.load, path)
+            run.engine.close()
+            if why:
+                assert "run.ckpt" in why
+                assert run.engine.steps == 0
+                continue
+            loads += 1
+            assert file.suffix == ".lock"  # whose damage may go unnoticed: it holds no number that is used
+            assert run.engine.account.steps == 4
+            assert torch.equal(run.engine.account.forward, forward)
+        file.write_bytes(data)
+    assert loads > 0
+    assert resumed(path).engine.account.steps == 4
+
+
+def test_a_checkpoint_without_its_journal_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "run.ckpt")
+    (tmp_path / "run.ckpt.journal").unlink()
+    with pytest.raises(
+        ValueError, match=r"run\.ckpt\.journal is missing: what was released after .* is in it"
+    ):
+        Run().engine.load(tmp_path / "run.ckpt")
+
+
+def test_files_of_two_runs_do_not_mix(tmp_path: Path) -> None:
+    for name in ("one.ckpt", "two.ckpt"):
+        saved(tmp_path / name)
+    (tmp_path / "one.ckpt.journal").replace(tmp_path / "two.ckpt.journal")
+    (tmp_path / "two.ckpt.journal.lock").unlink()
+    with pytest.raises(ValueError, match=r"two\.ckpt\.journal belongs to another run than .*two\.ckpt"):
+        Run().engine.load(tmp_path / "two.ckpt")
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    path, run = tmp_path / "run.ckpt", Run()
+    run.engine.save(path)
+    copy = path.read_bytes()
+    run.train(3).engine.save(path)  # the journal is empty now
+    run.engine.close()
+    path.write_bytes(copy)
+    with pytest.raises(ValueError, match=r"run\.ckpt is older than its journal: releases in between"):
+        Run().engine.load(path)
+
+
+class Killed(BaseException):
+    """In the place of a signal."""
+
+
+def killing(call: Callable[..., Any], when: str) -> Callable[..., Any]:
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        if when == "before":
+            raise Killed
+        call(*args, **kwargs)
+        raise Killed
+
+    return killed
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", ["write_checkpoint", "restart", "append"])
+@pytest.mark.parametrize("target", ["new.ckpt", "first.ckpt"])
+def test_killed_while_the_run_moves_to_another_file(
+    target: str, call: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a new file, or back to one where the run was before: some file always has all that was spent."""
+    run = Run().train(1)
+    run.engine.save(tmp_path / "first.ckpt")
+    run.train(2).engine.save(tmp_path / "second.ckpt")
+    run.train(3)
+    owner = run_file if call == "write_checkpoint" else Journal
+    monkeypatch.setattr(owner, call, killing(getattr(owner, call), when))
+    with pytest.raises(Killed):
+        run.engine.save(tmp_path / target)
+    monkeypatch.undo()
+    run.engine.close()
+    spent = []
+    for file in tmp_path.glob("*.ckpt"):
+        again, why = tried(resumed, file)
+        assert again or "is not the end of its run" in why
+        if again:
+            spent.append(again.engine.account.steps)
+            again.engine.close()
+    assert set(spent) == {3}
+
+
+def test_a_load_that_fails_half_way_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path / "run.ckpt")
+    run = Run()
+    monkeypatch.setattr(run.engine.optimizer, "load_state_dict", killing(print, "before"))
+    with pytest.raises(Killed):
+        run.engine.load(tmp_path / "run.ckpt")
+    assert resumed(tmp_path / "run.ckpt").engine.account.steps == 4
+
+
+def test_the_files_are_the_owners(tmp_path: Path) -> None:
+    saved(tmp_path / "run.ckpt")
+    assert {oct(os.stat(file).st_mode & 0o777) for file in tmp_path.iterdir()} == {"0o600"}
+    assert read_checkpoint(tmp_path / "run.ckpt")[1]["steps"] == 2
