@@ -9,7 +9,7 @@ from ringfence.accounting.fisher import Kind
 from ringfence.audit.suite import run_audit
 from ringfence.data.digits import digits
 from ringfence.data.features import Features
-from ringfence.experiments.chosen_settings import settings_at_equal_accuracy
+from ringfence.experiments.chosen_settings import like_for_like
 from ringfence.experiments.comparison import Comparison, compare
 from ringfence.experiments.grid_file import read_grid
 from ringfence.experiments.histogram import HistogramSettings, histogram
@@ -229,22 +229,22 @@ def write_comparison(results: Sequence[Comparison], path: Path, publishable: boo
 def _examples(
     data: SweepData, delta: float, fair: Comparison, kind: Kind, share: Share
 ) -> tuple[Section, list[SingleExampleRow]]:
-    """What a run cost single examples, every law at its cheapest setting for the same accuracy."""
-    target, chosen = settings_at_equal_accuracy(fair)
-    rows = list(single_examples(data, chosen, delta, examples=EXAMPLES, kind=kind, progress=share))
-    own = {name: [row for row in rows if row.mechanism == name] for name in chosen}
+    """What a run cost single examples, every law with the same setting."""
+    target, chosen = like_for_like(fair)
+    runs = list(single_examples(data, chosen, delta, examples=EXAMPLES, kind=kind, progress=share))
+    accuracy = ", ".join(f"{run.mechanism} {run.test_accuracy:.1%}" for run in runs)
     how = (
-        f"Each law at its setting of least epsilon that reaches {target:.0%} in the fair search. "
-        + " ".join(f"{of[0].setting}: test accuracy {of[0].test_accuracy:.1%}." for of in own.values())
+        f"Every law with the same clip, noise, bound, learning rate and steps: {runs[-1].setting}, in the fair "
+        f"search of least epsilon for an accuracy of {target:.0%}. Test accuracy: {accuracy}."
     )
     count = min(EXAMPLES, len(data.train[1]))
-    flat = ", ".join(f"{name} {sum(row.eta == 0 for row in of):,}" for name, of in own.items())
+    flat = ", ".join(f"{run.mechanism} {sum(row.eta == 0 for row in run.rows):,}" for run in runs)
     charts = (
         distribution_chart(
             "example_epsilons",
             "Epsilon of single examples",
             f"Ex-post epsilon of {count:,} training examples at delta {delta:g}. {how}",
-            {name: [row.epsilon for row in of] for name, of in own.items()},
+            {run.mechanism: [row.epsilon for row in run.rows] for run in runs},
             x_label="epsilon",
         ),
         distribution_chart(
@@ -252,13 +252,14 @@ def _examples(
             "Fisher information loss of single examples",
             f"Eta ({_KINDS[kind]}) of {count:,} training examples over the run. It is 0, and not drawn, "
             f"where the clip flattens every coordinate of a gradient: {flat}. {how}",
-            {name: [row.eta for row in of if row.eta > 0] for name, of in own.items()},
+            {run.mechanism: [row.eta for row in run.rows if row.eta > 0] for run in runs},
             x_label="eta",
             x_log=True,
         ),
     )
-    statements = tuple(f"{name}. {of[0].statement}" for name, of in own.items())
-    return Section("Single examples, and what may be said", statements, charts, sensitive=True), rows
+    statements = tuple(f"{run.mechanism}. {run.statement}" for run in runs)
+    section = Section("Single examples, and what may be said", statements, charts, sensitive=True)
+    return section, [row for run in runs for row in run.rows]
 
 
 def _named(search: Search) -> str:

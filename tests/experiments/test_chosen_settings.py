@@ -1,6 +1,8 @@
-"""Which settings get a closer look: those of least epsilon at an accuracy that all laws reach."""
+"""Which setting gets a closer look: the same for every law, at an accuracy that all of them reach."""
 
-from ringfence.experiments.chosen_settings import settings_at_equal_accuracy
+from dataclasses import replace
+
+from ringfence.experiments.chosen_settings import like_for_like
 from ringfence.experiments.comparison import CLAMPED, Comparison, ComparisonRow
 from ringfence.experiments.sweep_settings import SweepSetting
 
@@ -25,15 +27,22 @@ def _comparison(*reached: tuple[str, str, int]) -> Comparison:
 
 def test_the_clamped_gaussian_is_no_run_of_its_own() -> None:
     comparison = _comparison(("Gaussian", "gaussian", 20), (CLAMPED, "rectified", 20))
-    assert set(settings_at_equal_accuracy(comparison)[1]) == {"Gaussian"}
+    assert set(like_for_like(comparison)[1]) == {"Gaussian"}
 
 
-def test_equal_accuracy_is_a_little_below_where_the_last_one_arrives() -> None:
-    comparison = _comparison(("Gaussian", "gaussian", 20), ("rectified", "rectified", 12))
-    target, chosen = settings_at_equal_accuracy(comparison)
+def test_every_law_gets_the_bounded_laws_setting_a_little_below_where_the_last_one_arrives() -> None:
+    rows = _comparison(("Gaussian", "gaussian", 20), ("rectified", "rectified", 12)).rows
+    quicker = [replace(row, setting=replace(row.setting, steps=9)) for row in rows if row.setting]
+    kept = [row for row in quicker if row.mechanism == "rectified"]
+    mixed = (*(row for row in rows if row.mechanism == "Gaussian"), *kept)
+    comparison = Comparison("toy", "per-instance", mixed, False, "", (), True, counts_from=0.5)
+    target, chosen = like_for_like(comparison)
     assert abs(target - 0.5) < 1e-12  # 0.6 is the last in common, 0.51 its share
-    assert chosen == {"Gaussian": _setting("gaussian", 19.0), "rectified": _setting("rectified", 19.0)}
+    assert chosen == {
+        "Gaussian": replace(_setting("gaussian", 19.0), steps=9),
+        "rectified": replace(_setting("rectified", 19.0), steps=9),
+    }
 
 
 def test_without_anything_in_common_there_is_nothing() -> None:
-    assert settings_at_equal_accuracy(_comparison(("Gaussian", "gaussian", 0))) == (0.0, {})
+    assert like_for_like(_comparison(("Gaussian", "gaussian", 0))) == (0.0, {})

@@ -23,20 +23,24 @@ def data() -> SweepData:
 
 
 def test_every_example_that_is_asked_for_has_a_row_a_law(data: SweepData) -> None:
-    rows = list(single_examples(data, SETTINGS, 1e-5, examples=10))
+    runs = list(single_examples(data, SETTINGS, 1e-5, examples=10))
+    assert all("do not publish" in run.statement for run in runs)
+    assert {run.mechanism: run.setting for run in runs} == SETTINGS
+    rows = [row for run in runs for row in run.rows]
     assert [row.mechanism for row in rows] == ["Gaussian"] * 10 + ["rectified"] * 10
     assert [row.example for row in rows[:10]] == [row.example for row in rows[10:]]
     assert all(row.epsilon > 0 for row in rows)
     assert all(row.eta >= 0 for row in rows)  # 0 where every coordinate is clamped: nothing moves
     assert sum(row.eta > 0 for row in rows) > 10
-    assert "do not publish" in rows[0].statement
     # clamping never costs more, and here the noise is the same
     assert max(row.epsilon for row in rows[10:]) <= max(row.epsilon for row in rows[:10]) * (1 + 1e-6)
 
 
 def test_numbers_do_not_depend_on_who_else_is_measured(data: SweepData) -> None:
-    some = {row.example: row for row in single_examples(data, SETTINGS, 1e-5, examples=7)}
-    every = {row.example: row for row in single_examples(data, SETTINGS, 1e-5, examples=1000)}
+    some, every = (
+        {row.example: row for run in single_examples(data, SETTINGS, 1e-5, examples=n) for row in run.rows}
+        for n in (7, 1000)
+    )
     assert len(every) == 60
     for example, row in some.items():
         np.testing.assert_allclose(row.epsilon, every[example].epsilon, rtol=1e-9)

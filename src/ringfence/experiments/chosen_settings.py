@@ -1,32 +1,34 @@
-"""Which settings of a sweep deserve a closer look: those that a comparison chose, at one accuracy."""
+"""Which setting of a sweep deserves a closer look: one that a comparison chose, for every law alike."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 
-from ringfence.experiments.comparison import CLAMPED, Comparison, ComparisonRow
+from ringfence.experiments.comparison import CLAMPED, Comparison
 from ringfence.experiments.sweep_settings import SweepSetting
 
 
-def settings_at_equal_accuracy(
-    comparison: Comparison, share: float = 0.85
-) -> tuple[float, dict[str, SweepSetting]]:
-    """A target accuracy and, by mechanism, the setting of least epsilon that reaches it.
+def like_for_like(comparison: Comparison, share: float = 0.85) -> tuple[float, dict[str, SweepSetting]]:
+    """A target accuracy, and one setting for every law: the first bounded law's of least epsilon there.
 
-    The target is the largest one up to ``share`` of where every mechanism arrives: at the very end of
-    a frontier single settings stand for a whole law. Empty where they have no target in common.
+    Clip, noise, bound, learning rate and steps are the same for all, so that only the laws differ.
+    The target is the largest one up to ``share`` of where every law arrives: at the very end of a
+    frontier single settings stand for a whole law. Empty where they have no target in common.
     """
-    own = _by_mechanism(comparison.rows)
-    found = {name: {row.target: row.setting for row in rows} for name, rows in own.items()}
-    common = sorted(set.intersection(*(set(one) for one in found.values()))) if found else []
+    found: dict[str, dict[float, SweepSetting]] = {}
+    for row in comparison.rows:
+        if row.setting is not None and row.mechanism != CLAMPED:  # whose runs are the rectified law's
+            found.setdefault(row.mechanism, {})[row.target] = row.setting
+    common = sorted(set.intersection(*map(set, found.values()))) if found else []
     if not common:
         return 0.0, {}
     target = max((one for one in common if one <= share * common[-1]), default=common[0])
-    return target, {name: setting for name, one in found.items() if (setting := one[target]) is not None}
-
-
-def _by_mechanism(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow]]:
-    """Rows that arrive; the clamped Gaussian's runs are the rectified law's."""
-    result: dict[str, list[ComparisonRow]] = {}
-    for row in rows:
-        if row.setting is not None and row.mechanism != CLAMPED:
-            result.setdefault(row.mechanism, []).append(row)
-    return result
+    own = {name: settings[target] for name, settings in found.items()}
+    base = next((setting for setting in own.values() if setting.bound is not None), next(iter(own.values())))
+    return target, {
+        name: replace(
+            base,
+            mechanism=setting.mechanism,
+            bound=None if setting.bound is None else base.bound,
+            levels=setting.levels,
+        )
+        for name, setting in own.items()
+    }

@@ -17,12 +17,20 @@ class SingleExampleRow:
     """One training example under one mechanism: its ex-post epsilon and its eta over the run. Sensitive."""
 
     mechanism: str
-    setting: str
     example: int  # its place in the training part
     epsilon: float
     eta: float
+
+
+@dataclass(frozen=True)
+class ExamplesOfRun:
+    """A training run: its setting, how well it does, what may be said about it, and its examples."""
+
+    mechanism: str
+    setting: SweepSetting
     test_accuracy: float
     statement: str
+    rows: tuple[SingleExampleRow, ...]
 
 
 def single_examples(
@@ -34,8 +42,8 @@ def single_examples(
     kind: Kind = "spectral",
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
-) -> Iterator[SingleExampleRow]:
-    """A run a setting, a row an example; the statement is that of the run.
+) -> Iterator[ExamplesOfRun]:
+    """A run a setting, a row an example.
 
     All are trained on, ``examples`` of them are measured: the same ones every time, picked without
     looking at them. ``kind`` is the eta, as in ``linear_information``.
@@ -44,9 +52,9 @@ def single_examples(
     >>> both = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
     >>> data = SweepData(2, torch.ones(1), both, None, both, "")
     >>> setting = SweepSetting("gaussian", 0.1, 30.0, learning_rate=1.0, steps=3)
-    >>> rows = list(single_examples(data, {"Gaussian": setting}, delta=1e-5, examples=2))
-    >>> [row.mechanism for row in rows], rows[0].epsilon > 0
-    (['Gaussian', 'Gaussian'], True)
+    >>> [run] = single_examples(data, {"Gaussian": setting}, delta=1e-5, examples=2)
+    >>> run.mechanism, run.test_accuracy, [row.epsilon > 0 for row in run.rows]
+    ('Gaussian', 1.0, [True, True])
     """
     picked = data.sample(examples)
     features, labels = data.train
@@ -60,12 +68,16 @@ def single_examples(
         etas = information_losses(
             training.mechanism, run.trajectory, some, theirs, training.clip, data.attributes, kind=kind
         )
-        accuracy = float(accuracies([run], *data.test)[0])
-        statement = run.account.guarantee(delta).statement
         epsilons = account.epsilons(delta)
         if progress is not None:
             progress((number + 1) / len(settings))
-        for i, example in enumerate(picked.tolist()):
-            yield SingleExampleRow(
-                name, str(setting), example, float(epsilons[i]), float(etas[i]), accuracy, statement
-            )
+        yield ExamplesOfRun(
+            name,
+            setting,
+            float(accuracies([run], *data.test)[0]),
+            run.account.guarantee(delta).statement,
+            tuple(
+                SingleExampleRow(name, example, float(epsilons[i]), float(etas[i]))
+                for i, example in enumerate(picked.tolist())
+            ),
+        )

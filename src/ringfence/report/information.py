@@ -40,9 +40,8 @@ def information_chart(rows: Sequence[InformationRow], settings: InformationSetti
         for model in models
         for which, eta in _ETAS.items()
     ]
-    return Chart(
-        "information", "Fisher information loss", _caption(rows, settings), tuple(panels), sensitive=True
-    )
+    caption = _caption(rows, settings)
+    return Chart("information", "Fisher information loss", caption, tuple(panels), sensitive=True, columns=2)
 
 
 def eta_ratio(rows: Sequence[InformationRow], mechanism: str, eta: Eta) -> float | None:
