@@ -234,8 +234,8 @@ def _examples(
     runs = list(single_examples(data, chosen, delta, examples=EXAMPLES, kind=kind, progress=share))
     accuracy = ", ".join(f"{run.mechanism} {run.test_accuracy:.1%}" for run in runs)
     how = (
-        f"Every law with the same clip, noise, bound, learning rate and steps: {runs[-1].setting}, in the fair "
-        f"search of least epsilon for an accuracy of {target:.0%}. Test accuracy: {accuracy}."
+        f"Every law with the same clip, noise, bound, learning rate and steps: {runs[-1].setting}, a choice "
+        f"of the fair search for an accuracy of {target:.0%}. Test accuracy: {accuracy}."
     )
     count = min(EXAMPLES, len(data.train[1]))
     flat = ", ".join(f"{run.mechanism} {sum(row.eta == 0 for row in run.rows):,}" for run in runs)

@@ -30,16 +30,21 @@ def test_the_clamped_gaussian_is_no_run_of_its_own() -> None:
     assert set(like_for_like(comparison)[1]) == {"Gaussian"}
 
 
-def test_every_law_gets_the_bounded_laws_setting_a_little_below_where_the_last_one_arrives() -> None:
+def test_every_law_gets_the_setting_with_the_widest_bound_a_little_below_where_the_last_one_arrives() -> None:
     rows = _comparison(("Gaussian", "gaussian", 20), ("rectified", "rectified", 12)).rows
     quicker = [replace(row, setting=replace(row.setting, steps=9)) for row in rows if row.setting]
     kept = [row for row in quicker if row.mechanism == "rectified"]
-    mixed = (*(row for row in rows if row.mechanism == "Gaussian"), *kept)
+    narrow = [
+        replace(row, mechanism="truncated", setting=replace(row.setting, mechanism="truncated", bound=1.0))
+        for row in kept
+    ]
+    mixed = (*(row for row in rows if row.mechanism == "Gaussian"), *narrow, *kept)
     comparison = Comparison("toy", "per-instance", mixed, False, "", (), True, counts_from=0.5)
     target, chosen = like_for_like(comparison)
     assert abs(target - 0.5) < 1e-12  # 0.6 is the last in common, 0.51 its share
     assert chosen == {
         "Gaussian": replace(_setting("gaussian", 19.0), steps=9),
+        "truncated": replace(_setting("truncated", 19.0), steps=9),
         "rectified": replace(_setting("rectified", 19.0), steps=9),
     }
 

@@ -7,9 +7,10 @@ from ringfence.experiments.sweep_settings import SweepSetting
 
 
 def like_for_like(comparison: Comparison, share: float = 0.85) -> tuple[float, dict[str, SweepSetting]]:
-    """A target accuracy, and one setting for every law: the first bounded law's of least epsilon there.
+    """A target accuracy, and one setting for every law: that of least epsilon there with the widest bound.
 
-    Clip, noise, bound, learning rate and steps are the same for all, so that only the laws differ.
+    Clip, noise, bound, learning rate and steps are the same for all, so that only the laws differ; of the
+    laws' own choices the one with the widest bound, over sigma, because all of them can learn with it.
     The target is the largest one up to ``share`` of where every law arrives: at the very end of a
     frontier single settings stand for a whole law. Empty where they have no target in common.
     """
@@ -22,7 +23,7 @@ def like_for_like(comparison: Comparison, share: float = 0.85) -> tuple[float, d
         return 0.0, {}
     target = max((one for one in common if one <= share * common[-1]), default=common[0])
     own = {name: settings[target] for name, settings in found.items()}
-    base = next((setting for setting in own.values() if setting.bound is not None), next(iter(own.values())))
+    base = max(own.values(), key=lambda setting: (setting.bound or 0.0) / setting.sigma)
     return target, {
         name: replace(
             base,
