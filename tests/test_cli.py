@@ -218,3 +218,19 @@ def test_a_missing_matplotlib_says_what_to_install() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert run.stderr == "ringfence: figures need matplotlib: pip install 'ringfence[plots]'\n"
+
+
+def test_a_file_name_with_a_line_break_is_still_one_line() -> None:
+    run = ringfence("probe", "a\nb.npy", *PROBE)
+    assert run.returncode == 2
+    assert run.stderr == "ringfence: No such file or directory: a b.npy\n"
+
+
+def test_what_floats_do_not_hold_is_one_line(tmp_path: Path) -> None:
+    """A FloatingPointError was a traceback."""
+    np.save(tmp_path / "theta.npy", np.full(3, 1.7e308))
+    run = ringfence(
+        "account", tmp_path / "theta.npy", "--mechanism", "quantized", "--levels", 3, *SETTINGS[:-2]
+    )
+    assert (run.returncode, run.stderr.count("\n")) in ((2, 1), (0, 0)), run.stderr
+    assert "Traceback" not in run.stderr

@@ -66,3 +66,9 @@ def test_the_torch_cdf_underflows_and_is_not_used() -> None:
     x = torch.tensor([-9.0], dtype=torch.float64)
     assert float(torch.special.ndtr(x)) == 0
     assert float(normal.cumulative(x)) == pytest.approx(float(tail(mpf(9))), rel=1e-13, abs=0)
+
+
+def test_nothing_in_nothing_out() -> None:
+    empty = float64([])
+    for result in (normal.log_tail_ratio(empty, empty), normal.hazard(empty), normal.log_tail(empty)):
+        assert result.shape == (0,)

@@ -33,7 +33,8 @@ def cumulative(
     -999999
     """
     far = any(abs(end - centre) > _FAR * sigma for end in (lower, x, upper) if math.isfinite(end))
-    context = _context(_BITS_FAR if far else _BITS)
+    narrow = upper - lower < sigma / _FAR  # a difference of two masses that hardly differ
+    context = _context(_BITS_FAR if far or narrow else _BITS)
     low, here, high = ((context.mpf(end) - centre) / sigma for end in (lower, x, upper))
     return _between(context, low, min(max(here, low), high)) / _between(context, low, high)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ringfence.accounting import batched_operator
 from ringfence.accounting.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.accounting.singular_values import UNIT
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
 from tests.tensors import float64
@@ -263,3 +264,62 @@ def test_bad_operators_are_refused_by_name() -> None:
         BatchedOperator(1, (0, 3), good.squares, good.gram)
     with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
         BatchedOperator(1, (3, 3), good.squares, good.gram, math.nan)
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+@pytest.mark.parametrize("probes", [5, 30])
+def test_trace_ends_allow_for_products_that_err_as_much_as_they_may(off: int, probes: int) -> None:
+    """|A G|_F off by rounding |A|_F |G|_F, whichever way; both ends still hold, and only just."""
+    matrix, rounding = draw(1, 9, 8), 0.02
+    size = float(matrix.norm())
+
+    def squares(block: Tensor, rows: Tensor) -> Tensor:
+        image = (block @ matrix.mT).square().sum(2)
+        moved = (image.sum(1).sqrt() + off * rounding * size * block.flatten(1).norm(dim=1)).square()
+        return image * (moved / image.sum(1)).unsqueeze(1)
+
+    lower, upper = probable_traces(
+        BatchedOperator(1, (9, 8), squares, None, rounding),
+        generator=generator(),
+        failure_probability=0.1,
+        probes=probes,
+        at_once=99,
+    )
+    assert float(lower) <= size**2 * (1 + 1e-12)
+    assert float(upper) >= size**2 * (1 - 1e-12)
+    if probes == 30:  # the unit vectors, |G|_F = sqrt 8: no chance in it, and one end is the truth
+        assert min(abs(float(end) / size**2 - 1) for end in (lower, upper)) < 1e-8
+
+
+def test_what_is_charged_for_rounding() -> None:
+    """A single 1 in a column of many: nothing is rounded, so the ends show the charge."""
+    matrix = torch.zeros(1, 1000, 1).double()
+    matrix[0, 0, 0] = 1.0
+    operator = BatchedOperator.of(matrix)
+    assert operator.rounding == pytest.approx(1000 * UNIT, rel=1e-9, abs=0)
+    assert BatchedOperator.of(torch.ones(2, 3, 9)).rounding == pytest.approx(
+        9 * UNIT * 3**0.5, rel=1e-9, abs=0
+    )
+    lower, upper = probable_traces(operator, generator=generator(), probes=1)
+    slack = 1e-12 + 2 * 1001 * UNIT
+    assert float(1 - lower) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
+    assert float(upper - 1) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
+    squares, _ = batched_operator._product(operator, torch.ones(1, 1, 1).double(), torch.tensor([0]))
+    assert float(1 - squares) == pytest.approx(2 * (operator.rounding + 1e-12 + 1001 * UNIT), abs=2e-15)
+
+
+def test_roots_are_rounded_outwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = torch.ones(1).double()
+    monkeypatch.setattr(batched_operator, "_squares", lambda *_: (one, one))
+    bounds = probable_bounds_of_many(BatchedOperator.of(torch.ones(1, 2, 2)), generator=generator())
+    assert (float(bounds.lower), float(bounds.upper)) == (1 - 2 * UNIT, 1 + 2 * UNIT)
+
+
+def test_what_is_charged_for_many_probes() -> None:
+    matrix = torch.zeros(1, 1, 1000).double()
+    matrix[0, 0, 0] = 1.0
+    operator = BatchedOperator.of(matrix)
+    lower, upper = probable_traces(operator, generator=generator(), probes=1000, at_once=1000)
+    slack, moved = 1e-12 + 2 * 1001 * UNIT, operator.rounding * math.sqrt(1000)
+    assert float(1 - lower) == pytest.approx(slack + 2 * moved, abs=1e-14)
+    assert float(upper - 1) == pytest.approx(slack + 2 * moved, abs=1e-14)

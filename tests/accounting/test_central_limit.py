@@ -1,11 +1,12 @@
 """The expansion of the loss: its remainder and its delta against exact transforms, every sign pattern."""
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import quad
 from scipy.stats import binom
 
 import ringfence as rf
@@ -210,3 +211,88 @@ def test_a_release_that_gives_everything_away_has_delta_one() -> None:
     """No variance is sure there, and dividing by it used to fail."""
     law, theta = rf.RectifiedGaussian(1.0, 1.0), torch.tensor([5.0]).double()
     assert 0 < rf.privacy_profile(law, theta, 6.0).delta(0.0) <= 1
+
+
+SUMS = LossSums(
+    variance=0.9,
+    variance_spread=0.02,
+    variance_cubed=1e-6,
+    third=0.011,
+    third_times_variance=5e-6,
+    fourth=1e-3,
+    fourth_cumulant=3e-4,
+    fourth_times_variance=1e-6,
+    largest_variance=1.3e-3,
+    extent=0.07,
+)
+
+
+@pytest.mark.parametrize(("size", "real"), [(1.0, 0.3), (2.0, 1.5), (3.0, 2.9), (9.0, 1.0)])
+def test_the_remainder_is_the_formula_of_the_guarantees(size: float, real: float) -> None:
+    """R(|w|, e^(c0 B)) + |w| R(1, e^B) + spread, docs/guarantees.md, with sums that are no one's."""
+
+    def order_four_and_more(r: float, g: float) -> float:
+        cubed = (r**2 * g / 2) ** 3 * 1e-6 / (3 * (1 - r**2 * 1.3e-3 * g / 2))
+        square = (r**3 * 5e-6 / 6 + r**4 * 1e-6 * g / 24) * r**2 * (g + 1) / 2
+        return r**4 * 3e-4 / 24 + r**5 * 0.07 * 1e-3 * g / 120 + square / 2 + cubed
+
+    spread = abs(size**2 + size) / 2 * 0.02 / 2  # V is within half its spread of the middle
+    expected = order_four_and_more(size, math.exp(real * 0.07)) + spread
+    expected += size * order_four_and_more(1.0, math.exp(0.07))
+    assert float(SUMS.remainder(np.array([size]), real)[0]) == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_the_remainder_ends_where_the_logarithm_no_longer_converges() -> None:
+    """|u| <= |w|^2 v e^(c0 B) / 2 must be below 1/2."""
+    edge = 1 / math.sqrt(1.3e-3 * math.exp(0.07))
+    inside, outside = SUMS.remainder(np.array([edge * 0.999, edge * 1.001]), 1.0)
+    assert math.isfinite(inside)
+    assert math.isinf(outside)
+
+
+@pytest.mark.parametrize(("epsilon", "real"), [(0.5, 1.0), (2.0, 2.5), (3.0, 3.0)])
+def test_delta_is_the_worst_piece_and_what_it_leaves_out(epsilon: float, real: float) -> None:
+    """The integrals of docs/guarantees.md by another quadrature, for each piece of the third cumulant."""
+    middle, half = 0.9 - 0.02 / 2, 0.011 / 32
+
+    def reference(tau: float, third: float) -> complex:
+        w = complex(real, tau)
+        return np.exp(middle * (w**2 + w) / 2 + third * (w**3 - w) / 6 - w * epsilon) / (w * (w + 1))
+
+    def charged(tau: float, third: float) -> float:
+        size = math.hypot(real, tau)
+        off = float(SUMS.remainder(np.array([size]), real)[0]) + half * (size**3 + size) / 6
+        return abs(reference(tau, third)) * math.expm1(off)
+
+    pieces = [-0.011 + half * (2 * k + 1) for k in (0, 15, 31)]
+    worst = 0.0
+    for third in pieces:
+        near = quad(lambda tau, third=third: reference(tau, third).real, 0, 20, limit=200)[0]
+        near += 1.001 * quad(lambda tau, third=third: charged(tau, third), 0, 20, limit=200)[0]
+        peak = (abs(reference(0.0, third)) + charged(0.0, third)) * real * (real + 1)
+        worst = max(worst, (near + peak * 0.07 / math.pi) / math.pi)
+    got = SUMS._delta(epsilon, middle, real)
+    assert got == pytest.approx(worst, rel=1e-6, abs=0)
+    assert SUMS.delta(epsilon) <= min(1.0, 1.02 * got)  # at the best of four contours
+
+
+def test_where_the_expansion_overflows_there_is_no_bound() -> None:
+    wide = replace(SUMS, extent=700.0)
+    assert np.isinf(wide.remainder(np.array([1.0, 2.0]), 0.5)).all()
+    assert np.isinf(SUMS.remainder(np.array([1.0]), 9000.0)).all()
+    assert wide.delta(1.0) == 1
+
+
+def test_no_bound_where_the_remainder_is_not_small_at_the_end_of_the_contour() -> None:
+    middle = SUMS.variance - SUMS.variance_spread / 2
+    assert SUMS._delta(1.0, middle, 1.0) < 1
+    assert replace(SUMS, fourth_cumulant=0.015)._delta(1.0, middle, 1.0) == 1
+
+
+def test_no_bound_where_the_decay_does_not_reach_far_enough() -> None:
+    """e^-60 from exp(-(2 / pi^2) v tau^2), v under the tilted law, before tau times the extent is pi."""
+    middle, variance = SUMS.variance - SUMS.variance_spread / 2, SUMS.variance - SUMS.variance_spread
+    for extent, enough in ((0.14, True), (0.155, False)):
+        decay = 2 / math.pi**2 * variance * math.exp(-2 * extent)
+        assert (math.sqrt(60 / decay) <= math.pi / extent) == enough
+        assert (replace(SUMS, extent=extent)._delta(1.0, middle, 1.0) < 1) == enough

@@ -48,3 +48,12 @@ def test_covers_the_mean(power: float) -> None:
     true = 1 / (power + 1)
     assert float((result < true).double().mean()) < 0.1 + 4 * math.sqrt(0.09 / 2000)
     assert float((draws.mean(dim=0) < true).double().mean()) > 0.3  # what no confidence term would do
+
+
+def test_bernstein_where_a_few_values_are_at_the_ceiling() -> None:
+    n, share = 100_000, 1e-6 / 3
+    values = torch.full((n,), 1e-4, dtype=torch.float64)
+    values[:: n // 1000] = 1.0
+    wide = math.log(2 / share)
+    expected = values.mean() + torch.sqrt(2 * wide / n * values.var()) + 7 * wide / (3 * (n - 1))
+    assert bound(values) == pytest.approx(float(expected), abs=0, rel=1e-9)

@@ -7,6 +7,7 @@ import pytest
 from dp_accounting import rdp
 
 from ringfence.accounting import conversion
+from tests.fuzz import exact
 from tests.tensors import float64
 
 ORDERS = conversion.checked_orders(conversion.DEFAULT_ORDERS)
@@ -78,3 +79,31 @@ def test_delta_outside_its_range_is_refused(delta: float) -> None:
 def test_orders_are_checked(orders: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         conversion.checked_orders(orders)
+
+
+@pytest.mark.parametrize("mu", [1e-160, 1e-9, 1e-5, 1e-4, 1e-3, 0.1, 3.0, 100.0, 1e5, 1e12, 1e160])
+@pytest.mark.parametrize("delta", [5e-324, 1e-285, 1e-15, 1e-9, 1e-5, 0.4, 1 - 2.0**-53])
+def test_no_gaussian_epsilon_is_below_the_exact_one(mu: float, delta: float) -> None:
+    """A root found to within 1e-12 was below it where epsilon is small, and warned where mu is extreme."""
+    epsilon = conversion.gaussian_epsilon(mu, delta)
+    assert epsilon == math.inf or exact.gaussian_delta(mu, epsilon) <= delta
+
+
+@pytest.mark.parametrize("mu", [1e-6, 1.0, 1e6])
+def test_no_gaussian_delta_is_below_the_exact_one(mu: float) -> None:
+    """Was 0 where the exact one is e^(-5e11)."""
+    for epsilon in (0.0, 1.0, mu * mu):
+        assert conversion.gaussian_delta(mu, epsilon) >= exact.gaussian_delta(mu, epsilon)
+
+
+def test_a_sum_that_is_no_number_is_not_converted() -> None:
+    """Gave an epsilon of 0."""
+    for convert in (conversion.epsilon_from_rdp, conversion.ex_post_epsilon):
+        with pytest.raises(FloatingPointError, match="epsilon cannot be represented"):
+            convert(float64([2.0, 8.0]), float64([math.nan, math.nan]), 1e-5)
+
+
+@pytest.mark.parametrize("orders", [None, "2", ["a"], object()])
+def test_orders_that_are_no_numbers_are_refused_by_name(orders: object) -> None:
+    with pytest.raises(TypeError, match="orders must be a number or a tensor"):
+        conversion.checked_orders(orders)  # type: ignore[arg-type]

@@ -95,3 +95,33 @@ def test_nan_and_infinities_are_refused(bad: float) -> None:
 def test_a_law_with_tensors_of_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must be single numbers, got Gaussian\(sigma=tensor\[3\]\)"):
         Release.of(rf.Gaussian(torch.ones(3)), 0.1)
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_pages_end_where_float64_no_longer_tells_parts_of_a_cell_apart(side: int) -> None:
+    """Farther out the key of a page would be that of another release."""
+
+    def near(first: float, last: float) -> bool:
+        return divergence_pages._is_near(*sorted((side * first, side * last)))
+
+    assert near(-100.0, 100.0)
+    assert near(999_900.0, 1e6)
+    assert not near(1e6, 1e6 + 1)
+    assert not near(-200.0, 100.0)
+    assert not near(0.0, float("nan"))
+    far = side * 2.5e6 + draw(len(LAWS), 5)
+    bounds = DivergencePages(ORDERS).sums(RELEASES, far)
+    for release, row, bound in zip(RELEASES, far, bounds, strict=True):
+        exact = exact_sums(release.mechanism, row, float64(release.sensitivity), ORDERS)
+        assert bool((bound >= exact * (1 - 1e-12)).all())
+
+
+def test_a_coordinate_counts_once_on_its_chord_and_a_little_on_its_slope() -> None:
+    """Rounded down by up to a part of 2^-20 of a cell, and by less where theta / sigma was rounded."""
+    one = torch.tensor([1])
+    weights = divergence_pages._weights(float64([[0.5 + 0.25 / 128]]), 0 * one, one, 0 * one, 1)[0]
+    nodes, slopes = weights[:129], weights[129:]
+    assert nodes.nonzero().flatten().tolist() == [64, 65]
+    assert nodes[64:66].tolist() == [0.75, 0.25]
+    assert slopes.nonzero().flatten().tolist() == [64]
+    assert float(slopes[64]) == 2 * 2.0**-20

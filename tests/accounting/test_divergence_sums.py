@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting import divergence_sums
+from ringfence.accounting import divergence_sums, shift_tables
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums, worse_sign
+from ringfence.accounting.rounding import UNDERFLOW
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -147,3 +148,36 @@ def test_few_bins_a_call_are_refined_until_they_do(
 def test_no_coordinates_cost_nothing() -> None:
     table = DivergenceTable(rf.RectifiedGaussian(1.0, 2.0), 1e-3, ORDERS)
     assert float(table.sums(torch.zeros(0)).sum()) == 0
+
+
+def test_between_nodes_the_chord_is_raised() -> None:
+    """D'' >= -2 D allows a cell of width h to rise above its chord by 1 / (1 - h^2 / 4)."""
+    assert pytest.approx(1 / (1 - (1 / 128) ** 2 / 4), rel=1e-15, abs=0) == divergence_sums._ABOVE_CHORD
+    assert pytest.approx(1 / (1 - (1 / 16) ** 2 / 4), rel=1e-15, abs=0) == shift_tables._ABOVE_CHORD
+
+
+def test_rounding_and_underflow_are_charged() -> None:
+    theta, orders, size = torch.full((3,), 50.0).double(), float64([2.0, 8.0]), float64(0.1)
+    lost = exact_sums(rf.StochasticSign(1.0), theta, size, orders)  # 1e-543
+    assert (lost == 3 * UNDERFLOW).all()
+    gaussian = exact_sums(rf.Gaussian(1.0), theta, size, orders)
+    truth = (3 * 0.5 * 0.1**2 * orders).expand(2, 2)
+    assert ((gaussian / truth - 1 - 1e-11).abs() < 1e-14).all()
+    table = DivergenceTable(rf.StochasticSign(1.0), 0.1, orders).sums(theta)
+    assert (table == 3 * UNDERFLOW).all()
+
+
+def test_a_table_serves_one_theta_after_the_other() -> None:
+    """What is kept of the first must not be taken for the second."""
+    law, orders, size = rf.RectifiedGaussian(1.0, 1.0), float64([2.0, 8.0]), 0.1
+    table = DivergenceTable(law, size, orders)
+    for place in (0.3, 0.35, 2.3, -1.4, 0.3):
+        theta = torch.full((5,), place).double()
+        fresh = DivergenceTable(law, size, orders).sums(theta)
+        torch.testing.assert_close(table.sums(theta), fresh, rtol=0, atol=0)
+
+
+def test_nothing_released_costs_nothing_at_every_order() -> None:
+    sums = DivergenceTable(rf.Gaussian(1.0), 0.1, float64([2.0, 3.0, 4.0])).sums(torch.zeros(0))
+    assert sums.shape == (2, 3)
+    assert (sums == 0).all()

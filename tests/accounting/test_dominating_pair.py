@@ -5,7 +5,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_delta
-from ringfence.accounting.dominating_pair import composed_delta
+from ringfence.accounting.dominating_pair import _grid_step, _Release, composed_delta
 from tests.accounting.exact_profile import enumerated_delta
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -94,3 +94,17 @@ def test_falls_with_epsilon_and_grows_with_steps() -> None:
         assert row == sorted(row, reverse=True)
     for column in zip(*rows, strict=True):
         assert list(column) == sorted(column)
+
+
+def test_the_grid_is_fine_against_every_loss_and_no_finer_than_can_be_held() -> None:
+    law = rf.RectifiedGaussian(1.0, 1.0)
+    releases = [_Release(law, float64(theta), float64(move)) for theta, move in ((0.5, 0.3), (2.5, 0.05))]
+    deviations = []
+    for release in releases:
+        theta, move = release.theta, release.move
+        pairs = ((theta, move), (theta, -move), (theta + move, -move), (theta - move, move))
+        deviations += [float(law.loss_moments(*pair).variance) ** 0.5 for pair in pairs]
+    assert _grid_step(releases, [1, 1]) == pytest.approx(min(deviations) / 64, rel=1e-12, abs=0)
+    reaches, repeats = [release.reach() for release in releases], [10**6, 3 * 10**6]
+    spread = sum(repeat * reach**2 for repeat, reach in zip(repeats, reaches, strict=True)) ** 0.5
+    assert _grid_step(releases, repeats) == pytest.approx(8 * spread / 2**17, rel=1e-12, abs=0)

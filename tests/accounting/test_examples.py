@@ -231,3 +231,19 @@ def test_the_statement_says_what_is_proved_and_what_is_not() -> None:
     assert repr(account) == (
         "ExampleAccountant(TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0)), examples=2, steps=2)"
     )
+
+
+def test_exact_means_every_entry() -> None:
+    """The sums by the law itself, to the last digit, where the table is above by its margins."""
+    law, theta, gradient = rf.RectifiedGaussian(1.0, 1.0), float64([0.3, 2.0]), 0.2
+    gradients, orders = float64([[gradient, gradient]]), [2.0, 8.0]
+    exact, tabled = (rf.ExampleAccountant(law, orders) for _ in range(2))
+    exact.step(theta, gradients, exact=True)
+    tabled.step(theta, gradients)
+    worst = max(
+        float(law.renyi_divergence(theta + start * gradient, move * gradient, 8.0).sum())
+        for start, move in ((0, -1), (-1, 1), (0, 1), (1, -1))
+    )
+    largest = [float(account.sums[..., 1].max()) for account in (exact, tabled)]
+    assert largest[0] == pytest.approx(worst, rel=1e-10, abs=0)
+    assert largest[1] > worst * (1 + 1e-4)

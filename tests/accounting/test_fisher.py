@@ -16,7 +16,7 @@ from ringfence.accounting.fisher import (
     poisson_information_factor,
     reconstruction_error_bound,
 )
-from ringfence.accounting.linear_operator import LinearOperator
+from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
 from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, TIGHT, exact, holds
@@ -146,6 +146,28 @@ def test_bounds_of_a_matrix_beyond_the_limit_use_the_generator(monkeypatch: pyte
     torch.testing.assert_close(loss, plain.upper, rtol=0, atol=0)
 
 
+def test_records_share_the_failure_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ends hold at once but for what is stated, so that each may fail with its share only."""
+    monkeypatch.setattr("ringfence.accounting.singular_values.DENSE_LIMIT", 4)
+    monkeypatch.setattr(fisher, "DENSE_LIMIT", 4)
+    shares = []
+
+    def probable(*arguments: object, failure_probability: float, **options: object) -> object:
+        shares.append(failure_probability)
+        return probable_bounds(*arguments, failure_probability=failure_probability, **options)
+
+    monkeypatch.setattr(fisher, "probable_bounds", probable)
+    bounds = fisher_information_bounds(
+        rf.Gaussian(1.0),
+        torch.zeros(6),
+        draw(3, 6, 5),
+        generator=torch.Generator().manual_seed(0),
+        failure_probability=1e-3,
+    )
+    assert shares == [pytest.approx(1e-3 / 3, rel=1e-12, abs=0)] * 3
+    assert bounds.failure_probability == 1e-3
+
+
 @every_bad_jacobian
 def test_bad_input_is_refused_by_name(changed: dict[str, Tensor], message: str) -> None:
     law = rf.Gaussian(1.0)
@@ -263,3 +285,16 @@ def test_the_factor_between_its_ends() -> None:
     assert values[0] == pytest.approx(0.04, rel=1e-14, abs=0)
     assert values[-1] == pytest.approx(0.2, rel=1e-14, abs=0)
     assert mpf(values[0]) >= mpf(0.2) ** 2  # rounded up
+
+
+def test_the_reconstruction_error_is_rounded_down() -> None:
+    assert float(reconstruction_error_bound(1.0)) == 1 - 2.0**-50
+
+
+@pytest.mark.parametrize("sigma", [1e-200, 1e200])
+def test_a_sigma_whose_square_floats_do_not_hold_is_refused(sigma: float) -> None:
+    """The information of 1e200 was 0, and so was the loss; that of 1e-200 gave NaN."""
+    with pytest.raises(ValueError, match="sigma must be in"):
+        rf.fisher_information_loss(rf.Gaussian(sigma), torch.zeros(2), torch.eye(2))
+    with pytest.raises(ValueError, match="sigma must be in"):
+        rf.ExampleAccountant(rf.Gaussian(sigma)).step(torch.zeros(2), torch.ones(1, 2))

@@ -13,7 +13,7 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.accounting.fisher import fisher_information_loss, poisson_information_factor
 from ringfence.accounting.fisher_account import FisherAccountant
-from ringfence.accounting.linear_operator import LinearOperator
+from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, exact, holds
 from tests.mechanisms.cases import CASES, Case
@@ -262,3 +262,33 @@ def test_other_refusals() -> None:
         FisherAccountant(rf.Gaussian(1.0)).fisher_information_loss(kind="nuclear")
     with pytest.raises(ValueError, match="gram_limit must be at least 0, got -1"):
         FisherAccountant(rf.Gaussian(1.0), gram_limit=-1)
+
+
+def test_steps_share_the_failure_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cheap bound asks of every step that it holds, so that each may fail with its share only."""
+    account = FisherAccountant(rf.Gaussian(1.0), cheap=True)
+    for seed in range(4):
+        account.step(torch.zeros(6), LinearOperator.of(draw(6, 5, seed=seed)))
+    shares = []
+
+    def probable(*arguments: object, failure_probability: float, **options: object) -> object:
+        shares.append(failure_probability)
+        return probable_bounds(*arguments, failure_probability=failure_probability, **options)
+
+    monkeypatch.setattr("ringfence.accounting.fisher_account.probable_bounds", probable)
+    generator = torch.Generator().manual_seed(0)
+    account.upper_bound(generator=generator, failure_probability=1e-3)
+    assert shares == [pytest.approx(1e-3 / 4, rel=1e-12, abs=0)] * 4
+    shares.clear()
+    assert account.guarantee(generator=generator, failure_probability=1e-3).failure_probability == 1e-3
+    assert shares == [1e-3]
+
+
+def test_one_record_gets_a_number_and_many_a_row() -> None:
+    for jacobian, shape in ((draw(6, 5), ()), (draw(1, 6, 5), (1,)), (draw(3, 6, 5), (3,))):
+        for cheap in (False, True):
+            account = FisherAccountant(rf.Gaussian(1.0), cheap=cheap)
+            account.step(torch.zeros(6), jacobian)
+            guarantee = account.guarantee()
+            assert account.upper_bound().shape == account.fisher_information_loss().shape == shape
+            assert guarantee.lower.shape == guarantee.gap.shape == shape

@@ -93,3 +93,13 @@ def test_nan_is_refused_and_nothing_is_charged(row: int) -> None:
 def test_as_many_sensitivities_as_mechanisms() -> None:
     with pytest.raises(ValueError, match="2 mechanisms, but 1 sensitivities"):
         GridAccounts([rf.Gaussian(1.0)] * 2, [0.1], [3])
+
+
+@pytest.mark.parametrize(("count", "evaluated"), [(256, True), (257, False)])
+def test_few_coordinates_are_evaluated(count: int, evaluated: bool) -> None:
+    law, theta = rf.RectifiedGaussian(1.0, 1.0), draw(1, count)
+    accounts = GridAccounts([law], [0.1], [count])
+    accounts.step(theta)
+    account = accounts.accounts()[0]
+    exact = exact_sums(law, theta[0], float64(0.1), account.orders)[0]
+    assert torch.allclose(account.forward, exact, rtol=1e-12, atol=0) == evaluated

@@ -128,3 +128,14 @@ def test_a_guarantee_is_immutable_and_prints_its_statement() -> None:
     assert str(got) == got.statement
     with pytest.raises(dataclasses.FrozenInstanceError):
         got.epsilon = 0.0  # type: ignore[misc]
+
+
+def test_one_release_and_many_are_told_apart() -> None:
+    account = rf.PerInstanceAccountant(rf.Gaussian(1.0), 0.1)
+    assert account.steps == 0
+    for steps, words, verb in ((1, "the release", "is"), (2, "the 2 releases", "are")):
+        account.step(torch.zeros(3))
+        said = account.guarantee(1e-5).statement
+        assert account.steps == steps
+        assert f"privacy loss of {words} is at most" in said
+        assert f"{words} {verb} (" in said

@@ -9,7 +9,12 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS
 from ringfence.accounting.examples import ExampleAccountant
-from ringfence.accounting.information_polynomials import hat_moments, upper_polynomials
+from ringfence.accounting.information_polynomials import (
+    _fit_above,
+    hat_moments,
+    polynomial_bound,
+    upper_polynomials,
+)
 from tests.accounting.gradients import ORDERS, both, draws
 from tests.tensors import float64
 
@@ -90,3 +95,45 @@ def test_parameters_may_differ_by_coordinate() -> None:
     bounds, exact = both(rf.TruncatedGaussian(sigma, bound), theta, gradients * sigma)
     assert (bounds >= exact).all()
     assert (bounds <= 1.01 * exact).all()
+
+
+def test_rounding_is_charged_as_far_as_the_polynomials_amplify_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    law, theta, orders = rf.TruncatedGaussian(1.0, 1.0), float64([0.3, -0.2]), float64([2.0, 8.0])
+    block = float64([[1e-3, 2e-3]])
+    plain = polynomial_bound(law, theta, orders)(block)
+    coefficients, condition = upper_polynomials(law, theta)
+    more = 1e9
+    monkeypatch.setattr(
+        "ringfence.accounting.information_polynomials.upper_polynomials", lambda *_: (coefficients, more)
+    )
+    raised = polynomial_bound(law, theta, orders)(block)
+    each = (2 + 64) * 2.0**-52
+    assert condition >= 1
+    torch.testing.assert_close(raised, plain * (1 + (more - condition) * each), rtol=1e-9, atol=0)
+
+
+def test_the_condition_is_what_the_terms_add_up_to_against_their_sum() -> None:
+    theta = float64([0.0, 0.7, -3.0])
+    coefficients, condition = upper_polynomials(rf.TruncatedGaussian(1.0, 1.0), theta)
+    degrees = torch.arange(8).double()
+    y = torch.linspace(-2.05, 2.05, 2001).double().unsqueeze(1)
+    least = ((y**degrees) @ coefficients).amin(dim=0)
+    terms = (coefficients.abs() * 2.05 ** degrees.unsqueeze(1)).sum(dim=0)
+    assert float((terms / least).max()) <= condition <= 1.5 * float((terms / least).max())
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.1])
+def test_the_fit_is_raised_by_what_may_happen_between_two_points(curvature: float) -> None:
+    """I at most its chord + h^2 M / 4, M itself; the fit at least its chord - h^2 max|Q''| / 8."""
+    y = torch.linspace(-1, 1, 541).double() * (2.05 + 1 / 16)
+    information = (0.5 + curvature * y**2).unsqueeze(0)
+    fitted, lowest = _fit_above(information, rf.TruncatedGaussian(1.0, 1.0))
+    square = float(y[1] - y[0]) ** 2
+    around = torch.stack([information[0, i - 1 : i + 2].max() for i in range(1, 540)])
+    most = information[0, 1:-1] + square / 4 * around / (1 - square / 4)
+    factor = float((most / (information[0, 1:-1] - square / 8 * 2 * curvature)).max())
+    assert factor > 1 + 1e-5
+    expected = [factor * 0.5, 0.0, factor * curvature, *[0.0] * 5]
+    assert fitted[0].tolist() == pytest.approx(expected, rel=0, abs=1e-8)
+    assert float(fitted[0, 0]) == pytest.approx(expected[0], rel=1e-8, abs=0)
+    assert float(lowest) == pytest.approx(factor * (0.5 - square / 4 * curvature), rel=1e-7, abs=0)

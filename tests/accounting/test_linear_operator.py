@@ -189,3 +189,25 @@ def test_bad_operators_are_refused_by_name() -> None:
         LinearOperator((0, 3), lambda b: b, lambda b: b)
     with pytest.raises(ValueError, match=r"rounding must be in \[0, 1\), got nan"):
         LinearOperator((1, 3), lambda b: b, lambda b: b, rounding=math.nan)
+
+
+def test_rounding_takes_from_the_threshold_what_the_proof_says() -> None:
+    """t falls by 20 (e + u) k^2 |G|_F; where nothing is left of it at k = 1 there is no bound."""
+    probability, probes = 1e-6, 4
+    block = torch.randn((5, probes), generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    t = math.sqrt(2) * (probability * math.gamma(probes / 2 + 1)) ** (1 / probes)
+    edge = t / (20 * float(block.norm()))
+
+    def bounds(rounding: float) -> object:
+        eye = LinearOperator((5, 5), lambda v: v, lambda v: v, rounding)
+        return probable_bounds(
+            eye,
+            generator=torch.Generator().manual_seed(7),
+            failure_probability=probability,
+            probes=probes,
+            maximum_degree=8,
+        )
+
+    assert float(bounds(0.98 * edge).upper) >= 1
+    with pytest.raises(ValueError, match="below what rounding allows"):
+        bounds(1.001 * edge)

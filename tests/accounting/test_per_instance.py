@@ -164,3 +164,51 @@ def test_a_bound_that_spreads_theta_out_is_charged_for_every_coordinate(
     profile = rf.privacy_profile(law, theta, 0.1)
     alone = rf.privacy_profile(one, torch.zeros(count, dtype=torch.float64), 0.1)
     assert profile.delta(0.05) == pytest.approx(alone.delta(0.05), rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-160, 1e160, 1e200, 1e300])
+@pytest.mark.parametrize("name", ["gaussian", "rectified", "truncated", "sign"])
+def test_the_unit_does_not_matter_however_small_or_large(name: str, scale: float) -> None:
+    """Squares of sigma and of the sensitivity left the range of floats: epsilon was 0, or NaN."""
+    claims = []
+    for unit in (1.0, scale):
+        bound = 2 * unit if name in ("rectified", "truncated") else None
+        account = rf.PerInstanceAccountant(rf.Mechanism.by_name(name, sigma=unit, bound=bound), unit)
+        account.step(0.0)
+        claims.append(account.guarantee(1e-5))
+    usual, extreme = claims
+    assert extreme.epsilon_pdp >= usual.epsilon_pdp * (1 - 1e-9)
+    assert extreme.epsilon >= usual.epsilon * (1 - 1e-9)
+    assert extreme.epsilon_data_independent >= usual.epsilon_data_independent * (1 - 1e-9)
+
+
+def test_an_account_is_about_a_mechanism() -> None:
+    for call in (
+        lambda: rf.PerInstanceAccountant(1.0, 1.0),
+        lambda: rf.per_instance_rdp("truncated", 0.0, 1.0),
+        lambda: rf.ExampleAccountant(None),
+        lambda: rf.SampledAccountant(None, 1.0, 0.5),
+        lambda: rf.FisherAccountant(None),
+        lambda: rf.fisher_information_loss(None, torch.zeros(2), torch.eye(2)),
+        lambda: rf.calibrate_sigma(None, 0.0, 1.0, epsilon=1.0, delta=1e-5),
+    ):
+        with pytest.raises(TypeError, match="mechanism must be a ringfence mechanism"):
+            call()
+
+
+def test_a_delta_in_a_list_is_that_delta() -> None:
+    account = rf.PerInstanceAccountant(rf.Gaussian(1.0), 0.1)
+    account.step(0.0)
+    assert account.guarantee([1e-5]) == account.guarantee(1e-5)
+
+
+def test_ceilings_are_rounded_up_and_small_thetas_evaluated() -> None:
+    law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.linspace(-3, 3, 257).double()
+    gaussian, bounded = per_instance.ceilings(law, theta, float64(0.3))
+    assert 5e-13 < gaussian / (257 * 0.5 * 0.3**2 / 4) - 1 < 2e-12
+    assert bounded <= gaussian
+    for count, evaluated in ((256, True), (257, False)):
+        sums = [
+            per_instance.per_instance_rdp(law, theta[:count], 0.3, exact=exact) for exact in (False, True)
+        ]
+        assert torch.equal(sums[0].forward, sums[1].forward) == evaluated

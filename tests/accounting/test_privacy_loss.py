@@ -8,6 +8,7 @@ import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
+from tests.fuzz import exact
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
 
@@ -151,3 +152,26 @@ def test_no_sensitivity_costs_nothing() -> None:
     profile = rf.privacy_profile(rf.RectifiedGaussian(1.0, 2.0), float64([0.0, 1.0]), 0.0)
     assert profile.epsilon(1e-9) == 0
     assert profile.delta(0.0) == 0
+
+
+@every_case
+def test_one_release_is_not_below_sixty_digits(case: Case) -> None:
+    """The exact curve was given without a charge for its rounding."""
+    law, known = case.make(1.0, -1.0, 1.5), exact.Setting(case.name, 1.0, -1.0, 1.5, levels=17)
+    profile = rf.privacy_profile(law, 0.3, 0.4)
+    for epsilon in (0.0, 0.1, 0.3, 1.0):
+        for start, shift in ((0.3, 0.4), (0.3, -0.4), (0.7, -0.4), (0.3 - 0.4, 0.4)):
+            assert profile.delta(epsilon) >= exact.hockey_stick(known, start, shift, epsilon)
+
+
+def test_dominating_pairs_serve_up_to_their_number_of_coordinates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.accounting.privacy_loss.MOST_COORDINATES", 2)
+    for count, served in ((2, True), (3, False)):
+        profile = rf.privacy_profile(rf.RectifiedGaussian(1.0, 1.0), torch.zeros(count), 0.5)
+        assert (profile.proof(1e-2) == "dominating pairs") == served
+
+
+def test_a_loss_too_small_for_a_logarithm_has_a_profile() -> None:
+    """dp-accounting raised a math domain error."""
+    profile = rf.privacy_profile(rf.StochasticSign(1.0), 8.0, 0.0067)
+    assert 0 < profile.delta(1.0) < 1e-10

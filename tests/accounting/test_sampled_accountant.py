@@ -185,3 +185,12 @@ def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
     assert claims[0].epsilon_data_independent == claims[1].epsilon_data_independent
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         unseen.step_of_any(torch.zeros(3), count=0)
+
+
+def test_a_step_of_any_dataset_may_have_settings_of_its_own() -> None:
+    other = {"mechanism": rf.RectifiedGaussian(2.0, 1.0), "sensitivity": 0.3, "sampling_rate": 0.2}
+    account, alone = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5), rf.SampledAccountant(*other.values())
+    account.step_of_any(torch.zeros(3), **other)
+    alone.step_of_any(torch.zeros(3))
+    torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
+    torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)

@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 import ringfence as rf
 from ringfence.accounting.per_instance import per_instance_rdp
+from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
 from ringfence.accounting.subsampling import SAMPLED_ORDERS, fixed_batch_rdp
 from tests import oracle
 
@@ -198,3 +199,24 @@ def test_refusals_name_the_argument() -> None:
         fixed_batch_rdp(law, 0.0, -1.0, 0.5)
     with pytest.raises(ValueError, match="theta must not be NaN"):
         fixed_batch_rdp(law, float("nan"), 1.0, 0.5)
+
+
+def test_the_smaller_sign_rounds_down() -> None:
+    """It is subtracted, so that less is the safe side: below the exact sum, and no more than rounding."""
+    theta, size = torch.tensor([0.3, -1.2, 2.0]).double(), 0.2
+    law = rf.TruncatedGaussian(1.0, 1.0)
+    got = SampledRelease(law, size, 0.1, checked_integer_orders([2, 3]))._third_below(theta)
+    forward = torch.minimum(*(law.renyi_divergence(theta, s, 3.0) for s in (size, -size))).sum()
+    backward = torch.minimum(*(law.renyi_divergence(theta + s, -s, 3.0) for s in (size, -size))).sum()
+    for value, exact in zip(got, (forward, backward), strict=True):
+        assert 5e-12 < 1 - float(value / exact) < 2e-11
+
+
+def test_moments_are_at_most_the_gaussians_and_the_laws_own() -> None:
+    """log M_k = k (k - 1) / 2 times the squared shift in units of sigma, or times the information's bound."""
+    law, theta, k = rf.TruncatedGaussian(2.0, 1.0), torch.zeros(3).double(), torch.arange(2, 5).double()
+    release = SampledRelease(law, 0.3, 0.1, checked_integer_orders([2, 3, 4]))
+    gaussian, bounded = (moments[:3] for moments in release._ceiling_moments(theta))
+    assert gaussian.tolist() == pytest.approx((0.5 * k * (k - 1) * 3 * 0.15**2).tolist(), rel=1e-10)
+    own = float(law.fisher_information(0.0))
+    assert bounded.tolist() == pytest.approx((0.5 * k * (k - 1) * 3 * 0.3**2 * own).tolist(), rel=1e-10)

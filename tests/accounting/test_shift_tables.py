@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting import shift_tables
 from ringfence.accounting.shift_tables import ShiftTable
 from tests.accounting.gradients import LAWS, both, draws
 from tests.tensors import float64
@@ -64,3 +66,54 @@ def test_shifts_above_the_tables_get_the_gaussian() -> None:
     assert (bounds >= exact).all()
     gaussian = 0.5 * float64([[2.5], [40.0]]).square() * float64([2.0, 8.0])
     assert bounds[0, 1:].flatten().tolist() == pytest.approx(gaussian.flatten().tolist())
+
+
+@pytest.mark.parametrize("largest", [0.5, 0.75, 1.0, 2.0**-6])
+def test_an_octave_ends_with_its_power_of_two(largest: float) -> None:
+    """A shift of 2^k belongs to the octave below it, any other to its own: no jump just below either."""
+    law, orders = LAWS["rectified"], [2.0]
+    theta = float64([7.0])
+    below, at = (both(law, theta, float64([[s]]), orders)[0] for s in (largest * (1 - 1e-13), largest))
+    torch.testing.assert_close(below, at, rtol=1e-11, atol=0)
+    assert (at < 0.45 * largest**2 * float64(orders)).all()  # what the table says, not the Gaussian
+
+
+def test_rounding_is_charged_in_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    law, theta, orders, block = LAWS["rectified"], float64([3.0]), float64([2.0, 8.0]), float64([[0.1]])
+    plain = shift_tables.table_bound(law, theta, orders, {})(block)
+
+    class Rough(shift_tables.InUnits):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)
+            self.rounding = 1e-3
+
+    monkeypatch.setattr(shift_tables, "InUnits", Rough)
+    raised = shift_tables.table_bound(law, theta, orders, {})(block)
+    torch.testing.assert_close(raised, plain * (1 + 1e-3), rtol=1e-9, atol=0)
+
+
+class Plain(rf.Gaussian):
+    """D = (alpha / 2) s^2 (1 + |s|): its limit and its steepest chord are both alpha / 2."""
+
+    def renyi_divergence(self, theta: object, shift: Tensor, alpha: Tensor) -> Tensor:
+        return 0.5 * alpha * shift**2 * (1 + shift.abs()) + 0 * theta
+
+
+@pytest.mark.parametrize("octave", [-20, -3, -1, 1])
+def test_margins_grow_with_alpha_times_the_shift(octave: int) -> None:
+    """2 % on D / s^2 and 5 % on its slope, times alpha s between 1/16 and 1."""
+    orders = float64([1.5, 2.0, 100.0])
+    flat, slope = ShiftTable(Plain(1.0), orders).weights(float64([0.1]), octave)
+    reach = (orders * 2.0**octave).clamp(1 / 16, 1)
+    chord = 1 / (1 - (1 / 16) ** 2 / 4)
+    torch.testing.assert_close(flat[0], 0.5 * orders * chord * (1 + 0.02 * reach), rtol=1e-12, atol=0)
+    if octave > -20:
+        torch.testing.assert_close(slope[0], 0.5 * orders * chord * (1 + 0.05 * reach), rtol=1e-9, atol=0)
+
+
+def test_rounding_is_charged_on_top_of_the_weights() -> None:
+    law, theta, orders = LAWS["rectified"], float64([3.0]), float64([2.0, 8.0])
+    sums = shift_tables.table_bound(law, theta, orders, {})(float64([[0.125]]))
+    flat, slope = ShiftTable(law, orders).weights(theta, -3)
+    plain = 0.125**2 * flat[0] + 0.125**3 * slope[0]
+    assert ((sums[:, 0] / plain - 1 - 1e-11).abs() < 1e-13).all()

@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from ringfence.accounting import singular_values
 from ringfence.accounting.singular_values import (
+    UNIT,
     Gram,
     SingularValueBounds,
     dense_bounds,
@@ -160,3 +162,49 @@ def test_beyond_the_limit_norms_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gap() -> None:
     lower, upper = torch.tensor([0.0, 0.0, 2.0]), torch.tensor([0.0, 1.0, 3.0])
     assert SingularValueBounds(lower, upper).gap.tolist() == [0.0, math.inf, 0.5]
+
+
+def test_gamma_is_highams() -> None:
+    assert singular_values.gamma(1) == pytest.approx(UNIT, rel=1e-15, abs=0)
+    assert singular_values.gamma(2**50) == pytest.approx(1 / 7, rel=1e-15, abs=0)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 5), (5, 3), (8, 2)])
+def test_every_operation_is_charged(height: int, width: int) -> None:
+    """Of a matrix with a single 1 nothing is rounded, so the ends show what is charged, in units of 2^-53."""
+    matrix = torch.zeros(1, height, width).double()
+    matrix[0, 0, 0] = 1.0
+
+    def units(value: Tensor) -> float:
+        return float(value - 1) / UNIT
+
+    norms = norm_bounds(ones(height), matrix[0])
+    operations = height + width + 8
+    assert units(norms.lower) == -operations
+    assert units(norms.upper) == 2 * operations
+    assert units(squared_frobenius(ones(height), matrix)) == 2 * (height * width + 1 + 4)
+
+    gram = Gram.of(ones(height), matrix)
+    assert float(gram.error) / UNIT == pytest.approx(2 * (height + 1 + 3), rel=1e-9, abs=0)
+    assert units(gram.upper()) == pytest.approx(2 * (width + 2) + 2 * (height + 4) + 4, abs=3)
+    assert units(gram.lower()) == pytest.approx(-2 * (height + 4) - 4 * (2 * width + 4), abs=3)
+    twice = gram.plus(gram)
+    assert float(twice.error) / UNIT == pytest.approx(4 * (height + 4) + 4 * 2, rel=1e-9, abs=0)
+
+    ends = dense_bounds(ones(height), matrix)
+    small = Gram.of(ones(height), matrix, of_rows=height < width)
+    assert units(ends.upper) == pytest.approx(units(small.upper()) / 2 + 2, abs=3)
+    assert units(ends.lower) == pytest.approx(units(small.lower()) / 2 - 2, abs=2)
+
+
+def test_a_proved_eigenvalue_is_charged_for_its_proof() -> None:
+    """Of the identity, where the trace is no better: 2 gamma(k + 2) k, once to be proved and twice for it."""
+    for size in (2, 3, 6):
+        gram = Gram.of(ones(size), torch.eye(size).double()[None])
+        margin, error = 2 * (size + 2) * size, 2 * (size + 4) * size
+        assert float(gram.upper() - 1) / UNIT == pytest.approx(3 * margin + error + 4, abs=5)
+
+
+def test_a_sum_of_grams_is_charged_at_least_what_both_and_the_addition_are() -> None:
+    gram = Gram.of(ones(3), torch.eye(3).double()[None])
+    assert float(gram.plus(gram).error) >= math.nextafter(2 * float(gram.error) + 4 * UNIT * 6, math.inf)

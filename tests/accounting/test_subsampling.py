@@ -178,3 +178,19 @@ def test_refusals_name_the_argument() -> None:
         call(torch.zeros(2, 2), orders=[1.5])
     with pytest.raises(ValueError, match="sensitivity must be >= 0"):
         call(torch.zeros(2, 2), sensitivity=-0.1)
+
+
+@pytest.mark.parametrize(("count", "evaluated"), [(512, True), (513, False)])
+def test_few_coordinates_of_all_batches_are_evaluated(
+    count: int, evaluated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, log_excess = [], SampledRelease.log_excess
+
+    def noted(self: SampledRelease, theta: torch.Tensor, exact: bool) -> torch.Tensor:
+        asked.append(exact)
+        return log_excess(self, theta, exact)
+
+    monkeypatch.setattr(SampledRelease, "log_excess", noted)
+    batches = torch.zeros(2, count, dtype=torch.float64)
+    subsampled_rdp(rf.Gaussian(1.0), batches, 0.01, 0.1, [2, 4], failure_probability=1e-6)
+    assert asked == [evaluated, evaluated]

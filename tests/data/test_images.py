@@ -411,3 +411,10 @@ def test_pixels_of_unknown_scale_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.ones((2, 2), np.float32)).save(tmp_path / "a.tiff")
     with pytest.raises(ValueError, match=r"a\.tiff has 32-bit pixels \(mode F\)"):
         decoded(tmp_path / "a.tiff")
+
+
+def test_a_name_with_an_escape_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    """Was a DeprecationWarning of Python's own decoder."""
+    (tmp_path / "batch").write_bytes(b"\x80\x02c\\_codecs\nencode\n.")
+    with pytest.raises(ValueError, match="is not a CIFAR batch that can be read safely"):
+        read_batch(tmp_path / "batch")

@@ -468,3 +468,18 @@ def test_wrong_types_and_shapes_are_refused(case: Case) -> None:
         law.sample(torch.zeros(3))
     with pytest.raises(ValueError, match="shapes do not broadcast"):
         law.sample(torch.zeros(2), generator=generator)
+
+
+def test_shapes_that_do_not_fit_are_listed_by_name() -> None:
+    law, theta, two = rf.RectifiedGaussian(1.0, 2.0), torch.zeros(3), torch.ones(2)
+    own = r"theta \[3\], sigma \[\], lower \[\], upper \[\]"
+    calls = {
+        rf"value \[2\], {own}": lambda: law.log_prob(two, theta),
+        rf"{own}, shift \[2\], alpha \[\]": lambda: law.renyi_divergence(theta, two, 2.0),
+        rf"{own}, shift \[2\]$": lambda: law.renyi_curve(theta, two, 2.0),
+        rf"{own}, shift \[\], epsilon \[2\]": lambda: law.hockey_stick(theta, 1.0, two),
+        rf"{own}, shift \[2\]": lambda: law.loss_moments(theta, two),
+    }
+    for message, call in calls.items():
+        with pytest.raises(ValueError, match=message):
+            call()

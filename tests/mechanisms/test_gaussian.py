@@ -25,13 +25,14 @@ def test_theta_does_not_matter() -> None:
         torch.testing.assert_close(values, values[:1].expand(7), rtol=1e-13, atol=0)
 
 
+@pytest.mark.parametrize("sigma", [1.0, 0.4, 3.0])
 @pytest.mark.parametrize("mu", [1e-6, 0.1, 1.0, 7.0])
-def test_hockey_stick_is_the_known_profile(mu: float) -> None:
+def test_hockey_stick_is_the_known_profile(mu: float, sigma: float) -> None:
     """delta(epsilon) of mu-GDP (Balle and Wang 2018, Theorem 8), where it does not cancel."""
     epsilon = 0.3 * mu
     phi = torch.distributions.Normal(0.0, 1.0).cdf
     parts = phi(float64([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu]))
     expected = float(parts[0] - math.exp(epsilon) * parts[1])
-    assert float(rf.Gaussian(1.0).hockey_stick(0.0, mu, epsilon)) == pytest.approx(
+    assert float(rf.Gaussian(sigma).hockey_stick(0.0, mu * sigma, epsilon)) == pytest.approx(
         expected, rel=1e-9, abs=1e-15
     )

@@ -25,9 +25,10 @@ def test_an_infinite_end_is_refused() -> None:
         rf.QuantizedGaussian(1.0, (0.0, torch.inf), 5)
 
 
-def test_the_ends_are_levels_to_the_last_bit() -> None:
-    atoms = rf.QuantizedGaussian(1.0, (-0.1, 0.7), 12).support.atoms
-    assert [float(atom) for atom in (atoms[0], atoms[-1])] == [-0.1, 0.7]
+@pytest.mark.parametrize("upper", [0.7, 0.3])  # -0.1 + (0.3 + 0.1) is not 0.3 in float64
+def test_the_ends_are_levels_to_the_last_bit(upper: float) -> None:
+    atoms = rf.QuantizedGaussian(1.0, (-0.1, upper), 12).support.atoms
+    assert [float(atom) for atom in (atoms[0], atoms[-1])] == [-0.1, upper]
     assert len(atoms) == 12
 
 
@@ -62,3 +63,12 @@ def test_a_heavy_middle_cell_keeps_its_digits(theta: float, shift: float) -> Non
     assert 0 < divergence < 1e-30
     assert float(law.renyi_divergence(theta, shift, 2.0)) == pytest.approx(divergence, rel=1e-12, abs=0)
     assert float(law.hockey_stick(theta, shift, 0.0)) == pytest.approx(trade, rel=1e-11, abs=0)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e3])
+def test_a_level_is_known_in_float32_and_nothing_else_has_mass(size: float) -> None:
+    law = rf.QuantizedGaussian(size, (-0.1 * size, 0.7 * size), 12)
+    theta = torch.linspace(-2 * size, 2 * size, 500)
+    draws = law.sample(theta, generator=torch.Generator().manual_seed(0))
+    assert torch.isfinite(law.log_prob(draws, theta)).all()
+    assert torch.isinf(law.log_prob(draws + 1e-4 * size, theta)).all()

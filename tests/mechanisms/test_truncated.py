@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.mechanisms.truncated import _quantile_near
+from tests.tensors import float64
 
 
 def test_support_is_an_interval_without_atoms() -> None:
@@ -44,3 +46,26 @@ def test_infinite_bound_is_the_gaussian() -> None:
     torch.testing.assert_close(
         law.renyi_divergence(theta, 1.0, 9.0), gaussian.renyi_divergence(theta, 1.0, 9.0)
     )
+
+
+@pytest.mark.parametrize("sigma", [0.5, 3.0])
+@pytest.mark.parametrize("bound", [(-torch.inf, 1.0), (1.0, torch.inf), (-torch.inf, torch.inf)])
+def test_with_an_open_end_the_bound_is_the_gaussians(sigma: float, bound: tuple[float, float]) -> None:
+    """Far inside nothing is cut off, so that nothing less than 1 / sigma^2 holds for every theta."""
+    law = rf.TruncatedGaussian(sigma, bound)
+    assert float(law.information_bound()) == pytest.approx(sigma**-2, rel=1e-15, abs=0)
+
+
+@pytest.mark.parametrize("bound", [(-1.0, 3.0), (2.0, 2.5), (-9.0, -8.0)])
+def test_the_information_is_largest_at_the_centre_wherever_that_is(bound: tuple[float, float]) -> None:
+    law = rf.TruncatedGaussian(0.5, bound)
+    theta = torch.linspace(bound[0] - 2, bound[1] + 2, 4001, dtype=torch.float64)
+    largest = float(law.fisher_information(theta).max())
+    assert float(law.information_bound()) == pytest.approx(largest, rel=1e-9, abs=0)
+
+
+def test_the_smallest_and_the_largest_uniform_are_mirrored() -> None:
+    """Uniforms are multiples of 2^-53 from 0 on, each moved to the middle of its cell."""
+    ends = float64([40.0, 40.0])
+    low, high = _quantile_near(-ends, ends, float64([0.0, 1 - 2.0**-53]))
+    assert float(low) == -float(high) == float(torch.special.ndtri(float64(2.0**-54)))

@@ -78,7 +78,7 @@ def test_scaling_is_by_public_constants_only() -> None:
     by_hand = probe().fit((FEATURES - center) / scale, LABELS)
     assert np.allclose(given.coef_, by_hand.coef_)
     assert np.array_equal(given.predict(FEATURES), by_hand.predict((FEATURES - center) / scale))
-    with pytest.raises(ValueError, match="public_scale finite and > 0"):
+    with pytest.raises(ValueError, match="public_scale must be > 0"):
         probe(public_scale=0.0).fit(FEATURES, LABELS)
 
 

@@ -12,7 +12,7 @@ from ringfence import checks
 from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
 from ringfence.checks import Real
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 
 Kind = Literal["ex_post", "pdp", "data_independent"]
@@ -50,12 +50,14 @@ def calibrate_sigma(
     >>> round(calibrate_sigma(law, theta, 1e-2, epsilon=0.5, delta=1e-5, steps=10), 2)
     1.58
     """
-
-    question = _Question.asked(theta, sensitivity, epsilon, delta, kind, coordinates)
+    checked_mechanism(mechanism)
+    epsilon = checks.number("epsilon", epsilon, checks.positive)
+    question = _Question.asked(theta, sensitivity, delta, kind, coordinates)
     checks.count("steps", steps, at_least=1)
 
     def cost(sigma: float) -> float:
-        law = mechanism.with_parameters({**mechanism.parameters(), "sigma": torch.tensor(sigma).double()})
+        own = {"sigma": torch.tensor(sigma, dtype=torch.float64)}
+        law = mechanism.with_parameters({**mechanism.parameters(), **own})
         return question.costs(law)(steps)
 
     passing = float(mechanism.sigma.double().mean())
@@ -94,14 +96,16 @@ def calibrate_bound(
     >>> round(calibrate_bound(law, theta, 1e-2, epsilon=0.5, delta=1e-5, steps=10), 2)
     0.74
     """
-    if "upper" not in mechanism.parameters():
+    if "upper" not in checked_mechanism(mechanism).parameters():
         raise ValueError(f"mechanism must have a bound, got {mechanism!r}")
-    question = _Question.asked(theta, sensitivity, epsilon, delta, kind, coordinates)
+    epsilon = checks.number("epsilon", epsilon, checks.positive)
+    question = _Question.asked(theta, sensitivity, delta, kind, coordinates)
     checks.count("steps", steps, at_least=1)
     scale = float(mechanism.sigma.double().max())
 
     def cost(bound: float) -> float:
-        ends = {"lower": torch.tensor(-bound).double(), "upper": torch.tensor(bound).double()}
+        lower, upper = torch.tensor([-bound, bound], dtype=torch.float64)
+        ends = {"lower": lower, "upper": upper}
         law = mechanism.with_parameters({**mechanism.parameters(), **ends})
         return question.costs(law)(steps)
 
@@ -139,7 +143,8 @@ def calibrate_steps(
     >>> calibrate_steps(RectifiedGaussian(1.0, bound=0.5), torch.zeros(10_000), 1e-3, epsilon=1.0, delta=1e-5)
     7
     """
-    cost = _Question.asked(theta, sensitivity, epsilon, delta, kind, coordinates).costs(mechanism)
+    epsilon = checks.number("epsilon", epsilon, checks.positive)
+    cost = _Question.asked(theta, sensitivity, delta, kind, coordinates).costs(mechanism)
 
     def meets(steps: int) -> bool:
         return cost(steps) <= epsilon
@@ -169,13 +174,10 @@ class _Question:
     scale: float  # how many coordinates each of theta's stands for
 
     @classmethod
-    def asked(
-        cls, theta: Real, sensitivity: Real, epsilon: float, delta: float, kind: Kind, coordinates: int | None
-    ) -> Self:
+    def asked(cls, theta: Real, sensitivity: Real, delta: float, kind: Kind, coordinates: int | None) -> Self:
         """Everything checked once, before the search."""
-        checks.number("epsilon", epsilon, checks.positive)
         checks.one_of("kind", kind, _FIELDS)
-        checks.probability("delta", delta)
+        delta = checks.probability("delta", delta)
         values = checks.finite("theta", theta)
         scale = 1.0
         if coordinates is not None:

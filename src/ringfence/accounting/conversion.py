@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.rounding import ROUNDING
+from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
 from ringfence.mechanisms.gaussian import Gaussian
 
 # Dense where a few steps with much noise end up, and far enough out for very small losses, whose
@@ -24,9 +24,11 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 )
 
 
-# Where dp-accounting's root finding works, in shift / sigma; outside, delta <= P(loss > epsilon)
-# with the tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger.
-_SMALL, _LARGE = 1e-5, 1e5
+# Where dp-accounting's root finding works, in shift / sigma. Above, delta <= P(loss > epsilon) with the
+# tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger; below, we bisect.
+_SMALL, _LARGE = 1e-3, 1e5
+_BISECTIONS = 40
+_SMALLEST_DELTA = 1e-280  # a law may return 0 for less than 1e-290
 _LARGEST_ORDER = 1e15
 
 
@@ -35,7 +37,9 @@ def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
     if isinstance(orders, Tensor):
         values: object = orders if orders.is_complex() else orders.double()
     else:
-        listed = isinstance(orders, Iterable) and not isinstance(orders, str | bytes)
+        listed = isinstance(orders, Iterable) and not (
+            isinstance(orders, str | bytes) or hasattr(orders, "dtype")
+        )
         values = list(orders) if listed else orders
     tensor = checks.order("orders", values).double().reshape(-1).cpu()
     if tensor.numel() == 0:
@@ -53,7 +57,7 @@ def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, f
     >>> ex_post_epsilon(torch.tensor([2.0, 4.0]), torch.tensor([0.5, 1.0]), 1e-3)[1]
     4.0
     """
-    checks.probability("delta", delta)
+    delta = checks.probability("delta", delta)
     epsilons = rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)
     best = int(torch.argmin(epsilons))
     return _up(float(epsilons[best])), float(orders[best])
@@ -68,7 +72,7 @@ def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, 
     """
     from dp_accounting import rdp as dp_rdp
 
-    checks.probability("delta", delta)
+    delta = checks.probability("delta", delta)
     if bool(torch.isnan(rdp).any()):
         raise FloatingPointError("epsilon cannot be represented at these arguments")
     epsilon, order = dp_rdp.compute_epsilon(orders.tolist(), rdp.tolist(), delta)
@@ -95,8 +99,15 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     delta = checks.probability("delta", delta)
     if mu <= _LARGE and gaussian_delta(mu, 0.0) <= delta:
         return 0.0
-    if not _SMALL <= mu <= _LARGE:
-        return _up(mu * (mu / 2 + math.sqrt(-2 * math.log(delta))))
+    ceiling = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
+    if mu > _LARGE or delta < _SMALLEST_DELTA:
+        return _up(ceiling)
+    if mu < _SMALL:
+        low, high = 0.0, ceiling
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+        return _up(high)
     epsilon = float(dp_accounting.get_epsilon_gaussian(1 / mu, delta))
     # Found to within 1e-12, on either side: a small epsilon may have to be raised.
     further = 1e-12
@@ -115,8 +126,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         return max(0.0, -math.expm1(epsilon))
     if mu > _LARGE:
         above = epsilon / mu - mu / 2  # P(N(0, 1) > above) is at most
-        return math.exp(-above * above / 2) if above > 0 else 1.0
-    return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon)))
+        return math.exp(-above * above / 2) + UNDERFLOW if above > 0 else 1.0
+    return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon))) + UNDERFLOW
 
 
 def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: float) -> float:
@@ -131,7 +142,7 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
     import dp_accounting
     from dp_accounting import pld
 
-    checks.probability("delta", delta)
+    delta = checks.probability("delta", delta)
     whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
     sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
     if not sampled:

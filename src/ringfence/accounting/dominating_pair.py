@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ringfence.accounting.rounding import ROUNDING
 from ringfence.mechanisms.base import Mechanism
 
 MOST_COORDINATES = 32
@@ -46,7 +47,7 @@ def composed_delta(
     ]
     repeats = [count * steps for count in counts.tolist()]
     if repeats == [1]:
-        return lambda epsilon: float(max(side.curve(epsilon) for side in releases[0].sides))
+        return lambda epsilon: float(max(side.curve(epsilon) for side in releases[0].sides)) * (1 + ROUNDING)
     step = _grid_step(releases, repeats)
     directions = [_direction(releases, repeats, step, backward) for backward in (False, True)]
     return lambda epsilon: max(direction(epsilon) for direction in directions)

@@ -23,9 +23,14 @@ def fits(law: Mechanism, theta: Tensor) -> None:
     if theta.dim() != 1 or theta.numel() == 0:
         raise ValueError(f"theta must have shape (d,) with d > 0, got {list(theta.shape)}")
     parameters = law.parameters()
+    checks.require(
+        "sigma", "must be in [1e-140, 1e140] for single examples", law.sigma, within_squares(law.sigma)
+    )
     shape = checks.broadcast(("theta", *parameters), (theta, *parameters.values()))
     if shape != theta.shape:
         raise ValueError(f"theta has shape {list(theta.shape)}, but with the parameters {list(shape)}")
+    near = (theta.double() / law.sigma.to(theta.device)).abs() <= 1e100
+    checks.require("theta", "must be within 1e100 sigma of 0 for single examples", theta, near)
 
 
 def checked_blocks(gradients: Tensor | Iterable[Tensor], width: int, length: int | None) -> Iterator[Tensor]:
@@ -63,6 +68,11 @@ def exact_bound(law: Mechanism, theta: Tensor, orders: Tensor) -> Bound:
         return torch.where(present, result * (1 + ROUNDING) + block.shape[1] * UNDERFLOW, result).cpu()
 
     return sums
+
+
+def within_squares(values: Tensor) -> Tensor:
+    """Whose squares, and their reciprocals, floats hold."""
+    return (values >= 1e-140) & (values <= 1e140)
 
 
 class InUnits:

@@ -134,7 +134,7 @@ class ExampleAccountant:
         >>> [round(value, 3) for value in account.epsilons(1e-5, kind="pdp").tolist()]
         [2.168, 0.0]
         """
-        checks.probability("delta", delta)
+        delta = checks.probability("delta", delta)
         if kind not in ("ex_post", "pdp"):
             raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
         convert = _ex_post if kind == "ex_post" else _pdp

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.example_sums import within_squares
 from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
 from ringfence.accounting.singular_values import (
     DENSE_LIMIT,
@@ -167,7 +168,10 @@ def poisson_information_factor(sampling_rate: float, pure_epsilon: float) -> flo
 def coordinate_losses(mechanism: Mechanism, theta: Real, height: int) -> Tensor:
     """eta of each coordinate from above: its rounding charged, and capped by the Gaussian's 1 / sigma."""
     theta = checks.finite("theta", theta).double()
-    information = checked_mechanism(mechanism).fisher_information(theta)
+    sigma = checked_mechanism(mechanism).sigma
+    # the information is in units of 1 / sigma^2: of a larger sigma it would be 0
+    checks.require("sigma", "must be in [1e-140, 1e140] for its information", sigma, within_squares(sigma))
+    information = mechanism.fisher_information(theta)
     if information.numel() != height:
         raise ValueError(
             f"jacobian must have a row for each of theta's {information.numel()} coordinates, got {height}"
@@ -186,6 +190,9 @@ def checked_jacobian(mechanism: Mechanism, theta: Real, jacobian: Tensor) -> tup
             f"jacobian must be (d, p) or (n, d, p) and not empty, got shape {list(jacobian.shape)}"
         )
     weights = coordinate_losses(mechanism, theta, jacobian.shape[-2])
+    largest = float(jacobian.abs().max()) * float(weights.max())
+    if largest and not 1e-150 <= largest <= 1e150:  # squares are taken
+        raise ValueError(f"jacobian times eta must be in [1e-150, 1e150] at its largest, got {largest!r}")
     if weights.device != jacobian.device:
         raise ValueError(f"jacobian is on {jacobian.device}, theta on {weights.device}")
     if jacobian.ndim == 2:

@@ -114,7 +114,8 @@ def guarantee(
     ``gaussian`` are the sums of the Gaussian with the same sigma. ``spent`` is the part of delta that
     estimating took: what is computed from the sums has the rest.
     """
-    left = checks.probability("delta", delta) - spent
+    delta = checks.probability("delta", delta)
+    left = delta - spent
     epsilon, order = ex_post_epsilon(orders, worst, left)
     epsilon_pdp, order_pdp = epsilon_from_rdp(orders, worst, left)
     return Guarantee(
@@ -140,6 +141,7 @@ def data_independent_epsilon(gaussian_zcdp: float, bounded_zcdp: float, delta: f
     >>> round(data_independent_epsilon(0.0512, 0.0512, 1e-5), 4)
     1.2151
     """
+    delta = checks.probability("delta", delta)
     exact = gaussian_epsilon(math.sqrt(2 * gaussian_zcdp), delta)
     # an order of its own: the best one for D = zcdp * alpha
     best = best_zcdp_order(bounded_zcdp, delta)

@@ -109,7 +109,7 @@ def probable_bounds(
     """
     if not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-    checks.probability("failure_probability", failure_probability)
+    failure_probability = checks.probability("failure_probability", failure_probability)
     checks.count("probes", probes, at_least=1)
     log_square = math.log(2) + 2 / probes * (math.log(failure_probability) + math.lgamma(probes / 2 + 1))
     start = torch.randn(

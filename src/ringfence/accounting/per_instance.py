@@ -174,14 +174,14 @@ _STATE = {
 
 def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor) -> tuple[float, float]:
     """What D / alpha of one release is at most whatever theta: the Gaussian's, and the law's own."""
+    # a bound for each coordinate counts, whatever shape theta has by itself
+    count = _coordinates(theta, sensitivity, *checked_mechanism(mechanism).parameters().values())
     size = sensitivity.double().cpu()
     # relative to sigma: squares of small numbers are 0, and 0 times infinity is nothing
-    ratio = size / checked_mechanism(mechanism).sigma.double().cpu()
+    ratio = size / mechanism.sigma.double().cpu()
     bound = mechanism.information_bound().cpu()
     known = torch.isfinite(bound) & (bound > _SMALLEST_INFORMATION)
     both = (ratio, torch.where(known, size * bound.sqrt(), ratio))
-    # a bound for each coordinate counts, whatever shape theta has by itself
-    count = _coordinates(theta, sensitivity, *mechanism.parameters().values())
     squares = (0.5 * move * move for move in both)
     # broadcasting repeats every entry equally often
     gaussian, bounded = (

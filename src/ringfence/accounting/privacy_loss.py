@@ -11,12 +11,13 @@ from ringfence.accounting.central_limit import LossSums
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
 from ringfence.accounting.dominating_pair import MOST_COORDINATES, composed_delta
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
-from ringfence.accounting.rounding import UNDERFLOW
+from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
 _BISECTIONS = 60
 _RELATIVE = 1e-7
+_SMALLEST_RDP = 2.0**-52  # dp-accounting takes a logarithm of 1 - exp(-rdp)
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,9 @@ def _renyi(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int)
     from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 
     orders = checked_orders(DEFAULT_ORDERS[::2])  # a fallback: every other order will do
-    worst = (steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst).tolist()
-    return lambda epsilon: float(compute_delta(orders.tolist(), worst, epsilon)[0])
+    worst = steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst
+    rdp = worst.clamp(min=_SMALLEST_RDP).tolist()
+    return lambda epsilon: float(compute_delta(orders.tolist(), rdp, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
 
 
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:

@@ -13,7 +13,7 @@ from ringfence.accounting.divergence_sums import NODES_PER_SIGMA, worse_sign
 from ringfence.accounting.guarantee import data_independent_epsilon
 from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.rounding import rounded_up
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
 _MARGIN = 1.02  # on the largest slope found between nodes
 
@@ -79,17 +79,19 @@ def publishable_epsilon(
     >>> round(number.epsilon_pdp, 2), round(number.epsilon_data_independent, 2)
     (0.86, 1.22)
     """
-    checks.probability("delta", delta)
-    checks.probability("failure_probability", failure_probability)
+    delta = checks.probability("delta", delta)
+    failure_probability = checks.probability("failure_probability", failure_probability)
     publishing_zcdp = checks.number("publishing_zcdp", publishing_zcdp, checks.positive)
     if not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-    steps = list(thetas) if isinstance(thetas, list | tuple) else [thetas]
-    if not steps:
+    given = list(thetas) if isinstance(thetas, list | tuple) else [thetas]
+    if not given:
         raise ValueError("thetas must hold at least one step, got none")
-    steps = [checks.finite("thetas", theta).double() for theta in steps]
+    steps = [checks.finite("thetas", theta).double() for theta in given]
     move = checks.not_negative("sensitivity", sensitivity).double()
-    if move.numel() != 1 or any(value.numel() != 1 for value in mechanism.parameters().values()):
+    if move.numel() != 1 or any(
+        value.numel() != 1 for value in checked_mechanism(mechanism).parameters().values()
+    ):
         raise ValueError("mechanism and sensitivity must be single numbers to publish from them")
 
     both = [ceilings(mechanism, theta, move) for theta in steps]
@@ -104,7 +106,7 @@ def publishable_epsilon(
     released = max(0.0, realised + deviation * (noise + quantile))
     total = min(released, alpha * bounded) + alpha * publishing_zcdp
 
-    orders, sums = torch.tensor([alpha]).double(), torch.tensor([total]).double()
+    orders, sums = torch.tensor([[alpha], [total]], dtype=torch.float64)
     return PublishableEpsilon(
         epsilon=ex_post_epsilon(orders, sums, delta)[0],
         epsilon_pdp=epsilon_from_rdp(orders, sums, delta)[0],

@@ -140,7 +140,8 @@ class SampledAccountant:
         The ex-post and the per-instance numbers, and the Gaussian's beside them, are at delta less
         what was spent on estimating.
         """
-        if checks.probability("delta", delta) <= self.spent:
+        delta = checks.probability("delta", delta)
+        if delta <= self.spent:
             raise ValueError(
                 f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
                 f"got {delta!r}: use a smaller failure_probability"

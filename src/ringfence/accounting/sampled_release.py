@@ -14,6 +14,8 @@ from ringfence.accounting.rounding import ROUNDING
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
+_LARGEST_ORDER = 1 << 16  # every moment up to it is needed
+
 
 class SampledRelease:
     """Everything about a release of a Poisson sample but the data, at integer orders.
@@ -113,4 +115,7 @@ def checked_integer_orders(orders: Sequence[float] | Tensor) -> Tensor:
     tensor([2., 8.], dtype=torch.float64)
     """
     tensor = checked_orders(orders)
+    checks.require(
+        "orders", f"must be at most {_LARGEST_ORDER} for sampling", tensor, tensor <= _LARGEST_ORDER
+    )
     return checks.require("orders", "must be integers >= 2 for sampling", tensor, tensor == tensor.round())

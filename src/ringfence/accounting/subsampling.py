@@ -125,7 +125,7 @@ def averaged_over(
     batches: Tensor | Iterable[Real], release: SampledRelease, failure_probability: float
 ) -> tuple[SubsampledRdp, Tensor]:
     """``subsampled_rdp`` of a release, and the first batch, whose shape is that of all."""
-    checks.probability("failure_probability", failure_probability)
+    failure_probability = checks.probability("failure_probability", failure_probability)
     values: list[Tensor] = []
     first: Tensor | None = None
     for theta in _thetas(batches):

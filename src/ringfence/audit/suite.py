@@ -155,11 +155,7 @@ def planted_flaws(generator: torch.Generator, confidence: float) -> tuple[AuditR
             planted.tail_release(),
             {"sampler": planted.wrong_sampler_without_tails, "claims": printed_claims},
         ),
-        (
-            "quadrature missing the peak",
-            planted.wide_release(),
-            {"claims": planted.wrong_quadrature_claims},
-        ),
+        ("quadrature missing the peak", planted.wide_release(), {"claims": planted.wrong_quadrature_claims}),
     )
     results = (
         audit_release(

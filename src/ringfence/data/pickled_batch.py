@@ -3,6 +3,7 @@ text and arrays of bytes, and refuses every other instruction, takes them apart.
 """
 
 import pickletools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,14 @@ def read_batch(path: Path) -> dict[str, Any]:
            [0, 1]], dtype=uint8)}
     """
     try:
-        content = _interpreted(pickletools.genops(path.read_bytes()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of text with escapes that mean nothing
+            content = _interpreted(pickletools.genops(path.read_bytes()))
         if not isinstance(content, dict):
             raise ValueError(f"holds a {type(content).__name__}, not a dict")
         texts = {key.decode("latin-1") if isinstance(key, bytes) else key: content[key] for key in content}
         return {key: value.values if isinstance(value, _Array) else value for key, value in texts.items()}
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, Warning) as error:
         raise ValueError(f"{path} is not a CIFAR batch that can be read safely: {error}") from None
 
 

@@ -1,0 +1,240 @@
+"""The command line: any arguments give status 0, 1 or 2, and where it is not 0 one clear line."""
+
+import atexit
+import contextlib
+import io
+import shutil
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ringfence.cli import main
+from tests.experiments.sweeps import DATA, GRID
+from tests.fuzz.properties import fuzzed
+
+PLACE = Path(mkdtemp(prefix="ringfence-fuzz-"))
+atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
+
+
+def _prepared() -> None:
+    from ringfence.experiments.sweep import run_sweep
+
+    np.save(PLACE / "theta.npy", np.linspace(-2, 2, 5))
+    np.save(PLACE / "holes.npy", np.array([1.0, np.nan]))
+    (PLACE / "text.npy").write_text("no array")
+    values = {"features": DATA.train_features[:12], "labels": DATA.train_labels[:12]}
+    np.savez(PLACE / "features.npz", **values)
+    (PLACE / "grid.toml").write_text(
+        'name = "toy"\nmechanisms = ["gaussian"]\n[paper]\nclip = [0.1]\nnoise_multiplier = [10]\n'
+        "bound = [4]\nlearning_rate = [1]\nsteps = [1]\n"
+    )
+    run_sweep(GRID, DATA, PLACE / "sweep")
+
+
+_prepared()
+FILES = [
+    str(PLACE / name) for name in ("theta.npy", "holes.npy", "text.npy", "features.npz", "grid.toml", "sweep")
+]
+FILES += [
+    "",
+    ".",
+    "/dev/null",
+    "/dev/null/x",
+    str(PLACE),
+    str(PLACE / "missing.npy"),
+    "a\nb.npy",
+    "é" * 300,
+    "\0",
+]
+NUMBERS = [
+    "0",
+    "-0",
+    "1",
+    "2",
+    "-1",
+    "nan",
+    "inf",
+    "-inf",
+    "1e-300",
+    "1e300",
+    "5e-324",
+    "1e400",
+    "9" * 25,
+    "x",
+    "",
+]
+NUMBERS += ["0.5", "1e-5", "4", "1_0", "0x10", " 1", "٣"]
+LAWS = ["gaussian", "rectified", "truncated", "sign", "quantized", "", "Gaussian", "laplace"]
+SMALL = ["1", "0", "-1", "x", "nan", "", "2"]
+
+words = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(LAWS), st.text(max_size=5))
+numbers = st.sampled_from(NUMBERS)
+
+
+@st.composite
+def _options(draw: Any, options: dict[str, Any]) -> list[str]:
+    """Some of the options with good or bad values, sometimes an unknown one."""
+    chosen = draw(st.lists(st.sampled_from(sorted(options)), max_size=6, unique=True))
+    result = [
+        word
+        for name in chosen
+        for word in (name, *([draw(options[name])] if options[name] is not None else []))
+    ]
+    if draw(st.integers(0, 7)) == 0:
+        result.insert(draw(st.integers(0, len(result))), draw(st.one_of(words, st.just("--nope"))))
+    return result
+
+
+LAW_OPTIONS = {
+    "--mechanism": st.sampled_from(LAWS),
+    "--sigma": numbers,
+    "--bound": numbers,
+    "--levels": numbers,
+    "--delta": numbers,
+    "--steps": st.sampled_from(SMALL),
+    "--json": None,
+}
+ACCOUNT = {**LAW_OPTIONS, "--sensitivity": numbers}
+PROBE = {
+    **LAW_OPTIONS,
+    **dict.fromkeys(("--clip", "--learning-rate", "--momentum", "--center", "--scale", "--seed"), numbers),
+    **{
+        "--public-size": numbers,
+        "--public-classes": st.sampled_from(SMALL),
+        "--intercept": None,
+        "--examples": None,
+    },
+    **{"--device": words, "--labels": st.sampled_from(FILES), "--public-statistics": st.sampled_from(FILES)},
+}
+USUAL_ACCOUNT = ["--sigma", "1", "--bound", "4", "--sensitivity", "1e-3"]
+USUAL_PROBE = ["--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate", "1", "--steps", "2"]
+
+
+def ringfence(*arguments: str) -> tuple[int, str, str]:
+    """What a shell would see, without a process: exit status, output, errors."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["ringfence", *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0), out.getvalue(), err.getvalue()
+    raise AssertionError("main returned")
+
+
+def check(*arguments: str) -> None:
+    status, out, err = ringfence(*arguments)
+    shown = f"ringfence {arguments!r} gave {status}\n{out[-500:]}\n{err[-1500:]}"
+    assert status in (0, 1, 2), shown
+    assert "Traceback" not in err, shown
+    if status == 2 and "Usage:" not in out + err:
+        assert err.startswith("ringfence: "), shown
+        assert len(err.splitlines()) == 1, shown
+    if status == 0:
+        assert "nan" not in out.lower().split(), shown
+
+
+@fuzzed(
+    "command line",
+    share=0.2,
+    few=25,
+    file=st.sampled_from(FILES),
+    options=_options(ACCOUNT),
+    usual=st.booleans(),
+)
+def test_account(file: str, options: list[str], usual: bool) -> None:
+    check("account", file, *(USUAL_ACCOUNT if usual else []), *options)
+
+
+@fuzzed(
+    "command line",
+    share=0.2,
+    few=25,
+    file=st.sampled_from(FILES),
+    options=_options(PROBE),
+    usual=st.booleans(),
+)
+def test_probe(file: str, options: list[str], usual: bool) -> None:
+    check("probe", file, *(USUAL_PROBE if usual else []), *options)
+
+
+AUDIT = {
+    **{name: st.sampled_from(SMALL) for name in ("--settings", "--trials", "--runs")},
+    **{name: st.sampled_from(("0", "-1", "x")) for name in ("--tight", "--probes")},  # one takes seconds
+    **{"--seed": numbers, "--confidence": numbers, "--json": None},
+}
+TINY_AUDIT = ["--settings", "1", "--trials", "100", "--tight", "0", "--probes", "0", "--runs", "2"]
+
+
+@fuzzed("command line", share=0.004, few=1, options=_options(AUDIT))
+def test_audit(options: list[str]) -> None:
+    check("audit", *TINY_AUDIT, *options)
+
+
+COMPARE = {"--kind": words, "--json": None}
+
+
+@fuzzed(
+    "command line",
+    share=0.04,
+    few=5,
+    folders=st.lists(st.sampled_from(FILES), max_size=2),
+    options=_options(COMPARE),
+    command=st.sampled_from(("compare", "report")),
+)
+def test_comparisons(folders: list[str], options: list[str], command: str) -> None:
+    out = ["--out", str(PLACE / "report.html")] if command == "report" else []
+    check(command, *folders, *options, *out)
+
+
+@fuzzed(
+    "command line",
+    share=0.06,
+    few=5,
+    grid=st.sampled_from([*FILES, "digits", "cifar10"]),
+    features=st.sampled_from(FILES),
+    search=st.sampled_from(("paper", "", "x")),
+    engine=st.sampled_from(("local", "", "x")),
+    device=st.sampled_from(("cpu", "cuda", "", "x")),
+)
+def test_sweeps(grid: str, features: str, search: str, engine: str, device: str) -> None:
+    shutil.rmtree(PLACE / "out", ignore_errors=True)
+    options = ["--search", search, "--engine", engine, "--device", device]
+    check("sweep", grid, "--features", features, "--out", str(PLACE / "out"), *options)
+
+
+@fuzzed(
+    "command line",
+    share=0.3,
+    few=20,
+    arguments=st.lists(
+        st.one_of(
+            st.sampled_from(
+                ("account", "probe", "compare", "report", "sweep", "features", "audit", "--version", "-h")
+            ),
+            st.sampled_from(("figure", "nonsense", "--", "-", "--json", "--help", "--install-completion")),
+            words,
+        ),
+        max_size=4,
+    ).filter(
+        lambda words: not {"audit", "reproduce", "figure", "features"} & set(words) or words[0] == "figure"
+    ),
+)
+def test_any_words(arguments: list[str]) -> None:
+    check(*arguments)
+
+
+@fuzzed(
+    "command line", share=0.06, few=5, images=st.sampled_from(FILES), backbone=words, size=numbers, kind=words
+)
+def test_features(images: str, backbone: str, size: str, kind: str) -> None:
+    options = ["--backbone", f"{PLACE}/{backbone}", "--out", str(PLACE / "f.npz")]
+    check("features", images, *options, "--batch-size", size, "--dtype", kind)

@@ -1,0 +1,152 @@
+"""Files: whole ones with a few bytes changed, and bytes that never were a file."""
+
+import atexit
+import io
+import pickle
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from safetensors.torch import save
+
+from ringfence.data.features import read_array, read_features
+from ringfence.data.pickled_batch import read_batch
+from ringfence.experiments.account import read_theta
+from ringfence.experiments.grid_file import read_grid, shipped_grids
+from tests.fuzz import strategies as fuzz
+from tests.fuzz.contract import calls_well
+from tests.fuzz.properties import fuzzed
+
+PLACE = Path(mkdtemp(prefix="ringfence-fuzz-"))
+atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
+NAMES = ("changed",)  # a file is named by its path
+
+
+def _written(write: Any) -> bytes:
+    memory = io.BytesIO()
+    write(memory)
+    return memory.getvalue()
+
+
+def _files() -> dict[str, list[bytes]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    x, y = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 1, 1])
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+    tensors = {name: torch.from_numpy(value.copy()) for name, value in arrays.items()}
+    lists = pyarrow.table({"features": x.tolist(), "label": ["a", "b", "b"], "split": ["train"] * 3})
+    columns = pyarrow.table({"height": [1.5, 2.5, 3.0], "label": [0, 1, 1]})
+    return {
+        ".npy": [_written(lambda file: np.save(file, x)), _written(lambda file: np.save(file, np.ones(3)))],
+        ".npz": [
+            _written(lambda file: np.savez(file, **arrays)),
+            _written(lambda file: np.savez_compressed(file, features=x.astype(np.float16), labels=y)),
+            _written(lambda file: np.savez(file, q_train=x.astype(np.uint8), y_train=y)),
+        ],
+        ".safetensors": [
+            save(tensors),
+            save({"features": tensors["x_train"].bfloat16(), "labels": tensors["y_train"]}),
+        ],
+        ".parquet": [
+            _written(lambda file, table=table: pyarrow.parquet.write_table(table, file))
+            for table in (lists, columns)
+        ],
+    }
+
+
+FILES = _files()
+BATCHES = [
+    pickle.dumps({b"labels": [6, 9], b"data": np.eye(2, dtype=np.uint8)}, protocol=2),
+    pickle.dumps(
+        {"labels": [6, 9], "data": np.ones((2, 3), np.uint8, order="F"), "x": (None, True)}, protocol=2
+    ),
+]
+
+
+@fuzzed(
+    "data", share=3, few=120, suffix=st.sampled_from(sorted(FILES)), which=st.integers(0, 2), data=st.data()
+)
+def test_features_are_read_or_refused(suffix: str, which: int, data: Any) -> None:
+    whole = FILES[suffix][which % len(FILES[suffix])]
+    path = PLACE / f"changed{suffix}"
+    path.write_bytes(data.draw(fuzz.mutated(whole)))
+    labels = None
+    if suffix == ".npy":
+        labels = PLACE / "labels.npy"
+        np.save(labels, np.array([0, 1, 1]))
+    found = calls_well(read_features, path, labels, names=NAMES)
+    if found is not None:
+        assert found.train_features.dtype == np.float32
+        assert np.isfinite(found.train_features).all()
+        assert len(found.train_features) == len(found.train_labels) > 0
+
+
+@fuzzed("data", share=2, few=40, which=st.integers(0, 1), data=st.data())
+def test_arrays_are_read_or_refused(which: int, data: Any) -> None:
+    path = PLACE / "changed.npy"
+    path.write_bytes(data.draw(fuzz.mutated(FILES[".npy"][which])))
+    # whether the numbers are finite is asked where they are used
+    for function in (read_array, read_theta):
+        try:
+            calls_well(function, path, names=NAMES)
+        except AssertionError as error:
+            if "gave a NaN" not in str(error):
+                raise
+
+
+@fuzzed("data", share=3, few=80, which=st.integers(0, 1), data=st.data())
+def test_batches_are_read_or_refused(which: int, data: Any) -> None:
+    path = PLACE / "changed"
+    path.write_bytes(data.draw(fuzz.mutated(BATCHES[which])))
+    found = calls_well(read_batch, path, names=NAMES)
+    assert found is None or all(isinstance(key, str) for key in found)
+
+
+GRIDS = [
+    (Path(read_grid.__code__.co_filename).parent / "grids" / f"{name}.toml").read_bytes()
+    for name in shipped_grids()
+]
+VALUES = [
+    "nan",
+    "inf",
+    "-1",
+    "0",
+    "1e400",
+    "true",
+    '""',
+    "[]",
+    "{}",
+    "[[1]]",
+    "[nan]",
+    "9" * 30,
+    "1979-05-27",
+    '"é"',
+]
+
+
+@fuzzed(
+    "data",
+    share=3,
+    few=60,
+    which=st.integers(0, len(GRIDS) - 1),
+    value=st.one_of(st.none(), st.sampled_from(VALUES)),
+    line=st.integers(0, 40),
+    data=st.data(),
+)
+def test_grids_are_read_or_refused(which: int, value: str | None, line: int, data: Any) -> None:
+    path = PLACE / "changed.toml"
+    if value is None:
+        path.write_bytes(data.draw(fuzz.mutated(GRIDS[which])))
+    else:
+        lines = GRIDS[which].decode().splitlines()
+        at = line % len(lines)
+        lines[at] = f"{lines[at].split('=')[0]}= {value}"
+        path.write_text("\n".join(lines))
+    grid = calls_well(read_grid, path, names=NAMES)
+    if grid is not None:
+        assert repr(grid)

@@ -1,0 +1,84 @@
+"""Reports: whatever a label says, it stays text."""
+
+import html
+import re
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.content import Report, Section, Table
+from ringfence.report.page import page
+from ringfence.report.page_chart import page_chart
+from ringfence.report.page_text import shown_lines, shown_text
+from tests.fuzz import strategies as fuzz
+from tests.fuzz.properties import fuzzed
+from tests.report.test_page import Tags
+
+PIECES = [
+    "<script>alert(1)</script>",
+    "</script>",
+    "<!--",
+    "]]>",
+    "%{x}",
+    "{{ 7*7 }}",
+    "{% raw %}",
+    "&amp;",
+    "\u2028",
+    "<b>",
+]
+
+
+@st.composite
+def _texts(draw: Any) -> str:
+    """Any text that can be written, often with what means something to a browser or to plotly."""
+    characters = st.characters(exclude_categories=("Cs",), exclude_characters="\r\0")
+    return draw(st.one_of(st.text(characters, max_size=8), st.sampled_from(PIECES))) + draw(
+        st.text(characters, max_size=3)
+    )
+
+
+texts = _texts()
+numbers = st.sampled_from(fuzz.FLOATS)
+
+
+@fuzzed("report", share=56, few=60, text=texts)
+def test_texts_for_plotly_hold_no_tag_and_no_template(text: str) -> None:
+    shown = shown_text(text)
+    assert "<" not in shown
+    assert "%{" not in shown
+    assert html.unescape(shown) == html.unescape(html.escape(text))
+    assert set(re.findall(r"<[^>]*>", shown_lines(text))) <= {"<br>"}
+
+
+@fuzzed(
+    "report",
+    share=2,
+    few=10,
+    text=texts,
+    other=texts,
+    x=st.lists(numbers, max_size=4),
+    logarithmic=st.booleans(),
+)
+def test_charts_hold_any_text_and_any_number(
+    text: str, other: str, x: list[float], logarithmic: bool
+) -> None:
+    y = tuple(reversed(x))
+    lines = (Line(text, tuple(x), y, low=y, high=y), Line(other, tuple(x), y, points=True, dashed=True))
+    named = {"reference": 1.0, "reference_name": text, "shaded": (0.1, 1.0), "shaded_name": text}
+    panel = Panel(other, text, other, lines, x_log=logarithmic, y_log=logarithmic, **named)
+    drawing = page_chart(Chart("name", text, other, (panel,)))
+    assert drawing is not None
+
+
+PLAIN = [
+    name
+    for name, _ in Tags(page(Report("t", (Section("t", ("t",), (), (Table("t", ("t",), (("t",),)),)),)))).tags
+]
+
+
+@fuzzed("report", share=0.04, few=3, text=texts, cell=texts)
+def test_a_page_has_the_same_tags_whatever_its_texts(text: str, cell: str) -> None:
+    table = Table(text, (cell,), ((cell,),))
+    shown = Tags(page(Report(text, (Section(text, (cell or "t",), (), (table,)),))))
+    assert [name for name, _ in shown.tags] == PLAIN

@@ -1,0 +1,78 @@
+"""What every law does with arguments at the ends of what floats hold, and with what is no argument."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import ringfence as rf
+
+
+def test_a_hockey_stick_is_at_most_1() -> None:
+    """Rounding made it 1 + 7e-16."""
+    assert float(rf.RectifiedGaussian(1.0, math.inf).hockey_stick(-0.0, -8.8861e6, 0.0)) <= 1
+
+
+@pytest.mark.parametrize("method", ["fisher_information", "renyi_divergence", "hockey_stick", "loss_moments"])
+def test_what_cannot_be_represented_says_so(method: str) -> None:
+    """Was a ValueError: cannot convert float NaN to integer."""
+    law = rf.QuantizedGaussian(0.3, (-1.0, -0.97), 4)
+    arguments = {"renyi_divergence": (1.0, 2.0), "hockey_stick": (1.0, 0.5), "loss_moments": (1.0,)}
+    with pytest.raises(FloatingPointError, match=f"QuantizedGaussian.{method} cannot be represented"):
+        getattr(law, method)(1.7976931348623157e308, *arguments.get(method, ()))
+
+
+def test_a_curve_needs_an_order() -> None:
+    with pytest.raises(ValueError, match="orders must hold at least one order"):
+        rf.QuantizedGaussian(1.0, 1.0, 4).renyi_curve(1.0, 1.0, [])
+
+
+@pytest.mark.parametrize("name", [[], {}, torch.ones(3), None])
+def test_a_name_that_is_no_name(name: Any) -> None:
+    with pytest.raises(ValueError, match="mechanism must be one of"):
+        rf.Mechanism.by_name(name, sigma=1.0)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        (("law",), [], "law must be one of"),
+        (("parameters",), 1.0, "parameters must be a dict"),
+        (("settings",), None, "settings must be a dict"),
+        (("settings",), {}, "parameters and settings has missing keys"),
+        (("parameters", "lower"), None, "parameter lower must be a dict"),
+        (("parameters", "sigma", "dtype"), "int8", "dtype of sigma must be one of"),
+        (("parameters", "sigma", "value"), "1", "parameter sigma must be a number"),
+        (("parameters", "sigma", "value"), math.nan, "parameter sigma must not be NaN"),
+    ],
+)
+def test_a_saved_law_is_refused_by_name(path: tuple[str, ...], value: Any, complaint: str) -> None:
+    state = copy.deepcopy(rf.QuantizedGaussian(1.0, 2.0, 3).state_dict())
+    part = state
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        rf.Mechanism.from_state_dict(state)
+
+
+def test_levels_and_bounds_that_no_table_holds() -> None:
+    with pytest.raises(ValueError, match="levels must be at most 65536"):
+        rf.QuantizedGaussian(1.0, 1.0, 2**31)
+    with pytest.raises(ValueError, match="bound must have a finite width"):  # its levels were NaN
+        rf.QuantizedGaussian(1.0, 1.7e308, 3)
+
+
+def test_secure_is_a_flag() -> None:
+    with pytest.raises(TypeError, match="secure must be True or False"):
+        rf.Gaussian(1.0).release(0.0, secure=torch.ones(2))  # type: ignore[arg-type]
+
+
+def test_what_a_secure_release_adds_is_about_one_epsilon() -> None:
+    secure = rf.SecureRelease(rf.Gaussian(1.0))
+    with pytest.raises(ValueError, match="epsilon must be a single number"):
+        secure.delta(1, torch.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="coordinates must be at most"):
+        secure.delta(10**400, 1.0)

@@ -1,0 +1,101 @@
+"""Changes the package in small ways, one at a time, and counts the changes that a test notices.
+
+    make coverage                                       # once: which test runs which line
+    python -m tests.mutants [--sample N] [--files ...]  # goes on where it stopped
+
+Each mutant is given the tests that run its line, quickest first, until one fails. Results are lines of
+JSON in out/mutants.jsonl. docs/mutants.md has the figures and the survivors.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter, defaultdict
+from dataclasses import asdict
+from itertools import takewhile
+from pathlib import Path
+
+from tests.mutants.forks import outcomes, warm_up
+from tests.mutants.mutations import Mutant, mutants
+from tests.mutants.selection import DURATIONS, Selection
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "src/ringfence"
+KILLED = ("killed", "timeout")
+
+
+def target_files() -> list[str]:
+    """normal.py, mechanisms/ and accounting/."""
+    rooms = [path for room in ("mechanisms", "accounting") for path in sorted((PACKAGE / room).glob("*.py"))]
+    return [str(path.relative_to(ROOT)) for path in (PACKAGE / "normal.py", *rooms)]
+
+
+def sampled(everything: dict[str, list[Mutant]], count: int, seed: int) -> list[Mutant]:
+    """The same share of every file. A larger sample goes on where a smaller one ends."""
+    share = count / max(sum(map(len, everything.values())), count)
+    chosen = []
+    for file, found in everything.items():
+        order = random.Random(f"{seed} {file}").sample(found, len(found))
+        chosen += [((i + 0.5) / len(found), one) for i, one in enumerate(order[: round(share * len(found))])]
+    return [one for _, one in sorted(chosen, key=lambda pair: pair[0])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--files", nargs="+", default=target_files())
+    parser.add_argument("--sample", type=int, help="so many mutants, the same share of every file")
+    parser.add_argument("--again", action="store_true", help="also those that were not killed before")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests for a mutant")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds until no more are started")
+    parser.add_argument("--out", type=Path, default=Path("out/mutants.jsonl"))
+    parser.add_argument("--selection", type=Path, default=Path("out/selection.json"))
+    parser.add_argument("--coverage", type=Path, nargs="+", default=[Path("out/coverage")])
+    options = parser.parse_args()
+
+    if not options.selection.exists():
+        Selection.measured(options.coverage, ROOT, target_files(), DURATIONS).save(options.selection)
+    selection = Selection.load(options.selection)
+    everything = {file: mutants(file, (ROOT / file).read_text()) for file in options.files}
+    total = sum(map(len, everything.values()))
+    chosen = sampled(everything, options.sample or total, options.seed)
+    before = options.out.read_text().splitlines() if options.out.exists() else []
+    results = {line["name"]: line["outcome"] for line in map(json.loads, before)}
+    if options.again:
+        results = {name: outcome for name, outcome in results.items() if outcome in KILLED}
+    open_ones = [mutant for mutant in chosen if mutant.name not in results]
+    print(f"{total} mutants, {len(chosen)} chosen, {len(open_ones)} to run", flush=True)
+
+    warm_up()
+    end = time.monotonic() + options.limit
+    jobs = (
+        (one, tests := selection.tests(one, options.budget), selection.usual(tests))
+        for one in takewhile(lambda _: time.monotonic() < end, open_ones)
+    )
+    with options.out.open("a") as file:
+        for done in outcomes(jobs, ROOT, options.workers):
+            results[done.mutant.name] = done.outcome
+            line = {"name": done.mutant.name, "outcome": done.outcome, "test": done.test}
+            print(json.dumps({**line, "seconds": done.seconds, **asdict(done.mutant)}), file=file, flush=True)
+    sys.exit(report([(one.file, results[one.name]) for one in chosen if one.name in results]))
+
+
+def report(pairs: list[tuple[str, str]]) -> int:
+    """Prints outcomes by file; status 1 below nine in ten."""
+    files: dict[str, Counter[str]] = defaultdict(Counter)
+    for file, outcome in pairs:
+        files[file][outcome] += 1
+        files["all"][outcome] += 1
+    for file, counts in sorted(files.items()):
+        killed = sum(counts[name] for name in KILLED)
+        print(f"{killed:5d} of {counts.total():5d}  {killed / counts.total():6.1%}  {file}  {dict(counts)}")
+    everything = files["all"]
+    return int(sum(everything[name] for name in KILLED) < 0.9 * everything.total())
+
+
+if __name__ == "__main__":
+    main()

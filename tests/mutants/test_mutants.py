@@ -1,0 +1,142 @@
+"""The tool that looks for missing tests: what it changes, and that its verdict can go either way."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import ROOT, report, sampled, target_files
+from tests.mutants.mutations import mutants
+from tests.mutants.selection import Selection
+
+SOURCE = '''
+"""A docstring with 1 number."""
+if TYPE_CHECKING:
+    import a
+LIMIT: Final = 2.0
+
+def rate(x: Literal[3], y: int = 4) -> float:
+    """Another, 5."""
+    if x <= y and not done:
+        raise ValueError(f"6 {x + 7}")
+    return min(x, -y) * pow(8, x)
+'''
+
+
+def test_changes() -> None:
+    found = {(one.line, one.before, one.after) for one in mutants("a.py", SOURCE)}
+    assert found == {
+        (5, "2.0", "3.0"),
+        (7, "4", "5"),
+        (9, "x <= y and not done", "True"),
+        (9, "x <= y and not done", "False"),
+        (9, "<=", "<"),
+        (9, "and", "or"),
+        (9, "not ", ""),
+        (11, "min(x, -y) * pow(8, x)", "None"),
+        (11, "min", "max"),
+        (11, "8, x", "x, 8"),
+        (11, "-", ""),
+        (11, "*", "/"),
+        (11, "8", "9"),
+    }
+
+
+def test_applied_in_bytes_and_still_python() -> None:
+    source = "def f(x):\n    return 'θ', x + 1, x.clamp(min=0, max=9)\n"
+    found = {(one.before, one.after): one for one in mutants("a.py", source)}
+    assert found["+", "-"].apply(source) == source.replace("+", "-")
+    assert ("min", "max") not in found  # one keyword twice
+    assert not found["+", "-"].everywhere
+    assert [one.everywhere for one in mutants("a.py", "@cache\ndef f():\n    return 1\n")] == [True, True]
+
+
+def test_same_share_of_every_file() -> None:
+    everything = {file: mutants(file, (ROOT / file).read_text()) for file in target_files()}
+    chosen = sampled(everything, 1000, seed=0)
+    assert chosen == sampled(everything, 1000, seed=0) != sampled(everything, 1000, seed=1)
+    total = sum(map(len, everything.values()))
+    for file, found in everything.items():
+        share = sum(one.file == file for one in chosen)
+        assert abs(share - 1000 / total * len(found)) <= 0.5
+
+
+def test_tests_of_the_file_come_first_and_the_budget_holds(tmp_path: Path) -> None:
+    one = next(one for one in mutants("src/ringfence/sign.py", "def f():\n    return 1\n"))
+    names = (
+        "tests/test_z.py::quick",
+        "tests/test_sign.py::slow",
+        "tests/test_z.py::slower[sign]",
+        "tests/b.py::slow",
+    )
+    seconds = dict(zip(names, (0.1, 2.0, 3.0, 4.0), strict=True))
+    selection = Selection(seconds, {"src/ringfence/sign.py": {2: set(names)}})
+    selection.save(tmp_path / "selection.json")
+    selection = Selection.load(tmp_path / "selection.json")
+    assert selection.tests(one, budget=100.0) == [names[1], names[2], names[0], names[3]]
+    assert selection.tests(one, budget=5.5) == [names[1], names[2], names[0]]
+    assert selection.tests(one, budget=1.0) == [names[1]]
+
+
+def test_report_fails_below_nine_in_ten(capsys: pytest.CaptureFixture[str]) -> None:
+    killed, survived = [("a", "killed")], [("a", "survived")]
+    assert report(9 * killed + survived) == 0
+    assert report(8 * killed + [("b", "timeout")] + survived) == 0
+    assert report(8 * killed + 2 * survived) == 1
+    assert report(8 * killed + [("a", "uncovered")] + [("a", "error")]) == 1
+    assert "8 of    10   80.0%  all" in capsys.readouterr().out
+
+
+# Changes of normal.py that its tests must notice, and one that makes no difference: at 0 both
+# branches of log_tail are log 1/2.
+KILLED = {
+    ("*", "return 0.5 * torch.erfc"),
+    ("5.5", "_CENTRE = 5.5"),
+    ("-", "erfc(-SQRT_HALF"),
+    ("0.5", "shift * (x + 0.5 * shift)"),
+}
+EQUIVALENT = ("<", "torch.where(x < 0, torch.log1p")
+RUN = """
+import json, sys
+from tests.mutants.__main__ import ROOT
+from tests.mutants.forks import outcomes, warm_up
+from tests.mutants.mutations import mutants
+file, names, tests = "src/ringfence/normal.py", json.loads(sys.argv[1]), json.loads(sys.argv[2])
+chosen = [one for one in mutants(file, (ROOT / file).read_text()) if one.name in names]
+warm_up(["torch", "hypothesis", "mpmath"])
+for done in outcomes([(one, tests, 1.0) for one in chosen], ROOT, workers=2):
+    print(json.dumps([done.mutant.name, done.outcome, done.test]))
+"""
+
+
+def test_verdict_can_go_either_way() -> None:
+    file = "src/ringfence/normal.py"
+    source = (ROOT / file).read_text()
+    names = {}
+    for sign, text in (*KILLED, EQUIVALENT):
+        assert source.count(text) == 1
+        at = len(source[: source.index(text)].encode())
+        end = at + len(text.encode())
+        inside = [m for m in mutants(file, source) if at <= m.start and m.end <= end and m.before == sign]
+        names[sign, text] = inside[-1].name
+    tests = [
+        *(f"tests/test_normal.py::test_tails_to_full_relative_accuracy[{x}]" for x in (0.0, -1.0, 2.0)),
+        "tests/test_normal.py::test_log_tail_ratio[1.01-8.5]",
+        f"{file}::ringfence.normal.mills_ratio",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(list(names.values())), json.dumps(tests)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    outcomes = {name: (outcome, test) for name, outcome, test in map(json.loads, run.stdout.splitlines())}
+    assert outcomes.pop(names[EQUIVALENT]) == ("survived", "")
+    assert {outcome for outcome, _ in outcomes.values()} == {"killed"}
+    assert len(outcomes) == len(KILLED)
+    assert outcomes[names["0.5", "shift * (x + 0.5 * shift)"]][1] == tests[3]

@@ -1,0 +1,68 @@
+"""Arguments that fuzzing found to slip through, or to be refused without their name."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ringfence import checks
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.complex128(1.0),  # torch would drop the imaginary part with a warning
+        np.ones(3, np.complex64),
+        torch.ones(3).to_sparse(),
+        torch.ones(3, device="meta"),
+        10**400,
+        [None],
+    ],
+    ids=str,
+)
+def test_what_holds_no_real_numbers_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^theta must be"):
+        checks.finite("theta", value)
+
+
+def test_an_array_that_may_not_be_written_is_copied_without_a_warning() -> None:
+    frozen = np.broadcast_to(2.0, (3,))
+    assert checks.finite("theta", frozen).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_number_is_one_number() -> None:
+    assert checks.number("epsilon", np.array([0.5])) == 0.5
+    assert checks.number("pure_epsilon", math.inf, checks.real) == math.inf
+    for value in ([], torch.ones(3)):
+        with pytest.raises(ValueError, match="epsilon must be a single number"):
+            checks.number("epsilon", value)
+
+
+def test_counts_have_an_end() -> None:
+    with pytest.raises(ValueError, match="levels must be at most 5, got 6"):
+        checks.count("levels", 6, at_least=1, at_most=5)
+    with pytest.raises(ValueError, match="steps must be at most 9223372036854775807"):
+        checks.count("steps", 2**63, at_least=1)
+
+
+def test_flags_and_words() -> None:
+    for value in (1, None, torch.ones(3)):
+        with pytest.raises(TypeError, match="secure must be True or False"):
+            checks.flag("secure", value)
+    for word in (["a"], np.array(["a"]), "b"):
+        with pytest.raises(ValueError, match="kind must be one of"):
+            checks.one_of("kind", word, {"a"})
+
+
+def test_states_of_any_content_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="unknown keys"):
+        checks.keys("state", {1: 0, "b": 0}, {"a"})
+    for kind in (np.array(["Account"]), ["Account"], None):
+        with pytest.raises(ValueError, match="kind must be 'Account'"):
+            checks.state("Account", 1, {"kind": kind, "version": 1}, set())
+    with pytest.raises(ValueError, match="version must be 1, got True"):
+        checks.state("Account", 1, {"kind": "Account", "version": True}, set())
+    with pytest.raises(ValueError, match="settings must be a list of 3"):
+        checks.listed("settings", [1, 2], length=3)

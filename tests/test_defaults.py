@@ -1,0 +1,86 @@
+"""What a caller gets without asking: a changed default changes published numbers."""
+
+import importlib
+import pkgutil
+from dataclasses import is_dataclass
+from inspect import Parameter, signature
+
+import pytest
+
+import ringfence as rf
+from ringfence import accounting, mechanisms
+from ringfence.accounting.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+
+
+def steps(first: float, last: float, by: float) -> list[float]:
+    return [first + by * k for k in range(round((last - first) / by) + 1)]
+
+
+ORDERS = [
+    *(1.1, *steps(1.25, 3, 0.25), *steps(3.5, 8, 0.5), *steps(9, 16, 1), *steps(18, 24, 2)),
+    *(*steps(28, 40, 4), *steps(48, 80, 8), *steps(96, 160, 16), *steps(192, 256, 32)),
+    *(*steps(320, 512, 64), *steps(640, 1024, 128), *steps(1280, 2048, 256)),
+]
+INTEGERS = [order for order in ORDERS if order in range(33, 257)]
+INTEGERS = [*range(2, 33), *sorted({44, *INTEGERS})]
+BOUNDS = {"generator": None, "failure_probability": 1e-6}
+SAMPLED = {"mechanism": None, "sensitivity": None, "sampling_rate": None, "count": 1}
+
+DEFAULTS = [
+    (rf.ExampleAccountant, {"orders": ORDERS}),
+    (rf.ExampleAccountant.step, {"mechanism": None, "count": 1, "exact": False}),
+    (rf.ExampleAccountant.epsilons, {"kind": "ex_post"}),
+    (rf.FisherAccountant, {"cheap": False, "gram_limit": 2048}),
+    (rf.FisherAccountant.step, {"mechanism": None, "sampling_rate": 1.0, "pure_epsilon": None}),
+    (rf.FisherAccountant.fisher_information_loss, {"kind": "spectral", **BOUNDS}),
+    (rf.FisherAccountant.upper_bound, BOUNDS),
+    (rf.FisherAccountant.guarantee, BOUNDS),
+    (rf.Guarantee, {"failure_probability": 0.0}),
+    (rf.LinearOperator, {"rounding": 1e-12}),
+    (BatchedOperator, {"rounding": 1e-12, "device": "cpu"}),
+    (
+        probable_bounds_of_many,
+        {"failure_probability": 1e-6, "probes": 4, "tolerance": 0.05, "maximum_degree": 32},
+    ),
+    (probable_traces, {"failure_probability": 1e-6, "probes": 64, "at_once": 4}),
+    (rf.Mechanism.release, {"secure": True, "step": None, "generator": None}),
+    (rf.PerInstanceAccountant, {"orders": ORDERS}),
+    (rf.PerInstanceAccountant.step, {"mechanism": None, "sensitivity": None, "count": 1, "exact": False}),
+    (rf.SampledAccountant, {"orders": INTEGERS, "failure_probability": 1e-9}),
+    (rf.SampledAccountant.step, SAMPLED),
+    (rf.SampledAccountant.step_of_any, SAMPLED),
+    (rf.SecureRelease, {"step": None}),
+    (rf.SingularValueBounds, {"failure_probability": 0.0}),
+    (rf.Support, {"atoms": []}),
+    (rf.calibrate_bound, {"steps": 1, "kind": "pdp", "coordinates": None}),
+    (rf.calibrate_sigma, {"steps": 1, "kind": "pdp", "coordinates": None}),
+    (rf.calibrate_steps, {"kind": "pdp", "coordinates": None}),
+    (rf.fisher_information_bounds, {**BOUNDS, "tolerance": 0.01, "maximum_degree": 256}),
+    (rf.fisher_information_loss, {"kind": "spectral"}),
+    (rf.fixed_batch_rdp, {"orders": INTEGERS, "record": "added"}),
+    (rf.per_instance_rdp, {"orders": ORDERS, "exact": False}),
+    (rf.privacy_profile, {"steps": 1}),
+    (rf.publishable_epsilon, {"order": None}),
+    (rf.subsampled_rdp, {"orders": INTEGERS}),
+]
+
+
+@pytest.mark.parametrize(("function", "defaults"), DEFAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_defaults(function: object, defaults: dict[str, object]) -> None:
+    found = {
+        name: list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+        for name, parameter in signature(function).parameters.items()
+        if parameter.default is not Parameter.empty
+    }
+    assert found == defaults
+
+
+def test_values_do_not_change_once_made() -> None:
+    seen = 0
+    for room in (accounting, mechanisms):
+        for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+            for thing in vars(importlib.import_module(module.name)).values():
+                if isinstance(thing, type) and is_dataclass(thing):
+                    assert thing.__dataclass_params__.frozen, thing
+                    seen += 1
+    assert seen > 10
