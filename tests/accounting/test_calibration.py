@@ -109,7 +109,9 @@ def test_nothing_passes_through_float32() -> None:
     target = {"epsilon": 0.5, "delta": 1e-5, "kind": "pdp"}
 
     def found() -> tuple[float, float]:
-        return rf.calibrate_sigma(law, theta, 5e-2, **target), rf.calibrate_bound(law, theta, 1.5e-2, **target)
+        return rf.calibrate_sigma(law, theta, 5e-2, **target), rf.calibrate_bound(
+            law, theta, 1.5e-2, **target
+        )
 
     ours = found()
     with double_by_default():

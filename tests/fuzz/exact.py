@@ -72,7 +72,9 @@ def _beyond(setting: Setting, theta: Any, shift: Any, epsilon: Any, scale: Any) 
         crossing = theta + (inside - epsilon) * sigma**2 / shift + shift / 2
         left, right = (low, min(high, crossing)) if shift > 0 else (max(low, crossing), high)
         if left < right:
-            normal = 1 if inside == 0 else _between((low - theta) / sigma, (high - theta) / sigma)
+            normal = (
+                1 if setting.law != "truncated" else _between((low - theta) / sigma, (high - theta) / sigma)
+            )
             p, q = (_between((left - t) / sigma, (right - t) / sigma) for t in (theta, theta + shift))
             total += (p - scale * q * mp.exp(-inside)) / normal
     return total
@@ -87,7 +89,9 @@ def renyi(setting: Setting, theta: float, shift: float, alpha: float) -> Any:
         if density is not None:
             low, high, inside = density
             middle = where - (order - 1) * move  # p^alpha q^(1 - alpha) is a normal density around it
-            normal = 1 if inside == 0 else _between((low - where) / sigma, (high - where) / sigma)
+            normal = (
+                1 if setting.law != "truncated" else _between((low - where) / sigma, (high - where) / sigma)
+            )
             size = mp.exp(order * (order - 1) * move**2 / (2 * sigma**2) + (order - 1) * inside) / normal
             total += size * _between((low - middle) / sigma, (high - middle) / sigma)
         return mp.log(total) / (order - 1)

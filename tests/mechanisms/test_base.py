@@ -76,3 +76,12 @@ def test_what_a_secure_release_adds_is_about_one_epsilon() -> None:
         secure.delta(1, torch.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="coordinates must be at most"):
         secure.delta(10**400, 1.0)
+
+
+@pytest.mark.parametrize("shift", [1e3, 1e12, 1e14, 1e18, 1e50, 1e160])
+def test_a_hockey_stick_does_not_vanish_where_the_shift_is_enormous(shift: float) -> None:
+    """That of the truncated law was 0 from 1e18 sigma on: the threshold had lost its digits."""
+    law = rf.TruncatedGaussian(1.0, 1.0)
+    for move in (shift, -shift):
+        assert float(law.hockey_stick(0.0, move, 1.0)) > 0.99
+        assert float(law.hockey_stick(torch.tensor(0.0), min(max(move, -1e30), 1e30), 1.0)) > 0.99

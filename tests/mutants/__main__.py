@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.mutants.forks import outcomes, warm_up
 from tests.mutants.mutations import Mutant, mutants
-from tests.mutants.selection import DURATIONS, Selection
+from tests.mutants.selection import DURATIONS, Selection, collected
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src/ringfence"
@@ -59,7 +59,7 @@ def main() -> None:
 
     if not options.selection.exists():
         Selection.measured(options.coverage, ROOT, target_files(), DURATIONS).save(options.selection)
-    selection = Selection.load(options.selection)
+    selection = Selection.load(options.selection).moved(ROOT).with_tests(collected(ROOT))
     everything = {file: mutants(file, (ROOT / file).read_text()) for file in options.files}
     total = sum(map(len, everything.values()))
     chosen = sampled(everything, options.sample or total, options.seed)

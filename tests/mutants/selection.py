@@ -1,11 +1,17 @@
 """Which tests run a line, and how long they take: from a run under coverage with a context a test.
 
+It may be older than the package and the tests: lines that only moved keep their tests, a line that is
+new is given every test of its file, and so are tests that are new in the file's room.
+
 As a pytest plugin (``-p tests.mutants.selection``) it writes down how long each test took.
 """
 
 import json
 import os
+import subprocess
+import sys
 from collections import defaultdict
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -13,6 +19,10 @@ import pytest
 from tests.mutants.mutations import Mutant
 
 DURATIONS = Path("out/durations.jsonl")
+_UNKNOWN = 0.5  # seconds a new test may take
+_COLLECT = (
+    "--collect-only -q --doctest-modules -p no:cacheprovider --disable-plugin-autoload -o addopts= tests src"
+)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -23,10 +33,15 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 class Selection:
-    """Tests in seconds, and for each file the tests of each line."""
+    """Tests in seconds, for each file the tests of each line, and what the file was like then."""
 
-    def __init__(self, seconds: dict[str, float], files: dict[str, dict[int, set[str]]]) -> None:
-        self.seconds, self.files = seconds, files
+    def __init__(
+        self,
+        seconds: dict[str, float],
+        files: dict[str, dict[int, set[str]]],
+        sources: dict[str, list[str]] | None = None,
+    ) -> None:
+        self.seconds, self.files, self.sources = seconds, files, sources or {}
 
     @classmethod
     def measured(cls, data: list[Path], root: Path, files: list[str], durations: Path) -> "Selection":
@@ -45,7 +60,36 @@ class Selection:
                 for line, contexts in reader.contexts_by_lineno(str(root / file)).items():
                     names = {context.rpartition("|")[0] for context in contexts} - {""}
                     found[file][line] |= {name for name in names if seconds.get(name, 1e9) < 1e9}
-        return cls(dict(seconds), {file: dict(lines) for file, lines in found.items()})
+        sources = {file: (root / file).read_text().splitlines() for file in files}
+        return cls(dict(seconds), {file: dict(lines) for file, lines in found.items()}, sources)
+
+    def moved(self, root: Path) -> "Selection":
+        """For the files as they are now."""
+        files = {}
+        for file, lines in self.files.items():
+            now = (root / file).read_text().splitlines() if (root / file).exists() else []
+            every = set().union(*lines.values())
+            files[file] = moved = dict.fromkeys(range(1, len(now) + 1), every)
+            matcher = SequenceMatcher(None, self.sources.get(file, now), now, autojunk=False)
+            for old, new, length in matcher.get_matching_blocks():
+                for k in range(1, length + 1):
+                    moved[new + k] = lines.get(old + k, set())
+        return Selection(self.seconds, files, {file: [] for file in files})
+
+    def with_tests(self, names: list[str]) -> "Selection":
+        """Tests that are gone left out; those not known here given to every line of their room."""
+        seconds = {name: self.seconds.get(name, _UNKNOWN) for name in names}
+        new = [name for name in names if name not in self.seconds]
+        files = {}
+        for file, lines in self.files.items():
+            room = Path(file).parent.name.replace("ringfence", "")
+            theirs = {
+                name
+                for name in new
+                if Path(name.split("::")[0]).parent in (Path("tests", room), Path("tests"))
+            }
+            files[file] = {line: (tests & seconds.keys()) | theirs for line, tests in lines.items()}
+        return Selection(seconds, files, self.sources)
 
     def tests(self, mutant: Mutant, budget: float) -> list[str]:
         """Tests that run the statement: those that name the file or the law first, then the quickest.
@@ -76,7 +120,8 @@ class Selection:
             file: {line: sorted(at[name] for name in tests) for line, tests in lines.items()}
             for file, lines in self.files.items()
         }
-        path.write_text(json.dumps({"tests": [(name, self.seconds[name]) for name in names], "files": files}))
+        tests = [(name, self.seconds[name]) for name in names]
+        path.write_text(json.dumps({"tests": tests, "files": files, "sources": self.sources}))
 
     @classmethod
     def load(cls, path: Path) -> "Selection":
@@ -86,4 +131,16 @@ class Selection:
             file: {int(line): {names[i] for i in tests} for line, tests in lines.items()}
             for file, lines in saved["files"].items()
         }
-        return cls(dict(saved["tests"]), files)
+        return cls(dict(saved["tests"]), files, saved["sources"])
+
+
+def collected(root: Path) -> list[str]:
+    """The tests there are."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *_COLLECT.split()],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line for line in run.stdout.splitlines() if "::" in line]

@@ -143,3 +143,10 @@ def test_scale_as_the_clip() -> None:
 def test_hostile_settings_are_refused_by_name(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises((TypeError, ValueError), match=complaint):
         probe(**changes).fit(FEATURES, LABELS)
+
+
+def test_a_tensor_with_a_gradient_is_an_array_like_any_other() -> None:
+    """scikit-learn passed on torch's RuntimeError."""
+    plain = probe().fit(FEATURES, LABELS)
+    features = torch.tensor(FEATURES, requires_grad=True)
+    assert np.array_equal(probe().fit(features, torch.from_numpy(LABELS)).coef_, plain.coef_)

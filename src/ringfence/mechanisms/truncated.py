@@ -121,7 +121,10 @@ class TruncatedGaussian(Mechanism):
         threshold = law.mean() + (law.log_mgf(shift)[0] - epsilon) / shift
         part, value = pieces.below_threshold(lower, upper, width, shift, threshold)
         fall = 0.5 * (part.edge - law.edge) * (part.edge + law.edge)
-        return torch.exp(part.log_partition() - law.log_partition() - fall) * value
+        result = torch.exp(part.log_partition() - law.log_partition() - fall) * value
+        # A shift so large that the threshold has lost its distance from the end: 1 is above any answer.
+        lost = (shift * law.window > 0.01 / torch.finfo(shift.dtype).eps) & (epsilon < shift * width)
+        return torch.where(lost, 1.0, result)
 
 
 def _quantile_near(low: Tensor, high: Tensor, uniform: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = validate_data(self, X, y, dtype=np.float32)  # noqa: N806
+            X, y = validate_data(self, _plain(X), _plain(y), dtype=np.float32)  # noqa: N806
         check_classification_targets(y)
         clip = self.clip if isinstance(self.clip, Clip) else Clamp(self.clip)
         classes, codes = self._codes(y)
@@ -237,3 +237,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except (TypeError, ValueError) as error:
             raise ValueError(f"random_state {self.random_state!r} cannot be used: {error}") from None
         return int(state.randint(2**31 - 1))
+
+
+def _plain(values: Any) -> Any:
+    """A tensor as an array, which scikit-learn would not make of one with a gradient."""
+    if isinstance(values, Tensor) and values.layout == torch.strided and not values.is_meta:
+        return values.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return values
