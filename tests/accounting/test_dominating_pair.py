@@ -71,7 +71,8 @@ def test_one_release_is_exact(case: Case) -> None:
             float(law.hockey_stick(start, shift, epsilon))
             for start, shift in ((theta, c), (theta, -c), (theta + c, -c), (theta - c, c))
         )
-        assert alone(epsilon) == beside(epsilon) == pytest.approx(exact, rel=1e-12, abs=1e-300)
+        # the rounding of one release is charged, and no more
+        assert alone(epsilon) == beside(epsilon) == pytest.approx(exact * (1 + 1e-11), rel=1e-13, abs=1e-300)
 
 
 @pytest.mark.parametrize(("count", "steps"), [(1, 5), (3, 1), (1, 100)])
@@ -108,3 +109,14 @@ def test_the_grid_is_fine_against_every_loss_and_no_finer_than_can_be_held() -> 
     reaches, repeats = [release.reach() for release in releases], [10**6, 3 * 10**6]
     spread = sum(repeat * reach**2 for repeat, reach in zip(repeats, reaches, strict=True)) ** 0.5
     assert _grid_step(releases, repeats) == pytest.approx(8 * spread / 2**17, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("shift", [300.0, 3000.0, 10_000.0])
+def test_a_shift_of_very_many_sigma_is_charged_for_its_rounding(shift: float) -> None:
+    """Log densities are as large as its square, of which rounding takes 2^-52 and less."""
+    law = rf.QuantizedGaussian(1.0, bound=1.0, levels=3)
+    delta = composed_delta(law, float64([0.0]), float64([shift]), steps=1)(0.1)
+    curve = float(law.hockey_stick(0.0, shift, 0.1))
+    assert 0.1 < curve < delta < 1
+    assert delta >= curve * (1 + shift * shift * 2.0**-52)
+    assert delta <= curve * (1 + shift * shift * 2.0**-50 + 1e-10)
