@@ -10,11 +10,17 @@ from safetensors.numpy import load_file
 
 import ringfence as rf
 from ringfence import __version__
+from tests.shell import ringfence
 
 
-def ringfence(*arguments: object) -> subprocess.CompletedProcess[str]:
+def test_the_command_is_there() -> None:
+    """In a process of its own, once; the rest of these tests share one."""
     command = [sys.executable, "-m", "ringfence"]
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+    shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"ringfence {__version__}\n"
+    wrong = subprocess.run([*command, "compare", "nowhere"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("ringfence: ")
 
 
 def test_figure_motivation_leaves_png_pdf_and_csv(tmp_path: Path) -> None:

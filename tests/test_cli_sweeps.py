@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from ringfence.cli import app
 from ringfence.experiments.sweep import read_rows
+from tests.shell import ringfence
 
 GRID = """
 name = "toy"
@@ -27,11 +28,6 @@ bound = [4, 30]
 learning_rate = [4]
 steps = [3]
 """
-
-
-def ringfence(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ringfence"]
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -323,3 +324,51 @@ def test_what_is_charged_for_many_probes() -> None:
     slack, moved = 1e-12 + 2 * 1001 * UNIT, operator.rounding * math.sqrt(1000)
     assert float(1 - lower) == pytest.approx(slack + 2 * moved, abs=1e-14)
     assert float(upper - 1) == pytest.approx(slack + 2 * moved, abs=1e-14)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.05])
+@pytest.mark.parametrize("rounding", [0.0, 1e-6])
+def test_the_ends_are_those_of_the_proof(tolerance: float, rounding: float) -> None:
+    """T_k(2 b / c - 1) of the eigenvalues themselves, matrix by matrix, each until its ends are close."""
+    values = torch.stack([torch.linspace(low, 1.5, 40, dtype=torch.float64) for low in (0.2, 1.4, 1e-3)])
+
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        back = values[rows].square().unsqueeze(1) * block
+        return (block * back).sum(2), back
+
+    operator = BatchedOperator(3, (40, 40), lambda block, rows: gram(block, rows)[0], gram, rounding)
+    options = {"failure_probability": 3e-3, "probes": 3, "tolerance": tolerance, "maximum_degree": 20}
+    got = probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(11), **options)
+
+    starts = torch.Generator().manual_seed(11)
+    t = math.sqrt(2) * (1e-3 * math.gamma(3 / 2 + 1)) ** (1 / 3)  # a third of the failures each
+    down, up = (1 + rounding + 1e-12 + 80 * 2.0**-53) ** -2, 1 + 1e-12 + 120 * 2.0**-53
+    for row, found in zip(values, zip(got.lower, got.upper, strict=True), strict=True):
+        start = torch.randn((3, 40), generator=starts, dtype=torch.float64).numpy()
+        lower, upper = _by_the_proof(row.square().numpy(), start, t, down, up, tolerance, rounding)
+        assert [float(end) for end in found] == pytest.approx([lower**0.5, upper**0.5], rel=2e-13)
+
+
+def _by_the_proof(
+    b: np.ndarray, start: np.ndarray, t: float, down: float, up: float, tolerance: float, rounding: float
+) -> tuple[float, float]:
+    def quotient(block: np.ndarray) -> float:
+        return float(((b * block**2).sum(1) / (block**2).sum(1)).max()) * down
+
+    size = np.linalg.norm(start) * up
+    lower, upper, previous = quotient(start), math.inf, start
+    for degree in (4, 16, 20):
+        cut = lower
+        for k in range(1, degree + 1):
+            if upper <= lower * (1 + tolerance) ** 2:
+                return lower, upper
+            block = np.polynomial.chebyshev.chebval(2 * b / cut - 1, [0.0] * k + [1.0]) * start
+            if k > 1:
+                lower = max(lower, quotient(previous))
+            sure = t - 5 * (rounding + 5 * 2.0**-53) * k * (k + 1) * (size + t)
+            if sure <= 0:
+                break
+            angle = math.acosh(max(1.0, np.linalg.norm(block) * up / sure)) / k
+            upper = min(upper, cut * (1 + math.cosh(angle)) / 2 * (1 + 1e-12))
+            previous = block
+    return lower, upper

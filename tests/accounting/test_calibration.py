@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting import calibration
 from ringfence.accounting.calibration import Kind
 from tests.tensors import double_by_default
 
@@ -116,3 +117,29 @@ def test_nothing_passes_through_float32() -> None:
     ours = found()
     with double_by_default():
         assert found() == ours
+
+
+def test_the_widest_and_the_narrowest_bound_are_in_units_of_sigma() -> None:
+    """So far out a clamp to 64 sigma gives nothing away, where the Gaussian would; and no bound is tiny."""
+    law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.full((3,), 1000.0)
+    assert rf.calibrate_bound(law, theta, 4.0, **TARGET) == 128.0
+    with pytest.raises(ValueError, match=r"what an interval of 0\.00195 still gives away, got 0\.01"):
+        rf.calibrate_bound(law, THETA, 2.0, epsilon=0.01, delta=1e-5)
+
+
+def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up and down by factors of two, then by halves of the exponent: a tolerance of 1e-3 is 10 more."""
+    tried: list[float] = []
+    honest = calibration.per_instance_rdp
+
+    def counted(law: rf.Mechanism, *arguments: object) -> object:
+        tried.append(float(law.sigma))
+        return honest(law, *arguments)
+
+    monkeypatch.setattr(calibration, "per_instance_rdp", counted)
+    for start in (0.01, 1.0, 40.0):
+        tried.clear()
+        answer = rf.calibrate_sigma(rf.Gaussian(start), THETA[:2], 0.5, **TARGET)
+        assert answer in tried
+        assert len(tried) - abs(math.log2(answer / start)) < 14
+        assert len(set(tried)) >= len(tried) - 1

@@ -12,6 +12,7 @@ from scipy.stats import binom
 import ringfence as rf
 from ringfence.accounting.central_limit import LossSums
 from ringfence.mechanisms.base import LossMoments
+from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, log_moment
 from tests.tensors import float64
@@ -296,3 +297,13 @@ def test_no_bound_where_the_decay_does_not_reach_far_enough() -> None:
         decay = 2 / math.pi**2 * variance * math.exp(-2 * extent)
         assert (math.sqrt(60 / decay) <= math.pi / extent) == enough
         assert (replace(SUMS, extent=extent)._delta(1.0, middle, 1.0) < 1) == enough
+
+
+@pytest.mark.parametrize("variance", [0.3, 2.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_of_a_normal_loss_only_the_margin_is_left(variance: float, epsilon: float) -> None:
+    """No third or fourth cumulant, no remainder: the Gaussian's curve, a billionth above it."""
+    sums = LossSums(variance, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, extent=1e-14)
+    mu = math.sqrt(variance)
+    truth = oracle.below(mu / 2 - epsilon / mu) - math.exp(epsilon) * oracle.below(-mu / 2 - epsilon / mu)
+    assert float(sums.delta(epsilon) / truth - 1) == pytest.approx(1e-9, rel=0.01)

@@ -181,3 +181,15 @@ def test_nothing_released_costs_nothing_at_every_order() -> None:
     sums = DivergenceTable(rf.Gaussian(1.0), 0.1, float64([2.0, 3.0, 4.0])).sums(torch.zeros(0))
     assert sums.shape == (2, 3)
     assert (sums == 0).all()
+
+
+@pytest.mark.parametrize("node", [-1000, 3, 1000])
+def test_a_coordinate_on_a_node_is_charged_a_bin_and_a_sixteenth_of_one(node: int) -> None:
+    """The larger end of its bin, a 32nd of a cell, on the chord; and what rounding may have moved it by."""
+    law, size, alpha = rf.StochasticSign(1.0), 0.01, float64([2.0])
+    around = torch.arange(node - 1, node + 3, dtype=torch.float64) / 128
+    for way, bound in enumerate(DivergenceTable(law, size, alpha).sums(around[1:2])[:, 0].tolist()):
+        nodes = worse_sign(law, around, float64(size), alpha, backward=way == 1)[0]
+        rise, steepest = float(nodes[2] - nodes[1]), float(nodes.diff().abs().max())
+        expected = float(nodes[1]) + max(rise, 0.0) / 32 + steepest / 32 / 16
+        assert bound == pytest.approx(expected / (1 - 1 / 4 / 128**2) * (1 + 1e-11), rel=1e-13)

@@ -3,6 +3,7 @@
 import math
 
 import mpmath
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -211,3 +212,35 @@ def test_rounding_takes_from_the_threshold_what_the_proof_says() -> None:
     assert float(bounds(0.98 * edge).upper) >= 1
     with pytest.raises(ValueError, match="below what rounding allows"):
         bounds(1.001 * edge)
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-6])
+def test_the_ends_are_those_of_the_proof(rounding: float) -> None:
+    """T_k(2 b / c - 1) of the eigenvalues themselves, degree by degree, and the least bound of all."""
+    values, probes = torch.linspace(0.2, 1.5, 40, dtype=torch.float64), 3
+    options = {"failure_probability": 1e-3, "probes": probes, "tolerance": 1e-6, "maximum_degree": 32}
+    generator = torch.Generator().manual_seed(11)
+    got = probable_bounds(diagonal(values, rounding), generator=generator, **options)
+
+    start = torch.randn((40, probes), generator=torch.Generator().manual_seed(11), dtype=torch.float64)
+    b, size = values.square().numpy(), float(start.norm())
+    t = math.sqrt(2) * (1e-3 * math.gamma(probes / 2 + 1)) ** (1 / probes)
+    down, up = 1 / (1 + rounding + 1e-12 + 80 * 2.0**-53), 1 + 1e-12 + 120 * 2.0**-53
+
+    def quotient(block: np.ndarray) -> float:
+        return float(np.sqrt(((b[:, None] * block**2).sum(0) / (block**2).sum(0)).max())) * down
+
+    lower, upper = quotient(start.numpy()), math.inf
+    for degree in (8, 16, 32):
+        cut = lower**2
+        for k in range(1, degree + 1):
+            row = np.polynomial.chebyshev.chebval(2 * b / cut - 1, [0.0] * k + [1.0])
+            block = row[:, None] * start.numpy()
+            sure = t - 20 * (rounding + 2.0**-53) * k**2 * size
+            if sure <= 0:
+                break
+            angle = math.acosh(max(1.0, np.linalg.norm(block) * up / sure)) / k
+            upper = min(upper, math.sqrt(cut * (1 + math.cosh(angle)) / 2))
+            lower = max(lower, quotient(block)) if k < degree else lower
+    assert float(got.lower) == pytest.approx(lower, rel=2e-13)
+    assert float(got.upper) == pytest.approx(upper * (1 + 1e-12), rel=2e-13)

@@ -117,3 +117,25 @@ def test_rounding_is_charged_on_top_of_the_weights() -> None:
     flat, slope = ShiftTable(law, orders).weights(theta, -3)
     plain = 0.125**2 * flat[0] + 0.125**3 * slope[0]
     assert ((sums[:, 0] / plain - 1 - 1e-11).abs() < 1e-13).all()
+
+
+def test_four_shifts_an_octave_are_evaluated_and_no_page_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From alpha s = 1 / 16 up to the octave asked for, each once for a page of theta."""
+    seen: list[float] = []
+    honest = ShiftTable.worst
+
+    def recorded(self: ShiftTable, theta: Tensor, shift: Tensor, orders: Tensor) -> Tensor:
+        seen.extend(shift.unique().tolist())
+        return honest(self, theta, shift, orders)
+
+    monkeypatch.setattr(ShiftTable, "worst", recorded)
+    sigma, order = 2.0, 4.0
+    table = ShiftTable(rf.RectifiedGaussian(sigma, 1.0), float64([order]))
+    assert table.smallest == -6  # 1 / 16 / 4
+    for theta in ([0.1, 0.3], [0.1, 0.2]):
+        table.weights(float64(theta), -4)
+    expected = [2.0**-6, *(2.0 ** (octave - k / 4) for octave in (-5, -4) for k in range(4))]
+    assert sorted(seen) == pytest.approx(sorted(sigma * shift for shift in expected))
+    seen.clear()
+    table.weights(float64([0.1, 5.0]), -4)  # a page more, and nothing else
+    assert len(seen) == 9

@@ -1,21 +1,17 @@
 """The command line: any arguments give status 0, 1 or 2, and where it is not 0 one clear line."""
 
 import atexit
-import contextlib
-import io
 import shutil
-import sys
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from hypothesis import strategies as st
 
-from ringfence.cli import main
 from tests.experiments.sweeps import DATA, GRID
 from tests.fuzz.properties import fuzzed
+from tests.shell import ringfence
 
 PLACE = Path(mkdtemp(prefix="ringfence-fuzz-"))
 atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
@@ -115,23 +111,9 @@ USUAL_ACCOUNT = ["--sigma", "1", "--bound", "4", "--sensitivity", "1e-3"]
 USUAL_PROBE = ["--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate", "1", "--steps", "2"]
 
 
-def ringfence(*arguments: str) -> tuple[int, str, str]:
-    """What a shell would see, without a process: exit status, output, errors."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["ringfence", *arguments]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as end:
-            return int(end.code or 0), out.getvalue(), err.getvalue()
-    raise AssertionError("main returned")
-
-
 def check(*arguments: str) -> None:
-    status, out, err = ringfence(*arguments)
+    run = ringfence(*arguments)
+    status, out, err = run.returncode, run.stdout, run.stderr
     shown = f"ringfence {arguments!r} gave {status}\n{out[-500:]}\n{err[-1500:]}"
     assert status in (0, 1, 2), shown
     assert "Traceback" not in err, shown

@@ -21,3 +21,11 @@ def test_one_coordinate_is_selected_from_numbers_and_columns(
         assert float(grid.point(index)) == float(alone.point(index))
         assert float(grid.cut(index)) == float(alone.cut(index))
     assert (int(grid.first), int(grid.last)) == (int(alone.first), int(alone.last))
+
+
+def test_values_beyond_the_ends_belong_to_the_outermost_points() -> None:
+    far = float64([-1e300, -9.0, 9.0, 1e300])
+    for grid in (Levels(*float64([-1.0, 2.0, 7.0])), Steps(*float64([-1.0, 2.0, 0.5]))):
+        first, last = int(grid.first), int(grid.last)
+        assert grid.nearest(far).tolist() == [first, first, last, last]
+        assert grid.point(grid.nearest(far)).tolist() == [-1.0, -1.0, 2.0, 2.0]

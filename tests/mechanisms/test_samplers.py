@@ -234,3 +234,36 @@ def test_float32_draws_are_float64_draws_rounded(case: Case) -> None:
         law.sample(where, generator=torch.Generator().manual_seed(3)) for where in (theta, theta.double())
     )
     assert torch.equal(single, double.float())
+
+
+@pytest.mark.parametrize("sigma", [0.5, 3.0])
+def test_functions_of_the_gaussian_release_are_those_functions_of_it(sigma: float) -> None:
+    """The guarantee of these laws, draw by draw: one generator, one noise."""
+    theta = torch.linspace(-3, 3, 101, dtype=torch.float64)
+
+    def drawn(law: rf.Mechanism) -> torch.Tensor:
+        return law.sample(theta, generator=torch.Generator().manual_seed(7))
+
+    noise = torch.randn(101, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    noisy = theta + sigma * noise
+    assert torch.allclose(drawn(rf.Gaussian(sigma)), noisy, rtol=1e-15, atol=1e-15)
+    assert torch.equal(drawn(rf.RectifiedGaussian(sigma, (-1.0, 2.0))), noisy.clamp(-1, 2))
+    assert torch.equal(drawn(rf.StochasticSign(sigma)), noisy.sign())
+    levels = torch.round(noisy.clamp(-1, 2) * 2) / 2
+    assert torch.equal(drawn(rf.QuantizedGaussian(sigma, (-1.0, 2.0), levels=7)), levels)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 3.0])
+@pytest.mark.parametrize("theta", [0.2, -1.0, 2.0, 3.9, -3.9, 4.1, 30.0, -30.0])
+def test_a_truncated_draw_is_the_quantile_of_its_uniform(sigma: float, theta: float) -> None:
+    """theta in units of sigma beyond the ends of [-1, 2]: inside, near, and in either tail."""
+    low, high = mpf(-1), mpf(2)
+    where = theta if -1 <= theta <= 2 else (2 if theta > 0 else -1) + sigma * theta
+    law, generator = rf.TruncatedGaussian(sigma, (-1.0, 2.0)), torch.Generator().manual_seed(3)
+    values = law.sample(torch.full((20,), where, dtype=torch.float64), generator=generator)
+    uniform = torch.rand(20, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    for value, u in zip(values.tolist(), uniform.tolist(), strict=True):
+        ends = [(x - mpf(where)) / sigma for x in (low, mpf(value), high)]
+        share = oracle.between(ends[0], ends[1]) / oracle.between(ends[0], ends[2])
+        expected = 1 - u if where > 0.5 else u  # reflected where the upper end is the nearer
+        assert abs(share - expected) < 1e-12

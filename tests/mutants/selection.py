@@ -139,6 +139,7 @@ def collected(root: Path) -> list[str]:
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *_COLLECT.split()],
         cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"},
         capture_output=True,
         text=True,
         check=True,

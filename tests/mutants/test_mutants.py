@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.__main__ import ROOT, report, sampled, target_files
-from tests.mutants.mutations import mutants
+from tests.mutants.mutations import SIZES, mutants
 from tests.mutants.selection import Selection
 
 SOURCE = '''
@@ -79,6 +79,35 @@ def test_tests_of_the_file_come_first_and_the_budget_holds(tmp_path: Path) -> No
     assert selection.tests(one, budget=100.0) == [names[1], names[2], names[0], names[3]]
     assert selection.tests(one, budget=5.5) == [names[1], names[2], names[0]]
     assert selection.tests(one, budget=1.0) == [names[1]]
+
+
+def test_lines_that_moved_keep_their_tests_and_new_ones_are_given_all(tmp_path: Path) -> None:
+    file = "src/ringfence/accounting/a.py"
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("new\none\ntwo\n")
+    names = ["tests/accounting/test_a.py::one", "tests/accounting/test_a.py::two", "tests/b.py::gone"]
+    lines = {1: {names[0]}, 2: {names[1], names[2]}}
+    selection = Selection(dict.fromkeys(names, 2.0), {file: lines}, {file: ["one", "two"]})
+    moved = selection.moved(tmp_path)
+    assert moved.files[file] == {1: set(names), 2: {names[0]}, 3: {names[1], names[2]}}
+
+    there = [*names[:2], "tests/accounting/test_c.py::new", "tests/test_d.py::new", "tests/data/e.py::new"]
+    known = moved.with_tests(there)
+    assert known.files[file][2] == {names[0], *there[2:4]}  # of its room, or of none
+    assert known.files[file][3] == {names[1], *there[2:4]}
+    assert known.seconds.keys() == set(there)
+    assert known.seconds[names[0]] == 2.0
+
+
+def test_sizes_left_alone_are_constants_of_their_files() -> None:
+    for file, names in SIZES.items():
+        source = (ROOT / file).read_text()
+        found = mutants(file, source)
+        for name in names:
+            at = source.index(f"\n{name} = ") + 1
+            line = source.count("\n", 0, at) + 1
+            assert not any(one.line == line for one in found)
+            assert any(one.line == line for one in mutants("a.py", source))  # but for the table
 
 
 def test_report_fails_below_nine_in_ten(capsys: pytest.CaptureFixture[str]) -> None:

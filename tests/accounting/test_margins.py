@@ -1,0 +1,183 @@
+"""Where the arithmetic is exact, what is left is the margin: as large as its proof asks, and no larger."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting import fisher, singular_values
+from ringfence.accounting.conversion import gaussian_delta
+from ringfence.accounting.divergence_pages import DivergencePages, Release, exact_sums_of_many
+from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.dominating_pair import composed_delta
+from ringfence.accounting.example_sums import InUnits, exact_bound
+from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
+from ringfence.accounting.poisson_mixture import PoissonMixture
+from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
+from ringfence.accounting.singular_values import Gram
+from tests.accounting.matrices import ones
+from tests.tensors import float64
+
+U = 2.0**-53
+TINY = 2.0**-1022
+GAUSSIAN = rf.Gaussian(1.0)
+TWO = float64([2.0])
+
+
+def gamma(count: int) -> float:
+    """What a sum of so many products may err by."""
+    return count * U / (1 - count * U)
+
+
+def eye(height: int, width: int) -> torch.Tensor:
+    return torch.eye(height, width, dtype=torch.float64)[None]
+
+
+GRAM = Gram.of(ones(6), eye(6, 3))
+IDENTITY = LinearOperator.of(eye(3, 3)[0])
+
+# what is computed, what it would be without rounding, and the relative margin
+MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
+    "a Gram matrix: 6 products a sum, 1 block, 3 more": (
+        lambda: 1 + float(GRAM.error) / 3,
+        1.0,
+        2 * gamma(10),
+    ),
+    "a Gram matrix of rows": (
+        lambda: 1 + float(Gram.of(ones(2), eye(2, 5), of_rows=True).error) / 2,
+        1.0,
+        2 * gamma(9),
+    ),
+    "two Gram matrices: each entry rounded once": (
+        lambda: 1 + float(GRAM.plus(GRAM).error) / 6,
+        1.0,
+        2 * gamma(10) + 4 * U,
+    ),
+    "an eigenvalue proved: thrice Rump's margin": (
+        lambda: float(GRAM.upper()),
+        1.0,
+        3 * (2 * gamma(5) * 3) + 6 * gamma(10) + 4 * U,
+    ),
+    "an eigenvalue from below": (lambda: float(GRAM.lower()), 1.0, -(6 * gamma(10) + 4 * gamma(10) * 3)),
+    "Frobenius": (
+        lambda: float(singular_values.squared_frobenius(ones(6), eye(6, 3))),
+        3.0,
+        2 * gamma(6 * 3 + 1 + 4),
+    ),
+    "norms from above": (
+        lambda: float(singular_values.norm_bounds(ones(6), eye(6, 3)[0]).upper),
+        1.0,
+        2 * gamma(6 + 3 + 8),
+    ),
+    "norms from below": (
+        lambda: float(singular_values.norm_bounds(ones(6), eye(6, 3)[0]).lower),
+        1.0,
+        -gamma(6 + 3 + 8),
+    ),
+    "a dense operator": (lambda: 1 + IDENTITY.rounding, 1.0, gamma(3) * math.sqrt(3)),
+    "a weighted operator": (
+        lambda: 1 + IDENTITY.weighted(ones(3)).rounding,
+        1.0,
+        gamma(3) * math.sqrt(3) + 2 * U,
+    ),
+    "stacked operators": (
+        lambda: 1 + LinearOperator.stacked([IDENTITY] * 4).rounding,
+        1.0,
+        2 * gamma(3) * math.sqrt(3) + 4 * U,
+    ),
+    "the lower end of an operator": (
+        lambda: float(probable_bounds(IDENTITY, generator=torch.Generator().manual_seed(0)).lower),
+        1.0,
+        -(gamma(3) * math.sqrt(3) + 1e-12 + gamma(6)),
+    ),
+    "the information of a coordinate": (
+        lambda: float(fisher.coordinate_losses(rf.StochasticSign(1.0), 0.0, 1)) ** 2,
+        2 / math.pi,
+        1e-12 + 2 * 2.0**-50,
+    ),
+    "an error of reconstruction": (lambda: float(rf.reconstruction_error_bound(1.0)), 1.0, -(2.0**-50)),
+    "a factor of sampling": (lambda: rf.poisson_information_factor(0.5, 0.0), 0.25, 2.0**-50),
+    "an evaluated sum": (
+        lambda: float(exact_sums(GAUSSIAN, torch.zeros(4), float64(0.5), TWO)[0]),
+        1.0,
+        1e-11,
+    ),
+    "evaluated sums of many": (
+        lambda: float(exact_sums_of_many([Release.of(GAUSSIAN, 0.5)], torch.zeros(1, 4), TWO)[0, 0]),
+        1.0,
+        1e-11,
+    ),
+    "a tabulated sum: 1 / 128 of sigma between nodes": (
+        lambda: float(DivergenceTable(GAUSSIAN, 0.5, TWO).sums(torch.zeros(4))[0]),
+        1 / (1 - 1 / 4 / 128**2),
+        1e-11,
+    ),
+    "a paged sum": (
+        lambda: float(DivergencePages(TWO).sums([Release.of(GAUSSIAN, 0.5)], torch.zeros(1, 4))[0, 0]),
+        1 / (1 - 1 / 4 / 128**2),
+        1e-11,
+    ),
+    "an example evaluated": (
+        lambda: float(exact_bound(GAUSSIAN, torch.zeros(4).double(), TWO)(float64([[0.5] * 4]))[0]),
+        1.0,
+        1e-11,
+    ),
+    "an example whatever theta: 2^-52 for each of 4 products and 64 more": (
+        lambda: float(
+            InUnits(GAUSSIAN, torch.zeros(4)).capped(
+                torch.full((4, 1, 1), torch.inf).double(), ones(1), ones(1), TWO
+            )[0]
+        ),
+        1.0,
+        1e-11 + (4 + 64) * 2.0**-52,
+    ),
+    "a curve of the Gaussian": (lambda: gaussian_delta(1.0, 0.0), math.erf(0.5 / math.sqrt(2)), 1e-11),
+    "one release of one coordinate": (
+        lambda: composed_delta(GAUSSIAN, float64([0.0]), float64([1.0]), 1)(0.0),
+        math.erf(0.5 / math.sqrt(2)),
+        1e-11,
+    ),
+    "moments of a mixture that is all of it": (
+        lambda: math.exp(float(PoissonMixture(1.0, TWO).mixture_first(math.log(3) * ones(3)))),
+        2.0,
+        1e-12,
+    ),
+    "shift / sigma of a sampled release": (
+        lambda: SampledRelease(rf.Gaussian(2.0), 0.5, 0.5, checked_integer_orders([2])).gaussian_mu(ones(4)),
+        0.5,
+        5e-13,
+    ),
+    "failures of a secure release": (lambda: rf.SecureRelease(GAUSSIAN).delta(3, 0.0) * 2.0**200, 6.0, 1e-12),
+}
+
+
+@pytest.mark.parametrize("name", MARGINS)
+def test_the_margin(name: str) -> None:
+    result, exact, margin = MARGINS[name]
+    # what is left over may itself be rounded, a few units in the last place
+    assert result() / exact - 1 == pytest.approx(margin, rel=0.02, abs=6 * U)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 0.0])
+def test_squares_that_underflow_are_charged_and_zeros_are_not(scale: float) -> None:
+    matrix, charged = scale * torch.ones(2, 6, 3, dtype=torch.float64), float(scale > 0)
+    assert Gram.of(ones(6), matrix).error.tolist() == [charged * 18 * TINY] * 2
+    assert Gram.of(ones(6), matrix, of_rows=True).error.tolist() == [charged * 18 * TINY] * 2
+    assert singular_values.squared_frobenius(ones(6), matrix).tolist() == [charged * 18 * TINY] * 2
+    upper = float(singular_values.norm_bounds(ones(6), matrix[0]).upper)
+    assert upper == pytest.approx(charged * math.sqrt(18 * TINY), rel=1e-9)
+
+
+def test_norms_take_the_larger_of_rows_and_columns() -> None:
+    row, column = float64([[3.0, 4.0, 0.0], [0.0, 0.0, 1.0]]), float64([[3.0, 0.0], [4.0, 0.0], [0.0, 1.0]])
+    for matrix in (row, column):
+        bounds = singular_values.norm_bounds(ones(len(matrix)), matrix)
+        assert float(bounds.lower) == pytest.approx(5.0, rel=1e-13)
+        assert float(bounds.upper) == pytest.approx(math.sqrt(26), rel=1e-13)
+
+
+def test_an_information_that_underflows_is_charged() -> None:
+    lost = fisher.coordinate_losses(rf.StochasticSign(2.0), 200.0, 1)
+    assert float(lost) == pytest.approx(1e-145 / 2, rel=1e-12)

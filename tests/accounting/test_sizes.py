@@ -1,0 +1,119 @@
+"""How much is held or kept at once changes no result."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.accounting import (
+    divergence_pages,
+    divergence_sums,
+    example_sums,
+    examples,
+    information_polynomials,
+    per_instance,
+    shift_tables,
+    singular_values,
+)
+from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from tests.accounting.drawing import draw
+from tests.accounting.matrices import ones
+from tests.mutants.mutations import SIZES
+from tests.tensors import float64
+
+ORDERS = float64([1.5, 8.0, 256.0])
+LAW = rf.RectifiedGaussian(0.5, 1.0)
+
+
+def evaluated() -> Tensor:
+    return exact_sums(LAW, draw(50), float64(0.1), ORDERS)
+
+
+def tabulated() -> Tensor:
+    return DivergenceTable(LAW, 0.1, ORDERS).sums(0.2 * draw(300))
+
+
+def paged() -> Tensor:
+    pages = divergence_pages.DivergencePages(ORDERS)
+    releases = [divergence_pages.Release.of(LAW, size) for size in (0.1, 0.2, 0.1)]
+    return torch.stack([pages.sums(releases, 0.2 * draw(3, 30, seed=seed)) for seed in (0, 1, 0)])
+
+
+def by_settings() -> Tensor:
+    account = rf.PerInstanceAccountant(LAW, 0.1, ORDERS)
+    for bound in (1.0, 2.0, 1.0):
+        account.step(draw(300).clamp(0, 0.4), mechanism=rf.RectifiedGaussian(0.5, bound))
+    return account.worst
+
+
+def single_examples(law: rf.Mechanism = LAW, exact: bool = False) -> Tensor:
+    account = rf.ExampleAccountant(law, ORDERS)
+    for seed in (0, 1):
+        account.step(draw(9), 0.1 * draw(5, 9, seed=seed), exact=exact)
+    return account.sums
+
+
+def examples_of_a_family() -> Tensor:
+    return single_examples(rf.TruncatedGaussian(0.5, 1.0))
+
+
+def examples_evaluated() -> Tensor:
+    return single_examples(exact=True)
+
+
+def norms() -> Tensor:
+    weights, matrices = draw(12).abs() + 0.1, draw(3, 12, 5, seed=1)
+    both = [singular_values.dense_bounds(weights, matrices[..., :width]) for width in (5, 2)]
+    apart = [singular_values.norm_bounds(weights, matrix) for matrix in matrices]
+    tall = singular_values.dense_bounds(draw(5).abs(), matrices.mT)  # by the Gram matrix of its rows
+    ends = [end for one in (*both, tall) for end in (one.lower, one.upper)]
+    ends += [torch.stack((one.lower, one.upper)) for one in apart]
+    return torch.cat((*ends, singular_values.squared_frobenius(weights, matrices)))
+
+
+CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
+    (divergence_sums, "_TOGETHER", evaluated),
+    (divergence_sums, "_CHUNK", tabulated),
+    (divergence_pages, "_FILLED_TOGETHER", paged),
+    (divergence_pages, "_READ_TOGETHER", paged),
+    (divergence_pages, "_KEPT", paged),
+    (per_instance, "_TABLES", by_settings),
+    (examples, "EXACT_BLOCK", examples_evaluated),
+    (example_sums, "_BLOCK", single_examples),
+    (example_sums, "_BLOCK", examples_of_a_family),
+    (example_sums, "_BLOCK_ELSEWHERE", single_examples),
+    (information_polynomials, "_ANCHORS_AT_ONCE", examples_of_a_family),
+    (shift_tables, "_PAGE", single_examples),
+    (singular_values, "_NUMBERS", norms),
+    (singular_values, "_ROWS", norms),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "result"), CASES)
+def test_the_same_however_much_is_held(
+    module: ModuleType, name: str, result: Callable[[], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, size = result(), 7
+    blocks = {"_BLOCK": {"cpu": size}, "_BLOCK_ELSEWHERE": size}
+    if name == "_BLOCK_ELSEWHERE":
+        monkeypatch.setattr(module, "_BLOCK", {})
+    monkeypatch.setattr(module, name, blocks.get(name, size))
+    torch.testing.assert_close(result(), usual, rtol=2e-13, atol=0)
+
+
+def test_every_size_that_no_mutant_moves_is_among_them() -> None:
+    tried = {name for _, name, _ in CASES}
+    assert {name for names in SIZES.values() for name in names} <= tried
+
+
+@pytest.mark.parametrize("rows", [3, 4096])
+def test_norms_hold_in_blocks(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(singular_values, "_ROWS", rows)
+    matrix = draw(1, 12, 5)
+    bounds = singular_values.dense_bounds(ones(12), matrix)
+    truth = torch.linalg.matrix_norm(matrix[0], 2)
+    assert bool(bounds.lower <= truth * (1 + 1e-14)), bounds
+    assert bool(bounds.upper >= truth * (1 - 1e-14)), bounds
