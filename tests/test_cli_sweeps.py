@@ -1,8 +1,6 @@
 """From the shell: sweep, compare, report, features; what they leave behind and what they refuse."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -90,9 +88,11 @@ def test_report_is_one_page_and_a_publishable_one_has_no_private_number(swept: P
         (["features", "nowhere", "--backbone", "nowhere", "--out", "f.npz"], "nowhere"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(arguments: list[str], complaint: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ringfence", *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = ringfence(*arguments)
     assert run.returncode == 2
     assert complaint in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1

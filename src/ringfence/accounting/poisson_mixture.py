@@ -117,7 +117,7 @@ def knots(orders: Tensor) -> Tensor:
     [30.0, 31.0, 32.0, 36.0]
     """
     highest = highest_moment(orders)
-    wanted = {2, 3, 4, *(int(order) for order in orders), *range(2, min(_DENSE, highest) + 1)}
+    wanted = {*(int(order) for order in orders), *range(2, min(_DENSE, highest) + 1)}
     k, step = _DENSE, _DENSE // 8
     while k < highest:
         wanted |= {j for j in range(k, 2 * k, step) if j < highest}
