@@ -292,8 +292,8 @@ BREAKAGES = [
     Breakage(
         "delta not split over the orders",
         f"{ACCOUNTING}/conversion.py",
-        "math.log(len(orders) / delta)",
-        "math.log(1 / delta)",
+        "(math.log(len(orders)) - math.log(delta))",
+        "-math.log(delta)",
         accounting("conversion", "examples"),
     ),
     Breakage(
@@ -413,8 +413,8 @@ BREAKAGES = [
     Breakage(
         "what estimating spent not taken from delta",
         f"{ACCOUNTING}/guarantee.py",
-        'left = checks.probability("delta", delta) - spent',
-        'left = checks.probability("delta", delta)',
+        "left = delta - spent",
+        "left = delta",
         accounting("sampled_accountant"),
     ),
     # ------------------------------------------------------------------ accounting: single examples
@@ -577,7 +577,7 @@ BREAKAGES = [
     Breakage(
         "what the journal holds charged again",
         f"{TRAINING}/releases.py",
-        "if (step, name.hex()) not in self.known:",
+        "if self.secure or (step, name.hex()) not in self.known:",
         "if True:",
         training("run_file"),
     ),

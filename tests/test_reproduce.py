@@ -10,6 +10,7 @@ from ringfence import reproduce
 from ringfence.data.features import Features
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.reproduce import Drawn
+from tests.report.test_audit import audit as small_audit
 
 GRID = """
 name = "toy"
@@ -39,8 +40,10 @@ def _quick(name: str) -> reproduce.Drawn:
 
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Figures and attacks have tests of their own: here they are there."""
     for name in list(reproduce.FIGURES):
         monkeypatch.setitem(reproduce.FIGURES, name, lambda share, name=name: _quick(name))
+    monkeypatch.setattr(reproduce, "run_audit", lambda *_, **__: small_audit())
     (tmp_path / "grid.toml").write_text(GRID)
     return tmp_path
 
@@ -61,33 +64,20 @@ def test_everything_is_on_the_page_and_beside_it(whole: Path) -> None:
     )
     assert all(file.exists() for file in files)
     page = (whole / "out" / "report.html").read_text()
-    for heading in ("Did bounded support help?", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"):
+    for heading in (
+        "Did bounded support help?",
+        "Figure 1",
+        "Figure 2",
+        "Figure 3",
+        "Figure 4",
+        "Figure 5",
+        "Attacks",
+    ):
         assert heading in page
     for name in ("motivation", "mean_estimation", "information", "votes", "histogram", "utility_ratio"):
         assert (whole / "out" / f"{name}.png").exists()
         assert (whole / "out" / f"{name}.pdf").exists()
     assert ("sweep, fair", 1.0) in seen
-
-
-def test_a_second_call_does_not_sweep_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = {"grid": whole / "grid.toml", "features": _features()}
-    reproduce.reproduce(whole / "out", **arguments)
-    rows = reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper")
-    reproduce.reproduce(whole / "out", **arguments)
-    assert reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper") == rows
-
-
-def test_the_publishable_page_has_no_comparison(whole: Path) -> None:
-    reproduce.reproduce(whole / "out", grid=whole / "grid.toml", features=_features(), publishable=True)
-    page = (whole / "out" / "report.html").read_text()
-    assert "Figure 3" not in page
-    assert "Figure 1" in page
-    assert not (whole / "out" / "utility_ratio.png").exists()
-
-
-def test_own_features_have_figure_4_and_single_examples(whole: Path) -> None:
-    files = reproduce.reproduce(whole / "out", grid=whole / "grid.toml", features=_features())
-    page = (whole / "out" / "report.html").read_text()
     assert "4 settings for every law" in page  # Figure 4's caption, on these features
     assert "caption of fil" not in page
     assert "Single examples" in page
@@ -98,3 +88,16 @@ def test_own_features_have_figure_4_and_single_examples(whole: Path) -> None:
     assert len(rows) == 2 * 180  # the fair search keeps a tenth of 200 back
     assert all(float(row["epsilon"]) > 0 for row in rows)
     assert "do not publish" in page
+
+
+def test_the_publishable_page_has_no_comparison_and_a_second_call_does_not_sweep_again(whole: Path) -> None:
+    arguments = {"grid": whole / "grid.toml", "features": _features()}
+    reproduce.reproduce(whole / "out", **arguments, publishable=True)
+    page = (whole / "out" / "report.html").read_text()
+    assert "Figure 3" not in page
+    assert "Figure 1" in page
+    assert not (whole / "out" / "utility_ratio.png").exists()
+    rows = reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper")
+    reproduce.reproduce(whole / "out", **arguments)
+    assert reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper") == rows
+    assert "Figure 3" in (whole / "out" / "report.html").read_text()

@@ -57,3 +57,13 @@ def test_bernstein_where_a_few_values_are_at_the_ceiling() -> None:
     wide = math.log(2 / share)
     expected = values.mean() + torch.sqrt(2 * wide / n * values.var()) + 7 * wide / (3 * (n - 1))
     assert bound(values) == pytest.approx(float(expected), abs=0, rel=1e-9)
+
+
+def test_values_above_the_ceiling_count_as_the_ceiling() -> None:
+    values = torch.linspace(0.01, 1.6, 500, dtype=torch.float64)
+    for failing in (0.5, 1e-6):
+        above, at = (
+            upper_confidence_bound(some.log(), torch.zeros(()).double(), failing)
+            for some in (values, values.clamp(max=1))
+        )
+        assert float(above) == float(at)

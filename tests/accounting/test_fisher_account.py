@@ -236,7 +236,7 @@ def test_sampled_steps_need_their_premise() -> None:
             with pytest.raises(ValueError, match="sampling_rate must"):
                 account.step(theta, given, sampling_rate=rate, pure_epsilon=1.0)
         for epsilon in (-0.1, math.nan):
-            with pytest.raises(ValueError, match="pure_epsilon must be >= 0, got"):
+            with pytest.raises(ValueError, match="pure_epsilon must"):
                 account.step(theta, given, sampling_rate=0.1, pure_epsilon=epsilon)
         assert account.steps == 0
         account.step(theta, given, sampling_rate=0.1, pure_epsilon=0.7)

@@ -1,11 +1,13 @@
 """Profiles at a fixed theta: above the exact one, close to it, never worse than the Gaussian's."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
 from tests.fuzz import exact
@@ -175,3 +177,17 @@ def test_a_loss_too_small_for_a_logarithm_has_a_profile() -> None:
     """dp-accounting raised a math domain error."""
     profile = rf.privacy_profile(rf.StochasticSign(1.0), 8.0, 0.0067)
     assert 0 < profile.delta(1.0) < 1e-10
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(epsilon: float) -> None:
+    """exp((a - 1) (D - epsilon)) (1 - 1 / a)^a / (a - 1) (Canonne, Kamath, Steinke 2020), three releases."""
+    law, theta = rf.StochasticSign(0.8), torch.tensor([0.1, -2.0], dtype=torch.float64)
+    got = rf.privacy_profile(law, theta, 0.4, steps=3).proofs["Rényi"](epsilon)
+    orders = DEFAULT_ORDERS[::2]
+    sums = 3 * rf.per_instance_rdp(law, theta, 0.4, orders).worst
+    deltas = [
+        math.exp((a - 1) * (rdp - epsilon)) * (1 - 1 / a) ** a / (a - 1)
+        for a, rdp in zip(orders, sums.tolist(), strict=True)
+    ]
+    assert got == pytest.approx(min(deltas) * (1 + 1e-11), rel=1e-12)

@@ -160,7 +160,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
         ({"public_classes": 1}, "public_classes must be at least 2, got 1"),
         ({"clip": 0.0}, "clip must be > 0, got 0.0"),
         ({"learning_rate": -1.0}, "learning_rate must be > 0, got -1.0"),
-        ({"scale": 0.0}, "public_scale finite and > 0"),
+        ({"scale": 0.0}, "scale must be > 0, got 0.0"),
         ({"public_classes": 2}, "y must hold public_classes only, got 2"),
     ],
 )
