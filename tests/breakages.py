@@ -651,6 +651,35 @@ BREAKAGES = [
         "    if False:",
         training("checkpoint"),
     ),
+    # ------------------------------------------------------------------ training: secure
+    Breakage(
+        "the rounding of sums not charged",
+        f"{TRAINING}/secure_run.py",
+        "    return math.nextafter(sensitivity * (1 + slack) * (1 + 2.0**-50), math.inf)",
+        "    return sensitivity",
+        training("secure_run"),
+    ),
+    Breakage(
+        "finite randomness not taken off delta",
+        f"{TRAINING}/secure_run.py",
+        "of(math.nextafter(delta - added, 0.0))",
+        "of(delta)",
+        training("secure_run"),
+    ),
+    Breakage(
+        "secure releases that are made again free",
+        f"{TRAINING}/releases.py",
+        "if self.secure or (step, name.hex()) not in self.known:",
+        "if (step, name.hex()) not in self.known:",
+        training("secure_run"),
+    ),
+    Breakage(
+        "a batch released twice by a secure run",
+        f"{TRAINING}/engine.py",
+        "        if not self.secure:  # a batch that is released twice would not be two samples",
+        "        if True:",
+        training("secure_run"),
+    ),
 ]
 
 

@@ -163,13 +163,16 @@ def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
     assert ours.epsilon_data_independent == pytest.approx(plain.epsilon_data_independent, rel=1e-6)
 
 
-def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(tmp_path: Path) -> None:
-    run = Run(seed=None, secure=True, sampling="poisson").train(1)
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(
+    tmp_path: Path, sampling: str
+) -> None:
+    run = Run(seed=None, secure=True, sampling=sampling).train(1)
     run.engine.save(tmp_path / "run")
     run.train(3)
     seed, weights = run.engine.seed, run.weights()
     run.engine.close()
-    again = Run(seed=None, secure=True, sampling="poisson")
+    again = Run(seed=None, secure=True, sampling=sampling)
     again.engine.load(tmp_path / "run")
     assert again.engine.steps == 1
     assert again.engine.account.steps == 3
