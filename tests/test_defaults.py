@@ -2,14 +2,17 @@
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from inspect import Parameter, signature
 
+import numpy as np
 import pytest
 
 import ringfence as rf
 from ringfence import accounting, mechanisms
 from ringfence.accounting.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+from tests.tensors import float64
 
 
 def steps(first: float, last: float, by: float) -> list[float]:
@@ -84,3 +87,20 @@ def test_values_do_not_change_once_made() -> None:
                     assert thing.__dataclass_params__.frozen, thing
                     seen += 1
     assert seen > 10
+
+
+def test_laws_are_what_accounts_take_them_for() -> None:
+    """An exponential family is bounded by polynomials, the others by tables."""
+    laws = (rf.Gaussian, rf.TruncatedGaussian, rf.RectifiedGaussian, rf.StochasticSign, rf.QuantizedGaussian)
+    assert [(law.name, law.exponential_family) for law in laws] == [
+        ("gaussian", True),
+        ("truncated", True),
+        ("rectified", False),
+        ("sign", False),
+        ("quantized", False),
+    ]
+
+
+@pytest.mark.parametrize("make", [list, tuple, iter, float64, np.array, lambda orders: (a for a in orders)])
+def test_orders_may_come_in_anything_that_lists_them(make: Callable[[list[float]], object]) -> None:
+    assert rf.per_instance_rdp(rf.Gaussian(1.0), 0.0, 1.0, make([2.0, 3.5])).orders.tolist() == [2.0, 3.5]

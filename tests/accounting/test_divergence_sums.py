@@ -192,4 +192,4 @@ def test_a_coordinate_on_a_node_is_charged_a_bin_and_a_sixteenth_of_one(node: in
         nodes = worse_sign(law, around, float64(size), alpha, backward=way == 1)[0]
         rise, steepest = float(nodes[2] - nodes[1]), float(nodes.diff().abs().max())
         expected = float(nodes[1]) + max(rise, 0.0) / 32 + steepest / 32 / 16
-        assert bound == pytest.approx(expected / (1 - 1 / 4 / 128**2) * (1 + 1e-11), rel=1e-13)
+        assert bound == pytest.approx(expected / (1 - 1 / 4 / 128**2) * (1 + 1e-11), rel=1e-13, abs=0)

@@ -242,5 +242,5 @@ def test_the_ends_are_those_of_the_proof(rounding: float) -> None:
             angle = math.acosh(max(1.0, np.linalg.norm(block) * up / sure)) / k
             upper = min(upper, math.sqrt(cut * (1 + math.cosh(angle)) / 2))
             lower = max(lower, quotient(block)) if k < degree else lower
-    assert float(got.lower) == pytest.approx(lower, rel=2e-13)
-    assert float(got.upper) == pytest.approx(upper * (1 + 1e-12), rel=2e-13)
+    assert float(got.lower) == pytest.approx(lower, rel=2e-13, abs=0)
+    assert float(got.upper) == pytest.approx(upper * (1 + 1e-12), rel=2e-13, abs=0)

@@ -52,7 +52,7 @@ def by_settings() -> Tensor:
 def single_examples(law: rf.Mechanism = LAW, exact: bool = False) -> Tensor:
     account = rf.ExampleAccountant(law, ORDERS)
     for seed in (0, 1):
-        account.step(draw(9), 0.1 * draw(5, 9, seed=seed), exact=exact)
+        account.step(draw(4), 0.1 * draw(5, 4, seed=seed), exact=exact)
     return account.sums
 
 

@@ -1,0 +1,121 @@
+"""Which way is taken at the last number of coordinates, settings or steps, and which at the next."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting import (
+    divergence_sums,
+    dominating_pair,
+    fisher_account,
+    per_instance,
+    privacy_loss,
+    sampled_release,
+    shift_tables,
+    singular_values,
+)
+from ringfence.accounting.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.accounting.divergence_sums import DivergenceTable
+from tests.tensors import float64
+
+LAW = rf.StochasticSign(1.0)
+TWO = float64([2.0])
+
+
+class TakenError(Exception):
+    """The way that was looked out for."""
+
+
+def takes(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except TakenError:
+        return True
+    return False
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise TakenError
+
+
+def sampled(coordinates: float) -> object:
+    count = 4 if coordinates % 4 == 0 else 5
+    batches = torch.zeros(count, int(coordinates) // count)
+    return rf.subsampled_rdp(LAW, batches, 0.1, 0.5, [2], failure_probability=1e-3)
+
+
+def settings(count: float) -> rf.Mechanism:
+    return rf.StochasticSign(1 + torch.arange(count, dtype=torch.float64))
+
+
+def spread(width: float) -> object:
+    return DivergenceTable(LAW, 0.1, TWO).sums(float64([-1.0, width - 1.0]))
+
+
+def repeated(steps: float) -> object:
+    curve = torch.linspace(1, 0, 3, dtype=torch.float64).numpy()
+    return dominating_pair._worst_pattern([curve, curve], int(steps), 1.0)
+
+
+def square(size: float) -> object:
+    matrix = torch.zeros(1, dtype=torch.float64).expand(1, int(size), int(size))
+    return singular_values.dense_bounds(torch.ones(1).double().expand(int(size)), matrix)
+
+
+def attributes(count: float) -> object:
+    account = rf.FisherAccountant(LAW)
+    return account.step(torch.zeros(1), torch.ones(1, int(count)))
+
+
+# what is called with a number, the last one, the next, and what only the first side or the other calls
+SWITCHES: dict[str, tuple[Callable[[float], object], float, float, ModuleType | type, str, bool]] = {
+    "few coordinates of a sample": (sampled, 1024, 1026, sampled_release.DivergenceTables, "_table", False),
+    "coordinates near each other": (spread, 256.0, 256.001, divergence_sums, "exact_sums", False),
+    "patterns of signs": (repeated, 64, 65, dominating_pair, "_powers", True),
+    "one pattern": (repeated, 1, 2, dominating_pair, "_powers", False),
+    "a Gram matrix for bounds": (square, 4096, 4097, singular_values, "_grams", True),
+    "a Gram matrix kept": (attributes, 2048, 2049, fisher_account.Gram, "of", True),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_the_last_and_the_next(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, last, following, owner, way, up_to_the_last = SWITCHES[name]
+    if name == "a Gram matrix for bounds":
+        monkeypatch.setattr(
+            singular_values, "norm_bounds", lambda *_: singular_values.SingularValueBounds(TWO, TWO)
+        )
+    if name == "a Gram matrix kept":
+        monkeypatch.setattr(fisher_account, "upper_bounds", lambda *_: TWO)
+    monkeypatch.setattr(owner, way, refuse)
+    assert takes(lambda: call(last)) is up_to_the_last
+    assert takes(lambda: call(following)) is not up_to_the_last
+
+
+def test_settings_that_get_a_table_each() -> None:
+    for count, tables in ((64, 64), (65, 0)):
+        theta = torch.zeros(count, dtype=torch.float64)
+        parts = per_instance._uniform_parts(settings(count), theta, float64(0.1))
+        assert len(list(parts or ())) == tables
+        assert len(list(shift_tables._settings(settings(count), theta))) == tables
+
+
+def test_coordinates_that_are_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privacy_loss, "composed_delta", lambda *_: None)
+    for count, composed in ((32, True), (33, False)):
+        profile = rf.privacy_profile(LAW, torch.zeros(count), 1e-3)
+        assert ("dominating pairs" in profile.proofs) is composed
+
+
+def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:
+    scale = float64([0.0, 1.0])[:, None, None]
+
+    def gram(block: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (scale[rows] * block).square().sum(2), scale[rows].square() * block
+
+    operator = BatchedOperator(2, (5, 5), lambda block, rows: gram(block, rows)[0], gram, rounding=0.01)
+    with pytest.raises(ValueError, match=r"below what rounding 0\.01 allows"):
+        probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))
