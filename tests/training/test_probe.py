@@ -150,3 +150,9 @@ def test_a_tensor_with_a_gradient_is_an_array_like_any_other() -> None:
     plain = probe().fit(FEATURES, LABELS)
     features = torch.tensor(FEATURES, requires_grad=True)
     assert np.array_equal(probe().fit(features, torch.from_numpy(LABELS)).coef_, plain.coef_)
+
+
+def test_numbers_that_no_float_holds_are_refused_by_name() -> None:
+    for wrong in (10**400, [[10**400]]):
+        with pytest.raises(ValueError, match="X must hold numbers that float32 can hold"):
+            rf.LinearProbe(rf.Gaussian(1.0)).fit(wrong, [0])

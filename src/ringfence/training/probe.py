@@ -88,7 +88,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = validate_data(self, _plain(X), _plain(y), dtype=np.float32)  # noqa: N806
+            X, y = validated(self, _plain(X), _plain(y), dtype=np.float32)  # noqa: N806
         check_classification_targets(y)
         clip = self.clip if isinstance(self.clip, Clip) else Clamp(self.clip)
         classes, codes = self._codes(y)
@@ -117,7 +117,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Any:  # noqa: N803
         """Scores (n, classes), or (n,) where there are two classes."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
         scores = self._scaled(X) @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
@@ -237,6 +237,14 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except (TypeError, ValueError) as error:
             raise ValueError(f"random_state {self.random_state!r} cannot be used: {error}") from None
         return int(state.randint(2**31 - 1))
+
+
+def validated(probe: LinearProbe, *data: Any, **options: Any) -> Any:
+    """scikit-learn's checks; numpy's word for an integer that no float holds names no argument."""
+    try:
+        return validate_data(probe, *data, **options)
+    except OverflowError:
+        raise ValueError("X must hold numbers that float32 can hold") from None
 
 
 def _plain(values: Any) -> Any:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear import LinearRun
 from ringfence.training.linear_grid import LinearSettings, train_linear_grid
-from ringfence.training.probe import LinearProbe
+from ringfence.training.probe import LinearProbe, validated
 
 _SHARED = ("fit_intercept", "public_center", "public_scale", "public_size", "public_classes", "device")
 
@@ -43,7 +43,7 @@ def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProb
         if probe._secure():
             raise NotImplementedError(f"probes[{i}] has secure releases: fit it by itself")
     first = fitted[0]
-    checked, y = validate_data(first, X, y, dtype=np.float32)
+    checked, y = validated(first, X, y, dtype=np.float32)
     check_classification_targets(y)
     classes, codes = first._codes(y)
     features, labels = first._features(checked), torch.from_numpy(codes).to(first.device)
