@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.status import Status
+from rich.table import Table
 
 from ringfence import __version__
 from ringfence.data.features import Features, read_features
@@ -249,7 +250,7 @@ def compare(
     from ringfence.report.comparison import comparison_table
 
     for one in results:
-        Console(markup=False).print(comparison_table(one), highlight=False)
+        _show(comparison_table(one))
         typer.echo("\n".join(("", one.sentence, *one.warnings, "")))
 
 
@@ -293,7 +294,7 @@ def account(
     if as_json:
         typer.echo(json.dumps(row.as_dict()))
     else:
-        Console(markup=False).print(account_table(row), highlight=False)
+        _show(account_table(row))
         typer.echo(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
 
 
@@ -368,7 +369,7 @@ def probe(
     if as_json:
         typer.echo(json.dumps(row.as_dict()))
     else:
-        Console(markup=False).print(probe_table(row), highlight=False)
+        _show(probe_table(row))
         typer.echo(f"\n{row.statement}")
 
 
@@ -410,11 +411,11 @@ def audit(
         typer.echo(json.dumps(result.as_dict()))
     else:
         for table in audit_tables(result):
-            Console(markup=False).print(table, highlight=False)
+            _show(table)
     if out is not None:
         files = [write_audit(result, out / "audit.html"), *save_chart(audit_chart(result.attacks), out)]
         if not as_json:  # which is one object
-            _print_files(files, as_json)
+            _print_files(files, as_json=False)
     if not result.holds:
         raise typer.Exit(1)
 
@@ -465,6 +466,11 @@ def _compared(folders: list[Path], kind: str, step: float = 0.05) -> list[Compar
     if kind not in get_args(Kind):
         raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
     return [compare(read_rows(folder), kind=cast(Kind, kind), step=step) for folder in folders]
+
+
+def _show(table: Table) -> None:
+    """As it is: names of data may look like markup."""
+    Console(markup=False).print(table, highlight=False)
 
 
 def _print_files(files: list[Path], as_json: bool) -> None:

@@ -165,7 +165,7 @@ def reproduce(
         if features is not None:
             fewer = replace(settings.fair, settings=min(settings.fair.settings, INFORMATION_SETTINGS))
             wanted = InformationSettings(replace(settings, fair=fewer), None, kind, EXAMPLES)
-            rows = list(information(wanted, _share(progress, "fil"), features, device, public))
+            rows = list(information(wanted, _share(progress, "fil"), parts))
             drawn["fil"] = Drawn(information_chart(rows, wanted), rows)
         examples, single_rows = _examples(
             parts, settings.delta, results["fair"], kind, _share(progress, "single examples")

@@ -3,8 +3,7 @@
 import os
 import shutil
 import sqlite3
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +11,22 @@ import numpy as np
 import pytest
 import torch
 
-from ringfence.cli import main
 from ringfence.data import extraction
 from ringfence.data.backbones import Backbone
 from ringfence.training.journal import locked
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
+from tests.shell import ringfence
 from tests.test_cli_sweeps import GRID
 
-Shell = Callable[..., str]
 
-
-@pytest.fixture
-def complaint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """What ``ringfence ARGUMENTS`` says when it fails as it should, in this process."""
-
-    def fails(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["ringfence", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        assert ended.value.code == 2, said.err
-        [line] = said.err.splitlines()
-        assert line.startswith("ringfence: ")
-        assert "Traceback" not in said.out
-        return line
-
-    return fails
+def complaint(*arguments: object) -> str:
+    """What ``ringfence ARGUMENTS`` says when it fails as it should."""
+    run = ringfence(*arguments)
+    assert run.returncode == 2, run.stderr
+    [line] = run.stderr.splitlines()
+    assert line.startswith("ringfence: ")
+    assert "Traceback" not in run.stdout
+    return line
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +37,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = np.arange(60) % 3
     features = np.eye(3, 5, dtype=np.float32)[labels]
     np.savez(folder / "f.npz", x_train=features, y_train=labels, x_test=features, y_test=labels)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ringfence", *map(str, sweep(folder, folder / "out"))])
-        with pytest.raises(SystemExit, match=r"^0$"):
-            main()
+    assert ringfence(*sweep(folder, folder / "out")).returncode == 0
     return folder
 
 
@@ -86,7 +72,7 @@ def damage(kind: str, file: Path) -> None:
         ("newer", "sweep.sqlite was written by a newer ringfence: version 9"),
     ],
 )
-def test_a_broken_sweep(complaint: Shell, inputs: Path, tmp_path: Path, kind: str, words: str) -> None:
+def test_a_broken_sweep(inputs: Path, tmp_path: Path, kind: str, words: str) -> None:
     shutil.copy(inputs / "out" / "sweep.sqlite", tmp_path)
     damage(kind, tmp_path / "sweep.sqlite")
     assert words in complaint("compare", tmp_path)
@@ -98,7 +84,7 @@ def test_a_broken_sweep(complaint: Shell, inputs: Path, tmp_path: Path, kind: st
         assert words in complaint(*sweep(inputs, tmp_path))
 
 
-def test_a_full_disk(complaint: Shell, inputs: Path, tmp_path: Path) -> None:
+def test_a_full_disk(inputs: Path, tmp_path: Path) -> None:
     with no_room_beyond(20_000):
         assert "sweep.sqlite: " in complaint(*sweep(inputs, tmp_path))
         page = complaint("report", inputs / "out", "--out", tmp_path / "report.html")
@@ -109,7 +95,7 @@ def test_a_full_disk(complaint: Shell, inputs: Path, tmp_path: Path) -> None:
         )
 
 
-def test_a_read_only_folder(complaint: Shell, inputs: Path) -> None:
+def test_a_read_only_folder(inputs: Path) -> None:
     with folder_for_anyone() as folder:
         shutil.copytree(inputs, folder / "in")
         with read_only(folder):
@@ -119,13 +105,13 @@ def test_a_read_only_folder(complaint: Shell, inputs: Path) -> None:
     assert page == f"ringfence: Permission denied: {folder / 'report.html'}"
 
 
-def test_an_output_below_a_file(complaint: Shell, inputs: Path) -> None:
+def test_an_output_below_a_file(inputs: Path) -> None:
     below = inputs / "grid.toml" / "out"
     assert complaint(*sweep(inputs, below)).startswith("ringfence: Not a directory: ")
     assert "Not a directory: " in complaint("report", inputs / "out", "--out", below / "report.html")
 
 
-def test_damaged_inputs(complaint: Shell, inputs: Path, tmp_path: Path) -> None:
+def test_damaged_inputs(inputs: Path, tmp_path: Path) -> None:
     data = (inputs / "f.npz").read_bytes()
     for damaged in (data[:-30], data[:300], flipped(data, 8 * 300)):
         (tmp_path / "f.npz").write_bytes(damaged)
@@ -137,9 +123,7 @@ def test_damaged_inputs(complaint: Shell, inputs: Path, tmp_path: Path) -> None:
         assert f"{tmp_path / 'grid.toml'} is not TOML: " in said
 
 
-def test_features_that_meet_with_a_fault(
-    complaint: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_that_meet_with_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(pictures: Sequence[Any]) -> torch.Tensor:
         return torch.zeros(len(pictures), 400)
 

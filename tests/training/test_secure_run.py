@@ -13,7 +13,13 @@ import ringfence as rf
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.training import linear
 from ringfence.training.example_gradients import ExampleGradients
-from ringfence.training.linear import accurate_residuals, relative_error, residuals, train_linear
+from ringfence.training.linear import (
+    accurate_residuals,
+    relative_error,
+    residuals,
+    shares_and_others,
+    train_linear,
+)
 from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
 from tests.training.runs import CLIP, INPUTS, LABELS, LAW, Run, network
 
@@ -88,7 +94,8 @@ def test_the_error_of_residuals_is_bounded() -> None:
     features = torch.randn(20, 6, generator=generator, dtype=torch.float64) * 10
     weights = torch.randn(4, 6, generator=generator, dtype=torch.float64) * 3
     labels = torch.randint(0, 4, (20,), generator=generator)
-    found, error = accurate_residuals(weights, features, labels), relative_error(weights, features)
+    found = accurate_residuals(*shares_and_others(weights, features), labels)
+    error = relative_error(weights, torch.linalg.vector_norm(features, dim=1))
     with mp.workdps(60):
         for i in range(20):
             row = [mpf(value) for value in features[i].tolist()]

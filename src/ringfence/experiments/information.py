@@ -21,7 +21,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from ringfence import checks
 from ringfence.accounting.fisher import UP, Kind
 from ringfence.data.digits import digits
-from ringfence.data.features import Features
 from ringfence.experiments.comparison import CLAMPED
 from ringfence.experiments.grid_file import read_grid
 from ringfence.experiments.sweep_data import SweepData, sweep_data
@@ -121,15 +120,9 @@ class InformationRow:
 
 
 def information(
-    settings: InformationSettings,
-    progress: Progress | None = None,
-    features: Features | None = None,
-    device: str = "cpu",
-    public: Features | None = None,
+    settings: InformationSettings, progress: Progress | None = None, data: SweepData | None = None
 ) -> Iterator[InformationRow]:
-    """The rows of Figure 4, on scikit-learn's digits where no features are given.
-
-    ``public`` are features declared public, as in ``sweep_data``.
+    """The rows of Figure 4, on scikit-learn's digits where no data are given; they need a validation part.
 
     Guarantee: every eta is an upper bound of the steps of its own run, all of them measured; in the network
     given the batches that were drawn, and except with probability 1e-6 a run where ``kind`` is an estimate.
@@ -141,7 +134,7 @@ def information(
     >>> [row.mechanism for row in information(small)]
     ['Gaussian', 'rectified', 'Gaussian, clamped', 'truncated']
     """
-    data = sweep_data(digits() if features is None else features, settings.grid, "fair", public).to(device)
+    data = sweep_data(digits(), settings.grid, "fair") if data is None else data
     tell = (lambda share: None) if progress is None else progress
     share = 1.0
     if settings.network is not None:

@@ -176,12 +176,12 @@ def _verified(path: Path, connection: sqlite3.Connection) -> tuple[dict[str, str
     problems = [text for (text,) in connection.execute("PRAGMA integrity_check(1)") if text != "ok"]
     if problems:
         raise ValueError(f"{path} is damaged: {' '.join(problems[0].split())}")
-    about = dict(connection.execute("SELECT name, value FROM sweep"))
-    if _checked(connection) and about.pop("checksum", None) != _identity_checksum(about):
+    about, checked = dict(connection.execute("SELECT name, value FROM sweep")), _checked(connection)
+    if checked and about.pop("checksum", None) != _identity_checksum(about):
         raise ValueError(f"{path} is damaged in what it says of its sweep")
-    checksum = "checksum" if _checked(connection) else "NULL"
-    found = connection.execute(f"SELECT {', '.join(_COLUMNS)}, {checksum} FROM rows").fetchall()
-    for *values, checksum in found if _checked(connection) else ():
+    column = "checksum" if checked else "NULL"
+    found = connection.execute(f"SELECT {', '.join(_COLUMNS)}, {column} FROM rows").fetchall()
+    for *values, checksum in found if checked else ():
         if checksum != _checksum(values):
             raise ValueError(f"{path} is damaged: the row of seed {values[1]}, {values[2]!r:.300}")
     return about, [values for *values, _ in found]

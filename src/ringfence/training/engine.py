@@ -18,7 +18,7 @@ from ringfence.accounting.fisher import Kind
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled_accountant import SampledAccountant
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.training import distributed
 from ringfence.training.auxiliary import AuxiliarySums, each_loss, targets_of
 from ringfence.training.clipping import Clip
@@ -112,8 +112,7 @@ class PrivacyEngine:
         seed: int | None = None,
         secure: bool = False,
     ) -> None:
-        if not isinstance(mechanism, Mechanism):
-            raise TypeError(f"mechanism must be a ringfence mechanism, got {mechanism!r}")
+        checked_mechanism(mechanism)
         if not isinstance(clip, Clip):
             raise TypeError(f"clip must be a ringfence Clip such as Clamp(1e-3), got {clip!r}")
         _one_of("sampling", sampling, ("poisson", "full"))

@@ -90,15 +90,17 @@ def train_linear(
     sensitivity = clip.sensitivity
     if secure:
         features, weights = features.double(), weights.double()
+        longest = torch.linalg.vector_norm(features, dim=1).amax()
         sensitivity = stretched(sensitivity, largest_count(len(features), size), _SPREAD)
     account = PerInstanceAccountant(mechanism, sensitivity)
     velocity = torch.zeros_like(weights)
     trajectory = []
-    reach = float(features.abs().sum(dim=1).max())  # of a score, for weights of 1
+    reach = float(torch.linalg.vector_norm(features, 1, dim=1).max())  # of a score, for weights of 1
     for step in range(steps):
         if secure:
-            _require_digits(weights, features)
-            theta = clip.outer_sum(accurate_residuals(weights, features, labels), features)
+            _require_digits(weights, longest)
+            accurate = accurate_residuals(*shares_and_others(weights, features), labels)
+            theta = clip.outer_sum(accurate, features)
         else:
             theta = clip.outer_sum(residuals(weights, features, labels), features)
         account.step(theta)  # charged before it is released
@@ -120,9 +122,8 @@ def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     return result
 
 
-def accurate_residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+def accurate_residuals(shares: Tensor, others: Tensor, labels: Tensor) -> Tensor:
     """The same without the cancellation of s_y - 1: each with the relative error of a share."""
-    shares, others = shares_and_others(weights, features)
     return shares.scatter(1, labels[:, None], -others.gather(1, labels[:, None]))
 
 
@@ -132,20 +133,20 @@ def shares_and_others(weights: Tensor, features: Tensor) -> tuple[Tensor, Tensor
     return shares, shares @ (1 - torch.eye(len(weights), dtype=shares.dtype, device=shares.device))
 
 
-def relative_error(weights: Tensor, features: Tensor) -> Tensor:
-    """Of accurate residuals in float64, example by example, in any order of the sums.
+def relative_error(weights: Tensor, lengths: Tensor) -> Tensor:
+    """Of accurate residuals in float64, in any order of the sums, for examples with |x| = ``lengths``.
 
     That of the scores, which exp makes relative, and a few roundings; exp is taken to be good to 4
     units in the last place.
     """
     classes, width = weights.shape
-    reach = torch.linalg.vector_norm(weights, dim=1).amax() * torch.linalg.vector_norm(features, dim=1)
+    reach = torch.linalg.vector_norm(weights, dim=1).amax() * lengths
     return torch.expm1(2 * gamma(width + 8) * reach) + gamma(width + 4 * classes + 64)
 
 
-def _require_digits(weights: Tensor, features: Tensor) -> None:
+def _require_digits(weights: Tensor, longest: Tensor) -> None:
     # a clipped product has the relative error of its residual, twice that where it is scaled down
-    if not float(3 * relative_error(weights, features).amax()) <= _SPREAD:
+    if not float(3 * relative_error(weights, longest)) <= _SPREAD:
         raise ValueError(
             "features and weights must be smaller in a secure run: rounding moves single gradients by "
             "more than is charged for"

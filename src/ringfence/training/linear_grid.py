@@ -15,7 +15,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.divergence_pages import DivergencePages, kind_of, stacked
 from ringfence.accounting.grid_accounts import GridAccounts
 from ringfence.blocks import block_length
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.kernels.outer_sum import finite_outer_sum
 from ringfence.training.linear import LinearRun, _check, train_linear
@@ -43,8 +43,7 @@ class LinearSettings:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, Mechanism):
-            raise TypeError(f"mechanism must be a ringfence mechanism, got {self.mechanism!r}")
+        checked_mechanism(self.mechanism)
         if not isinstance(self.clip, Clip):
             raise TypeError(f"clip must be a ringfence clip, got {self.clip!r}")
         checks.positive("learning_rate", self.learning_rate)

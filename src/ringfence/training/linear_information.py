@@ -26,7 +26,7 @@ from ringfence.accounting.fisher import UP, Kind, coordinate_losses
 from ringfence.accounting.singular_values import gamma
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp, Clip, Scale
-from ringfence.training.linear import Step, relative_error, shares_and_others
+from ringfence.training.linear import Step, accurate_residuals, relative_error, shares_and_others
 
 _CPU_ENTRIES, _GPU_ENTRIES = 1 << 20, 1 << 25  # (examples, classes, features) held at once
 _TOLERANCE = 4e-3  # how far above a lower bound of the largest eigenvalue the next trial is made
@@ -133,8 +133,8 @@ def _information(
     count, classes = len(features), len(weights)
     every = torch.arange(count, device=features.device)
     shares, others = shares_and_others(weights, features)
-    residuals = shares.scatter(1, labels[:, None], -others.gather(1, labels[:, None]))
-    each = relative_error(weights, features)
+    residuals = accurate_residuals(shares, others, labels)
+    each = relative_error(weights, torch.linalg.vector_norm(features, dim=1))
     if bool((each > 0.01).any()):
         raise ValueError("features and weights must be smaller: scores have no digits left")
 
