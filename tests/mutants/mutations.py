@@ -1,8 +1,8 @@
 """Small wrong changes of a source file, one at a time.
 
 Left alone, because no test should hang on them: annotations, docstrings, messages (``raise``,
-f-strings, text with spaces, names given to ``checks``), blocks for type checkers, ``__all__``, and the
-constants in ``SIZES``.
+f-strings, text with spaces, names given to ``checks``), assertions that cannot fail in right code
+(``zip(strict=True)``), blocks for type checkers, ``__all__``, and the constants in ``SIZES``.
 """
 
 import ast
@@ -113,7 +113,7 @@ class _Visitor(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = ast.unparse(node.func)
         self.visit(node.func)
-        for argument in (*node.args, *node.keywords):
+        for argument in (*node.args, *(word for word in node.keywords if word.arg != "strict")):
             message = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
             if not (message and re.match(r"checks\.|cast$|self\._evaluate|_no_nan|warnings\.", function)):
                 self.visit(argument)

@@ -22,7 +22,7 @@ def rate(x: Literal[3], y: int = 4) -> float:
     """Another, 5."""
     if x <= y and not done:
         raise ValueError(f"6 {x + 7}")
-    return min(x, -y) * pow(8, x)
+    return min(x, -y) * pow(8, x)[zip(x, strict=True)]
 '''
 
 
@@ -36,7 +36,7 @@ def test_changes() -> None:
         (9, "<=", "<"),
         (9, "and", "or"),
         (9, "not ", ""),
-        (11, "min(x, -y) * pow(8, x)", "None"),
+        (11, "min(x, -y) * pow(8, x)[zip(x, strict=True)]", "None"),
         (11, "min", "max"),
         (11, "8, x", "x, 8"),
         (11, "-", ""),

@@ -1,6 +1,7 @@
 """What a case is: a function from nothing to numbers by name."""
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -24,10 +25,14 @@ def over(arguments: Iterable[Any]) -> Callable[[Callable[[Any], Values]], Callab
     def listed(function: Callable[[Any], Values]) -> Callable[[Any], Values]:
         for argument in arguments:
             label = argument.name if isinstance(argument, Mechanism) else argument
-            CASES[f"{function.__name__} {label}"] = partial(function, argument)
+            CASES[f"{function.__name__} {label}"] = partial(_fresh, function, argument)
         return function
 
     return listed
+
+
+def _fresh(function: Callable[[Any], Values], argument: Any) -> Values:
+    return function(copy(argument))
 
 
 def vector(*values: float) -> Tensor:
@@ -64,10 +69,14 @@ def flat(values: Any) -> list[float]:
 
 
 ORDERS = vector(1.1, 1.5, 2, 3, 8, 32, 256, 2048)
-LAWS: tuple[Mechanism, ...] = (
-    Gaussian(0.5),
-    RectifiedGaussian(0.5, bound=1.0),
-    TruncatedGaussian(0.5, bound=1.0),
-    StochasticSign(0.5),
-    QuantizedGaussian(0.5, bound=1.0, levels=5),
-)
+
+
+def laws() -> list[Mechanism]:
+    """Made afresh: a law keeps what it has worked out."""
+    return [
+        Gaussian(0.5),
+        RectifiedGaussian(0.5, bound=1.0),
+        TruncatedGaussian(0.5, bound=1.0),
+        StochasticSign(0.5),
+        QuantizedGaussian(0.5, bound=1.0, levels=5),
+    ]

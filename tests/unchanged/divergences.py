@@ -10,10 +10,10 @@ from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.grid_accounts import GridAccounts
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
 from ringfence.mechanisms.base import Mechanism
-from tests.unchanged.cases import DELTAS, LAWS, ORDERS, Values, claims, even, over, vector
+from tests.unchanged.cases import DELTAS, ORDERS, Values, claims, even, laws, over, vector
 
 
-@over(LAWS)
+@over(laws())
 def divergence_sums(law: Mechanism) -> Values:
     found: Values = {}
     for name, theta, move in (
@@ -30,7 +30,7 @@ def divergence_sums(law: Mechanism) -> Values:
 
 @over(["near", "far", "exact"])
 def divergence_pages(where: str) -> Values:
-    releases = [Release.of(law, move) for law in LAWS for move in (1e-3, 0.3)]
+    releases = [Release.of(law, move) for law in laws() for move in (1e-3, 0.3)]
     theta = even(10 * 300, -3, 3).reshape(10, 300)
     if where == "exact":
         return {"sums": exact_sums_of_many(releases, theta[:, :7], ORDERS)}
@@ -62,7 +62,7 @@ def per_instance(name: str) -> Values:
     }
 
 
-@over(LAWS)
+@over(laws())
 def per_instance_guarantee(law: Mechanism) -> Values:
     account = PerInstanceAccountant(law, 0.01)
     account.step(even(300, -1, 1))
@@ -74,8 +74,9 @@ def per_instance_guarantee(law: Mechanism) -> Values:
 @over([7, 300])
 def grid_accounts(width: int) -> Values:
     sigma = torch.where(even(width) > 0.5, 0.5, 0.8)
-    laws = [*LAWS, RectifiedGaussian(sigma, bound=1.0)]
-    grid = GridAccounts(laws, [0.01, 0.02, 0.01, 0.03, 0.01, 0.02], [width])
+    grid = GridAccounts(
+        [*laws(), RectifiedGaussian(sigma, bound=1.0)], [0.01, 0.02, 0.01, 0.03, 0.01, 0.02], [width]
+    )
     for start, count in ((0.1, 6), (0.2, 6), (0.7, 4)):
         grid.step(even(count * width, -2, 2, start).reshape(count, width))
     return {"claims": [claims(account.guarantee(1e-5)) for account in grid.accounts()]}

@@ -7,7 +7,7 @@ from ringfence.accounting.example_sums import VARIANTS, exact_bound
 from ringfence.accounting.information_polynomials import hat_moments, polynomial_bound, upper_polynomials
 from ringfence.accounting.shift_tables import ShiftTable, table_bound
 from ringfence.mechanisms.base import Mechanism
-from tests.unchanged.cases import DELTAS, LAWS, Values, even, normal, over, vector
+from tests.unchanged.cases import DELTAS, Values, even, laws, normal, over, vector
 
 _ORDERS = vector(1.1, 2, 16, 512)
 _THETA = even(40, -1.5, 1.5)
@@ -15,7 +15,7 @@ _SIGMA = torch.where(_THETA > 0, 0.5, 0.8).double()
 _GRADIENTS = normal(8, 40) * vector(1e-5, 1e-4, 1e-3, 0.0, 1e-2, 0.1, 0.5, 1.0).unsqueeze(1)
 
 
-@over(LAWS)
+@over(laws())
 def examples(law: Mechanism) -> Values:
     account = ExampleAccountant(law, [1.005, 1.25, 3.0, 20.0, 100.0])
     account.step(_THETA, _GRADIENTS)
@@ -23,12 +23,12 @@ def examples(law: Mechanism) -> Values:
     return {kind: [account.epsilons(d, kind=kind) for d in DELTAS] for kind in ("ex_post", "pdp")}  # type: ignore[arg-type]
 
 
-@over(LAWS)
+@over(laws())
 def example_sums(law: Mechanism) -> Values:
     return {"exact": exact_bound(law, _THETA, _ORDERS)(_GRADIENTS[2:6])}
 
 
-@over([LAWS[1], *LAWS[3:]])
+@over([laws()[1], *laws()[3:]])
 def shift_tables(law: Mechanism) -> Values:
     table = ShiftTable(law, _ORDERS)
     found: Values = {f"weights {k}": table.weights(_THETA[:10], k) for k in (-14, -13, -10, -4, 1)}
@@ -42,8 +42,9 @@ def shift_tables_of_tensors(_: str) -> Values:
 
 @over(["one sigma", "two sigmas", "gaussian"])
 def information_polynomials(name: str) -> Values:
-    laws = {"one sigma": LAWS[2], "two sigmas": TruncatedGaussian(_SIGMA, bound=1.0), "gaussian": LAWS[0]}
-    law = laws[name]
+    law = {"one sigma": laws()[2], "two sigmas": TruncatedGaussian(_SIGMA, bound=1.0), "gaussian": laws()[0]}[
+        name
+    ]
     coefficients, condition = upper_polynomials(law, _THETA)
     powers = 1.5 ** torch.arange(len(coefficients)).double().unsqueeze(1)
     return {

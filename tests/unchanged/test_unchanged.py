@@ -1,7 +1,7 @@
 """A number once printed stays: an upgrade that moves one has to say so.
 
 These tests know no truth, only what was said before. That the numbers are right is for the tests
-beside the code; here a change that was not meant to matter is seen to matter, at a hundred-billionth.
+beside the code; here a change that was not meant to matter is seen to matter, at a millionth of a millionth.
 """
 
 import pytest
