@@ -125,3 +125,16 @@ def test_a_coordinate_counts_once_on_its_chord_and_a_little_on_its_slope() -> No
     assert nodes[64:66].tolist() == [0.75, 0.25]
     assert slopes.nonzero().flatten().tolist() == [64]
     assert float(slopes[64]) == 2 * 2.0**-20
+
+
+@pytest.mark.parametrize(("room", "kept"), [(3, [2, 3]), (2, [2, 1])])
+def test_pages_are_kept_while_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, room: int, kept: list[int]
+) -> None:
+    pages, releases = DivergencePages(float64([2.0])), [Release.of(rf.StochasticSign(1.0), 0.1)]
+    monkeypatch.setattr(divergence_pages, "_KEPT", room * pages._page_size())
+    found = []
+    for theta in (float64([[0.5, 1.5]]), float64([[2.5, 2.6]])):
+        pages.sums(releases, theta)
+        found.append(len(pages._keys))
+    assert found == kept

@@ -193,3 +193,9 @@ def test_a_coordinate_on_a_node_is_charged_a_bin_and_a_sixteenth_of_one(node: in
         rise, steepest = float(nodes[2] - nodes[1]), float(nodes.diff().abs().max())
         expected = float(nodes[1]) + max(rise, 0.0) / 32 + steepest / 32 / 16
         assert bound == pytest.approx(expected / (1 - 1 / 4 / 128**2) * (1 + 1e-11), rel=1e-13, abs=0)
+
+
+def test_float32_far_from_zero_is_counted_in_float64() -> None:
+    theta = (1000 + (draw(100_000) % 1)).float()
+    counts = divergence_sums._counts(theta, 1000.0, 1001.0, 4096)
+    assert torch.equal(counts.double(), divergence_sums._counts(theta.double(), 1000.0, 1001.0, 4096))

@@ -220,3 +220,9 @@ def test_moments_are_at_most_the_gaussians_and_the_laws_own() -> None:
     assert gaussian.tolist() == pytest.approx((0.5 * k * (k - 1) * 3 * 0.15**2).tolist(), rel=1e-10)
     own = float(law.fisher_information(0.0))
     assert bounded.tolist() == pytest.approx((0.5 * k * (k - 1) * 3 * 0.3**2 * own).tolist(), rel=1e-10)
+
+
+def test_a_single_coordinate_is_read_from_a_table_unless_evaluated() -> None:
+    release = SampledRelease(rf.StochasticSign(1.0), 0.1, 0.5, checked_integer_orders([2]))
+    theta = torch.full((1,), 0.37, dtype=torch.float64)
+    assert not torch.equal(release.log_excess(theta, exact=False), release.log_excess(theta, exact=True))

@@ -208,3 +208,14 @@ def test_a_proved_eigenvalue_is_charged_for_its_proof() -> None:
 def test_a_sum_of_grams_is_charged_at_least_what_both_and_the_addition_are() -> None:
     gram = Gram.of(ones(3), torch.eye(3).double()[None])
     assert float(gram.plus(gram).error) >= math.nextafter(2 * float(gram.error) + 4 * UNIT * 6, math.inf)
+
+
+def test_the_smaller_side_decides_whether_norms_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(singular_values, "DENSE_LIMIT", 3)
+    matrices = draw(1, 9, 3)
+    for some in (matrices, matrices.mT):
+        weights = ones(some.shape[1])
+        assert torch.equal(
+            singular_values.upper_bounds(weights, some), singular_values.dense_bounds(weights, some).upper
+        )
+        assert float(dense_bounds(weights, some).gap) < 1e-12

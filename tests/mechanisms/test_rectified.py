@@ -44,3 +44,11 @@ def test_a_half_line_has_one_atom_that_matters() -> None:
     assert float(law.fisher_information(30.0)) == pytest.approx(1, rel=1e-12, abs=0)
     assert float(law.renyi_divergence(30.0, 0.1, 2.0)) == pytest.approx(0.01, rel=1e-12, abs=0)
     assert float(law.log_prob(torch.inf, 0.0)) == -torch.inf
+
+
+def test_the_loss_ends_where_the_density_does_if_an_atom_has_no_mass() -> None:
+    law, shift = rf.RectifiedGaussian(1.0, (-1.0, 50.0)), 0.5
+    largest = float(law.log_prob(-1.0, 0.0) - law.log_prob(-1.0, shift))  # at the atom below
+    smallest = shift * (0.5 * shift - 50.0)  # of the density, at its upper end
+    extent = float(law.loss_moments(0.0, shift).extent)
+    assert extent == pytest.approx(largest - smallest, rel=1e-13, abs=0)

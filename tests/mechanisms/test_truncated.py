@@ -69,3 +69,9 @@ def test_the_smallest_and_the_largest_uniform_are_mirrored() -> None:
     ends = float64([40.0, 40.0])
     low, high = _quantile_near(-ends, ends, float64([0.0, 1 - 2.0**-53]))
     assert float(low) == -float(high) == float(torch.special.ndtri(float64(2.0**-54)))
+
+
+@pytest.mark.parametrize("theta", [1e17, 1e19, 1e30, -1e60])
+def test_as_far_out_as_float64_reaches(theta: float) -> None:
+    information = float(rf.TruncatedGaussian(1.0, 1.0).fisher_information(theta))
+    assert information == pytest.approx(theta**-2, rel=1e-12, abs=0)

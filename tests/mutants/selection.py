@@ -19,7 +19,7 @@ import pytest
 from tests.mutants.mutations import Mutant
 
 DURATIONS = Path("out/durations.jsonl")
-_QUICK = 1.0  # seconds
+_QUICK, _OWN = 1.0, 5.0  # seconds: tests that come first, and those that name the file or the law
 _UNKNOWN = 0.5  # seconds a new test may take
 _LOOKS = "tests/test_defaults.py"  # at values made on import, without running a line
 _COLLECT = (
@@ -94,7 +94,7 @@ class Selection:
         return Selection(seconds, files, self.sources)
 
     def tests(self, mutant: Mutant, budget: float) -> list[str]:
-        """Tests that run the statement: quick ones first, and those that name the file or the law.
+        """Tests that run the statement: those that name the file or the law first, then quick ones.
 
         What takes effect on import, or is kept between calls, is given every test of the file.
         """
@@ -105,7 +105,13 @@ class Selection:
         names |= {name for name in self.seconds if mutant.everywhere and name.startswith(_LOOKS)}
         stem = Path(mutant.file).stem  # in the path of the file's own tests, and of a law's contract
         order = sorted(
-            names, key=lambda name: (self.seconds[name] > _QUICK, stem not in name, self.seconds[name], name)
+            names,
+            key=lambda name: (
+                self.seconds[name] > (_OWN if stem in name else _QUICK),
+                stem not in name,
+                self.seconds[name],
+                name,
+            ),
         )
         chosen, spent = [], 0.0
         for name in order:

@@ -64,7 +64,7 @@ def test_same_share_of_every_file() -> None:
         assert abs(share - 1000 / total * len(found)) <= 0.5
 
 
-def test_quick_tests_come_first_then_those_of_the_file_and_the_budget_holds(tmp_path: Path) -> None:
+def test_tests_of_the_file_come_first_then_quick_ones_and_the_budget_holds(tmp_path: Path) -> None:
     one = next(one for one in mutants("src/ringfence/sign.py", "def f():\n    return 1\n"))
     names = (
         "tests/test_z.py::quick",
@@ -76,9 +76,9 @@ def test_quick_tests_come_first_then_those_of_the_file_and_the_budget_holds(tmp_
     selection = Selection(seconds, {"src/ringfence/sign.py": {2: set(names)}})
     selection.save(tmp_path / "selection.json")
     selection = Selection.load(tmp_path / "selection.json")
-    assert selection.tests(one, budget=100.0) == [names[0], names[1], names[2], names[3]]
-    assert selection.tests(one, budget=5.5) == [names[0], names[1], names[2]]
-    assert selection.tests(one, budget=1.0) == [names[0]]
+    assert selection.tests(one, budget=100.0) == [names[1], names[2], names[0], names[3]]
+    assert selection.tests(one, budget=5.5) == [names[1], names[2], names[0]]
+    assert selection.tests(one, budget=1.0) == [names[1]]
 
 
 def test_lines_that_moved_keep_their_tests_and_new_ones_are_given_all(tmp_path: Path) -> None:

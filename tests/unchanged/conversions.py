@@ -2,14 +2,14 @@
 
 import math
 
-from ringfence import RectifiedGaussian, TruncatedGaussian
+from ringfence import RectifiedGaussian, StochasticSign, TruncatedGaussian
 from ringfence.accounting import conversion as of
 from ringfence.accounting.calibration import calibrate_bound, calibrate_sigma, calibrate_steps
 from ringfence.accounting.central_limit import LossSums
 from ringfence.accounting.dominating_pair import composed_delta
 from ringfence.accounting.guarantee import data_independent_epsilon
 from ringfence.accounting.privacy_loss import privacy_profile
-from ringfence.accounting.publication import publishable_epsilon
+from ringfence.accounting.publication import _largest_slope, publishable_epsilon
 from ringfence.mechanisms.base import Mechanism
 from tests.unchanged.cases import DELTAS, Values, even, laws, over, seeded, vector
 
@@ -135,3 +135,9 @@ def publication(law: Mechanism) -> Values:
             *(number.epsilon, number.epsilon_pdp, number.epsilon_data_independent, number.order)
         ]
     return found
+
+
+@over(["wide"])
+def publication_slope(_: str) -> Values:
+    """Of a table of as many nodes as there may be."""
+    return {"largest": _largest_slope(StochasticSign(1e-3), vector(1e-3)[0], 2e6)}

@@ -242,10 +242,10 @@ def _uniform_parts(
     mechanism: Mechanism, theta: Tensor, sensitivity: Tensor
 ) -> Iterator[tuple[Mechanism, float, Tensor]] | None:
     """theta split by distinct settings, each a law with single numbers; None if there are many."""
-    named = {**mechanism.parameters(), "sensitivity": sensitivity}
-    if all(value.numel() == 1 for value in named.values()):
-        return iter([(_single(mechanism, list(named.values())[:-1]), float(sensitivity), theta)])
-    columns = torch.broadcast_tensors(*(value.double().cpu() for value in named.values()))
+    values = (*mechanism.parameters().values(), sensitivity)
+    if all(value.numel() == 1 for value in values):
+        return iter([(_single(mechanism, values[:-1]), float(sensitivity), theta)])
+    columns = torch.broadcast_tensors(*(value.double().cpu() for value in values))
     rows = torch.stack(columns, dim=-1)
     distinct, index = torch.unique(rows.reshape(-1, rows.shape[-1]), dim=0, return_inverse=True)
     if len(distinct) > _GROUPS:
@@ -254,7 +254,7 @@ def _uniform_parts(
     index = index.reshape(columns[0].shape).to(theta.device).expand(shape)
     theta = theta.expand(shape)
     return (
-        (_single(mechanism, list(row[:-1])), float(row[-1]), theta[index == group])
+        (_single(mechanism, row[:-1].unbind()), float(row[-1]), theta[index == group])
         for group, row in enumerate(distinct)
     )
 

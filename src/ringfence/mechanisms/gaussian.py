@@ -42,13 +42,13 @@ class Gaussian(Mechanism):
         return log_density(value, theta, sigma)
 
     def _fisher_information(self, theta: Tensor, sigma: Tensor) -> Tensor:
-        return (1 / sigma).square() + torch.zeros_like(theta)
+        return torch.zeros_like(theta) + (1 / sigma).square()
 
     def _renyi_divergence(self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor) -> Tensor:
-        return 0.5 * alpha * (shift / sigma).square() + torch.zeros_like(theta)
+        return torch.zeros_like(theta) + 0.5 * alpha * (shift / sigma).square()
 
     def _loss_moments(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> Tensor:
-        variance = (shift / sigma).square() + torch.zeros_like(theta)
+        variance = torch.zeros_like(theta) + (shift / sigma).square()
         none = torch.zeros_like(variance)
         return torch.stack((variance, none, 3 * variance * variance, torch.full_like(none, torch.inf)))
 

@@ -112,7 +112,7 @@ def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:
     larger = torch.exp(log_p + (-rho).clamp_(min=0))  # of P_i and Q_i
     gained = torch.expm1(-rho.abs()).mul_(larger).mul_(-torch.sign(rho))  # P_i - Q_i
     others = gained.masked_fill_(heavy, 0.0).sum(dim=0)
-    sharper = -torch.log1p((others * torch.exp(-log_p)).masked_fill_(~heavy, 0.0))
+    sharper = -torch.log1p(others * torch.exp(-log_p))
     return torch.where(heavy, sharper, rho)
 
 
