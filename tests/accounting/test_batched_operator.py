@@ -372,3 +372,13 @@ def _by_the_proof(
             upper = min(upper, cut * (1 + math.cosh(angle)) / 2 * (1 + 1e-12))
             previous = block
     return lower, upper
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
+def test_what_is_no_gram_is_refused_whatever_the_rounding(rounding: float) -> None:
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return block.square().sum(2), 1.5 * block
+
+    operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram, rounding)
+    with pytest.raises(ValueError, match=r"gram must be A\^T A"):
+        probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))

@@ -199,3 +199,8 @@ def test_float32_far_from_zero_is_counted_in_float64() -> None:
     theta = (1000 + (draw(100_000) % 1)).float()
     counts = divergence_sums._counts(theta, 1000.0, 1001.0, 4096)
     assert torch.equal(counts.double(), divergence_sums._counts(theta.double(), 1000.0, 1001.0, 4096))
+
+
+def test_what_is_charged_for_rounding_is_1e_11() -> None:
+    two = exact_sums(rf.Gaussian(1.0), float64([0.0]), float64(1.0), float64([2.0]))  # 1, exactly
+    assert two.tolist() == [[1 + 1e-11], [1 + 1e-11]]

@@ -130,6 +130,7 @@ def test_state_round_trips_through_json_exactly() -> None:
         ({"examples": 0}, "examples must be at least 1, got 0"),
         ({"examples": 2}, "sums must hold 128 bytes, got 64"),
         ({"sums": "not base64!"}, "sums must be base64 text, got 'not base64!'"),
+        ({"sums": "!!!!"}, "sums must be base64 text, got '!!!!'"),
         ({"sums": 3}, "sums must be base64 text, got '3'"),
         ({"sums": "/" * 85 + "w=="}, "sums must not be NaN"),
     ],

@@ -1,5 +1,6 @@
 """Accounts side by side say what ordinary accounts say."""
 
+import math
 from functools import cache
 
 import pytest
@@ -103,3 +104,12 @@ def test_few_coordinates_are_evaluated(count: int, evaluated: bool) -> None:
     account = accounts.accounts()[0]
     exact = exact_sums(law, theta[0], float64(0.1), account.orders)[0]
     assert torch.allclose(account.forward, exact, rtol=1e-12, atol=0) == evaluated
+
+
+@pytest.mark.parametrize("bound", [(-1.0, math.inf), (-math.inf, 1.0)])
+def test_a_half_line_is_charged_as_by_itself(bound: tuple[float, float]) -> None:
+    law, theta = rf.TruncatedGaussian(1.0, bound), torch.linspace(-3, 3, 50, dtype=torch.float64)
+    grid, account = GridAccounts([law], [0.1], [50]), rf.PerInstanceAccountant(law, 0.1)
+    grid.step(theta[None])
+    account.step(theta)
+    torch.testing.assert_close(grid.accounts()[0].worst, account.worst, rtol=1e-12, atol=0)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
+from tests.tensors import float64
 
 SPECTRA = {
     "flat": torch.ones(150).double(),
@@ -244,3 +245,23 @@ def test_the_ends_are_those_of_the_proof(rounding: float) -> None:
             lower = max(lower, quotient(block)) if k < degree else lower
     assert float(got.lower) == pytest.approx(lower, rel=2e-13, abs=0)
     assert float(got.upper) == pytest.approx(upper * (1 + 1e-12), rel=2e-13, abs=0)
+
+
+def test_stacked_operators_round_like_the_worst_of_them() -> None:
+    one, other = (LinearOperator((2, 2), lambda v: v, lambda v: v, rounding) for rounding in (1e-3, 1e-6))
+    for pair in ((one, other), (other, one)):
+        assert LinearOperator.stacked(pair).rounding == pytest.approx(2**0.5 * 1e-3, rel=1e-9, abs=0)
+
+
+def test_one_number_that_is_not_finite_is_enough() -> None:
+    spoil = float64([[1.0], [torch.nan]])
+    spoiled = LinearOperator((2, 2), lambda v: spoil * v, lambda v: v)
+    with pytest.raises(ValueError, match="apply must return finite numbers"):
+        probable_bounds(spoiled, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
+def test_a_transpose_that_is_none_is_refused_whatever_the_rounding(rounding: float) -> None:
+    wrong = LinearOperator((2, 2), lambda v: v, lambda v: 1.5 * v, rounding)
+    with pytest.raises(ValueError, match="apply_transpose must be the transpose of apply"):
+        probable_bounds(wrong, generator=torch.Generator().manual_seed(0))

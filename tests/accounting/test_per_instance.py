@@ -212,3 +212,13 @@ def test_ceilings_are_rounded_up_and_small_thetas_evaluated() -> None:
             per_instance.per_instance_rdp(law, theta[:count], 0.3, exact=exact) for exact in (False, True)
         ]
         assert torch.equal(sums[0].forward, sums[1].forward) == evaluated
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    law = rf.RectifiedGaussian(torch.ones(3), bound=1.0)
+    with pytest.raises(
+        ValueError, match=r"theta \[4\], sensitivity \[\], sigma \[3\], lower \[\], upper \[\]$"
+    ):
+        rf.PerInstanceAccountant(law, 0.1).step(torch.zeros(4))
+    with pytest.raises(ValueError, match=r"theta \[4\], sigma \[3\], lower \[\], upper \[\]$"):
+        rf.ExampleAccountant(law).step(torch.zeros(4), torch.zeros(2, 4))

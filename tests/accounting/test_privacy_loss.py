@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting import privacy_loss
 from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
@@ -191,3 +192,13 @@ def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(epsilon: 
         for a, rdp in zip(orders, sums.tolist(), strict=True)
     ]
     assert got == pytest.approx(min(deltas) * (1 + 1e-11), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(("smallest", "found"), [(2048.0, 2048.0), (2049.0, math.inf)])
+def test_an_epsilon_beyond_2_to_the_11_is_not_looked_for(smallest: float, found: float) -> None:
+    epsilon = privacy_loss._smallest_epsilon(lambda epsilon: float(epsilon < smallest), 0.5)
+    assert epsilon == pytest.approx(found, rel=1e-6, abs=0)
+
+
+def test_a_proof_that_just_meets_delta_at_once_needs_no_epsilon() -> None:
+    assert privacy_loss._smallest_epsilon(lambda _: 0.5, 0.5) == 0.0

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting import per_instance
 from ringfence.accounting.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled_accountant import SampledAccountant
@@ -194,3 +195,11 @@ def test_a_step_of_any_dataset_may_have_settings_of_its_own() -> None:
     alone.step_of_any(torch.zeros(3))
     torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
     torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)
+
+
+def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = account(rf.StochasticSign(1.0))
+    one.step(iter(BATCHES))
+    monkeypatch.setattr(per_instance, "DivergenceTable", None)
+    one.step(iter(BATCHES))
+    assert one.steps == 2

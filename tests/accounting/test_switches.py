@@ -47,6 +47,10 @@ def sampled(coordinates: float) -> object:
     return rf.subsampled_rdp(LAW, batches, 0.1, 0.5, [2], failure_probability=1e-3)
 
 
+def known(coordinates: float) -> object:
+    return rf.fixed_batch_rdp(LAW, torch.zeros(int(coordinates)), 0.1, 0.5, [2])
+
+
 def settings(count: float) -> rf.Mechanism:
     return rf.StochasticSign(1 + torch.arange(count, dtype=torch.float64))
 
@@ -73,6 +77,14 @@ def attributes(count: float) -> object:
 # what is called with a number, the last one, the next, and what only the first side or the other calls
 SWITCHES: dict[str, tuple[Callable[[float], object], float, float, ModuleType | type, str, bool]] = {
     "few coordinates of a sample": (sampled, 1024, 1026, sampled_release.DivergenceTables, "_table", False),
+    "few coordinates of a known batch": (
+        known,
+        1024,
+        1025,
+        sampled_release.DivergenceTables,
+        "_table",
+        False,
+    ),
     "coordinates near each other": (spread, 256.0, 256.001, divergence_sums, "exact_sums", False),
     "patterns of signs": (repeated, 64, 65, dominating_pair, "_powers", True),
     "one pattern": (repeated, 1, 2, dominating_pair, "_powers", False),

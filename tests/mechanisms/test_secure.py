@@ -518,3 +518,10 @@ def test_the_finest_step_and_the_largest_sigma() -> None:
     assert SecureRelease(rf.StochasticSign(1e290)).step is None
     with pytest.raises(ValueError, match="sigma must be at most 1e290"):
         SecureRelease(rf.StochasticSign(1.001e290))
+
+
+def test_a_law_with_points_of_its_own_says_so() -> None:
+    assert (
+        "StochasticSign(sigma=1.0) rounded to its own points"
+        in SecureRelease(rf.StochasticSign(1.0)).statement
+    )

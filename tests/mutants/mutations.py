@@ -21,7 +21,7 @@ _OTHER_SIGN: dict[type[ast.AST], tuple[str, str]] = {
 }  # fmt: skip
 _PAIRS = ("min max", "amin amax", "minimum maximum", "any all", "floor ceil")
 _OTHER_NAME = {a: b for pair in _PAIRS for a, b in (pair.split(), pair.split()[::-1])}
-_COMMUTES = re.compile(r"(^|\.)(min|max|minimum|maximum|logaddexp|broadcast_tensors|gcd|hypot)$")
+_COMMUTES = re.compile(r"(^|\.)(min|max|minimum|maximum|logaddexp|broadcast_tensors|gcd|hypot|total)$")
 _ONE_SIGN = {ast.USub: "-", ast.Not: "not ", ast.Invert: "~"}
 
 # How much is held or kept at once. No result depends on them, which tests/accounting/test_sizes.py
@@ -96,6 +96,10 @@ class _Visitor(ast.NodeVisitor):
     def visit_Raise(self, node: ast.Raise) -> None: ...
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None: ...
     def visit_Import(self, node: ast.Import) -> None: ...
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if ast.unparse(node.value) != "Literal":
+            self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):

@@ -17,6 +17,7 @@ SOURCE = '''
 if TYPE_CHECKING:
     import a
 LIMIT: Final = 2.0
+Kind = Literal["a", "b"]
 
 def rate(x: Literal[3], y: int = 4) -> float:
     """Another, 5."""
@@ -30,18 +31,18 @@ def test_changes() -> None:
     found = {(one.line, one.before, one.after) for one in mutants("a.py", SOURCE)}
     assert found == {
         (5, "2.0", "3.0"),
-        (7, "4", "5"),
-        (9, "x <= y and not done", "True"),
-        (9, "x <= y and not done", "False"),
-        (9, "<=", "<"),
-        (9, "and", "or"),
-        (9, "not ", ""),
-        (11, "min(x, -y) * pow(8, x)[zip(x, strict=True)]", "None"),
-        (11, "min", "max"),
-        (11, "8, x", "x, 8"),
-        (11, "-", ""),
-        (11, "*", "/"),
-        (11, "8", "9"),
+        (8, "4", "5"),
+        (10, "x <= y and not done", "True"),
+        (10, "x <= y and not done", "False"),
+        (10, "<=", "<"),
+        (10, "and", "or"),
+        (10, "not ", ""),
+        (12, "min(x, -y) * pow(8, x)[zip(x, strict=True)]", "None"),
+        (12, "min", "max"),
+        (12, "8, x", "x, 8"),
+        (12, "-", ""),
+        (12, "*", "/"),
+        (12, "8", "9"),
     }
 
 

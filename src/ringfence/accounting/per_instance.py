@@ -175,7 +175,7 @@ _STATE = {
 def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor) -> tuple[float, float]:
     """What D / alpha of one release is at most whatever theta: the Gaussian's, and the law's own."""
     # a bound for each coordinate counts, whatever shape theta has by itself
-    count = _coordinates(theta, sensitivity, *checked_mechanism(mechanism).parameters().values())
+    count = _coordinates(theta, {"sensitivity": sensitivity, **checked_mechanism(mechanism).parameters()})
     size = sensitivity.double().cpu()
     # relative to sigma: squares of small numbers are 0, and 0 times infinity is nothing
     ratio = size / mechanism.sigma.double().cpu()
@@ -190,11 +190,11 @@ def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor) -> tuple[
     return gaussian, min(gaussian, bounded)
 
 
-def _coordinates(theta: Tensor, *others: Tensor) -> int:
+def _coordinates(theta: Tensor, others: dict[str, Tensor]) -> int:
     """How many coordinates are released: theta's, after its parameters have spread it out."""
-    if all(other.numel() == 1 for other in others):
+    if all(other.numel() == 1 for other in others.values()):
         return theta.numel()
-    return math.prod(checks.broadcast(("theta", *("a parameter" for _ in others)), (theta, *others)))
+    return math.prod(checks.broadcast(("theta", *others), (theta, *others.values())))
 
 
 class DivergenceTables:

@@ -154,6 +154,6 @@ class ShiftTable:
 
     def worst(self, theta: Tensor, shift: Tensor, orders: Tensor) -> Tensor:
         """The largest of the four divergences between theta and theta +- shift."""
-        there = torch.stack((theta + 0 * shift, theta + 0 * shift, theta + shift, theta - shift))
-        moves = torch.stack((shift, -shift, -shift, shift)).unsqueeze(1)
+        here, up = torch.broadcast_tensors(theta, shift)
+        there, moves = torch.stack((here, here, here + up, here - up)), torch.stack((up, -up, -up, up))
         return self.law.renyi_divergence(there, moves, orders).amax(dim=0)

@@ -69,23 +69,24 @@ def log_mass_ratio(stretch: TruncatedNormal, shift: Tensor) -> Tensor:
     return shift * (0.5 * shift - stretch.mean()) - stretch.log_mgf(shift)[0]
 
 
-def loss_moments(log_p: Tensor, rho: Tensor, shift: Tensor, stretch: TruncatedNormal | None = None) -> Tensor:
+def loss_moments(log_p: Tensor, rho: Tensor, density: tuple[TruncatedNormal, Tensor] | None = None) -> Tensor:
     """Rows: variance, third and fourth central moment of L = log p/q under P, and sup L - inf L.
 
-    Atoms, and perhaps a stretch of density between two of them, where L = shift^2 / 2 - shift x:
-    it adds its own moments to those of its mean. Atoms whose mass underflows are left out.
+    Atoms, and perhaps a density between two of them: its stretch and the shift, L = shift^2 / 2 - shift x.
+    It adds its own moments to those of its mean. Atoms whose mass underflows are left out.
     """
     mass = torch.exp(log_p)
     rho = torch.where(mass > 0, rho, 0.0)  # 0 is within the range of L
     mean = (mass * rho).sum(dim=0)
-    if stretch is not None:
+    if density is not None:
+        stretch, shift = density
         middle = torch.exp(stretch.log_mass())
         inside = torch.where(middle > 0, shift * (0.5 * shift - stretch.mean()), 0.0)
         mean = mean + middle * inside
     away = rho - mean
     rows = [(mass * away**k).sum(dim=0) for k in (2, 3, 4)]
     ends = torch.stack((rho.amax(dim=0), rho.amin(dim=0)))
-    if stretch is not None:
+    if density is not None:
         second, third, fourth = stretch.central_moments()
         second, third, fourth = shift**2 * second, -(shift**3) * third, shift**4 * fourth
         inside = inside - mean

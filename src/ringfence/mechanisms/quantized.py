@@ -95,7 +95,7 @@ class QuantizedGaussian(Mechanism):
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
     ) -> Tensor:
         log_p, rho = self._masses(theta, sigma, lower, upper, shift)
-        return pieces.loss_moments(log_p, rho, shift / sigma)
+        return pieces.loss_moments(log_p, rho)
 
     def _masses(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor

@@ -104,4 +104,4 @@ class RectifiedGaussian(Mechanism):
         lower, upper, width = units.interval(theta, sigma, lower, upper)
         shift = shift / sigma
         log_p, rho = pieces.atoms(lower, upper, shift)
-        return pieces.loss_moments(log_p, rho, shift, TruncatedNormal(lower, upper, width))
+        return pieces.loss_moments(log_p, rho, (TruncatedNormal(lower, upper, width), shift))

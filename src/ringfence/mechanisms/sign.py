@@ -61,4 +61,4 @@ class StochasticSign(Mechanism):
     def _loss_moments(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> Tensor:
         edge = -theta / sigma
         log_p, rho = pieces.atoms(edge, edge, shift / sigma)
-        return pieces.loss_moments(log_p, rho, shift / sigma)
+        return pieces.loss_moments(log_p, rho)
