@@ -49,7 +49,7 @@ coverage: setup
 	COVERAGE_FILE=$(CURDIR)/out/coverage $(BIN)/python -m pytest --numprocesses auto -p tests.mutants.selection \
 		--cov --cov-context=test --cov-report=term:skip-covered --cov-fail-under=95
 
-# Small wrong changes that a test must notice: a sample, an hour on two cores (docs/mutants.md).
+# Small wrong changes that a test must notice: a sample, half an hour on two cores (docs/mutants.md).
 mutants: setup out/coverage
 	$(BIN)/python -m tests.mutants --sample 800
 

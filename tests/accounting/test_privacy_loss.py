@@ -202,3 +202,8 @@ def test_an_epsilon_beyond_2_to_the_11_is_not_looked_for(smallest: float, found:
 
 def test_a_proof_that_just_meets_delta_at_once_needs_no_epsilon() -> None:
     assert privacy_loss._smallest_epsilon(lambda _: 0.5, 0.5) == 0.0
+
+
+def test_proofs_go_by_their_names() -> None:
+    proofs = rf.privacy_profile(rf.RectifiedGaussian(1.0, 1.0), float64([0.5]), 0.1).proofs
+    assert list(proofs) == ["Gaussian", "Rényi", "central limit", "dominating pairs"]
