@@ -65,6 +65,16 @@ def test_a_heavy_middle_cell_keeps_its_digits(theta: float, shift: float) -> Non
     assert float(law.hockey_stick(theta, shift, 0.0)) == pytest.approx(trade, rel=1e-11, abs=0)
 
 
+@pytest.mark.parametrize("theta", [0.0, 1e-4, -0.05])
+@pytest.mark.parametrize(("bound", "levels"), [(1.0, 2), (60.0, 4)])
+def test_of_two_cells_of_one_half_neither_counts_as_heavy(theta: float, bound: float, levels: int) -> None:
+    """Each taken for what the others leave, both would give nothing away."""
+    law, family = rf.QuantizedGaussian(1.0, bound, levels), oracle.quantized(1.0, -bound, bound, levels)
+    for shift in (1e-9, -0.01, 0.7):
+        exact = float(oracle.renyi(family, theta, shift, 8.0))
+        assert float(law.renyi_divergence(theta, shift, 8.0)) == pytest.approx(exact, rel=1e-12, abs=0)
+
+
 @pytest.mark.parametrize("size", [1e-3, 1e3])
 def test_a_level_is_known_in_float32_and_nothing_else_has_mass(size: float) -> None:
     law = rf.QuantizedGaussian(size, (-0.1 * size, 0.7 * size), 12)
