@@ -48,6 +48,7 @@ coverage: setup
 	mkdir -p out && rm -f out/durations.jsonl out/selection.json
 	COVERAGE_FILE=$(CURDIR)/out/coverage $(BIN)/python -m pytest --numprocesses auto -p tests.mutants.selection \
 		--cov --cov-context=test --cov-report=term:skip-covered --cov-fail-under=95
+	$(BIN)/python -m tests.mutants --limit 0  # keeps what the lines were like
 
 # Small wrong changes that a test must notice: a sample, half an hour on two cores (docs/mutants.md).
 mutants: setup out/coverage

@@ -196,9 +196,11 @@ def test_a_coordinate_on_a_node_is_charged_a_bin_and_a_sixteenth_of_one(node: in
 
 
 def test_float32_far_from_zero_is_counted_in_float64() -> None:
-    theta = (1000 + (draw(100_000) % 1)).float()
-    counts = divergence_sums._counts(theta, 1000.0, 1001.0, 4096)
-    assert torch.equal(counts.double(), divergence_sums._counts(theta.double(), 1000.0, 1001.0, 4096))
+    low, high = 1000.3, 1001.7  # which float32 does not hold
+    theta = (1000.5 + (draw(100_000) % 1)).float()
+    counts = divergence_sums._counts(theta, low, high, 4096)
+    assert torch.equal(counts.double(), divergence_sums._counts(theta.double(), low, high, 4096))
+    assert not torch.equal(counts.float(), torch.histc(theta, 4096, low, high))
 
 
 def test_what_is_charged_for_rounding_is_1e_11() -> None:

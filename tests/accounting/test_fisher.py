@@ -298,3 +298,11 @@ def test_a_sigma_whose_square_floats_do_not_hold_is_refused(sigma: float) -> Non
         rf.fisher_information_loss(rf.Gaussian(sigma), torch.zeros(2), torch.eye(2))
     with pytest.raises(ValueError, match="sigma must be in"):
         rf.ExampleAccountant(rf.Gaussian(sigma)).step(torch.zeros(2), torch.ones(1, 2))
+
+
+def test_a_short_side_needs_no_chance_even_with_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fisher, "DENSE_LIMIT", 3)
+    for jacobian in (torch.ones(3, 9), torch.ones(9, 3)):
+        theta, generator = torch.zeros(len(jacobian)), torch.Generator().manual_seed(0)
+        bounds = fisher.fisher_information_bounds(rf.Gaussian(1.0), theta, jacobian, generator=generator)
+        assert bounds.failure_probability == 0.0

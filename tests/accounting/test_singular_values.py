@@ -219,3 +219,9 @@ def test_the_smaller_side_decides_whether_norms_serve(monkeypatch: pytest.Monkey
             singular_values.upper_bounds(weights, some), singular_values.dense_bounds(weights, some).upper
         )
         assert float(dense_bounds(weights, some).gap) < 1e-12
+
+
+def test_one_square_that_overflows_among_many_is_refused() -> None:
+    matrices = torch.diag(torch.tensor([1.0, 1e200, 1.0])).double()[None]
+    with pytest.raises(ValueError, match="jacobian must be smaller"):
+        Gram.of(ones(3), matrices)
