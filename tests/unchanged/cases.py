@@ -11,6 +11,7 @@ from torch import Tensor
 from ringfence import Gaussian, QuantizedGaussian, RectifiedGaussian, StochasticSign, TruncatedGaussian
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism
+from tests.tensors import float64
 
 Values = dict[str, Any]  # tensors, numbers, or lists of them
 CASES: dict[str, Callable[[], Values]] = {}
@@ -36,7 +37,7 @@ def _fresh(function: Callable[[Any], Values], argument: Any) -> Values:
 
 
 def vector(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
+    return float64(values)
 
 
 def even(count: int, low: float = 0.0, high: float = 1.0, start: float = 0.5) -> Tensor:

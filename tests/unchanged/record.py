@@ -17,8 +17,7 @@ from tests.unchanged.cases import CASES, flat
 ROOMS = (conversions, divergences, information, mechanisms, sampling, single_examples)
 PATH = Path(__file__).parent / "numbers.json"
 TOLERANCE = 1e-12  # relative; with the oldest instructions torch knows the largest difference is 4e-13
-TORCH = torch.__version__.split("+")[0]
-_WORK = f"torch {TORCH}: tensors, entries"  # another torch may count differently
+_WORK = f"torch {torch.__version__.split('+')[0]}: tensors, entries"  # another torch may count differently
 
 Numbers = dict[str, list[float]]
 
