@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.noise import Noise, side_by_side
 from tests.mechanisms.cases import CASES, Case
 from tests.test_golden import COLUMNS, GOLDEN, computed
 
@@ -60,3 +61,30 @@ def test_equal_coordinates_beyond_what_float32_counts() -> None:
     one = rf.per_instance_rdp(law, 0.3, 1e-3, [8.0]).worst
     many = rf.per_instance_rdp(law, torch.full((40_000_000,), 0.3, device="cuda"), 1e-3, [8.0]).worst
     assert 1 - 1e-6 < float(many / one) / 40_000_000 < 1.005
+
+
+def test_noise_is_made_on_the_gpu_and_belongs_to_its_place() -> None:
+    noise = Noise(seed=7)
+    first, again, other = (
+        side_by_side([noise], "noise", step, device="cuda").normals((1000,)) for step in (0, 0, 1)
+    )
+    assert first.is_cuda
+    assert torch.equal(first, again)
+    assert abs(float(torch.corrcoef(torch.stack((first, other)))[0, 1])) < 0.2
+    low = Noise(seed=7 + 2**32)
+    assert not torch.equal(first, side_by_side([low], "noise", 0, device="cuda").normals((1000,)))
+
+
+def test_a_digest_is_made_on_the_gpu_without_a_copy_of_theta() -> None:
+    noise, theta = Noise(seed=7), torch.randn(1 << 24, device="cuda")
+    digests = {noise.digest(theta)}
+    for index in (0, 1 << 22, (1 << 24) - 1):
+        changed = theta.clone()
+        changed[index] = -changed[index]
+        digests.add(noise.digest(changed))
+    assert len(digests) == 4
+    assert noise.digest(theta.clone()) in digests
+    with torch.profiler.profile() as profile:
+        noise.digest(theta)
+    copied = [event for event in profile.events() if "DtoH" in event.name]
+    assert len(copied) <= 1  # the 32 bytes of the result

@@ -111,6 +111,15 @@ def count(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> i
     return value
 
 
+def seed(value: object) -> int:
+    """Of random numbers: up to 256 bits.
+
+    >>> seed(2**200) == 2**200
+    True
+    """
+    return count("seed", value, at_least=0, at_most=2**256 - 1)
+
+
 def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")

@@ -8,6 +8,7 @@ from ringfence.audit import trajectories
 from ringfence.audit.result import AuditResult
 from ringfence.audit.trajectories import audit_training
 from ringfence.mechanisms.base import Mechanism
+from ringfence.training.linear import data_digest, run_noise
 from tests.tensors import float64
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -50,16 +51,12 @@ def test_losses_are_those_of_the_trajectory() -> None:
     """Against ``train_linear``, whose trajectory has theta at every step."""
     law, clip = RectifiedGaussian(1.0, bound=2.0), Clamp(0.5)
     settings = {"mechanism": law, "clip": clip, "learning_rate": 0.7, "public_size": 6.0}
-    generators = [torch.Generator().manual_seed(1) for _ in range(3)]
-    runs = [
-        train_linear(*DATA, 2, steps=steps, generator=generator, **settings)  # type: ignore[arg-type]
-        for steps, generator in zip((1, 2, 3), generators, strict=True)
-    ]
-    found = trajectories._losses(runs, DATA, RECORD, law, clip, 6 / 0.7, steps=3)
-    draws = torch.Generator().manual_seed(1)
+    run = train_linear(*DATA, 2, steps=3, seed=1, **settings)  # type: ignore[arg-type]
+    found = trajectories._losses([run], DATA, RECORD, law, clip, 6 / 0.7)
+    noise = run_noise(1, data_digest(*DATA), law, clip, (0.7, 3, 6.0, 0.0, 2))
     expected = 0.0
-    for step in runs[2].trajectory:
-        released = law.sample(step.theta, generator=draws)
+    for number, step in enumerate(run.trajectory):
+        released = law.sample(step.theta, generator=noise.at(number))
         residual = torch.softmax(RECORD[0] @ step.weights.T, dim=1) - float64([[1.0, 0.0]])
         moved = (residual.T @ RECORD[0]).clamp(-0.5, 0.5)
         ratio = law.log_prob(released, step.theta) - law.log_prob(released, step.theta + moved)

@@ -1,12 +1,12 @@
 """Secure releases: the exact law, the same points for every theta, and an attack that fails.
 
-os.urandom is replaced by a seeded stream wherever a test measures frequencies, and by chosen bits
+The stream of random bits is a seeded one wherever a test measures frequencies, and by chosen bits
 where it checks single draws. Masses come from multi-precision or scipy, not from the package.
 """
 
-import os
+import secrets
 from collections.abc import Callable
-from itertools import pairwise, product
+from itertools import count, pairwise, product
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from ringfence import exact_normal
 from ringfence.mechanisms import secure as secure_module
 from ringfence.mechanisms.inversion import Conditioned, Normal
 from ringfence.mechanisms.secure import SecureRelease
+from ringfence.noise import Noise
 from tests.mechanisms.test_samplers import ACCEPT, REJECT, continuous, discrete, truncated_cdf
 from tests.tensors import float64
 
@@ -34,8 +35,9 @@ LAWS = {
 
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """os.urandom from a seed."""
-    monkeypatch.setattr(os, "urandom", np.random.default_rng(7).bytes)
+    """Every release from a seed of its own."""
+    seeds = count(7)
+    monkeypatch.setattr(secure_module, "Noise", lambda: Noise(next(seeds)))
 
 
 def everywhere(theta: float, count: int) -> Tensor:
@@ -126,9 +128,18 @@ def test_a_draw_is_the_exact_quantile_of_its_bits(
 
 
 def _only(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """os.urandom that gives these 256 bits, first 64 and then the rest if asked."""
-    words = {8: (bits >> 192).to_bytes(8, "little"), 24: (bits % 2**192).to_bytes(24, "big")}
-    monkeypatch.setattr(os, "urandom", lambda count: words[count])
+    """A stream that gives these 256 bits, first 64 and then the rest if asked."""
+    words = torch.frombuffer(bytearray(bits.to_bytes(32, "big")), dtype=torch.int64)
+    words = torch.frombuffer(bytearray(words.numpy().byteswap().tobytes()), dtype=torch.int64)
+
+    class Chosen:
+        def at(self, *place: object) -> "Chosen":
+            return self
+
+        def words(self, count: int) -> Tensor:
+            return {1: words[:1], 3: words[1:]}[count].unsqueeze(0)
+
+    monkeypatch.setattr(secure_module, "Noise", Chosen)
 
 
 @pytest.mark.parametrize("name", ["sign", "quantized"])
@@ -436,13 +447,13 @@ def test_the_default_step_is_a_power_of_two_from_public_numbers(law: rf.Mechanis
 
 def test_randomness_is_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = os.urandom
+    real = secrets.randbits
 
-    def counted(count: int) -> bytes:
-        asked.append(count)
-        return real(count)
+    def counted(bits: int) -> int:
+        asked.append(bits)
+        return real(bits)
 
-    monkeypatch.setattr(os, "urandom", counted)
+    monkeypatch.setattr(secrets, "randbits", counted)
     theta = torch.zeros(100_000, dtype=torch.float64)
     states = []
     for _ in range(2):
@@ -451,8 +462,7 @@ def test_randomness_is_the_operating_systems(monkeypatch: pytest.MonkeyPatch) ->
         states.append(rf.Gaussian(1.0).release(theta))
         assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(*states)
-    assert sum(asked) >= 16 * len(theta)
-    assert len([count for count in asked if count > 24]) == 4  # two blocks each
+    assert asked == [256, 256]  # a fresh key for each release
 
 
 def _refused(call: Callable[[], object], error: type[Exception], words: str) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.training.randomness import derived_generator, digest
+from ringfence.noise import Noise, side_by_side
 from ringfence.training.sampling import PoissonBatches
 from tests.training.runs import CLIP, INPUTS, LABELS, LAW, Run, clipped_sum, network
 
@@ -68,8 +68,9 @@ def test_the_same_sum_at_the_same_step_gives_the_same_release_and_no_other_does(
     law, theta = rf.Gaussian(1.0), torch.zeros(4)
 
     def noise(theta: torch.Tensor, step: int) -> torch.Tensor:
-        generator = derived_generator(3, "noise", step, digest(theta))
-        return law.sample(theta, generator=generator) - theta
+        source = Noise(3)
+        draws = side_by_side([source], "noise", step, source.digest(theta))
+        return law.sample(theta, generator=draws) - theta
 
     assert torch.equal(noise(theta, 0), noise(theta, 0))
     assert not torch.equal(noise(theta, 0), noise(theta, 1))

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import ringfence as rf
+from ringfence.noise import Noise
 from ringfence.training.example_gradients import ExampleGradients
-from ringfence.training.randomness import seeded
 from tests.training.runs import INPUTS, LABELS, clipped_sum, network
 
 CPU = torch.device("cpu")
@@ -66,9 +66,9 @@ def test_dropout_draws_the_same_masks_forward_and_backward() -> None:
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(16, 1, bias=False))
     inputs = ((torch.ones(50, 16),), {})
     gradients = ExampleGradients(model, 4_000)  # several chunks
-    with seeded(5, CPU):
+    with Noise(5).global_draws("forward", device=CPU):
         outputs = gradients.forward(inputs)
-    with seeded(5, CPU):
+    with Noise(5).global_draws("forward", device=CPU):
         total = gradients.clipped_sum(inputs, torch.ones(50, 1), rf.Clamp(1e9))
     # for a linear model the outputs are the sum of weights times what was let through
     assert torch.allclose(outputs.sum(), (total * model[1].weight.detach()).sum(), atol=1e-4)

@@ -22,7 +22,7 @@ def train(**changes: object) -> rf.LinearRun:
         "learning_rate": 10.0,
         "steps": 4,
         "public_size": 300,
-        "generator": torch.Generator().manual_seed(1),
+        "seed": 1,
         **changes,
     }
     return rf.train_linear(**arguments)

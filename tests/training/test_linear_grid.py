@@ -10,6 +10,7 @@ import torch
 import ringfence as rf
 from ringfence.training import linear_grid
 from ringfence.training.linear_grid import LinearSettings, accuracies, train_linear_grid
+from tests.mechanisms.cases import CASES, Case
 
 FEATURES = torch.randn(300, 30, generator=torch.Generator().manual_seed(0))
 LABELS = (FEATURES[:, 0] > 0).long() + (FEATURES[:, 1] > 1).long()
@@ -48,9 +49,8 @@ def grid(settings: list[LinearSettings] = GRID, **changes: Any) -> list[rf.Linea
 
 def alone(one: LinearSettings, **changes: Any) -> rf.LinearRun:
     arguments = {name.name: getattr(one, name.name) for name in dataclasses.fields(one)}
-    generator = torch.Generator().manual_seed(arguments.pop("seed"))
     data = {"features": FEATURES, "labels": LABELS, "classes": 3, "public_size": 300, **changes}
-    return rf.train_linear(**data, **arguments, generator=generator)
+    return rf.train_linear(**data, **arguments)
 
 
 def assert_same(one: rf.LinearRun, other: rf.LinearRun) -> None:
@@ -64,6 +64,24 @@ def assert_same(one: rf.LinearRun, other: rf.LinearRun) -> None:
 def test_every_run_is_the_one_its_setting_gives_alone() -> None:
     for one, run in zip(GRID, grid(), strict=True):
         assert_same(run, alone(one))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_law_of_the_contract_goes_through_the_grid(case: Case) -> None:
+    """Three settings of one law share a call of its sampler, and each still has its own noise."""
+    settings = [setting(mechanism=case.make(sigma, -9.0, 12.0), seed=5, steps=2) for sigma in (2.0, 3.0, 4.0)]
+    for one, run in zip(settings, grid(settings), strict=True):
+        assert_same(run, alone(one))
+
+
+def test_trajectories_are_kept_where_they_are_asked_for() -> None:
+    for one, run in zip(GRID[:3], grid(GRID[:3], trajectories=True), strict=True):
+        own = alone(one)
+        assert len(run.trajectory) == one.steps
+        for ours, theirs in zip(run.trajectory, own.trajectory, strict=True):
+            assert torch.allclose(ours.weights, theirs.weights, rtol=1e-4, atol=1e-5)
+            assert torch.allclose(ours.theta, theirs.theta, rtol=1e-4, atol=1e-3)
+    assert grid(GRID[:1])[0].trajectory == ()
 
 
 def test_more_coordinates_than_are_evaluated_one_by_one() -> None:
@@ -112,7 +130,9 @@ def test_a_release_is_charged_before_it_is_made(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         linear_grid,
         "_released",
-        lambda theta, samplers: (happened.append(("released", theta)), released(theta, samplers))[1],
+        lambda theta, samplers, step: (happened.append(("released", theta)), released(theta, samplers, step))[
+            1
+        ],
     )
     grid(GRID[:3])
     names, thetas = [name for name, _ in happened], [theta for _, theta in happened]

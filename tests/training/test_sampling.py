@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
+from ringfence.noise import Noise
 from ringfence.training.sampling import FullBatches, MicroBatch, PoissonBatches, PrivateLoader, checked_loader
 
 DATA = TensorDataset(torch.arange(20.0), torch.arange(20))
@@ -16,7 +17,7 @@ def loader(batches: Any, start: int = 0, **options: Any) -> tuple[PrivateLoader,
     private = PrivateLoader(
         DataLoader(DATA, batch_size=4, **options),
         batches,
-        lambda: (start, 7),
+        lambda: (start, Noise(7)),
         lambda batch, _: heard.append(batch),
     )
     return private, heard
@@ -26,7 +27,7 @@ def test_every_example_has_the_same_independent_chance() -> None:
     batches = PoissonBatches(200, 20, public_size=200)
     member = torch.zeros(4000, 200)
     for step in range(4000):
-        member[step, list(batches.of_step(step, seed=1)[0].indices)] = 1
+        member[step, list(batches.of_step(step, Noise(1))[0].indices)] = 1
     rate = member.mean(dim=0)
     assert float((rate - 0.1).abs().max()) < 5 * (0.09 / 4000) ** 0.5
     sizes = member.sum(dim=1)
@@ -37,13 +38,13 @@ def test_every_example_has_the_same_independent_chance() -> None:
 
 def test_samples_belong_to_seed_and_step() -> None:
     batches = PoissonBatches(100, 50, public_size=100)
-    assert batches.of_step(3, seed=1) == batches.of_step(3, seed=1)
-    assert batches.of_step(3, seed=1)[0].indices != batches.of_step(4, seed=1)[0].indices
-    assert batches.of_step(3, seed=1)[0].indices != batches.of_step(3, seed=2)[0].indices
+    assert batches.of_step(3, Noise(1)) == batches.of_step(3, Noise(1))
+    assert batches.of_step(3, Noise(1))[0].indices != batches.of_step(4, Noise(1))[0].indices
+    assert batches.of_step(3, Noise(1))[0].indices != batches.of_step(3, Noise(2))[0].indices
 
 
 def test_a_full_step_holds_everyone_once() -> None:
-    parts = FullBatches(20, 6, public_size=20).of_step(0, seed=0)
+    parts = FullBatches(20, 6, public_size=20).of_step(0, Noise(0))
     assert sorted(i for part in parts for i in part.indices) == list(range(20))
     assert [part.last for part in parts] == [False, False, False, True]
 

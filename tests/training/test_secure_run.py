@@ -139,10 +139,8 @@ def test_a_seed_and_secure_do_not_go_together() -> None:
         rf.fit_probes([_probe()], X, Y)
     features, labels = torch.from_numpy(X), torch.from_numpy(Y)
     settings = {"mechanism": PROBE_LAW, "clip": CLIP, "learning_rate": 1.0, "steps": 1, "public_size": 200}
-    with pytest.raises(TypeError, match="generator must be None where releases are secure"):
-        train_linear(features, labels, 3, **settings, generator=torch.Generator(), secure=True)
-    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, got None"):
-        train_linear(features, labels, 3, **settings)
+    with pytest.raises(ValueError, match="seed must be None, got 0: secure releases have no seed"):
+        train_linear(features, labels, 3, **settings, seed=0, secure=True)
 
 
 def test_features_whose_scores_lose_their_digits_are_refused() -> None:

@@ -23,9 +23,9 @@ from ringfence.mechanisms.quantized import QuantizedGaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian
+from ringfence.noise import Noise
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine import PrivacyEngine
-from ringfence.training.randomness import derived_seed
 
 Progress = Callable[[str, float], None]
 
@@ -179,7 +179,7 @@ def _laws() -> tuple[Mechanism, ...]:
 
 def _training(index: int, runs: int, seed: int, confidence: float) -> AuditResult:
     """One to four steps on a dozen examples, every law in turn; the record is clipped in every coordinate."""
-    place = derived_seed(seed, "audit", index)
+    place = Noise(seed).torch_seed("audit", index)
     generator = torch.Generator().manual_seed(place)
     laws = (*_laws(), StochasticSign(1.0), QuantizedGaussian(1.0, bound=2.0, levels=9))
     clip = 0.2 + 0.6 * float(torch.rand((), generator=generator))

@@ -1,5 +1,7 @@
 """The optimal distinguisher of a whole training run: likelihood ratios summed over its steps."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -36,8 +38,7 @@ def audit_training(
     """Trains ``runs`` linear models on the data and as many on them with ``record``, and tells them apart.
 
     Who sees every release knows the weights at every step, hence theta with and without the record,
-    and adds up log p/q over the steps. Runs that end after 1, 2, ... steps and share a seed are one
-    run looked at after each of its steps.
+    and adds up log p/q over the steps.
 
     Two claims are put to the test: the data-independent epsilon, by how well the two are told apart;
     and the ex-post one of every single run, by how often the realised loss is above it.
@@ -55,14 +56,12 @@ def audit_training(
     losses, exceeding, claim = [], 0, 0.0
     for side, (features, labels) in enumerate(base):
         seeds = range(seed + side * runs, seed + (side + 1) * runs)
-        settings = [
-            LinearSettings(mechanism, clip, learning_rate, length, seed=one)
-            for one in seeds
-            for length in range(1, steps + 1)
-        ]
-        trained = train_linear_grid(features, labels, classes, settings, public_size=public_size)
-        loss = _losses(trained, data, record, mechanism, clip, public_size / learning_rate, steps)
-        accounts = [run.account for run in trained[steps - 1 :: steps]]
+        settings = [LinearSettings(mechanism, clip, learning_rate, steps, seed=one) for one in seeds]
+        trained = train_linear_grid(
+            features, labels, classes, settings, public_size=public_size, trajectories=True
+        )
+        loss = _losses(trained, data, record, mechanism, clip, public_size / learning_rate)
+        accounts = [run.account for run in trained]
         bounds = [ex_post_epsilon(account.orders, account.worst, delta)[0] for account in accounts]
         realised = -loss if side else loss
         exceeding += sum(a > b for a, b in zip(realised.tolist(), bounds, strict=True))
@@ -89,21 +88,16 @@ def audit_training(
 
 
 def _losses(
-    trained: list[LinearRun],
-    data: Data,
-    record: Data,
-    mechanism: Mechanism,
-    clip: Clip,
-    divisor: float,
-    steps: int,
+    trained: list[LinearRun], data: Data, record: Data, mechanism: Mechanism, clip: Clip, divisor: float
 ) -> Tensor:
     """log of the likelihood without the record over that with it, each run."""
-    after = torch.stack([run.weights for run in trained]).unflatten(0, (-1, steps))
-    weights = torch.cat((torch.zeros_like(after[:, :1]), after), dim=1)
-    total = torch.zeros(len(weights), dtype=torch.float64)
-    for step in range(steps):
-        before = weights[:, step]
-        released = _snapped(mechanism, (before - weights[:, step + 1]) * divisor)
+    # what was released says all weights; the sums that the run had are not used
+    weights = torch.stack(
+        [torch.stack([*(step.weights for step in run.trajectory), run.weights]) for run in trained], dim=1
+    )
+    total = torch.zeros(len(trained), dtype=torch.float64)
+    for before, after in pairwise(weights):
+        released = _snapped(mechanism, (before - after) * divisor)
         theta, moved = (_sums(before, some, clip) for some in (data, record))
         ratio = mechanism.log_prob(released, theta) - mechanism.log_prob(released, theta + moved)
         total += ratio.flatten(1).sum(dim=1)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.blocks import blockwise
 from ringfence.checks import Real
+from ringfence.noise import Draws, GeneratorDraws
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,10 @@ class Mechanism(ABC):
     # Kernels are called positionally; Any lets each law name its own parameters.
     @abstractmethod
     def _sample(self, *arguments: Any, **_: Any) -> Tensor:
-        """Draws, from (generator, theta, *parameters), all in float64."""
+        """One draw of each coordinate, from (draws, theta, *parameters), all in float64.
+
+        ``draws`` is a ``ringfence.noise.Draws``; no random number comes from anywhere else.
+        """
 
     @abstractmethod
     def _log_prob(self, *arguments: Any, **_: Any) -> Tensor:
@@ -95,22 +99,28 @@ class Mechanism(ABC):
     def _loss_moments(self, *arguments: Any, **_: Any) -> Tensor:
         """The four rows of LossMoments, from (theta, *parameters, shift)."""
 
-    def sample(self, theta: Real, *, generator: torch.Generator) -> Tensor:
+    def sample(self, theta: Real, *, generator: torch.Generator | Draws) -> Tensor:
         """One draw of M(theta) for each coordinate: theta's shape, device and dtype.
 
         Noise is drawn and shaped in float64 and rounded once at the end, so that float32 has
         float64's tails. The generator must live on theta's device.
+
+        What a ``torch.Generator`` is worth: on the CPU it keeps 32 bits of its seed, so that whoever
+        sees a release can try every seed in hours, and two seeds that agree modulo 2^32 give the same
+        noise; on a GPU it keeps 64. It is for simulation. ``Noise().at("release")`` of
+        ``ringfence.noise`` has a key of 256 bits; ``release`` is for an adversary.
         """
         theta = checks.finite("theta", theta)
-        if not isinstance(generator, torch.Generator):
+        if not isinstance(generator, torch.Generator | Draws):
             raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-        if generator.device.type != theta.device.type:
-            raise ValueError(f"generator is on {generator.device}, theta on {theta.device}")
+        draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
+        if draws.device.type != theta.device.type:
+            raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
         _broadcast(self._arguments(theta))  # also refuses what theta's dtype cannot hold
         parameters = (value.to(theta.device).double() for value in self._parameters().values())
 
         def draw(where: Tensor, *block: Tensor) -> Tensor:
-            return self._sample(generator, where.double(), *block)
+            return self._sample(draws, where.double(), *block)
 
         return _no_nan(blockwise(draw, theta, *parameters), self, "sample", theta)
 

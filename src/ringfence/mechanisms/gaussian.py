@@ -7,6 +7,7 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.noise import Draws
 from ringfence.normal import LOG_SQRT_TWO_PI
 
 
@@ -35,8 +36,8 @@ class Gaussian(Mechanism):
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma}
 
-    def _sample(self, generator: torch.Generator, theta: Tensor, sigma: Tensor) -> Tensor:
-        return theta + sigma * standard_normal(generator, theta, sigma)
+    def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor) -> Tensor:
+        return theta + sigma * standard_normal(draws, theta, sigma)
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
         return log_density(value, theta, sigma)
@@ -59,10 +60,9 @@ class Gaussian(Mechanism):
         return torch.exp(part.log_mass()) * value
 
 
-def standard_normal(generator: torch.Generator, *like: Tensor) -> Tensor:
+def standard_normal(draws: Draws, *like: Tensor) -> Tensor:
     """N(0, 1) in float64, of the shape that ``like`` broadcasts to."""
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in like))
-    return torch.randn(shape, generator=generator, dtype=torch.float64, device=like[0].device)
+    return draws.normals(torch.broadcast_shapes(*(tensor.shape for tensor in like)))
 
 
 def log_density(value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.gaussian import standard_normal
+from ringfence.noise import Draws
 from ringfence.normal import density, hazard
 from ringfence.truncated_normal import TruncatedNormal
 
@@ -50,10 +51,8 @@ class QuantizedGaussian(Mechanism):
     def settings(self) -> dict[str, int]:
         return {"levels": self.levels}
 
-    def _sample(
-        self, generator: torch.Generator, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
-        noisy = theta + sigma * standard_normal(generator, theta, sigma, lower, upper)
+    def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        noisy = theta + sigma * standard_normal(draws, theta, sigma, lower, upper)
         return self._point(self._nearest(noisy, lower, upper), lower, upper)
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.gaussian import log_density, standard_normal
+from ringfence.noise import Draws
 from ringfence.normal import density, log_tail, mills_ratio
 from ringfence.truncated_normal import TruncatedNormal
 
@@ -39,10 +40,8 @@ class RectifiedGaussian(Mechanism):
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
-    def _sample(
-        self, generator: torch.Generator, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
-        noise = standard_normal(generator, theta, sigma, lower, upper)
+    def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        noise = standard_normal(draws, theta, sigma, lower, upper)
         return torch.minimum(torch.maximum(theta + sigma * noise, lower), upper)
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Releases that floating point cannot undo: points of a public grid, drawn exactly.
 
 What is released is M(theta) rounded to a grid that is fixed in advance. With F the distribution
-function of M(theta) and U a uniform number from the operating system, it is the point k with
+function of M(theta) and U a uniform number from a cryptographic stream, it is the point k with
 
     F(cut before k) <= U < F(cut of k).
 
@@ -9,7 +9,7 @@ Where float64 leaves a doubt, 256 bits of U and 512 bits of F decide.
 """
 
 import math
-import os
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.grid import FARTHEST, Grid, Levels, Steps
 from ringfence.mechanisms.inversion import Conditioned, Normal
+from ringfence.noise import CipherDraws, Noise
 
 _STEPS = {"gaussian", "rectified", "truncated"}  # laws with a density: rounded to steps
 _LEVELS = {"sign", "quantized"}  # equally spaced points already
@@ -29,7 +30,7 @@ _DOUBT = 2.0**-36  # 32 times what F in float64 may be off (docs/security.md)
 _DEFAULT = 2.0**-10  # of sigma, or of the width if that is less
 _FINEST = 2.0**-20  # the same; with finer steps many draws would leave a doubt
 
-_FIRST_BITS, _MORE_BITS = 64, 192  # of U: at first, and where they leave a doubt
+_MORE_WORDS = 3  # of 64 bits of U, where the first 64 leave a doubt
 # A draw differs from the ideal one only if U is within 2^-255 of one of at most 2^52 + 1 cuts.
 _FAILURE = 2.0**-200
 
@@ -69,16 +70,20 @@ class SecureRelease:
         self.law = law
         self.step = _checked_step(law, step) if law.name in _STEPS else None
 
-    def draw(self, theta: Real) -> Tensor:
-        """One release of each coordinate: theta's dtype and device, randomness from os.urandom.
+    def draw(self, theta: Real, draws: CipherDraws | None = None) -> Tensor:
+        """One release of each coordinate: theta's dtype and device.
 
-        There is no seed. Drawing twice is two releases, each to be paid for. The work is done on
-        the CPU.
+        Random bits come from AES-256 in counter mode, under a fresh key of the operating system, unless
+        ``draws`` are given: those of a seed can be repeated by whoever knows it. Drawing twice is two
+        releases, each to be paid for. The work is done on the CPU.
         """
+        bits = Noise().at("secure release") if draws is None else draws
         theta = checks.finite("theta", theta)
         columns = {"theta": theta, **self._columns()}
         checks.broadcast(list(columns), list(columns.values()))
-        points = blockwise(self._points, *(column.cpu().double() for column in columns.values()))
+        points = blockwise(
+            partial(self._points, bits), *(column.cpu().double() for column in columns.values())
+        )
         if bool(torch.isnan(points).any()):
             raise FloatingPointError(f"{self!r} cannot be represented at these arguments")
         # Rounded to theta's dtype, and clamped to what it holds: a function of the point.
@@ -123,17 +128,19 @@ class SecureRelease:
         count = torch.tensor(float(len(support.atoms)), dtype=torch.float64)
         return {"sigma": self.law.sigma, "lower": lower, "upper": upper, "count": count}
 
-    def _points(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, last: Tensor) -> Tensor:
+    def _points(
+        self, bits: CipherDraws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, last: Tensor
+    ) -> Tensor:
         conditioned = self.law.name in _CONDITIONED
         law = Conditioned(theta, sigma, lower, upper) if conditioned else Normal(theta, sigma)
         grid = Levels(lower, upper, last) if self.step is None else Steps(lower, upper, last)
         shape = torch.broadcast_shapes(*(column.shape for column in (theta, sigma, lower, upper, last)))
-        return grid.point(_numbers(law, grid, shape.numel()))
+        return grid.point(_numbers(law, grid, bits, shape.numel()))
 
 
-def _numbers(law: Normal | Conditioned, grid: Grid, count: int) -> Tensor:
+def _numbers(law: Normal | Conditioned, grid: Grid, bits: CipherDraws, count: int) -> Tensor:
     """The number of the point that U falls on, for each coordinate."""
-    words = torch.frombuffer(bytearray(os.urandom(count * _FIRST_BITS // 8)), dtype=torch.int64)
+    words = bits.words(count)[0]
     uniform = ((words >> 11) & (2**53 - 1)).double() * 2.0**-53  # U rounded down to 53 bits
     # Whatever the guess is, even NaN: it is checked below.
     number = torch.maximum(torch.minimum(grid.nearest(law.guess(uniform)), grid.last), grid.first)
@@ -141,15 +148,17 @@ def _numbers(law: Normal | Conditioned, grid: Grid, count: int) -> Tensor:
     until = torch.where(number == grid.last, 2.0, law.below(grid.cut(number)))
     sure = (uniform - before > _DOUBT) & (until - uniform > _DOUBT)
     for place in (~sure).nonzero().flatten().tolist():
-        number[place] = _decided(law, grid.select(place), int(words[place]), int(number[place]), place)
+        more = [int(words[place]), *bits.words(_MORE_WORDS)[0].tolist()]
+        number[place] = _decided(law, grid.select(place), more, int(number[place]), place)
     return number
 
 
-def _decided(law: Normal | Conditioned, grid: Grid, word: int, start: int, place: int) -> int:
-    """The number of the point for one coordinate, beyond doubt; ``word`` is how U begins."""
-    more = int.from_bytes(os.urandom(_MORE_BITS // 8), "big")
-    uniform = ((word % 2**_FIRST_BITS) << _MORE_BITS) + more
-    bits = _FIRST_BITS + _MORE_BITS
+def _decided(law: Normal | Conditioned, grid: Grid, words: list[int], start: int, place: int) -> int:
+    """The number of the point for one coordinate, beyond doubt; ``words`` are the bits of U, 64 in each."""
+    uniform = 0
+    for word in words:
+        uniform = (uniform << 64) + word % 2**64
+    bits = 64 * len(words)
 
     def before_the_cut(number: int) -> bool:
         cut = float(grid.cut(torch.tensor(number)))

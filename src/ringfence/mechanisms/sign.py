@@ -8,6 +8,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.gaussian import standard_normal
+from ringfence.noise import Draws
 from ringfence.normal import density, log_tail, mills_ratio
 
 
@@ -34,8 +35,8 @@ class StochasticSign(Mechanism):
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma}
 
-    def _sample(self, generator: torch.Generator, theta: Tensor, sigma: Tensor) -> Tensor:
-        noisy = theta + sigma * standard_normal(generator, theta, sigma)
+    def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor) -> Tensor:
+        noisy = theta + sigma * standard_normal(draws, theta, sigma)
         return torch.where(noisy < 0, -1.0, 1.0).double()
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:

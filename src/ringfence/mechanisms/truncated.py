@@ -9,6 +9,7 @@ from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.noise import Draws
 from ringfence.normal import cumulative, hazard, mills_ratio
 from ringfence.truncated_normal import TruncatedNormal
 
@@ -46,25 +47,23 @@ class TruncatedGaussian(Mechanism):
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
-    def _sample(
-        self, generator: torch.Generator, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
-    ) -> Tensor:
+    def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """The inverse of the distribution function at one uniform a coordinate."""
         low, high, width = units.interval(theta, sigma, lower, upper)
         reflected = low + high < 0
         low, high = torch.maximum(low, -high), torch.maximum(high, -low)
-        uniform = torch.rand(low.shape, generator=generator, dtype=low.dtype, device=low.device)
+        uniform = draws.uniforms(low.shape)
 
         near = _quantile_near(low.clamp(max=_TAIL), high, uniform)
-        draws = theta + sigma * torch.where(reflected, -near, near)
+        result = theta + sigma * torch.where(reflected, -near, near)
         tail = low > _TAIL
         if bool(tail.any()):
             ends = (low, high, width.expand_as(low), uniform)
-            step = torch.zeros_like(draws)
+            step = torch.zeros_like(result)
             step[tail] = _quantile_in_tail(*(end[tail] for end in ends))
             step *= sigma
-            draws = torch.where(tail, torch.where(reflected, upper - step, lower + step), draws)
-        return torch.minimum(torch.maximum(draws, lower), upper)
+            result = torch.where(tail, torch.where(reflected, upper - step, lower + step), result)
+        return torch.minimum(torch.maximum(result, lower), upper)
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.example_gradients import ExampleGradients, Inputs
 from ringfence.training.example_information import Loss
-from ringfence.training.randomness import derived_seed, seeded
 from ringfence.training.sampling import PoissonBatches, PrivateLoader
 
 
@@ -30,18 +30,18 @@ class AuxiliarySums:
         self._gradients, self._clip, self._loss = gradients, clip, loss
         self._batches, self._loader, self._device = batches, loader, device
 
-    def sums(self, number: int, seed: int, step: int) -> Iterator[Tensor]:
+    def sums(self, number: int, noise: Noise, step: int) -> Iterator[Tensor]:
         """So many independent ones."""
         for one in range(number):
-            indices = self._batches.draw(seed, "auxiliary", step, one)
+            indices = self._batches.draw(noise, "auxiliary", step, one)
             values = self._loader.fetch(indices)
             targets = targets_of(values).to(self._device)
             inputs: Inputs = ((values[0].to(self._device),), {})
-            draws = derived_seed(seed, "auxiliary forward", step, one, distributed.rank())
-            with seeded(draws, self._device):
+            place = ("auxiliary forward", step, one, distributed.rank())
+            with noise.global_draws(*place, device=self._device):
                 outputs = self._gradients.forward(inputs)
             cotangents = _cotangents(self._loss, outputs, targets) if indices else outputs
-            with seeded(draws, self._device):
+            with noise.global_draws(*place, device=self._device):
                 part = self._gradients.clipped_sum(inputs, cotangents, self._clip)
             yield distributed.summed(part)
 

@@ -19,6 +19,7 @@ from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled_accountant import SampledAccountant
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.auxiliary import AuxiliarySums, each_loss, targets_of
 from ringfence.training.clipping import Clip
@@ -29,7 +30,6 @@ from ringfence.training.journal import Journal
 from ringfence.training.loop import Loop
 from ringfence.training.model_checks import checked_model, refuse_random_layers
 from ringfence.training.private_objects import PrivateModule, PrivateOptimizer
-from ringfence.training.randomness import fresh_seed
 from ringfence.training.releases import Account, Releases
 from ringfence.training.run_file import RunFile
 from ringfence.training.sampling import (
@@ -71,11 +71,11 @@ class PrivacyEngine:
     so many more Poisson samples are drawn a step, never released, to estimate the per-instance
     cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
     dataset. ``on_step`` hears a ``StepReport``. ``memory_budget``: bytes for the gradients of a chunk of
-    examples; None takes 1 GiB, or a quarter of what is free on a GPU. ``seed``: None takes one from
-    the operating system; whoever knows it knows the noise. ``secure``: noise comes from the operating
-    system and releases lie on a public grid (``Mechanism.release``). Sums are then taken in float64,
-    their rounding and the finite randomness are charged, there is no seed, and a run that is
-    resumed pays again for steps it makes again (docs/security.md).
+    examples; None takes 1 GiB, or a quarter of what is free on a GPU. ``seed``: None takes 256
+    bits from the operating system; whoever knows it knows the noise. ``secure``: batches and noise come
+    from fresh cryptographic streams and releases lie on a public grid (``Mechanism.release``). Sums are
+    then taken in float64, their rounding and the finite randomness are charged, there is no seed, and a
+    run that is resumed pays again for steps it makes again (docs/security.md).
 
     Guarantee: the parameters depend on the data through the mechanism only, each step's sum being
     charged before it is released. Clipping looks at one example alone, and every example goes
@@ -133,8 +133,8 @@ class PrivacyEngine:
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step = on_step
         self.memory_budget = memory_budget
-        self.given_seed = None if seed is None else checks.count("seed", seed, at_least=0)
-        self.seed = fresh_seed() if seed is None else seed
+        self.given_seed = None if seed is None else checks.seed(seed)
+        self.seed = Noise(seed).seed
         if checks.flag("secure", secure) and seed is not None:
             raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
         self.secure = secure
@@ -180,11 +180,12 @@ class PrivacyEngine:
         for value in module.state_dict().values():
             distributed.from_first(value)
         self.seed = int(distributed.text_from_first(str(self.seed)))
+        self.noise = self._own_noise()
         self.run_id = distributed.text_from_first(self.run_id)
         self._sensitivity = self.clip.sensitivity
         if self.secure:
             self._sensitivity = stretched(self._sensitivity, largest_count(count, size))
-        self.releases = Releases(self.mechanism, self._new_account(), self.seed, secure=self.secure)
+        self.releases = Releases(self.mechanism, self._new_account(), self.noise, secure=self.secure)
         self.model, self.optimizer, self._gradients = module, optimizer, gradients
         self._loop = Loop(
             gradients,
@@ -225,13 +226,13 @@ class PrivacyEngine:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to the engine")
         return self.fisher.fisher_information_loss()
 
-    def _begin(self) -> tuple[int, int]:
+    def _begin(self) -> tuple[int, Noise]:
         """An epoch starts, or goes on."""
-        self._loop.begin(self.seed)
+        self._loop.begin(self.noise)
         if self.fisher is not None:
             self.fisher.forget()
         self._losses: list[tuple[float, int]] = []
-        return self.steps, self.seed
+        return self.steps, self.noise
 
     def _note(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Tensor) -> None:
         """For the eyes of the user: the loss, and the examples whose information is measured."""
@@ -254,7 +255,7 @@ class PrivacyEngine:
                 self.mechanism,
                 self.clip,
                 theta,
-                seed=self.seed,
+                noise=self.noise,
                 step=self.steps,
                 memory=gradients.memory_budget,
             )
@@ -277,7 +278,7 @@ class PrivacyEngine:
         if isinstance(account, PerInstanceAccountant):
             account.step(theta)
         elif self.auxiliary_batches:
-            account.step(self._auxiliary.sums(self.auxiliary_batches, self.seed, self.steps))
+            account.step(self._auxiliary.sums(self.auxiliary_batches, self.noise, self.steps))
         else:
             account.step_of_any(theta)
 
@@ -319,8 +320,13 @@ class PrivacyEngine:
         self.run_id, self.steps = run_id, steps
         if not self.secure:  # a batch that is released twice would not be two samples
             self.seed = seed
-        self.releases = Releases(self.mechanism, account, self.seed, journal, known, self.secure)
+            self.noise = self._own_noise()
+        self.releases = Releases(self.mechanism, account, self.noise, journal, known, self.secure)
         self._begin()
+
+    def _own_noise(self) -> Noise:
+        """Of the seed and the settings: engines with other settings share none, whatever their seeds."""
+        return Noise(self.seed).of("engine", repr(sorted(self.settings.items())))
 
     def _require_run(self) -> ExampleGradients:
         if self._gradients is None:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from ringfence import checks
 from ringfence.accounting.fisher import Kind
 from ringfence.mechanisms.base import Mechanism
+from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.example_gradients import Inputs
 from ringfence.training.example_information import Loss, example_information
-from ringfence.training.randomness import derived_generator
 
 
 class FisherTracking:
@@ -58,7 +58,7 @@ class FisherTracking:
         clip: Clip,
         theta: Tensor,
         *,
-        seed: int,
+        noise: Noise,
         step: int,
         memory: int,
     ) -> None:
@@ -70,7 +70,8 @@ class FisherTracking:
         added = torch.zeros(len(self.squares), dtype=torch.float64, device=theta.device)
         total = len(self._kept)
         for number, (indices, inputs, targets) in enumerate(self._kept):
-            place = ("information", step, number, distributed.rank())
+            probes = torch.Generator(theta.device)
+            probes.manual_seed(noise.torch_seed("information", step, number, distributed.rank()))
             information = example_information(
                 model,
                 self.loss,
@@ -81,7 +82,7 @@ class FisherTracking:
                 theta=theta,
                 kind=self.kind,
                 memory=memory,
-                generator=derived_generator(seed, *place, device=theta.device),
+                generator=probes,
                 failure_probability=share / (total * distributed.world_size()),
             )
             added[list(indices)] = information.upper.to(added)

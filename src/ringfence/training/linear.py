@@ -1,8 +1,8 @@
 """Private full-batch gradient descent for softmax regression (Algorithm 1): torch alone."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import NoneType
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from ringfence import checks
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.singular_values import gamma
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.noise import Noise, side_by_side
 from ringfence.training.clipping import Clip
 from ringfence.training.secure_run import largest_count, stretched
 
@@ -45,7 +46,7 @@ def train_linear(
     learning_rate: float,
     steps: int,
     public_size: float,
-    generator: torch.Generator | None = None,
+    seed: int | None = None,
     momentum: float = 0.0,
     secure: bool = False,
 ) -> LinearRun:
@@ -54,8 +55,11 @@ def train_linear(
     Each example's gradient is clipped, the mechanism is applied to their sum, and the weights move
     by learning_rate / public_size times what it released (with momentum, times a running sum).
 
-    ``secure``: releases are those of ``Mechanism.release``, with randomness from the operating system
-    and no generator, and everything is computed in float64. Their rounding is charged as a larger
+    ``seed``: None takes fresh noise. An integer repeats the run; its noise belongs to the seed, to all the
+    settings and to the data, so that runs that differ in any of them share none (``run_noise``).
+
+    ``secure``: releases are those of ``Mechanism.release``, with fresh randomness and no seed, and
+    everything is computed in float64. Their rounding is charged as a larger
     sensitivity (``secure_run``); their finite randomness is not in the account, see ``secure_guarantee``.
 
     Guarantee: features and labels touch the weights through the mechanism only; every release is
@@ -64,7 +68,7 @@ def train_linear(
     >>> from ringfence import Clamp, Gaussian
     >>> features, labels = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
     >>> run = train_linear(features, labels, 2, mechanism=Gaussian(1.0), clip=Clamp(1.0), learning_rate=1.0,
-    ...     steps=3, public_size=100, generator=torch.Generator().manual_seed(0))
+    ...     steps=3, public_size=100, seed=0)
     >>> run.account.steps, bool(run.weights[1] > run.weights[0])
     (3, True)
     """
@@ -83,9 +87,10 @@ def train_linear(
             f"mechanism must fit weights of shape {list(weights.shape)}, its own is {list(shape)}"
         )
 
-    if not isinstance(generator, NoneType if checks.flag("secure", secure) else torch.Generator):
-        expected = "None where releases are secure" if secure else "a torch.Generator"
-        raise TypeError(f"generator must be {expected}, got {generator!r}")
+    if checks.flag("secure", secure) and seed is not None:
+        raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
+    data = b"" if seed is None else data_digest(features, labels)
+    noise = run_noise(seed, data, mechanism, clip, (rate, steps, size, momentum, classes))
 
     sensitivity = clip.sensitivity
     if secure:
@@ -104,7 +109,10 @@ def train_linear(
         else:
             theta = clip.outer_sum(residuals(weights, features, labels), features)
         account.step(theta)  # charged before it is released
-        released = mechanism.release(theta, secure=secure, generator=generator)
+        if secure:
+            released = mechanism.release(theta)
+        else:
+            released = mechanism.sample(theta, generator=side_by_side([noise], step, device=theta.device))
         trajectory.append(Step(weights, theta))
         velocity = momentum * velocity + released
         weights = weights - rate / size * velocity
@@ -113,6 +121,36 @@ def train_linear(
                 f"learning_rate must be smaller, got {rate!r}: scores overflow after {step + 1} steps"
             )
     return LinearRun(weights, account, tuple(trajectory))
+
+
+def data_digest(*data: Tensor) -> bytes:
+    """SHA-256 of tensors: their dtypes, their shapes and their numbers."""
+    total = hashlib.sha256()
+    for values in data:
+        total.update(repr((values.dtype, tuple(values.shape))).encode())
+        total.update(values.detach().cpu().contiguous().numpy().data)
+    return total.digest()
+
+
+def run_noise(
+    seed: int | None, data: bytes, mechanism: Mechanism, clip: Clip, numbers: tuple[float, ...]
+) -> Noise:
+    """The noise of one run, of which no run with other settings, other data or another seed has a part.
+
+    A seed that is used twice would otherwise put the same noise on two different sums, and the
+    difference of the two releases would be free of noise.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> words = [run_noise(7, b"data", Gaussian(1.0), Clamp(c), (1.0, 3)).at(0).word() for c in (0.1, 0.2)]
+    >>> words[0] == words[1]
+    False
+    """
+    setting = (
+        repr(mechanism.state_dict()),
+        repr((type(clip).__qualname__, vars(clip))),
+        *(repr(float(number)) for number in numbers),
+    )
+    return Noise(seed).of("linear", *setting, data)
 
 
 def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:

@@ -1,14 +1,12 @@
 """Many settings of private softmax regression on the same data, trained side by side."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
-from torch.overrides import TorchFunctionMode
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
@@ -16,9 +14,10 @@ from ringfence.accounting.divergence_pages import DivergencePages, kind_of, stac
 from ringfence.accounting.grid_accounts import GridAccounts
 from ringfence.blocks import block_length
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.noise import Noise, side_by_side
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear import LinearRun, _check, train_linear
+from ringfence.training.linear import LinearRun, Step, _check, data_digest, run_noise, train_linear
 
 # Scores held at once, n times classes times settings; there are three such tensors. A GPU wants
 # long launches.
@@ -28,7 +27,7 @@ _ENTRIES_ELSEWHERE = 1 << 28
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """What may differ between runs on the same data; ``seed`` is that of the run's noise.
+    """What may differ between runs on the same data; ``seed`` as for ``train_linear``.
 
     >>> from ringfence import Clamp, Gaussian
     >>> LinearSettings(Gaussian(1.0), Clamp(0.1), learning_rate=1.0, steps=3, seed=0).momentum
@@ -39,7 +38,7 @@ class LinearSettings:
     clip: Clip
     learning_rate: float
     steps: int
-    seed: int
+    seed: int | None = None
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
@@ -48,9 +47,15 @@ class LinearSettings:
             raise TypeError(f"clip must be a ringfence clip, got {self.clip!r}")
         checks.positive("learning_rate", self.learning_rate)
         checks.count("steps", self.steps, at_least=1)
-        checks.count("seed", self.seed, at_least=0)
+        if self.seed is not None:
+            checks.seed(self.seed)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+
+    def noise(self, data: bytes, public_size: float, classes: int) -> Noise:
+        """The noise of this setting on the data with this digest (``run_noise``)."""
+        numbers = (float(self.learning_rate), self.steps, public_size, float(self.momentum), classes)
+        return run_noise(self.seed, data, self.mechanism, self.clip, numbers)
 
     def train(self, features: Tensor, labels: Tensor, classes: int, *, public_size: float) -> LinearRun:
         """This setting alone, its trajectory kept."""
@@ -64,20 +69,27 @@ class LinearSettings:
             steps=self.steps,
             momentum=self.momentum,
             public_size=public_size,
-            generator=torch.Generator(features.device).manual_seed(self.seed),
+            seed=self.seed,
         )
 
 
 def train_linear_grid(
-    features: Tensor, labels: Tensor, classes: int, settings: Sequence[LinearSettings], *, public_size: float
+    features: Tensor,
+    labels: Tensor,
+    classes: int,
+    settings: Sequence[LinearSettings],
+    *,
+    public_size: float,
+    trajectories: bool = False,
 ) -> list[LinearRun]:
     """``train_linear`` for every setting, in the order given, many at a time.
 
-    Each run is the one that ``train_linear`` gives with a generator of the setting's seed, whatever
-    the other settings, up to the rounding of sums and of the account's bound. Trajectories are not kept.
+    Each run is the one that ``train_linear`` gives with the setting's seed, whatever the other settings,
+    up to the rounding of sums and of the account's bound. Trajectories are kept where they are asked for.
 
     Guarantee: as ``train_linear``, setting by setting: every release is charged before it is made.
-    The settings' costs add up if more than one of the runs is published.
+    The settings' costs add up if more than one of the runs is published: no two settings share noise,
+    whatever their seeds, unless they are the same setting twice.
 
     >>> from ringfence import Clamp, Gaussian, RectifiedGaussian
     >>> features, labels = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
@@ -92,12 +104,16 @@ def train_linear_grid(
     shape = (classes, features.shape[1])
     for i, setting in enumerate(settings):
         _check_shape(i, setting.mechanism, shape)
+    seeded = any(setting.seed is not None for setting in settings)
+    data = data_digest(features, labels) if seeded else b""
+    noise = [setting.noise(data, size, classes) for setting in settings]
     targets = one_hot(labels, classes).to(features.dtype)
     pages = DivergencePages(checked_orders(DEFAULT_ORDERS), features.device)
     runs: dict[int, LinearRun] = {}
     for block in _blocks(settings, _settings_at_once(features, classes)):
+        own, its_noise = [settings[i] for i in block], [noise[i] for i in block]
         runs.update(
-            zip(block, _train(features, targets, [settings[i] for i in block], size, pages), strict=True)
+            zip(block, _train(features, targets, own, its_noise, size, pages, trajectories), strict=True)
         )
     return [runs[i] for i in range(len(settings))]
 
@@ -123,7 +139,13 @@ def accuracies(runs: Sequence[LinearRun], features: Tensor, labels: Tensor) -> T
 
 
 def _train(
-    features: Tensor, targets: Tensor, settings: Sequence[LinearSettings], size: float, pages: DivergencePages
+    features: Tensor,
+    targets: Tensor,
+    settings: Sequence[LinearSettings],
+    noise: Sequence[Noise],
+    size: float,
+    pages: DivergencePages,
+    trajectories: bool,
 ) -> Iterator[LinearRun]:
     """A block of settings, those with more steps first: the others leave it when they are done."""
     shape = (targets.shape[1], features.shape[1])
@@ -131,7 +153,6 @@ def _train(
     accounts = GridAccounts(
         [setting.mechanism for setting in settings], [clip.sensitivity for clip in clips], shape, pages
     )
-    generators = [torch.Generator(features.device).manual_seed(setting.seed) for setting in settings]
     rates, momenta = (
         torch.tensor(values, dtype=torch.float64).to(features).view(-1, 1, 1)
         for values in (
@@ -141,18 +162,22 @@ def _train(
     )
     weights = features.new_zeros(len(settings), *shape)
     velocity = torch.zeros_like(weights)
+    kept: list[list[Step]] = [[] for _ in settings]
     active, samplers = 0, []
     for step in range(settings[0].steps):
         if active != (active := sum(setting.steps > step for setting in settings)):
-            samplers = list(_samplers(settings[:active], generators, weights[0]))
+            samplers = list(_samplers(settings[:active], noise, weights[0]))
         residuals = _residuals(weights[:active], features, targets)
         theta = _clipped_sums(residuals, features, clips[:active])
         accounts.step(theta)  # charged before it is released
-        velocity[:active] = momenta[:active] * velocity[:active] + _released(theta, samplers)
+        if trajectories:
+            for mine, before, its_theta in zip(kept, weights.clone(), theta, strict=False):
+                mine.append(Step(before, its_theta))
+        velocity[:active] = momenta[:active] * velocity[:active] + _released(theta, samplers, step)
         weights[:active] -= rates[:active] * velocity[:active]
     return (
-        LinearRun(mine.clone(), account, ())
-        for mine, account in zip(weights, accounts.accounts(), strict=True)
+        LinearRun(mine.clone(), account, tuple(steps))
+        for mine, account, steps in zip(weights, accounts.accounts(), kept, strict=True)
     )
 
 
@@ -179,43 +204,19 @@ def _clipped_sums(residuals: Tensor, features: Tensor, clips: Sequence[Clip]) ->
 
 @dataclass(frozen=True)
 class _Sampler:
-    """Settings whose laws are drawn from in one call, each from its own generator."""
+    """Settings whose laws are drawn from in one call, each with its own noise."""
 
     members: list[int]
     law: Mechanism
-    generators: list[torch.Generator]
+    noise: list[Noise]
 
-    def __call__(self, theta: Tensor) -> Tensor:
+    def __call__(self, theta: Tensor, step: int) -> Tensor:
         # float64, as the noise is drawn; rounded once by whoever asked
-        with _OwnGenerators(self.generators):
-            return self.law.sample(theta.double(), generator=self.generators[0])
+        draws = side_by_side(self.noise, step, device=theta.device)
+        return self.law.sample(theta.double(), generator=draws)
 
 
-class _OwnGenerators(TorchFunctionMode):
-    """Random numbers for equal shares of one vector, each share from its own generator.
-
-    A law draws for all settings at once from the generator it is given; here torch is told where
-    each setting's numbers come from, so that they do not depend on the settings beside it.
-    """
-
-    def __init__(self, generators: list[torch.Generator]) -> None:
-        super().__init__()
-        self._generators = generators
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if len(self._generators) == 1 or function not in (torch.rand, torch.randn):
-            return function(*args, **kwargs)
-        ((total,),) = args
-        share = total // len(self._generators)
-        return torch.cat([function(share, **{**kwargs, "generator": own}) for own in self._generators])
-
-
-def _samplers(
-    settings: Sequence[LinearSettings], generators: Sequence[torch.Generator], like: Tensor
-) -> Iterator[_Sampler]:
+def _samplers(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: Tensor) -> Iterator[_Sampler]:
     """Settings with laws of one kind together, as many as a mechanism takes in one of its blocks."""
     alike: dict[object, list[int]] = {}
     for i, setting in enumerate(settings):
@@ -227,14 +228,14 @@ def _samplers(
             some = members[start : start + at_once]
             laws = [settings[i].mechanism for i in some]
             law = laws[0] if len(some) == 1 else stacked(laws, like.dim())
-            yield _Sampler(some, law, [generators[i] for i in some])
+            yield _Sampler(some, law, [noise[i] for i in some])
 
 
-def _released(theta: Tensor, samplers: Sequence[_Sampler]) -> Tensor:
+def _released(theta: Tensor, samplers: Sequence[_Sampler], step: int) -> Tensor:
     """What the mechanisms give for theta, setting by setting."""
     result = torch.empty_like(theta)
     for sampler in samplers:
-        result[sampler.members] = sampler(theta[sampler.members]).to(theta.dtype)
+        result[sampler.members] = sampler(theta[sampler.members], step).to(theta.dtype)
     return result
 
 

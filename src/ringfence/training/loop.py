@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.example_gradients import ExampleGradients, Inputs
-from ringfence.training.randomness import derived_seed, seeded
 from ringfence.training.sampling import MicroBatch
 
 
@@ -33,11 +33,11 @@ class Loop:
         self._dtype = dtype
         self._gradients, self._clip, self._reduction = gradients, clip, loss_reduction
         self._note, self._complete = note, complete
-        self.begin(seed=0)
+        self.begin(Noise(0))
 
-    def begin(self, seed: int) -> None:
+    def begin(self, noise: Noise) -> None:
         """Half a step that was left over from a broken loop is forgotten."""
-        self._seed = seed
+        self._noise = noise
         self._sum: Tensor | None = None
         self._batch: tuple[MicroBatch, Any] | None = None  # handed out by the loader
         self._output: tuple[Inputs, Tensor] | None = None  # of the model for that batch
@@ -86,4 +86,5 @@ class Loop:
         """Forward and backward pass draw the same dropout masks."""
         args, kwargs = inputs
         device = next(iter((*args, *kwargs.values()))).device
-        return seeded(derived_seed(self._seed, "forward", batch.step, batch.part, distributed.rank()), device)
+        place = ("forward", batch.step, batch.part, distributed.rank())
+        return self._noise.global_draws(*place, device=device)

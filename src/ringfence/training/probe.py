@@ -1,5 +1,6 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -103,7 +104,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             steps=self.steps,
             momentum=self.momentum,
             public_size=len(X) if self.public_size is None else self.public_size,
-            generator=None if self._secure() else torch.Generator(self.device).manual_seed(self._seed()),
+            seed=None if self._secure() else self._seed(),
             secure=self.secure,
         )
         self.classes_ = classes
@@ -229,14 +230,17 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self.secure
 
-    def _seed(self) -> int:
+    def _seed(self) -> int | None:
+        """An integer is the seed itself; a numpy RandomState gives 128 bits, other ones in every fit."""
         if self.random_state is None:
-            return torch.Generator().seed()
+            return None
         try:
             state = check_random_state(self.random_state)
         except (TypeError, ValueError) as error:
             raise ValueError(f"random_state {self.random_state!r} cannot be used: {error}") from None
-        return int(state.randint(2**31 - 1))
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int.from_bytes(state.bytes(16), "big")
 
 
 def validated(probe: LinearProbe, *data: Any, **options: Any) -> Any:

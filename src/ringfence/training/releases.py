@@ -9,9 +9,9 @@ from torch import Tensor
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled_accountant import SampledAccountant
 from ringfence.mechanisms.base import Mechanism
+from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
 from ringfence.training.journal import Journal
-from ringfence.training.randomness import derived_generator, digest
 
 Account = PerInstanceAccountant | SampledAccountant
 
@@ -20,12 +20,12 @@ Account = PerInstanceAccountant | SampledAccountant
 class Releases:
     """What left the private side, and what it cost.
 
-    Noise is drawn from the seed, the step and theta itself: the same theta at the same step gives the
+    Noise belongs to the key, the step and theta itself: the same theta at the same step gives the
     same release, to the bit, and any other theta gets independent noise. A run that is resumed
     from an earlier point therefore repeats its releases instead of making new ones, and two
     different sums are never covered by the same noise.
 
-    ``secure``: noise is that of ``Mechanism.release``, from the operating system. It cannot be
+    ``secure``: releases are those of ``Mechanism.release``, whose noise is fresh. It cannot be
     repeated, so every release is a new one.
 
     Guarantee: a release is charged, and written to the journal where there is one, before it is
@@ -34,7 +34,7 @@ class Releases:
 
     mechanism: Mechanism
     account: Account
-    seed: int
+    noise: Noise
     journal: Journal | None = None
     known: set[tuple[int, str]] = field(default_factory=set)  # released before, by step and digest
     secure: bool = False
@@ -49,7 +49,7 @@ class Releases:
                 f"the sum of clipped gradients of step {step} is not finite: a gradient is NaN. "
                 "Nothing was released; look at the loss and the learning rate"
             )
-        name = digest(distributed.from_first(theta))
+        name = self.noise.digest(distributed.from_first(theta))
         if self.secure or (step, name.hex()) not in self.known:
             charge(theta)
             if self.journal is not None:
@@ -58,5 +58,5 @@ class Releases:
                 )
         if self.secure:
             return distributed.from_first(self.mechanism.release(theta))
-        generator = derived_generator(self.seed, "noise", step, name, device=theta.device)
-        return distributed.from_first(self.mechanism.sample(theta, generator=generator))
+        draws = side_by_side([self.noise], "noise", step, name, device=theta.device)
+        return distributed.from_first(self.mechanism.sample(theta, generator=draws))

@@ -1,0 +1,268 @@
+"""Where random numbers come from: one object, handed down, never torch's global state.
+
+A ``Noise`` has a key of 256 bits. Every *place* in a run (its purpose, its step, the sum it covers)
+has a key of its own, the HMAC-SHA-256 of the place, and with it a stream of AES-256 in counter mode.
+Whoever does not know the key, and cannot break AES or SHA-256, cannot tell the streams of all places
+from independent uniform bits.
+"""
+
+import hmac
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.threads import one_thread
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
+
+Place = str | int | bytes
+
+_SEEDS = b"ringfence seed"  # the key under which a seed becomes a key
+_BLOCK = 1 << 16  # numbers of a place that are made at once: they stay in cache
+_STEP = 2.0**-53  # spacing of float64 uniforms
+_LANES = 4  # hashes of a tensor on a GPU, each collides with a probability below 2^-30
+_HASHED = 1 << 22  # words that are hashed at once on a GPU
+
+
+class Noise:
+    """The source of all random numbers of a run, a key of 256 bits.
+
+    Without a seed the key comes from the operating system. With one it is a function of the seed, an
+    integer from 0 to 2^256 - 1: the same bits, uniform numbers and Poisson samples on every machine and
+    with every version of torch, and the same normal numbers up to the last digits of log, sin and cos.
+    Whoever knows the seed knows every number.
+
+    On a GPU numbers are made there, by torch's generator, which is counter-based and has a key of 64
+    bits: each place gets a fresh one, 64 bits of the place's own key. Against someone who could search
+    2^64 keys, and for releases on a public grid, only numbers made on the CPU will do.
+
+    >>> noise = Noise(seed=7)
+    >>> first, again = (noise.at("noise", 3).normals((2,)) for _ in range(2))
+    >>> bool((first == again).all()), bool((first == noise.at("noise", 4).normals((2,))).any())
+    (True, False)
+    >>> bool((first == Noise(seed=7 + 2**32).at("noise", 3).normals((2,))).any())
+    False
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seeded = seed is not None
+        self.seed = secrets.randbits(256) if seed is None else checks.seed(seed)
+        self._key = hmac.digest(_SEEDS, b"%x" % self.seed, "sha256")
+
+    def of(self, *part: Place) -> "Noise":
+        """The noise of a part of the run, such as one setting: its places are shared with no other part.
+
+        >>> noise = Noise(seed=7)
+        >>> noise.of("setting", 1).at("noise").word() == noise.of("setting", 2).at("noise").word()
+        False
+        """
+        one = Noise.__new__(Noise)
+        one.seeded, one.seed = self.seeded, self.seed
+        one._key = self._derived(b"part", *part)
+        return one
+
+    def at(self, *place: Place) -> "CipherDraws":
+        """The random numbers that belong to a place, from the first on, made on the CPU."""
+        return CipherDraws([self._derived(b"place", *place)])
+
+    def digest(self, values: Tensor) -> bytes:
+        """32 bytes that are the same for the same numbers and look random without the key.
+
+        Computed where the numbers are. On the CPU HMAC-SHA-256; on a GPU a multilinear hash: for each of
+        four keyed streams of random words, the sum of words times numbers modulo 2^64.
+
+        Guarantee: two different tensors have the same digest with a probability below 2^-120 over the key.
+
+        >>> noise, zeros = Noise(seed=7), torch.zeros(2)
+        >>> noise.digest(zeros) == noise.digest(zeros), noise.digest(zeros) == noise.digest(torch.ones(2))
+        (True, False)
+        """
+        values = values.detach().contiguous()
+        shape = repr((values.dtype, tuple(values.shape)))
+        if values.device.type == "cpu":
+            return self._derived(b"digest", shape, hmac.digest(self._key, _memory(values), "sha256"))
+        return self._derived(b"digest", shape, self._multilinear(values))
+
+    def torch_seed(self, *place: Place) -> int:
+        """64 bits for a generator of torch's, of which those on the CPU keep 32: not for noise."""
+        return int.from_bytes(self._derived(b"torch", *place)[:8], "big")
+
+    @contextmanager
+    def global_draws(self, *place: Place, device: torch.device) -> Iterator[None]:
+        """torch's global generators belong to a place inside, and are as they were afterwards.
+
+        For layers, such as dropout, that know no other generator. Privacy does not rest on them.
+        """
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(self.torch_seed(*place))
+            yield
+
+    def _derived(self, *place: Place) -> bytes:
+        parts = (part if isinstance(part, bytes) else str(part).encode() for part in place)
+        # every part with its length, so that no two places share their bytes
+        text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return hmac.digest(self._key, text, "sha256")
+
+    def _multilinear(self, values: Tensor) -> bytes:
+        words = values.view(-1).view(torch.int32)
+        draws = torch.Generator(values.device).manual_seed(self.torch_seed("digest"))
+        total = torch.zeros(_LANES, dtype=torch.int64, device=values.device)
+        for block in words.split(_HASHED):
+            random = torch.empty(_LANES, len(block), dtype=torch.int64, device=values.device)
+            total += (random.random_(generator=draws) * block).sum(dim=1)
+        return bytes(_memory(total.cpu()))
+
+
+def side_by_side(sources: Sequence[Noise], *place: Place, device: torch.device | str = "cpu") -> "Draws":
+    """The same place of one or several sources, drawn in one call and made on ``device``.
+
+    The last dimension of what is asked for is cut into equal shares, one for each source.
+
+    >>> one, other = Noise(seed=1), Noise(seed=2)
+    >>> both = side_by_side([one, other], "noise").uniforms((6,))
+    >>> bool((both[3:] == other.at("noise").uniforms((3,))).all())
+    True
+    """
+    if torch.device(device).type == "cpu":
+        return CipherDraws([source._derived(b"place", *place) for source in sources])
+    generators = [torch.Generator(device) for _ in sources]
+    for source, generator in zip(sources, generators, strict=True):
+        generator.manual_seed(source.torch_seed(*place))
+    return GeneratorDraws(generators)
+
+
+class Draws(ABC):
+    """Random numbers of one or several places, in the order in which they are asked for.
+
+    With several places the last dimension is cut into equal shares: each place fills its own with the
+    numbers that it would give if it were alone.
+    """
+
+    places: int
+    device: torch.device
+
+    def uniforms(self, shape: Sequence[int]) -> Tensor:
+        """Uniform on [0, 1): multiples of 2^-53, in float64."""
+        return self._arranged(self._uniforms(self._count(shape)), shape)
+
+    def normals(self, shape: Sequence[int]) -> Tensor:
+        """N(0, 1) in float64, made from 53-bit uniform numbers: none is beyond 8.6."""
+        return self._arranged(self._normals(self._count(shape)), shape)
+
+    @abstractmethod
+    def _uniforms(self, count: int) -> Tensor:
+        """(places, count)."""
+
+    @abstractmethod
+    def _normals(self, count: int) -> Tensor:
+        """(places, count)."""
+
+    def _count(self, shape: Sequence[int]) -> int:
+        """How many numbers each place gives."""
+        if self.places > 1 and (not shape or shape[-1] % self.places):
+            raise ValueError(f"shape must end in a multiple of {self.places} places, got {list(shape)}")
+        return torch.Size(shape).numel() // self.places
+
+    def _arranged(self, drawn: Tensor, shape: Sequence[int]) -> Tensor:
+        if self.places > 1:
+            drawn = drawn.view(self.places, -1, shape[-1] // self.places).transpose(0, 1)
+        return drawn.reshape(tuple(shape))
+
+
+class GeneratorDraws(Draws):
+    """Numbers of torch generators, one for each place, on their device."""
+
+    def __init__(self, generators: Sequence[torch.Generator]) -> None:
+        self._generators, self.places, self.device = generators, len(generators), generators[0].device
+
+    def _uniforms(self, count: int) -> Tensor:
+        return self._filled(count, lambda row, generator: row.uniform_(generator=generator))
+
+    def _normals(self, count: int) -> Tensor:
+        return self._filled(count, lambda row, generator: row.normal_(generator=generator))
+
+    def _filled(self, count: int, fill: Callable[[Tensor, torch.Generator], object]) -> Tensor:
+        result = torch.empty(self.places, count, dtype=torch.float64, device=self.device)
+        for row, generator in zip(result, self._generators, strict=True):
+            fill(row, generator)
+        return result
+
+
+class CipherDraws(Draws):
+    """Numbers made from the key streams of AES-256 in counter mode, one for each key, on the CPU."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self.places = len(keys)
+        self._streams = [_stream(key) for key in keys]
+
+    def words(self, count: int) -> Tensor:
+        """64 random bits in each of ``count`` integers, for every place: (places, count)."""
+        if not count:
+            return torch.empty(self.places, 0, dtype=torch.int64)
+        blank = bytes(8 * count)
+        bits = bytearray().join(stream.update(blank) for stream in self._streams)
+        return torch.frombuffer(bits, dtype=torch.int64).view(self.places, count)
+
+    def word(self) -> int:
+        """64 random bits of the first place."""
+        return int(self.words(1)[0, 0])
+
+    def chosen(self, count: int, rate: float) -> list[int]:
+        """A Poisson sample of 0 .. count - 1: each with probability ``rate``, independently.
+
+        Guarantee: the probability is at most ``rate``, and at least ``rate`` - 2^-53.
+
+        >>> Noise(seed=7).at("sample").chosen(5, 1.0)
+        [0, 1, 2, 3, 4]
+        """
+        taken = self.uniforms((count,)) + _STEP <= rate
+        chosen: list[int] = taken.nonzero().reshape(-1).tolist()
+        return chosen
+
+    def _uniforms(self, count: int) -> Tensor:
+        return self._in_blocks(count, _uniform)
+
+    def _normals(self, count: int) -> Tensor:
+        return self._in_blocks(count, _box_muller)
+
+    def _in_blocks(self, count: int, made: Callable[[Tensor], Tensor]) -> Tensor:
+        result = torch.empty(self.places, count, dtype=torch.float64)
+        with one_thread():
+            for start in range(0, count, _BLOCK):
+                some = min(_BLOCK, count - start)
+                # an even number, of which normals make pairs
+                result[:, start : start + some] = made(self.words(some + some % 2))[:, :some]
+        return result
+
+
+def _uniform(words: Tensor) -> Tensor:
+    return (words >> 11).bitwise_and_(2**53 - 1).double().mul_(_STEP)
+
+
+def _box_muller(words: Tensor) -> Tensor:
+    """sqrt(-2 log u) times cos and sin of 2 pi v (Box and Muller 1958), u in (0, 1] and v in [0, 1)."""
+    radius, angle = _uniform(words).chunk(2, dim=1)
+    radius = radius.add_(_STEP).log_().mul_(-2).sqrt_()
+    angle = angle.mul_(2 * torch.pi)
+    return torch.cat((radius * angle.cos(), radius * angle.sin()), dim=1)
+
+
+def _stream(key: bytes) -> "CipherContext":
+    # imported here: it is only needed where numbers are made on the CPU
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+
+
+def _memory(values: Tensor) -> memoryview:
+    memory: memoryview = values.numpy().reshape(-1).data
+    return memory.cast("B")
