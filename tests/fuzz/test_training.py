@@ -7,6 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 import ringfence as rf
+from ringfence.noise import Noise
 from ringfence.training.sampling import FullBatches, PoissonBatches
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
@@ -182,6 +183,6 @@ def test_engines(law: Any, clip: Any, choices: dict[str, Any]) -> None:
 def test_batches(kind: Any, count: int, batch_size: int, public_size: float, step: int, seed: int) -> None:
     batches = calls_well(kind, count, batch_size, public_size)
     if batches is not None:
-        parts = batches.of_step(step, seed)
+        parts = batches.of_step(step, Noise(seed))
         assert [part.last for part in parts] == [*[False] * (len(parts) - 1), True]
         assert all(0 <= index < count for part in parts for index in part.indices)

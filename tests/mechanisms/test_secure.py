@@ -5,7 +5,7 @@ where it checks single draws. Masses come from multi-precision or scipy, not fro
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count, pairwise, product
 
 import numpy as np
@@ -20,7 +20,7 @@ from ringfence import exact_normal
 from ringfence.mechanisms import secure as secure_module
 from ringfence.mechanisms.inversion import Conditioned, Normal
 from ringfence.mechanisms.secure import SecureRelease
-from ringfence.noise import Noise
+from ringfence.noise import GeneratorDraws, Noise
 from tests.mechanisms.test_samplers import ACCEPT, REJECT, continuous, discrete, truncated_cdf
 from tests.tensors import float64
 
@@ -339,9 +339,18 @@ def test_bits_of_plain_noise_tell_theta_and_those_of_a_secure_release_do_not(
     assert bool(reachable(released, 1.0).all())
 
 
-def test_replaying_the_plain_truncated_sampler_tells_theta(
-    monkeypatch: pytest.MonkeyPatch, stream: None
-) -> None:
+class _Replayed(GeneratorDraws):
+    """Draws that give these uniform numbers."""
+
+    def __init__(self, uniform: Tensor) -> None:
+        super().__init__([torch.Generator()])
+        self._uniform = uniform
+
+    def uniforms(self, shape: Sequence[int]) -> Tensor:
+        return self._uniform
+
+
+def test_replaying_the_plain_truncated_sampler_tells_theta(stream: None) -> None:
     """Its outputs are images of multiples of 2^-53: few doubles, others for another theta."""
     law, thetas = rf.TruncatedGaussian(1.0, 1.0), (0.0, 1e-3)
     generator = torch.Generator().manual_seed(2)
@@ -352,9 +361,7 @@ def test_replaying_the_plain_truncated_sampler_tells_theta(
         found = torch.zeros_like(values, dtype=torch.bool)
         for share, offset in product((cdf, 1 - cdf), range(-8, 9)):  # it may count from above
             uniform = ((share * 2**53).round() + offset).clamp(0, 2**53 - 1) * 2.0**-53
-            with monkeypatch.context() as patch:
-                patch.setattr(torch, "rand", lambda *_, uniform=uniform, **__: uniform)
-                found |= law.sample(everywhere(theta, len(values)), generator=generator) == values
+            found |= law.sample(everywhere(theta, len(values)), generator=_Replayed(uniform)) == values
         return float(found.double().mean())
 
     for theta, other in (thetas, reversed(thetas)):

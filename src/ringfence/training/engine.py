@@ -325,8 +325,9 @@ class PrivacyEngine:
         self._begin()
 
     def _own_noise(self) -> Noise:
-        """Of the seed and the settings: engines with other settings share none, whatever their seeds."""
-        return Noise(self.seed).of("engine", repr(sorted(self.settings.items())))
+        """Of the seed and of whatever a release depends on: engines that differ in it share no noise."""
+        released = {name: value for name, value in self.settings.items() if name != "auxiliary_batches"}
+        return Noise(self.seed).of("engine", repr(sorted(released.items())))
 
     def _require_run(self) -> ExampleGradients:
         if self._gradients is None:
