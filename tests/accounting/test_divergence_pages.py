@@ -141,7 +141,7 @@ def test_pages_are_kept_while_there_is_room(
 
 
 def test_chords_are_raised_by_what_each_release_may_bend() -> None:
-    """By 1 / (1 - K h^2 / 6), K larger for large shifts at orders below 2; above 32 sigma nothing is a chord."""
+    """By 1 / (1 - K h^2 / 6), K larger for large shifts at orders below 2; above 32 sigma by nothing."""
     sizes, orders, theta = (0.1, 5.0, 33.0), float64([1.1, 8.0]), float64([[0.0]])
     bounds = DivergencePages(orders).sums(
         [Release.of(rf.Gaussian(2.0), 2 * size) for size in sizes], theta.expand(3, 1)
