@@ -221,9 +221,37 @@ BREAKAGES = [
     Breakage(
         "a table read without the margin above its chords",
         f"{ACCOUNTING}/divergence_sums.py",
-        "return upper * _ABOVE_CHORD, gap",
+        "return upper * self._above_chord, gap",
         "return upper, gap",
         accounting("divergence_sums"),
+    ),
+    Breakage(
+        "pages read without the margin above their chords",
+        f"{ACCOUNTING}/divergence_pages.py",
+        "* (raised * (1 + ROUNDING))",
+        "* (1 + ROUNDING)",
+        accounting("divergence_pages"),
+    ),
+    Breakage(
+        "a chord raised by an eighth of the squared spacing, not by a sixth",
+        f"{ACCOUNTING}/curvature.py",
+        "* spacing**2 / 6)",
+        "* spacing**2 / 8)",
+        accounting("curvature"),
+    ),
+    Breakage(
+        "no more bend at orders below two",
+        f"{ACCOUNTING}/curvature.py",
+        "return 4 + (2 - orders).clamp(min=0) * shift.square() / 4",
+        "return 4 + 0 * orders * shift",
+        accounting("curvature", "divergence_sums"),
+    ),
+    Breakage(
+        "chords for shifts of any size",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "_LARGEST_SHIFT = 32",
+        "_LARGEST_SHIFT = 1 << 20",
+        accounting("divergence_sums", "divergence_pages"),
     ),
     Breakage(
         "no charge for a coordinate rounded into the next bin",

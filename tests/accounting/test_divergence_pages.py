@@ -138,3 +138,15 @@ def test_pages_are_kept_while_there_is_room(
         pages.sums(releases, theta)
         found.append(len(pages._keys))
     assert found == kept
+
+
+def test_chords_are_raised_by_what_each_release_may_bend() -> None:
+    """By 1 / (1 - K h^2 / 6), K larger for large shifts at orders below 2; above 32 sigma by nothing."""
+    sizes, orders, theta = (0.1, 5.0, 33.0), float64([1.1, 8.0]), float64([[0.0]])
+    bounds = DivergencePages(orders).sums(
+        [Release.of(rf.Gaussian(2.0), 2 * size) for size in sizes], theta.expand(3, 1)
+    )
+    for size, bound in zip(sizes, bounds, strict=True):
+        bend = (4 + (2 - orders).clamp(min=0) * size**2 / 4) * (size <= 32)
+        expected = orders * size**2 / 2 / (1 - bend / 6 / 128**2) * (1 + 1e-11)
+        torch.testing.assert_close(bound, expected.expand(2, 2), rtol=1e-13, atol=0)

@@ -139,3 +139,8 @@ def test_four_shifts_an_octave_are_evaluated_and_no_page_twice(monkeypatch: pyte
     seen.clear()
     table.weights(float64([0.1, 5.0]), -4)  # a page more, and nothing else
     assert len(seen) == 9
+
+
+def test_between_nodes_the_chord_is_raised() -> None:
+    """Enough for D'' >= -1.5 D: twice the strongest bend ever found."""
+    assert pytest.approx(1 / (1 - 1.5 * (1 / 16) ** 2 / 6), rel=1e-15, abs=0) == shift_tables._ABOVE_CHORD

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ringfence import checks
+from ringfence.accounting.curvature import above_chord
 from ringfence.accounting.divergence_sums import (
-    _ABOVE_CHORD,
+    _LARGEST_SHIFT,
     _WIDEST,
     NODES_PER_SIGMA,
     DivergenceTable,
@@ -132,7 +133,8 @@ class DivergencePages:
         sigma = torch.tensor([release.parameters[0] for release in releases], dtype=torch.float64)
         scaled = theta.flatten(1).double() / sigma.to(theta.device).unsqueeze(1)
         ends = torch.stack(torch.aminmax(scaled, dim=1), dim=1).tolist()
-        near = [i for i, (low, high) in enumerate(ends) if _is_near(low, high)]
+        small = [release.sensitivity <= _LARGEST_SHIFT * release.parameters[0] for release in releases]
+        near = [i for i, (low, high) in enumerate(ends) if small[i] and _is_near(low, high)]
         if len(near) == len(releases):
             return self._bounds(releases, scaled, ends)
         checks.finite("theta", theta)
@@ -164,7 +166,9 @@ class DivergencePages:
             part = slice(start, start + together)
             values = torch.bmm(self._pages[rows[part]], weights[part]).squeeze(2)
             totals += (every == owner[part]).double() @ values  # a product adds in a fixed order
-        upper = totals.view(len(releases), 2, -1) * (_ABOVE_CHORD * (1 + ROUNDING))
+        shift = torch.tensor([[one.sensitivity / one.parameters[0]] for one in releases], dtype=torch.float64)
+        raised = above_chord(self.orders, shift, 1 / NODES_PER_SIGMA).unsqueeze(1).to(totals.device)
+        upper = totals.view(len(releases), 2, -1) * (raised * (1 + ROUNDING))
         return upper + scaled.shape[1] * UNDERFLOW
 
     def _rows(self, wanted: Tensor) -> Tensor:

@@ -14,18 +14,16 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.curvature import above_chord
 from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
 from ringfence.mechanisms.base import Mechanism
 
 NODES_PER_SIGMA = 128
 _SPACING = 1 / NODES_PER_SIGMA
 
-# Between two nodes, h sigma apart, D is at most its chord / (1 - h^2 / 4). Why: D'' >= -2 D in
-# units of sigma. For an exponential family D is alpha s^2 / 2 times an average of the information
-# I over a window that moves with theta (docs/notation.md), and I'' = mu_4 - 3 mu_2^2 >= -2 I^2
-# >= -2 I, so the inequality is proved. For the other laws it is checked numerically only: the
-# smallest D'' / D found is -0.73 (tests/accounting/test_divergence_sums.py).
-_ABOVE_CHORD = 1 / (1 - _SPACING**2 / 4)
+# Shifts of more sigma than this are evaluated one by one: at orders below 2 the chords of larger ones
+# would be raised by more than 0.3 % (accounting/curvature.py).
+_LARGEST_SHIFT = 32
 
 # Cells tabulated at a time: few enough that torch does not split so short an operation among threads.
 _PAGE = NODES_PER_SIGMA
@@ -80,6 +78,7 @@ class DivergenceTable:
         self.mechanism, self.orders = mechanism, orders
         self.sensitivity = torch.tensor(sensitivity, dtype=torch.float64)
         self.sigma = float(mechanism.sigma)
+        self._above_chord = above_chord(orders, self.sensitivity / self.sigma, _SPACING)
         self._pages: dict[int, Tensor] = {}
         self._chords: tuple[object, Tensor] | None = None  # of the pages used last
 
@@ -91,6 +90,8 @@ class DivergenceTable:
         low, high = (end / self.sigma for end in torch.stack(torch.aminmax(theta)).tolist())
         if not (math.isfinite(low) and math.isfinite(high)):
             checks.finite("theta", theta)
+        if float(self.sensitivity) > _LARGEST_SHIFT * self.sigma:
+            return exact_sums(self.mechanism, theta, self.sensitivity, self.orders)
         if high - low <= _WIDEST:
             return self._bounded_sums(theta, low, high)
         middle = float(theta[:: max(1, theta.numel() // 4096)].median()) / self.sigma
@@ -129,7 +130,7 @@ class DivergenceTable:
         )
         chords = self._chords_of([pages[i] for i in occupied], bins, counts.device)
         upper, gap = (chords @ ends).cpu().view(2, len(self.orders), 2).unbind(-1)
-        return upper * _ABOVE_CHORD, gap
+        return upper * self._above_chord, gap
 
     def _chords_of(self, pages: list[int], bins: int, device: torch.device) -> Tensor:
         """Start, rise and fall over every cell of the pages: (2 orders, 3 cells)."""

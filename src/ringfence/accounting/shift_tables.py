@@ -16,8 +16,8 @@ from ringfence.mechanisms.base import Mechanism
 
 _NODES_PER_SIGMA = 16
 _PAGE = 32  # cells tabulated at a time
-# D'' >= -2 D in units of sigma, so D is below its chord between two nodes times this
-# (accounting/divergence_sums.py; checked numerically for these laws).
+# Enough for D'' >= -1.5 D in units of sigma (docs/curvature.md). The least D'' / D ever found is -0.73;
+# proved is less, and these tables also assume what no theorem says about the shifts between theirs.
 _ABOVE_CHORD = 1 / (1 - 1 / (4 * _NODES_PER_SIGMA**2))
 _SHIFTS_PER_OCTAVE = 4
 _SMALL = 1 / 16  # alpha s below which D / s^2 hardly bends within an octave of s
