@@ -85,7 +85,7 @@ def test_a_neighbour_pays_no_more_than_was_said(
     Gaussian noise under a change of m costs m^2 / (2 deviation^2) of zCDP, hardly less than was said.
     """
     seen, cost = released(monkeypatch), 1e-3
-    count = 3 if move < 0.1 else 1  # an epsilon of more than 100 is refused
+    count = 3 if move < 0.1 else 1  # an epsilon of more than 126 is refused
     for push in (0.0, 1.0):
         thetas = torch.full((count,), theta + push * move, dtype=torch.float64)
         given = {"delta": 1e-5, "publishing_zcdp": cost, "failure_probability": 1e-2, "order": alpha}

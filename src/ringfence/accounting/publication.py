@@ -20,6 +20,7 @@ from ringfence.mechanisms.secure import SecureRelease
 
 # The public grid ends 2^40 deviations from 0 at least: a share of 1 lies on it.
 _LEAST_DEVIATION = 2.0**-40
+_ENORMOUS = 1e6  # an epsilon at which finite randomness takes all of delta, like any above
 _HALF_STEP = 2.0**-11  # of a deviation, at most: by how much the grid may round down
 
 
@@ -124,9 +125,14 @@ def publishable_epsilon(
             data_independent_epsilon(gaussian + publishing_zcdp, bounded + publishing_zcdp, at),
         )
 
-    taken = noise.delta(1, max(epsilons(1.0, delta / 2)))  # before anything is drawn: it is public
+    # finite randomness takes its part of delta; all of this is public and comes before the draw
+    most = max(epsilons(1.0, delta / 2)[1:])
+    taken = noise.delta(1, min(most, _ENORMOUS))
     if taken > delta / 2:
-        raise ValueError(f"delta must be larger, got {delta!r}: finite randomness alone takes {taken:.3g}")
+        raise ValueError(
+            f"delta must be larger, got {delta!r}: at epsilon {most:.3g} the finite randomness of the "
+            f"published number alone takes {taken:.3g}"
+        )
     published = min(1.0, _upper_bound(noise, share, failure_probability))
     epsilon, epsilon_pdp, data_independent = epsilons(published, math.nextafter(delta - taken, 0.0))
     return PublishableEpsilon(

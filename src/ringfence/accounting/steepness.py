@@ -91,7 +91,7 @@ def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
     if not zones:
         return 0.0  # a density on the whole line: the Gaussian
     nothing = math.exp(-0.5 * _FAR * _FAR) * alpha / (alpha - 1) / most
-    outside = 1 / (_FAR + alpha * jump) ** 2 if mechanism.exponential_family else nothing
+    outside = (1 / (_FAR + alpha * jump)) ** 2 if mechanism.exponential_family else nothing
     far = max(math.sqrt(3) * outside, math.sqrt(4 * nothing + nothing * nothing))
     near = (_between_nodes(mechanism, zone, unit, move, alpha, most) for zone in zones)
     return min(_EVERYWHERE, max(far, *near))
@@ -117,7 +117,7 @@ def _between_nodes(
 ) -> float:
     """The bound of |f'| in a zone, from values at nodes; infinite where there are too few to say."""
     length = (zone[1] - zone[0]) / unit
-    if not length <= _COARSEST * _MOST_NODES:
+    if not 0 < length <= _COARSEST * _MOST_NODES:
         return math.inf
     count = min(_MOST_NODES, math.ceil(length * _NODES_PER_UNIT)) + 1
     theta = torch.linspace(*zone, count, dtype=torch.float64)
