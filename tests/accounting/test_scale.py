@@ -5,7 +5,9 @@ used, and dividing by a power of two is exact.
 """
 
 from collections.abc import Callable
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
@@ -58,15 +60,10 @@ def profile(law: rf.Mechanism, unit: float) -> object:
 
 
 def published(law: rf.Mechanism, unit: float) -> object:
-    return rf.publishable_epsilon(
-        law,
-        [FAR * unit, 2 * FAR * unit],
-        0.01 * unit,
-        delta=1e-5,
-        publishing_zcdp=1e-3,
-        failure_probability=1e-3,
-        generator=torch.Generator().manual_seed(0),
-    )
+    thetas = [FAR * unit, 2 * FAR * unit]
+    given = {"delta": 1e-5, "publishing_zcdp": 1e-3, "failure_probability": 1e-3}
+    with patch("ringfence.mechanisms.secure.os.urandom", np.random.default_rng(0).bytes):
+        return rf.publishable_epsilon(law, thetas, 0.01 * unit, **given)
 
 
 def sampled(law: rf.Mechanism, unit: float) -> object:

@@ -277,10 +277,9 @@ def test_conversions(zcdp: Any, delta: Any, epsilon: Any) -> None:
     zcdp=fuzz.mostly(fuzz.sizes(1e-6, 1.0)),
     failure=fuzz.mostly(fuzz.sizes(1e-9, 0.1)),
     order=st.one_of(st.none(), fuzz.mostly(fuzz.sizes(1.01, 100.0))),
-    generator=fuzz.mostly(fuzz.generators, one_in=8),
 )
 def test_publication(
-    law: Any, theta: Any, sensitivity: Any, delta: Any, zcdp: Any, failure: Any, order: Any, generator: Any
+    law: Any, theta: Any, sensitivity: Any, delta: Any, zcdp: Any, failure: Any, order: Any
 ) -> None:
     number = calls_well(
         rf.publishable_epsilon,
@@ -290,7 +289,6 @@ def test_publication(
         delta=delta,
         publishing_zcdp=zcdp,
         failure_probability=failure,
-        generator=generator,
         order=order,
         names=NAMES,
     )

@@ -9,13 +9,19 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.divergence_sums import NODES_PER_SIGMA, worse_sign
+from ringfence.accounting.divergence_sums import worse_sign
 from ringfence.accounting.guarantee import data_independent_epsilon
 from ringfence.accounting.per_instance import ceilings
-from ringfence.accounting.rounding import rounded_up
+from ringfence.accounting.rounding import ROUNDING, UNDERFLOW, rounded_up
+from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.secure import SecureRelease
 
-_MARGIN = 1.02  # on the largest slope found between nodes
+# The public grid ends 2^40 deviations from 0 at least: a share of 1 lies on it.
+_LEAST_DEVIATION = 2.0**-40
+_ENORMOUS = 1e6  # an epsilon at which finite randomness takes all of delta, like any above
+_HALF_STEP = 2.0**-11  # of a deviation, at most: by how much the grid may round down
 
 
 @dataclass(frozen=True)
@@ -58,32 +64,34 @@ def publishable_epsilon(
     delta: float,
     publishing_zcdp: float,
     failure_probability: float,
-    generator: torch.Generator,
     order: float | None = None,
 ) -> PublishableEpsilon:
-    """The per-instance epsilon of releases of ``thetas`` (one, or one a step), safe to publish.
+    """The per-instance epsilon of releases of ``thetas`` (one tensor, or one per step), safe to publish.
 
-    The realised sum of divergences at one order, fixed without looking at the data, changes by at
-    most (coordinates x steps) x sensitivity x (largest slope of the divergence in theta) when a
-    record comes or goes. Gaussian noise for that, at a cost of ``publishing_zcdp``, and a margin
-    that noise exceeds with ``failure_probability`` make it an upper bound one may release.
+    The order alpha is fixed without looking at the data. What is released is the share
 
-    Guarantee: publishing is ``publishing_zcdp``-zCDP, given that the slope, which is tabulated and
-    not proved, is right within its margin of 2 % (for the truncated law it is at most
-    0.296 alpha c^2 / (2 sigma^3), checked numerically). Mechanism and sensitivity are single numbers.
+        sum of D_alpha over coordinates and steps / largest sum that any theta can have,
+
+    D being the worst over both signs and directions, plus Gaussian noise. When a record comes or goes every
+    coordinate of every step moves by at most ``sensitivity``, and the share by at most ``largest_share``.
+    Noise for that costs ``publishing_zcdp``; a margin that the noise exceeds with ``failure_probability``
+    makes the result an upper bound. The noise comes from the operating system, exact and on a public
+    grid (``Mechanism.release``): there is no seed, and a second call is a second release to be paid for.
+
+    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta. This is proved for the Gaussian and the
+    truncated law, and for laws with atoms given D'' >= -2 D, whose status is in docs/guarantees.md.
+    Mechanism and sensitivity are single numbers.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> law, thetas = RectifiedGaussian(1.0, bound=1.0), [torch.full((10_240,), 2.5)] * 10
     >>> number = publishable_epsilon(law, thetas, 1e-3, delta=1e-5, publishing_zcdp=1e-4,
-    ...     failure_probability=1e-3, generator=torch.Generator().manual_seed(0))
-    >>> round(number.epsilon_pdp, 2), round(number.epsilon_data_independent, 2)
-    (0.86, 1.22)
+    ...     failure_probability=1e-3)
+    >>> 0.6 < number.epsilon_pdp < 1.1, round(number.epsilon_data_independent, 2)
+    (True, 1.22)
     """
     delta = checks.probability("delta", delta)
     failure_probability = checks.probability("failure_probability", failure_probability)
     publishing_zcdp = checks.number("publishing_zcdp", publishing_zcdp, checks.positive)
-    if not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
     given = list(thetas) if isinstance(thetas, list | tuple) else [thetas]
     if not given:
         raise ValueError("thetas must hold at least one step, got none")
@@ -97,22 +105,40 @@ def publishable_epsilon(
     both = [ceilings(mechanism, theta, move) for theta in steps]
     gaussian, bounded = (sum(ends[i] for ends in both) for i in (0, 1))
     alpha = best_zcdp_order(bounded, delta) if order is None else checks.number("order", order, checks.order)
-    realised = sum(float(_worst(mechanism, theta, move, alpha).sum()) for theta in steps)
+    largest = alpha * bounded
     count = sum(theta.numel() for theta in steps)
-    change = count * float(move) * _largest_slope(mechanism, move, alpha)
-    deviation = change / math.sqrt(2 * publishing_zcdp)
-    noise = float(torch.randn((), generator=generator, dtype=torch.float64, device=generator.device))
-    quantile = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
-    released = max(0.0, realised + deviation * (noise + quantile))
-    total = min(released, alpha * bounded) + alpha * publishing_zcdp
+    realised = sum(float(_worst(mechanism, theta, move, alpha).sum()) for theta in steps)
+    share, change = 0.0, 0.0
+    if largest > 0:
+        share = min(1.0, (realised * (1 + ROUNDING) + count * UNDERFLOW) / largest)
+        # with and without the record the share may be computed a little off
+        computed = 2 * (ROUNDING + count * UNDERFLOW / largest)
+        change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
+    noise = _noise(change, publishing_zcdp)
 
-    orders, sums = torch.tensor([[alpha], [total]], dtype=torch.float64)
+    def epsilons(share: float, at: float) -> tuple[float, float, float]:
+        total = largest * share + alpha * publishing_zcdp
+        orders, sums = torch.tensor([[alpha], [total]], dtype=torch.float64)
+        return (
+            ex_post_epsilon(orders, sums, at)[0],
+            epsilon_from_rdp(orders, sums, at)[0],
+            data_independent_epsilon(gaussian + publishing_zcdp, bounded + publishing_zcdp, at),
+        )
+
+    # finite randomness takes its part of delta; all of this is public and comes before the draw
+    most = max(epsilons(1.0, delta / 2)[1:])
+    taken = noise.delta(1, min(most, _ENORMOUS))
+    if taken > delta / 2:
+        raise ValueError(
+            f"delta must be larger, got {delta!r}: at epsilon {most:.3g} the finite randomness of the "
+            f"published number alone takes {taken:.3g}"
+        )
+    published = min(1.0, _upper_bound(noise, share, failure_probability))
+    epsilon, epsilon_pdp, data_independent = epsilons(published, math.nextafter(delta - taken, 0.0))
     return PublishableEpsilon(
-        epsilon=ex_post_epsilon(orders, sums, delta)[0],
-        epsilon_pdp=epsilon_from_rdp(orders, sums, delta)[0],
-        epsilon_data_independent=data_independent_epsilon(
-            gaussian + publishing_zcdp, bounded + publishing_zcdp, delta
-        ),
+        epsilon=epsilon,
+        epsilon_pdp=epsilon_pdp,
+        epsilon_data_independent=data_independent,
         order=alpha,
         delta=delta,
         failure_probability=failure_probability,
@@ -120,21 +146,23 @@ def publishable_epsilon(
     )
 
 
+def _noise(change: float, zcdp: float) -> SecureRelease:
+    """Gaussian noise under which a change of this size costs zcdp: change^2 / (2 deviation^2)."""
+    return SecureRelease(Gaussian(max(_LEAST_DEVIATION, change / math.sqrt(2 * zcdp))))
+
+
+def _upper_bound(noise: SecureRelease, share: float, failure_probability: float) -> float:
+    """The share with noise and a margin, below the share with probability at most ``failure_probability``."""
+    chance = failure_probability - noise.delta(1, 0.0)
+    if chance <= 0:
+        raise ValueError(f"failure_probability must be above 2^-199, got {failure_probability!r}")
+    quantile = -float(torch.special.ndtri(torch.tensor(chance, dtype=torch.float64)))
+    margin = float(noise.law.sigma) * (quantile + _HALF_STEP)
+    return max(0.0, float(noise.draw(share)) + margin)
+
+
 def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:
     """The largest divergence over both signs and both directions, each coordinate."""
     order = torch.tensor([alpha], dtype=torch.float64)
     both = (worse_sign(mechanism, theta, move, order, backward)[0] for backward in (False, True))
     return torch.maximum(*both)
-
-
-def _largest_slope(mechanism: Mechanism, move: Tensor, alpha: float) -> float:
-    """max over theta of |d/dtheta| of ``_worst``, from a table that covers where it varies."""
-    sigma = float(mechanism.sigma)
-    ends = [float(value) for name, value in mechanism.parameters().items() if name != "sigma"]
-    reach = 16 * sigma + alpha * float(move)
-    finite = [end for end in ends if math.isfinite(end)] or [0.0]
-    low, high = min(finite) - reach, max(finite) + reach
-    count = min(1 << 17, math.ceil((high - low) / sigma * NODES_PER_SIGMA)) + 1
-    theta = torch.linspace(low, high, count, dtype=torch.float64)
-    values = _worst(mechanism, theta, move, alpha)
-    return _MARGIN * float(torch.diff(values).abs().max()) / ((high - low) / (count - 1))

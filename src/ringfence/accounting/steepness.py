@@ -1,0 +1,136 @@
+"""How fast a divergence can change with theta, whatever theta.
+
+Write f(theta) for the largest of D(theta || theta + s) and D(theta + s || theta) over s = +-c, and measure
+theta in units of u = information_bound^(-1/2), which is sigma or more. Two facts carry everything here:
+
+    0 <= f <= M = alpha c^2 / (2 u^2),        f'' >= -2 f.
+
+The first is proved for every law. The second is proved for exponential families, the Gaussian and the
+truncated law: there f is alpha c^2 / 2 times an average of the information I, and
+I'' = mu_4 - 3 mu_2^2 >= -2 I^2. For laws with atoms it has the status that docs/guarantees.md gives it. The
+largest of several functions with this property has it too: where two of them cross, f' jumps up.
+
+Everywhere (Landau's inequality): |f'| <= sqrt(2) M. While f rises, f'^2 + 2 f^2 does not fall, because its
+derivative is 2 f' (f'' + 2 f). f is bounded and so stops rising, and then the sum is at most 2 M^2. For a
+falling f, read from right to left.
+
+Where low <= f <= high on a stretch, one unit and more from its ends:
+f'^2 <= 2 (high^2 - low^2) + (high - low)^2. Either f stops rising within the unit, as above, or it rises all
+through it, by at most high - low, at a rate whose square is at least f'^2 - 2 (high^2 - low^2).
+
+Between nodes h apart, where f <= m: f' <= rise of the next cell / h + 3 m h, because f + m theta^2 is convex;
+and from below likewise, with the cell before.
+
+Far from the ends of the support, by at least 15 u + 2 alpha c, f hardly varies. Write
+nothing = exp(-15^2 / 2) alpha / (alpha - 1).
+
+- Outside, an exponential family has f <= M / (15 + alpha c / u)^2: windows reach alpha c, and the information
+  is at most 1 / distance^2, an exponential law's, because the density falls at least as fast as that law's.
+- Outside, a law with atoms is a function of the Gaussian clamped at the nearer end, whose divergences are at
+  most -log Phi(15) + exp(alpha (alpha - 1) c^2 / 2) Phi(-15 - alpha c) / (alpha - 1) <= nothing (sigma = 1).
+- Inside, a law with a density has f >= M - nothing: the integral of p^alpha q^(1 - alpha) misses at most
+  2 Phi(-15) of the Gaussian's.
+"""
+
+import math
+
+import torch
+
+from ringfence.accounting.per_instance import ceilings
+from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
+from ringfence.mechanisms.base import Mechanism
+
+_EVERYWHERE = math.sqrt(2)
+_NODES_PER_UNIT = 256
+_MOST_NODES = 1 << 15
+_COARSEST = 1 / 8  # of a unit: with nodes farther apart the bound that holds everywhere is as good
+_FAR = 15.0
+_REACH = _FAR + 2  # of the nodes: one unit to fall in, and two cells at their end
+_LOCATION = 2.0**-51  # relative rounding of theta + s, twice, for the two neighbours
+
+
+def largest_share(mechanism: Mechanism, move: float, alpha: float) -> float:
+    """How much f changes at most when theta moves by at most ``move``, as a share of M.
+
+    Guarantee: holds for every theta, and covers the rounding of theta + s where f is evaluated.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> 0.2957 <= largest_share(TruncatedGaussian(1.0, bound=8.0), 1e-3, 8.0) / 1e-3 <= 0.304
+    True
+    """
+    unit = natural_unit(mechanism)
+    _, farthest = _zones(mechanism, unit, move, alpha)
+    share = steepness(mechanism, move, alpha) * ((move + _LOCATION * farthest) / unit)
+    return share if share < 1 else 1.0  # f lies between 0 and M
+
+
+def natural_unit(mechanism: Mechanism) -> float:
+    """u = information_bound^(-1/2): the length over which the divergence can vary.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> round(natural_unit(TruncatedGaussian(1.0, bound=0.01)))  # sqrt(3) sigma^2 / b
+    173
+    """
+    _, bounded = ceilings(mechanism, torch.zeros(1), mechanism.sigma)  # sigma^2 / (2 u^2)
+    return float(mechanism.sigma) / math.sqrt(2 * bounded)
+
+
+def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
+    """An upper bound of |df/dtheta| over all theta, in units of M / u: at most sqrt(2).
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> steepness(Gaussian(1.0), 1e-3, 8.0)
+    0.0
+    """
+    unit = natural_unit(mechanism)
+    jump = move / unit
+    most = 0.5 * alpha * jump * jump
+    if not 0 < most < math.inf:
+        return _EVERYWHERE
+    zones, _ = _zones(mechanism, unit, move, alpha)
+    if not zones:
+        return 0.0  # a density on the whole line: the Gaussian
+    nothing = math.exp(-0.5 * _FAR * _FAR) * alpha / (alpha - 1) / most
+    outside = (1 / (_FAR + alpha * jump)) ** 2 if mechanism.exponential_family else nothing
+    far = max(math.sqrt(3) * outside, math.sqrt(4 * nothing + nothing * nothing))
+    near = (_between_nodes(mechanism, zone, unit, move, alpha, most) for zone in zones)
+    return min(_EVERYWHERE, max(far, *near))
+
+
+def _zones(
+    mechanism: Mechanism, unit: float, move: float, alpha: float
+) -> tuple[list[tuple[float, float]], float]:
+    """Stretches outside which f hardly varies, and the largest |theta| in them."""
+    reach = _REACH * unit + 2 * alpha * move
+    ends = [float(value) for name, value in mechanism.parameters().items() if name != "sigma"]
+    dense = mechanism.support.interval is not None
+    if not ends and not dense:
+        ends = [0.0]  # the sign turns there
+    zones = [(end - reach, end + reach) for end in ends if math.isfinite(end)]
+    if len(zones) == 2 and (not dense or zones[0][1] >= zones[1][0]):
+        zones = [(zones[0][0], zones[1][1])]
+    return zones, max((abs(end) for zone in zones for end in zone), default=0.0)
+
+
+def _between_nodes(
+    mechanism: Mechanism, zone: tuple[float, float], unit: float, move: float, alpha: float, most: float
+) -> float:
+    """The bound of |f'| in a zone, from values at nodes; infinite where there are too few to say."""
+    length = (zone[1] - zone[0]) / unit
+    if not 0 < length <= _COARSEST * _MOST_NODES:
+        return math.inf
+    count = min(_MOST_NODES, math.ceil(length * _NODES_PER_UNIT)) + 1
+    theta = torch.linspace(*zone, count, dtype=torch.float64)
+    spacing = torch.diff(theta) / unit
+    widest, narrowest = float(spacing.max()), float(spacing.min())
+    if narrowest < 0.5 * widest:  # so far from 0 that float64 cannot tell nodes apart
+        return math.inf
+    order = torch.tensor([alpha], dtype=torch.float64)
+    # D(theta + s || theta) is the other sign's, seen from theta + s
+    values = torch.stack([mechanism.renyi_curve(theta, s, order)[0] for s in (move, -move)]) / most
+    rise = torch.diff(values) / spacing
+    steepest = rise.abs().unfold(-1, 2, 1).amax(dim=-1)
+    # between nodes f is at most the nodes' largest / (1 - h^2 / 4), as in divergence_sums.py
+    highest = values.unfold(-1, 3, 1).amax(dim=-1) * (1 + widest**2)
+    rounding = 2 * (ROUNDING + UNDERFLOW / most) / narrowest
+    return float((steepest + 3 * widest * highest).max()) * (1 + ROUNDING) + rounding
