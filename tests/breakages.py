@@ -564,7 +564,7 @@ BREAKAGES = [
     Breakage(
         "the slope between nodes taken for the largest",
         f"{ACCOUNTING}/steepness.py",
-        "(steepest + 3 * widest * highest)",
+        "(steepest + 1.5 * bend * widest * highest)",
         "steepest",
         accounting("steepness"),
     ),

@@ -1,23 +1,23 @@
 """A number that may be published: too small rarely enough, and its cost paid."""
 
-import os
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 
 import ringfence as rf
 from ringfence.accounting.publication import _noise, _upper_bound, _worst
 from ringfence.mechanisms.secure import SecureRelease
-from tests.tensors import double_by_default, float64
+from tests.tensors import double_by_default, float64, seeded_releases
 
 SETTINGS = {"delta": 1e-5, "publishing_zcdp": 1e-4, "failure_probability": 1e-2}
 
 
 @pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """os.urandom from a seed."""
-    monkeypatch.setattr(os, "urandom", np.random.default_rng(7).bytes)
+def stream() -> Iterator[None]:
+    """Noise from a seed."""
+    with seeded_releases():
+        yield
 
 
 def publish(thetas: object, **changes: object) -> rf.PublishableEpsilon:
@@ -105,8 +105,8 @@ def test_the_noise_is_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> 
     assert numbers[0] != numbers[1]
     same = set()
     for _ in range(2):
-        monkeypatch.setattr(os, "urandom", np.random.default_rng(3).bytes)
-        same.add(publish(theta).epsilon)
+        with seeded_releases(3):
+            same.add(publish(theta).epsilon)
     assert len(same) == 1
 
 
@@ -178,13 +178,13 @@ def test_the_worst_is_over_both_signs_and_both_directions() -> None:
     assert len(four.argmax(dim=0).unique()) == 4  # each of them somewhere
 
 
-def test_nothing_passes_through_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_passes_through_float32() -> None:
     """It was: the epsilon that was published came out up to 2e-8 too low."""
     theta = torch.full((50,), 0.7, dtype=torch.float64)
 
     def number(seed: int) -> rf.PublishableEpsilon:
-        monkeypatch.setattr(os, "urandom", np.random.default_rng(seed).bytes)
-        return publish(theta)
+        with seeded_releases(seed):
+            return publish(theta)
 
     numbers = [number(seed) for seed in range(5)]
     with double_by_default():

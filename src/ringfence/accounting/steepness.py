@@ -3,23 +3,24 @@
 Write f(theta) for the largest of D(theta || theta + s) and D(theta + s || theta) over s = +-c, and measure
 theta in units of u = information_bound^(-1/2), which is sigma or more. Two facts carry everything here:
 
-    0 <= f <= M = alpha c^2 / (2 u^2),        f'' >= -2 f.
+    0 <= f <= M = alpha c^2 / (2 u^2),        f'' >= -k f.
 
-The first is proved for every law. The second is proved for exponential families, the Gaussian and the
-truncated law: there f is alpha c^2 / 2 times an average of the information I, and
-I'' = mu_4 - 3 mu_2^2 >= -2 I^2. For laws with atoms it has the status that docs/guarantees.md gives it. The
-largest of several functions with this property has it too: where two of them cross, f' jumps up.
+For exponential families, the Gaussian and the truncated law, k = 2: there f is alpha c^2 / 2 times an average
+of the information I, and I'' = mu_4 - 3 mu_2^2 >= -2 I^2. For laws with atoms, whose u is sigma, k is the
+constant of docs/curvature.md. The largest of several functions with this property has it too: where two of
+them cross, f' jumps up.
 
-Everywhere (Landau's inequality): |f'| <= sqrt(2) M. While f rises, f'^2 + 2 f^2 does not fall, because its
-derivative is 2 f' (f'' + 2 f). f is bounded and so stops rising, and then the sum is at most 2 M^2. For a
-falling f, read from right to left.
+Everywhere (Landau's inequality): |f'| <= sqrt(k) M. While f rises, f'^2 + k f^2 does not fall, because its
+derivative is 2 f' (f'' + k f). f is bounded and so stops rising, and then the sum is at most k M^2. For a
+falling f, read from right to left. For laws with atoms also |f'| <= sqrt(k / e) (exp((alpha - 1) M) - 1) / (alpha - 1)
+(docs/curvature.md), which is less where (alpha - 1) M is small.
 
 Where low <= f <= high on a stretch, one unit and more from its ends:
-f'^2 <= 2 (high^2 - low^2) + (high - low)^2. Either f stops rising within the unit, as above, or it rises all
-through it, by at most high - low, at a rate whose square is at least f'^2 - 2 (high^2 - low^2).
+f'^2 <= k (high^2 - low^2) + (high - low)^2. Either f stops rising within the unit, as above, or it rises all
+through it, by at most high - low, at a rate whose square is at least f'^2 - k (high^2 - low^2).
 
-Between nodes h apart, where f <= m: f' <= rise of the next cell / h + 3 m h, because f + m theta^2 is convex;
-and from below likewise, with the cell before.
+Between nodes h apart, where f <= m: f' <= rise of the next cell / h + (3/2) k m h, because
+f + k m theta^2 / 2 is convex; and from below likewise, with the cell before.
 
 Far from the ends of the support, by at least 15 u + 2 alpha c, f hardly varies. Write
 nothing = exp(-15^2 / 2) alpha / (alpha - 1).
@@ -36,13 +37,14 @@ import math
 
 import torch
 
+from ringfence.accounting.curvature import curvature
 from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
 from ringfence.mechanisms.base import Mechanism
 
-_EVERYWHERE = math.sqrt(2)
-_NODES_PER_UNIT = 256
-_MOST_NODES = 1 << 15
+_FAMILY = 2.0  # k of an exponential family
+_NODES_PER_UNIT = 512
+_MOST_NODES = 1 << 16
 _COARSEST = 1 / 8  # of a unit: with nodes farther apart the bound that holds everywhere is as good
 _FAR = 15.0
 _REACH = _FAR + 2  # of the nodes: one unit to fall in, and two cells at their end
@@ -76,7 +78,7 @@ def natural_unit(mechanism: Mechanism) -> float:
 
 
 def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
-    """An upper bound of |df/dtheta| over all theta, in units of M / u: at most sqrt(2).
+    """An upper bound of |df/dtheta| over all theta, in units of M / u: at most sqrt(k).
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> steepness(Gaussian(1.0), 1e-3, 8.0)
@@ -85,16 +87,29 @@ def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
     unit = natural_unit(mechanism)
     jump = move / unit
     most = 0.5 * alpha * jump * jump
+    bend = _bend(mechanism, jump, alpha)
+    everywhere = math.sqrt(bend)
+    tilt = (alpha - 1) * most
+    if not mechanism.exponential_family and tilt < 1:  # beyond, it is the larger of the two
+        everywhere *= math.exp(-0.5) * (math.expm1(tilt) / tilt if tilt else 1.0) * (1 + ROUNDING)
     if not 0 < most < math.inf:
-        return _EVERYWHERE
+        return everywhere
     zones, _ = _zones(mechanism, unit, move, alpha)
     if not zones:
         return 0.0  # a density on the whole line: the Gaussian
     nothing = math.exp(-0.5 * _FAR * _FAR) * alpha / (alpha - 1) / most
     outside = (1 / (_FAR + alpha * jump)) ** 2 if mechanism.exponential_family else nothing
-    far = max(math.sqrt(3) * outside, math.sqrt(4 * nothing + nothing * nothing))
+    far = max(math.sqrt(bend + 1) * outside, math.sqrt(2 * bend * nothing + nothing * nothing))
     near = (_between_nodes(mechanism, zone, unit, move, alpha, most) for zone in zones)
-    return min(_EVERYWHERE, max(far, *near))
+    return min(everywhere, max(far, *near))
+
+
+def _bend(mechanism: Mechanism, jump: float, alpha: float) -> float:
+    """k in f'' >= -k f, in natural units."""
+    if mechanism.exponential_family:
+        return _FAMILY
+    order, size = (torch.tensor(value, dtype=torch.float64) for value in (alpha, jump))
+    return float(curvature(order, size))
 
 
 def _zones(
@@ -130,7 +145,10 @@ def _between_nodes(
     values = torch.stack([mechanism.renyi_curve(theta, s, order)[0] for s in (move, -move)]) / most
     rise = torch.diff(values) / spacing
     steepest = rise.abs().unfold(-1, 2, 1).amax(dim=-1)
-    # between nodes f is at most the nodes' largest / (1 - h^2 / 4), as in divergence_sums.py
-    highest = values.unfold(-1, 3, 1).amax(dim=-1) * (1 + widest**2)
+    bend = _bend(mechanism, move / unit, alpha)
+    if bend * widest**2 > 1:
+        return math.inf
+    # between nodes f is at most this multiple of the nodes' largest
+    highest = values.unfold(-1, 3, 1).amax(dim=-1) / (1 - bend * widest**2 / 6)
     rounding = 2 * (ROUNDING + UNDERFLOW / most) / narrowest
-    return float((steepest + 3 * widest * highest).max()) * (1 + ROUNDING) + rounding
+    return float((steepest + 1.5 * bend * widest * highest).max()) * (1 + ROUNDING) + rounding
