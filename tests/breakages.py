@@ -634,9 +634,9 @@ BREAKAGES = [
     Breakage(
         "batch normalisation let through",
         f"{TRAINING}/model_checks.py",
-        "            if isinstance(layer, mixing):",
-        "            if False:",
-        training("engine"),
+        "    if isinstance(layer, _BatchNorm) and not is_frozen(layer):",
+        "    if False:",
+        training("model_checks"),
     ),
     Breakage(
         "dropout drawn anew for the gradient",

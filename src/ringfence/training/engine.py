@@ -227,7 +227,7 @@ class PrivacyEngine:
 
     def _begin(self) -> tuple[int, int]:
         """An epoch starts, or goes on."""
-        self._loop.begin(self.seed)
+        self._loop.begin(self.seed, self.steps)
         if self.fisher is not None:
             self.fisher.forget()
         self._losses: list[tuple[float, int]] = []
