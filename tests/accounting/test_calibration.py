@@ -103,6 +103,7 @@ def test_sampled_answers_are_what_the_account_charges() -> None:
     assert enough <= 0.05 < less
     steps = rf.calibrate_steps(law, THETA[:15], 0.5, coordinates=60, **given, sampling_rate=rate)
     assert charged(law, steps) <= 0.05 < charged(law, steps + 1)
+    assert rf.calibrate_steps(rf.Gaussian(1e-5), None, 0.5, coordinates=1, **given, sampling_rate=rate) == 0
 
 
 def test_what_a_question_lacks_is_named() -> None:

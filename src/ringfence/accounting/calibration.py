@@ -263,7 +263,10 @@ class _Question:
         def cost(steps: int) -> float:
             account = SampledAccountant(law, size, self.sampling_rate)
             account.step_of_any(self.theta, count=steps)
-            return account.guarantee(self.delta).epsilon_data_independent
+            try:
+                return account.guarantee(self.delta).epsilon_data_independent
+            except OverflowError:  # losses that dp-accounting cannot hold are above any target
+                return math.inf
 
         return cost
 
