@@ -353,6 +353,29 @@ BREAKAGES = [
         "            failing = middle\n    return failing",
         accounting("calibration"),
     ),
+    Breakage(
+        "sigma calibrated on this dataset unless told otherwise",
+        f"{ACCOUNTING}/calibration.py",
+        'kind: Kind = "data_independent",\n    coordinates: int | None = None,\n'
+        '    sampling_rate: float = 1.0,\n) -> float:\n    """A sigma',
+        'kind: Kind = "pdp",\n    coordinates: int | None = None,\n'
+        '    sampling_rate: float = 1.0,\n) -> float:\n    """A sigma',
+        accounting("calibration"),
+    ),
+    Breakage(
+        "an answer from theta without its warning",
+        f"{ACCOUNTING}/calibration.py",
+        '        if self.kind == "data_independent":\n            return\n',
+        "        return\n",
+        accounting("calibration"),
+    ),
+    Breakage(
+        "one sampled release calibrated for many",
+        f"{ACCOUNTING}/calibration.py",
+        "account.step_of_any(self.theta, count=steps)",
+        "account.step_of_any(self.theta, count=1)",
+        accounting("calibration"),
+    ),
     # ------------------------------------------------------------------ accounting: profiles
     Breakage(
         "the width of a piece of third cumulants not charged",
@@ -625,6 +648,20 @@ BREAKAGES = [
         training("engine"),
     ),
     Breakage(
+        "batches passed over",
+        f"{TRAINING}/loop.py",
+        "if (batch.step, batch.part) != self._due:",
+        "if False:",
+        training("engine"),
+    ),
+    Breakage(
+        "the batch after a release that failed taken for the next",
+        f"{TRAINING}/loop.py",
+        "        if batch.last:\n            total, self._sum",
+        "        self._due = (batch.step + 1, 0)\n        if batch.last:\n            total, self._sum",
+        training("engine"),
+    ),
+    Breakage(
         "released before it is charged",
         f"{TRAINING}/releases.py",
         "            charge(theta)\n",
@@ -704,9 +741,37 @@ BREAKAGES = [
     Breakage(
         "batch normalisation let through",
         f"{TRAINING}/model_checks.py",
-        "            if isinstance(layer, mixing):",
-        "            if False:",
-        training("engine"),
+        "    if isinstance(layer, _BatchNorm) and not is_frozen(layer):",
+        "    if False:",
+        training("model_checks"),
+    ),
+    Breakage(
+        "a frozen normalisation thawed by train()",
+        f"{TRAINING}/private_objects.py",
+        "            layer.eval()\n",
+        "            pass\n",
+        training("model_checks"),
+    ),
+    Breakage(
+        "layers switched back behind the engine's back",
+        f"{TRAINING}/private_objects.py",
+        "            refuse_layers(self.module)",
+        "            pass",
+        training("model_checks"),
+    ),
+    Breakage(
+        "recurrent layers let through",
+        f"{TRAINING}/model_checks.py",
+        "    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):",
+        "    if False:",
+        training("model_checks"),
+    ),
+    Breakage(
+        "a loader of some examples taken for one of all",
+        f"{TRAINING}/sampling.py",
+        "if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:",
+        "if False:",
+        training("model_checks"),
     ),
     Breakage(
         "dropout drawn anew for the gradient",

@@ -27,6 +27,7 @@ ORDERS = [
 INTEGERS = [order for order in ORDERS if order in range(33, 257)]
 INTEGERS = [*range(2, 33), *sorted({44, *INTEGERS})]
 BOUNDS = {"generator": None, "failure_probability": 1e-6}
+CALIBRATED = {"kind": "data_independent", "coordinates": None, "sampling_rate": 1.0}
 SAMPLED = {"mechanism": None, "sensitivity": None, "sampling_rate": None, "count": 1}
 
 DEFAULTS = [
@@ -55,9 +56,9 @@ DEFAULTS = [
     (rf.SecureRelease, {"step": None}),
     (rf.SingularValueBounds, {"failure_probability": 0.0}),
     (rf.Support, {"atoms": []}),
-    (rf.calibrate_bound, {"steps": 1, "kind": "pdp", "coordinates": None}),
-    (rf.calibrate_sigma, {"steps": 1, "kind": "pdp", "coordinates": None}),
-    (rf.calibrate_steps, {"kind": "pdp", "coordinates": None}),
+    (rf.calibrate_bound, {"steps": 1, **CALIBRATED}),
+    (rf.calibrate_sigma, {"steps": 1, **CALIBRATED}),
+    (rf.calibrate_steps, CALIBRATED),
     (rf.fisher_information_bounds, {**BOUNDS, "tolerance": 0.01, "maximum_degree": 256}),
     (rf.fisher_information_loss, {"kind": "spectral"}),
     (rf.fixed_batch_rdp, {"orders": INTEGERS, "record": "added"}),

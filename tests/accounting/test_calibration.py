@@ -1,17 +1,124 @@
 """Calibrated answers meet their target when the cost is computed again, and only just."""
 
 import math
+import warnings
 
+import dp_accounting
 import pytest
 import torch
+from dp_accounting import pld, rdp
 
 import ringfence as rf
 from ringfence.accounting import calibration
 from ringfence.accounting.calibration import Kind
 from tests.tensors import double_by_default
 
+pytestmark = pytest.mark.filterwarnings("ignore::ringfence.PerInstanceCalibrationWarning")
+
 THETA = torch.linspace(-2, 2, 60, dtype=torch.float64)
 TARGET = {"epsilon": 0.8, "delta": 1e-5}
+HERE = {**TARGET, "kind": "pdp"}
+VOTES = torch.tensor([51.0, 49.0, 47.0], dtype=torch.float64)
+
+
+def test_confident_votes_are_not_released_without_noise() -> None:
+    """They were: sigma = 4.6e-13, which costs 7e24 for every other dataset."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sigma = rf.calibrate_sigma(rf.StochasticSign(1.0), VOTES, 1.0, epsilon=1.0, delta=1e-5)
+    account = rf.PerInstanceAccountant(rf.StochasticSign(sigma), 1.0)
+    account.step(VOTES)
+    assert account.guarantee(1e-5).epsilon_data_independent <= 1.0
+
+
+@pytest.mark.parametrize("kind", ["pdp", "ex_post"])
+def test_an_answer_from_theta_comes_with_what_it_costs_everyone(kind: Kind) -> None:
+    sign, clamp = rf.StochasticSign(1e-12), rf.RectifiedGaussian(1.0, 1.0)
+    given = {"kind": kind, "epsilon": 1.0, "delta": 1e-5}
+    only = rf"for this dataset only \(kind '{kind}'\); for every dataset it costs epsilon ="
+    with pytest.warns(
+        rf.PerInstanceCalibrationWarning, match=rf"sigma = \d\.\d+e-13 was .* {only} \d{{25}}\."
+    ):
+        rf.calibrate_sigma(sign, VOTES, 1.0, **given)
+    with pytest.warns(rf.PerInstanceCalibrationWarning, match=rf"bound = \d+.*{only} 8\.\d"):
+        rf.calibrate_bound(clamp, VOTES, 1.0, **given)
+    with pytest.warns(rf.PerInstanceCalibrationWarning, match=rf"steps = \d+.*{only} \d+") as heard:
+        rf.calibrate_steps(rf.StochasticSign(30.0), VOTES, 1.0, **given)
+    assert heard[0].filename == __file__
+
+
+def test_for_every_dataset_the_shape_is_enough_and_the_account_says_the_same() -> None:
+    law, given = rf.TruncatedGaussian(1.0, 3.0), {"epsilon": 0.8, "delta": 1e-5, "steps": 4}
+    sigma = rf.calibrate_sigma(law, None, 0.05, coordinates=60, **given)
+    assert sigma == rf.calibrate_sigma(law, THETA, 0.05, **given)
+    assert sigma == rf.calibrate_sigma(law, THETA[:3] + 9, 0.05, coordinates=60, **given)
+    assert cost(rf.TruncatedGaussian(sigma, 3.0), 0.05, 4, "data_independent") <= 0.8
+    exact = cost(rf.TruncatedGaussian(1.0, 3.0), 0.05, 4, "data_independent")
+    question = calibration._Question.asked(THETA, 0.05, 1e-5, "data_independent", None, 1.0)
+    assert question.costs(law)(4) == exact
+
+
+def test_for_every_dataset_only_a_truncated_bound_counts() -> None:
+    given = {"coordinates": 60, "epsilon": 0.8, "delta": 1e-5, "steps": 4}
+    bound = rf.calibrate_bound(rf.TruncatedGaussian(1.0, 9.0), None, 0.05, **given)
+    assert cost(rf.TruncatedGaussian(1.0, bound), 0.05, 4, "data_independent") <= 0.8
+    assert cost(rf.TruncatedGaussian(1.0, 1.003 * bound), 0.05, 4, "data_independent") > 0.8
+    with pytest.raises(
+        ValueError, match=r"epsilon must be at least 3\.\d+ .*Gaussian does, whatever its bound"
+    ):
+        rf.calibrate_bound(rf.RectifiedGaussian(1.0, 9.0), None, 0.05, **given)
+
+
+def _epsilon(account: dp_accounting.PrivacyAccountant, sigma: float, rate: float, steps: int) -> float:
+    release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma))
+    return account.compose(dp_accounting.SelfComposedDpEvent(release, steps)).get_epsilon(1e-5)
+
+
+@pytest.mark.parametrize(("rate", "steps", "epsilon"), [(1 / 6, 4, 0.2), (0.01, 100, 0.1)])
+def test_a_sampled_sigma_is_above_the_exact_one_and_below_the_renyi_one(
+    rate: float, steps: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dp-accounting's epsilon of the Gaussian, by privacy loss (finely) and by Rényi."""
+    monkeypatch.setattr(calibration, "_TOLERANCE", 0.01)
+    given = {"coordinates": 1, "epsilon": epsilon, "delta": 1e-5, "steps": steps, "sampling_rate": rate}
+    sigma = rf.calibrate_sigma(rf.Gaussian(1.0), None, 1.0, **given)
+    exact, short = (
+        _epsilon(pld.PLDAccountant(value_discretization_interval=2e-5), tried, rate, steps)
+        for tried in (sigma, 0.98 * sigma)
+    )
+    assert exact <= epsilon < short
+    assert _epsilon(rdp.RdpAccountant(), sigma, rate, steps) > epsilon
+
+
+def test_sampled_answers_are_what_the_account_charges() -> None:
+    law, rate, given = rf.TruncatedGaussian(20.0, 6.0), 0.1, {"epsilon": 0.05, "delta": 1e-5}
+
+    def charged(law: rf.Mechanism, steps: int) -> float:
+        account = rf.SampledAccountant(law, 0.5, rate)
+        account.step_of_any(THETA, count=steps)
+        return account.guarantee(1e-5).epsilon_data_independent
+
+    sigma = rf.calibrate_sigma(law, None, 0.5, coordinates=60, **given, steps=5, sampling_rate=rate)
+    enough, less = (charged(rf.TruncatedGaussian(tried, 6.0), 5) for tried in (sigma, 0.997 * sigma))
+    assert enough <= 0.05 < less
+    steps = rf.calibrate_steps(law, THETA[:15], 0.5, coordinates=60, **given, sampling_rate=rate)
+    assert charged(law, steps) <= 0.05 < charged(law, steps + 1)
+    assert rf.calibrate_steps(rf.Gaussian(1e-5), None, 0.5, coordinates=1, **given, sampling_rate=rate) == 0
+
+
+def test_what_a_question_lacks_is_named() -> None:
+    law = rf.RectifiedGaussian(1.0, 1.0)
+    for calibrate in (rf.calibrate_sigma, rf.calibrate_bound, rf.calibrate_steps):
+        with pytest.raises(
+            ValueError, match=r"kind must be 'data_independent' where sampling_rate is 0\.5, got 'pdp'"
+        ):
+            calibrate(law, THETA, 0.1, sampling_rate=0.5, **HERE)
+        with pytest.raises(ValueError, match=r"sampling_rate must be in \(0, 1\], got 0"):
+            calibrate(law, THETA, 0.1, sampling_rate=0, **TARGET)
+        with pytest.raises(ValueError, match="coordinates must be given where theta is None"):
+            calibrate(law, None, 0.1, **TARGET)
+        with pytest.raises(ValueError, match="theta must be given for kind 'pdp', got None"):
+            calibrate(law, None, 0.1, coordinates=3, **HERE)
 
 
 def cost(law: rf.Mechanism, sensitivity: float, steps: int, kind: str = "pdp") -> float:
@@ -36,8 +143,8 @@ def test_sigma_meets_the_target_and_hardly_more(kind: Kind, start: float) -> Non
 
 
 def test_bounded_support_needs_less_noise() -> None:
-    bounded = rf.calibrate_sigma(rf.TruncatedGaussian(1.0, 1.0), THETA, 0.05, steps=4, **TARGET)
-    plain = rf.calibrate_sigma(rf.Gaussian(1.0), THETA, 0.05, steps=4, **TARGET)
+    bounded = rf.calibrate_sigma(rf.TruncatedGaussian(1.0, 1.0), THETA, 0.05, steps=4, **HERE)
+    plain = rf.calibrate_sigma(rf.Gaussian(1.0), THETA, 0.05, steps=4, **HERE)
     assert bounded < plain
 
 
@@ -45,32 +152,32 @@ def test_bounded_support_needs_less_noise() -> None:
 def test_bound_meets_the_target_and_hardly_more(make: type[rf.RectifiedGaussian]) -> None:
     target = 0.9 * cost(rf.Gaussian(1.0), 0.05, 4)
     law = make(1.0, 1.0)
-    bound = rf.calibrate_bound(law, THETA, 0.05, steps=4, epsilon=target, delta=1e-5)
+    bound = rf.calibrate_bound(law, THETA, 0.05, steps=4, epsilon=target, delta=1e-5, kind="pdp")
     assert cost(make(1.0, bound), 0.05, 4) <= target
     assert cost(make(1.0, bound * 1.003), 0.05, 4) > target
 
 
 def test_bound_where_every_bound_will_do_and_where_none_will() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
-    assert rf.calibrate_bound(law, THETA, 1e-4, epsilon=1.0, delta=1e-5) == math.inf
+    assert rf.calibrate_bound(law, THETA, 1e-4, epsilon=1.0, delta=1e-5, kind="pdp") == math.inf
     with pytest.raises(ValueError, match=r"epsilon must be at least .* for this law"):
-        rf.calibrate_bound(law, THETA, 1.0, epsilon=0.01, delta=1e-5)
+        rf.calibrate_bound(law, THETA, 1.0, epsilon=0.01, delta=1e-5, kind="pdp")
     with pytest.raises(ValueError, match=r"mechanism must have a bound, got Gaussian\(sigma=1.0\)"):
         rf.calibrate_bound(rf.Gaussian(1.0), THETA, 1.0, **TARGET)
 
 
 def test_steps_are_the_most_that_fit() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
-    steps = rf.calibrate_steps(law, THETA, 0.005, **TARGET)
+    steps = rf.calibrate_steps(law, THETA, 0.005, **HERE)
     assert steps > 20
     assert cost(law, 0.005, steps) <= TARGET["epsilon"] < cost(law, 0.005, steps + 1)
-    assert rf.calibrate_steps(law, THETA, 3.0, **TARGET) == 0
+    assert rf.calibrate_steps(law, THETA, 3.0, **HERE) == 0
 
 
 def test_a_sample_stands_for_many_coordinates() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
-    many = rf.calibrate_steps(law, THETA.repeat(4), 0.01, **TARGET)
-    model = rf.calibrate_steps(law, THETA, 0.01, coordinates=4 * THETA.numel(), **TARGET)
+    many = rf.calibrate_steps(law, THETA.repeat(4), 0.01, **HERE)
+    model = rf.calibrate_steps(law, THETA, 0.01, coordinates=4 * THETA.numel(), **HERE)
     assert model == many
 
 
@@ -87,7 +194,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 def test_one_step_that_is_all_there_is() -> None:
-    law, theta, settings = rf.RectifiedGaussian(1.0, 0.5), torch.zeros(100), {"delta": 1e-5}
+    law, theta, settings = rf.RectifiedGaussian(1.0, 0.5), torch.zeros(100), {"delta": 1e-5, "kind": "pdp"}
     costs = []
     for steps in (1, 2, 3):
         account = rf.PerInstanceAccountant(law, 0.1)
@@ -101,7 +208,7 @@ def test_one_step_that_is_all_there_is() -> None:
 def test_a_theta_far_outside_allows_the_widest_bound() -> None:
     """At 64 sigma the clamp still says nothing of a theta at 200; the Gaussian would."""
     law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.full((3,), 400.0).double()
-    assert rf.calibrate_bound(law, theta, 1.0, epsilon=0.1, delta=1e-5) == 128.0
+    assert rf.calibrate_bound(law, theta, 1.0, epsilon=0.1, delta=1e-5, kind="pdp") == 128.0
 
 
 def test_nothing_passes_through_float32() -> None:
@@ -122,9 +229,9 @@ def test_nothing_passes_through_float32() -> None:
 def test_the_widest_and_the_narrowest_bound_are_in_units_of_sigma() -> None:
     """So far out a clamp to 64 sigma gives nothing away, where the Gaussian would; and no bound is tiny."""
     law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.full((3,), 1000.0)
-    assert rf.calibrate_bound(law, theta, 4.0, **TARGET) == 128.0
+    assert rf.calibrate_bound(law, theta, 4.0, **HERE) == 128.0
     with pytest.raises(ValueError, match=r"what an interval of 0\.00195 still gives away, got 0\.01"):
-        rf.calibrate_bound(law, THETA, 2.0, epsilon=0.01, delta=1e-5)
+        rf.calibrate_bound(law, THETA, 2.0, epsilon=0.01, delta=1e-5, kind="pdp")
 
 
 def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +246,7 @@ def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(calibration, "per_instance_rdp", counted)
     for start in (0.01, 1.0, 40.0):
         tried.clear()
-        answer = rf.calibrate_sigma(rf.Gaussian(start), THETA[:2], 0.5, **TARGET)
+        answer = rf.calibrate_sigma(rf.Gaussian(start), THETA[:2], 0.5, **HERE)
         assert answer in tried
         assert len(tried) - abs(math.log2(answer / start)) < 14
         assert len(set(tried)) >= len(tried) - 1

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ringfence import PerInstanceCalibrationWarning
+
 
 class ContractError(AssertionError):
     """A call broke the contract; the message repeats the call."""
@@ -37,6 +39,8 @@ def calls_well(function: Callable[..., Any], *args: Any, names: Iterable[str] = 
         with warnings.catch_warnings():
             # about speed alone
             warnings.filterwarnings("ignore", "Creating a tensor from a list of numpy.ndarrays")
+            # which belongs to the answer
+            warnings.simplefilter("ignore", PerInstanceCalibrationWarning)
             result = function(*args, **kwargs)
     except Exception as error:
         complaint = _complaint(error, allowed)

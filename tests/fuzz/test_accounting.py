@@ -236,6 +236,7 @@ def test_profiles(law: Any, theta: Any, sensitivity: Any, steps: Any, delta: Any
     kind=st.sampled_from(("ex_post", "pdp", "data_independent", "", None, [])),
     steps=fuzz.mostly(st.integers(1, 100)),
     coordinates=st.one_of(st.none(), fuzz.mostly(st.integers(1, 10**6))),
+    sampling_rate=st.sampled_from((1.0, 1.0, 1.0, 1, 0.0, -0.5, 2.0, float("nan"), None, "half", [])),
     which=st.integers(0, 2),
 )
 def test_calibration(
@@ -247,9 +248,13 @@ def test_calibration(
     kind: Any,
     steps: Any,
     coordinates: Any,
+    sampling_rate: Any,
     which: int,
 ) -> None:
-    arguments = {"epsilon": epsilon, "delta": delta, "kind": kind, "coordinates": coordinates}
+    arguments = {
+        **{"epsilon": epsilon, "delta": delta, "kind": kind},
+        **{"coordinates": coordinates, "sampling_rate": sampling_rate},
+    }
     if which == 0:
         calls_well(rf.calibrate_steps, law, theta, sensitivity, **arguments, names=NAMES)
     else:

@@ -62,9 +62,9 @@ class Run:
 
 def clipped_sum(model: nn.Module, inputs: Tensor, labels: Tensor, clip: rf.Clip) -> Tensor:
     """By plain autograd, one example after the other."""
-    total = 0
+    trained, total = [p for p in model.parameters() if p.requires_grad], 0
     for x, y in zip(inputs, labels, strict=True):
         loss = nn.functional.cross_entropy(model(x[None]), y[None])
-        each = torch.autograd.grad(loss, list(model.parameters()))
+        each = torch.autograd.grad(loss, trained)
         total = total + clip(torch.cat([g.reshape(-1) for g in each])[None])[0]
     return total

@@ -340,6 +340,60 @@ def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     assert run.engine.steps == run.engine.account.steps == 0  # nothing was released
 
 
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_two_backward_passes_before_one_step_are_refused(sampling: str) -> None:
+    """The first batch was dropped: the release was the second batch's sum alone, to 6e-7."""
+    run = Run(sampling=sampling)
+    batches = iter(run.loader)
+    inputs, labels = next(batches)
+    nn.functional.cross_entropy(run.model(inputs), labels).backward()
+    inputs, _ = next(batches)
+    with refused(
+        r"optimizer\.step\(\) was not called for every batch .* after every batch, also an empty one"
+    ):
+        run.model(inputs)
+    assert run.engine.steps == run.engine.account.steps == 0
+    run.train(1)  # a new loop begins with the step that is due
+    assert run.engine.account.steps == 1
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_a_batch_that_was_skipped_ends_the_loop(sampling: str) -> None:
+    """It did not: a full sum lacked part of the dataset, and a Poisson sample was released twice."""
+    run = Run(sampling=sampling, batch_size=12)
+    due = (
+        r"step 0, part 1 is due, got step 0, part 2"
+        if sampling == "full"
+        else "step 1, part 0 is due, got step 2"
+    )
+    for number, (inputs, labels) in enumerate(run.loader):
+        if number == 1:
+            continue
+        if number == 2:
+            with refused(due):
+                run.batch(inputs, labels)
+            break
+        run.batch(inputs, labels)
+
+
+def test_two_loops_at_once_release_no_sample_twice() -> None:
+    run = Run(sampling="poisson", batch_size=12)
+    one, two = iter(run.loader), iter(run.loader)
+    run.batch(*next(one))
+    run.batch(*next(two))
+    with refused("step 2, part 0 is due, got step 1, part 0"):
+        run.batch(*next(one))
+    assert run.engine.steps == 2
+
+
+def test_the_loader_may_be_looked_through_without_training() -> None:
+    run = Run(sampling="poisson", batch_size=12)
+    run.model.eval()
+    assert sum(len(run.model(inputs)) for inputs, _ in run.loader) > 0
+    run.model.train()
+    run.train(1)
+
+
 def test_a_broken_loop_forgets_its_half_step() -> None:
     run, whole = Run(mechanism=rf.Gaussian(1e-9)), Run(mechanism=rf.Gaussian(1e-9)).train(1)
     run.batch(*next(iter(run.loader)))
@@ -364,3 +418,17 @@ def test_bad_numbers_release_nothing() -> None:
     with refused("the sum of clipped gradients of step 0 is not finite"):
         run.train(1)
     assert run.engine.account.steps == 0
+
+
+def test_a_release_that_failed_is_not_passed_over() -> None:
+    run = Run(sampling="poisson")
+    weight = run.original[3].weight.detach().clone()
+    batches = iter(run.loader)
+    with torch.no_grad():
+        run.original[3].weight.fill_(torch.inf)
+    with refused("the sum of clipped gradients of step 0 is not finite"):
+        run.batch(*next(batches))
+    with torch.no_grad():
+        run.original[3].weight.copy_(weight)
+    with refused("step 0, part 0 is due, got step 1"):
+        run.batch(*next(batches))

@@ -75,11 +75,11 @@ def publishable_epsilon(
     D being the worst over both signs and directions, plus Gaussian noise. When a record comes or goes every
     coordinate of every step moves by at most ``sensitivity``, and the share by at most ``largest_share``.
     Noise for that costs ``publishing_zcdp``; a margin that the noise exceeds with ``failure_probability``
-    makes the result an upper bound. The noise comes from the operating system, exact and on a public
+    makes the result an upper bound. The noise is fresh, exact and on a public
     grid (``Mechanism.release``): there is no seed, and a second call is a second release to be paid for.
 
-    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta (proved, docs/guarantees.md). Mechanism and
-    sensitivity are single numbers.
+    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta (proved, docs/guarantees.md).
+    Mechanism and sensitivity are single numbers.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> law, thetas = RectifiedGaussian(1.0, bound=1.0), [torch.full((10_240,), 2.5)] * 10

@@ -12,8 +12,8 @@ them cross, f' jumps up.
 
 Everywhere (Landau's inequality): |f'| <= sqrt(k) M. While f rises, f'^2 + k f^2 does not fall, because its
 derivative is 2 f' (f'' + k f). f is bounded and so stops rising, and then the sum is at most k M^2. For a
-falling f, read from right to left. For laws with atoms also |f'| <= sqrt(k / e) (exp((alpha - 1) M) - 1) / (alpha - 1)
-(docs/curvature.md), which is less where (alpha - 1) M is small.
+falling f, read from right to left. For laws with atoms also, and less where (alpha - 1) M is small,
+|f'| <= sqrt(k / e) (exp((alpha - 1) M) - 1) / (alpha - 1) (docs/curvature.md).
 
 Where low <= f <= high on a stretch, one unit and more from its ends:
 f'^2 <= k (high^2 - low^2) + (high - low)^2. Either f stops rising within the unit, as above, or it rises all

@@ -228,7 +228,7 @@ class PrivacyEngine:
 
     def _begin(self) -> tuple[int, Noise]:
         """An epoch starts, or goes on."""
-        self._loop.begin(self.noise)
+        self._loop.begin(self.noise, self.steps)
         if self.fisher is not None:
             self.fisher.forget()
         self._losses: list[tuple[float, int]] = []

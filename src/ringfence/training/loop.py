@@ -33,11 +33,12 @@ class Loop:
         self._dtype = dtype
         self._gradients, self._clip, self._reduction = gradients, clip, loss_reduction
         self._note, self._complete = note, complete
-        self.begin(Noise(0))
+        self.begin(Noise(0), step=0)
 
-    def begin(self, noise: Noise) -> None:
-        """Half a step that was left over from a broken loop is forgotten."""
+    def begin(self, noise: Noise, step: int) -> None:
+        """Goes on with a step. Half a step that was left over from a broken loop is forgotten."""
         self._noise = noise
+        self._due = (step, 0)  # the step and the part of it that must be taken in next
         self._sum: Tensor | None = None
         self._batch: tuple[MicroBatch, Any] | None = None  # handed out by the loader
         self._output: tuple[Inputs, Tensor] | None = None  # of the model for that batch
@@ -53,6 +54,7 @@ class Loop:
         if self._output is not None:
             raise ValueError("the model was called twice for one batch: an example may count only once")
         batch, _ = self._batch
+        self._require_due(batch)
         args, kwargs = inputs
         for name, value in (*enumerate(args), *kwargs.items()):
             if len(value) != len(batch.indices):
@@ -80,7 +82,20 @@ class Loop:
         if batch.last:
             total, self._sum = self._sum, None
             self._complete(total)
+        self._due = (batch.step + 1, 0) if batch.last else (batch.step, batch.part + 1)
         return batch.last
+
+    def _require_due(self, batch: MicroBatch) -> None:
+        """Every batch in its turn. Two batches summed before one release are another mechanism, and so is a
+        step without some of its examples; after a skipped step a sample would be dealt, and released, twice.
+        """
+        if (batch.step, batch.part) != self._due:
+            step, part = self._due
+            raise ValueError(
+                f"optimizer.step() was not called for every batch of the loader (step {step}, part {part} is "
+                f"due, got step {batch.step}, part {batch.part}): call it after every batch, also an empty "
+                "one; it moves the parameters when the step is complete"
+            )
 
     def _seeded(self, batch: MicroBatch, inputs: Inputs) -> Any:
         """Forward and backward pass draw the same dropout masks."""

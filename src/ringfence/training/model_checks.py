@@ -2,34 +2,63 @@
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.optim import LBFGS, Optimizer
 
 from ringfence.training.example_gradients import ExampleGradients
 
-# What a layer does to the others in the batch, and what to use instead.
-_MIXING: dict[type[nn.Module], str] = {nn.modules.batchnorm._BatchNorm: "GroupNorm or LayerNorm"}
 
+def refuse_layers(model: nn.Module) -> None:
+    """ValueError with the name of the first layer that cannot be trained privately, and what to do instead.
 
-def refuse_mixing_layers(model: nn.Module) -> None:
-    """ValueError with the name of the first layer whose output for one example depends on others.
+    Where a layer's output for one example depends on the others, no example's gradient is bounded by its
+    own clipping, and no account holds. What a layer keeps of its inputs is no release of the mechanism.
 
-    Under such a layer no example's gradient is bounded by its own clipping, and no account holds.
-
-    >>> refuse_mixing_layers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval()))
+    >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)))
     Traceback (most recent call last):
     ...
-    ValueError: layer '1' (BatchNorm1d) mixes the examples of a batch: use GroupNorm or LayerNorm
+    ValueError: layer '1' (InstanceNorm1d) keeps running statistics of private data: use it with \
+track_running_stats=False
     """
     for name, layer in model.named_modules():
-        kind = type(layer).__name__
-        for mixing, instead in _MIXING.items():
-            if isinstance(layer, mixing):
-                raise ValueError(f"layer {name!r} ({kind}) mixes the examples of a batch: use {instead}")
-        if getattr(layer, "track_running_stats", False):
-            raise ValueError(
-                f"layer {name!r} ({kind}) keeps running statistics of private data: "
-                "use it with track_running_stats=False"
-            )
+        reason = _reason_against(layer)
+        if reason is not None:
+            raise ValueError(f"layer {name!r} ({type(layer).__name__}) {reason}")
+
+
+def is_frozen(layer: nn.Module) -> bool:
+    """A normalisation that uses running statistics as they stand: one example's output is its own."""
+    return isinstance(layer, _NormBase) and not layer.training and layer.running_mean is not None
+
+
+def _reason_against(layer: nn.Module) -> str | None:
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        return "has no parameters yet: call the model once, on an example that is not private"
+    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+        return "is recurrent, which torch.func cannot do one example at a time: use attention or convolutions"
+    if isinstance(layer, _BatchNorm) and not is_frozen(layer):
+        return (
+            "mixes the examples of a batch: use GroupNorm or LayerNorm, or freeze it: eval() before "
+            "make_private, with running statistics of public data"
+        )
+    if getattr(layer, "track_running_stats", False) and not is_frozen(layer):
+        return "keeps running statistics of private data: use it with track_running_stats=False"
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        if layer.sparse:
+            return "has sparse gradients: use sparse=False"
+        if layer.max_norm is not None:
+            return "changes its weights for the words it sees, outside of any release: use max_norm=None"
+    if isinstance(layer, nn.RReLU):
+        return "draws slopes, which torch.func cannot do one example at a time: use LeakyReLU"
+    if isinstance(layer, _SpectralNorm):
+        return "keeps what depends on how often the model was called, hence on the batch: use weight_norm"
+    if any(isinstance(hook, SpectralNorm) for hook in layer._forward_pre_hooks.values()):
+        return "has spectral_norm, which keeps what depends on how often it was called: use weight_norm"
+    return None
 
 
 def refuse_random_layers(model: nn.Module) -> None:
@@ -41,7 +70,9 @@ def refuse_random_layers(model: nn.Module) -> None:
     ValueError: layer '1' (Dropout) draws at random: Fisher information loss is not known for it
     """
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
+        attention = isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0
+        if dropout or attention or isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
             raise ValueError(
                 f"layer {name!r} ({type(layer).__name__}) draws at random: "
                 "Fisher information loss is not known for it"
@@ -50,7 +81,7 @@ def refuse_random_layers(model: nn.Module) -> None:
 
 def checked_model(gradients: ExampleGradients, optimizer: Optimizer) -> tuple[torch.device, torch.dtype]:
     """Device and dtype of the trained parameters; refuses what cannot be trained privately by name."""
-    refuse_mixing_layers(gradients.model)
+    refuse_layers(gradients.model)
     parameters = gradients.parameters
     if not parameters:
         raise ValueError("model must have parameters that require a gradient, got none")

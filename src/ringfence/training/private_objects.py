@@ -1,13 +1,14 @@
 """The model and the optimizer a user gets back: the loop stays as it was."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ringfence.training.example_gradients import Inputs
+from ringfence.training.model_checks import is_frozen, refuse_layers
 
 
 class PrivateModule(nn.Module):
@@ -15,7 +16,7 @@ class PrivateModule(nn.Module):
 
     Outputs in training are leaves of the graph: ``loss.backward()`` stops there, and the parameters
     get no gradient but the released one. Evaluation, and anything under ``torch.no_grad``, goes
-    to the model directly.
+    to the model directly. A normalisation that was frozen (in eval mode) stays so under ``train()``.
     """
 
     def __init__(self, module: nn.Module, run: Callable[[Inputs], Tensor]) -> None:
@@ -23,8 +24,18 @@ class PrivateModule(nn.Module):
         self.module = module
         self._run = run
         self.training = module.training
+        self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode for everything but the frozen layers."""
+        super().train(mode)
+        for layer in self._frozen:
+            layer.eval()
+        return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.training:
+            refuse_layers(self.module)  # whoever holds the model may have switched its layers back
         if not (self.training and torch.is_grad_enabled()):
             return self.module(*args, **kwargs)
         for name, value in (*enumerate(args), *kwargs.items()):

@@ -164,12 +164,12 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
     """The loader, how many examples it has and its batch size; refuses what cannot be accounted for."""
     if not isinstance(loader, DataLoader):
         raise TypeError(f"loader must be a torch.utils.data.DataLoader, got {type(loader).__name__}")
-    if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
+    count = _known_length(loader.dataset)
+    if count is None:
         raise ValueError(
             f"loader must have a dataset of known size, got {type(loader.dataset).__name__}: "
             "the sampling rate of a stream is not known"
         )
-    count = len(loader.dataset)
     if count == 0:
         raise ValueError("loader must have at least one example, got none")
     if loader.batch_size is None:
@@ -180,4 +180,18 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
             f"loader draws its examples with {type(loader.sampler).__name__}, which would be replaced: "
             "use shuffle=True or False"
         )
+    if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:
+        raise ValueError(
+            f"loader draws {len(loader.sampler)} of its {count} examples, and private steps draw from all: "
+            "give it a torch.utils.data.Subset"
+        )
     return loader, count, loader.batch_size
+
+
+def _known_length(dataset: Dataset[Any]) -> int | None:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        return None
+    try:
+        return len(dataset)
+    except (NotImplementedError, TypeError):
+        return None
