@@ -26,6 +26,7 @@ LAWS = (
 MECHANISMS = "src/ringfence/mechanisms"
 ACCOUNTING = "src/ringfence/accounting"
 TRAINING = "src/ringfence/training"
+NOISE = "src/ringfence/noise.py"
 
 
 @dataclass(frozen=True)
@@ -815,6 +816,76 @@ BREAKAGES = [
         "        if not self.secure:  # a batch that is released twice would not be two samples",
         "        if True:",
         training("secure_run"),
+    ),
+    Breakage(
+        "32 bits of a place's key",
+        NOISE,
+        'return CipherDraws([self._derived(b"place", *place)])',
+        'return CipherDraws([self._derived(b"place", *place)[:4].ljust(32)])',
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "a seed cut to 32 bits",
+        NOISE,
+        'b"%x" % self.seed',
+        'b"%x" % (self.seed % 2**32)',
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "a key that the operating system did not give",
+        NOISE,
+        "secrets.randbits(256) if seed is None",
+        "torch.seed() if seed is None",
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "places that run into each other",
+        NOISE,
+        'len(part).to_bytes(8, "big") + part',
+        "part",
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "a Poisson choice more probable than the rate",
+        NOISE,
+        "self.uniforms((count,)) + _STEP <= rate",
+        "self.uniforms((count,)) <= rate",
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "the digest of a part of theta",
+        NOISE,
+        "for block in words.split(_HASHED):",
+        "for block in words.split(_HASHED)[:1]:",
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "one noise for every setting of a seed",
+        f"{TRAINING}/linear.py",
+        '.of("linear", *setting, data)',
+        '.of("linear", data)',
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "one noise for every dataset of a seed",
+        f"{TRAINING}/linear.py",
+        '.of("linear", *setting, data)',
+        '.of("linear", *setting)',
+        ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "one noise for all settings of a call of the sampler",
+        f"{TRAINING}/linear_grid.py",
+        "draws = side_by_side(self.noise, step",
+        "draws = side_by_side(self.noise[:1] * len(self.noise), step",
+        training("linear_grid"),
+    ),
+    Breakage(
+        "one noise for engines of one seed",
+        f"{TRAINING}/engine.py",
+        '.of("engine", repr(sorted(released.items())))',
+        '.of("engine")',
+        ("tests/test_noise.py",),
     ),
 ]
 
