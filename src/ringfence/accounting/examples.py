@@ -26,6 +26,7 @@ from ringfence.accounting.example_sums import EXACT_BLOCK, VARIANTS, checked_blo
 from ringfence.accounting.information_polynomials import polynomial_bound
 from ringfence.accounting.rounding import ROUNDING
 from ringfence.accounting.shift_tables import ShiftTable, table_bound
+from ringfence.accounting.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -86,7 +87,7 @@ class ExampleAccountant:
         law = self.mechanism if mechanism is None else mechanism
         theta = checks.finite("theta", theta)
         fits(law, theta)
-        theta = theta.double().cpu()
+        law, theta = from_nearer_end(law, theta.double().cpu())
         if exact:
             length, bound = EXACT_BLOCK, exact_bound(law, theta, self.orders)
         elif law.exponential_family:

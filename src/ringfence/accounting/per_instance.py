@@ -13,6 +13,7 @@ from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon, guarantee
+from ringfence.accounting.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -218,6 +219,7 @@ class DivergenceTables:
         size = checks.not_negative("sensitivity", sensitivity)
         checks.flag("exact", exact)
         bounded = ceilings(mechanism, theta, size)[1] if bounded is None else bounded
+        mechanism, theta = from_nearer_end(mechanism, theta)
         parts = None if exact or theta.numel() <= few else _uniform_parts(mechanism, theta, size)
         if parts is None:
             sums = exact_sums(mechanism, theta, size, orders)
