@@ -1,4 +1,4 @@
-"""Everything that tabulates, where the support lies far from 0, is tiny or is huge: never below the exact sum.
+"""Everything that tabulates, with supports far from 0, tiny and huge: never below the exact sum.
 
 A law moved by a has the divergences it had, so the exact sum of a far law is that of the same law near 0,
 with theta and both ends measured from one end in rational arithmetic.

@@ -63,7 +63,7 @@ class ExampleAccountant:
 
     def __init__(self, mechanism: Mechanism, orders: Sequence[float] | Tensor = DEFAULT_ORDERS) -> None:
         self.mechanism = checked_mechanism(mechanism)
-        self.orders = checked_orders(orders)
+        self._orders = checked_orders(orders).clone()
         self.sums = torch.zeros(len(VARIANTS), 0, len(self.orders), dtype=torch.float64)
         self.steps = 0
         self._tables: dict[str, ShiftTable] = {}
@@ -107,6 +107,11 @@ class ExampleAccountant:
             self.sums[:, at : at + part.shape[1]] += count * part
             at += part.shape[1]
         self.steps += count
+
+    @property
+    def orders(self) -> Tensor:
+        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        return self._orders.clone()
 
     @property
     def examples(self) -> int:
@@ -158,8 +163,10 @@ class ExampleAccountant:
             "data, compared with leaving that record out and with having it twice. Ex-post: except with "
             f"probability delta over the run, the realised privacy loss of {releases} about that record is "
             "at most its epsilon, also when theta depends on earlier releases, provided what the record "
-            "contributes depends on itself and on earlier releases only. The probability is for each example "
-            "by itself, not for all of them at once.\n\n"
+            "contributes depends on itself and on earlier releases only, and that delta was fixed "
+            "beforehand, as the Rényi orders of an account are. The loss is that of everything released "
+            "together, not of something that is computed from it afterwards. The probability is for each "
+            "example by itself, not for all of them at once.\n\n"
             f"The per-instance (epsilon, delta) number, kind='pdp', {holds}.\n\n"
             "Neither is differential privacy: they say nothing about records that are not in the data, about "
             "other datasets or about other runs. Each number is computed from its record and, through theta, "

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_epsilon
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon, guarantee
+from ringfence.accounting.guarantee import Guarantee, data_independent_proof, guarantee
 from ringfence.accounting.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -90,7 +90,7 @@ class PerInstanceAccountant:
     ) -> None:
         self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = checks.not_negative("sensitivity", sensitivity)
-        self.orders = checked_orders(orders)
+        self._orders = checked_orders(orders).clone()
         self.forward = torch.zeros_like(self.orders)
         self.backward = torch.zeros_like(self.orders)
         self.steps = 0
@@ -121,17 +121,25 @@ class PerInstanceAccountant:
         self.steps += count
 
     @property
+    def orders(self) -> Tensor:
+        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        return self._orders.clone()
+
+    @property
     def worst(self) -> Tensor:
         """The larger of the two running sums, order by order."""
         return torch.maximum(self.forward, self.backward)
 
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about all the steps so far, at this delta."""
+        epsilon, proof = data_independent_proof(self.gaussian_zcdp, self.bounded_zcdp, delta)
         return guarantee(
             orders=self.orders,
             worst=self.worst,
             gaussian=self.gaussian_zcdp * self.orders,
-            epsilon_data_independent=data_independent_epsilon(self.gaussian_zcdp, self.bounded_zcdp, delta),
+            epsilon_data_independent=epsilon,
+            proof=proof,
+            gaussian_exactly=gaussian_epsilon(math.sqrt(2 * self.gaussian_zcdp), delta),
             steps=self.steps,
             delta=delta,
         )
