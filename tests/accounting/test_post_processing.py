@@ -1,7 +1,7 @@
 """What of an ex-post claim passes to a function of the releases, in exact sums (docs/guarantees.md).
 
 A run of two releases of the sign law, four outcomes. The first is a coin that no record moves. If it
-falls +1 the second release is of theta = 40 sigma and tells nothing; if -1, of theta = -8 sigma, which the
+falls +1 the second release is of theta = 5000 sigma and tells nothing; if -1, of theta = -8 sigma, which the
 record moves to 0.
 """
 
@@ -14,7 +14,7 @@ import ringfence as rf
 
 SIGN = rf.StochasticSign(1.0)
 ALPHA, DELTA, MOVE = 64.0, 0.05, 8.0
-SECOND = {1: 40.0, -1: -8.0}  # theta of the second release, by what the first one was
+SECOND = {1: 5000.0, -1: -8.0}  # theta of the second release, by what the first one was
 RUNS = [(first, second) for first in (1, -1) for second in (1, -1)]
 
 

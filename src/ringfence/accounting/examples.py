@@ -64,7 +64,7 @@ class ExampleAccountant:
     def __init__(self, mechanism: Mechanism, orders: Sequence[float] | Tensor = DEFAULT_ORDERS) -> None:
         self.mechanism = checked_mechanism(mechanism)
         self._orders = checked_orders(orders).clone()
-        self.sums = torch.zeros(len(VARIANTS), 0, len(self.orders), dtype=torch.float64)
+        self.sums = torch.zeros(len(VARIANTS), 0, len(self._orders), dtype=torch.float64)
         self.steps = 0
         self._tables: dict[str, ShiftTable] = {}
 
@@ -89,11 +89,11 @@ class ExampleAccountant:
         fits(law, theta)
         law, theta = from_nearer_end(law, theta.double().cpu())
         if exact:
-            length, bound = EXACT_BLOCK, exact_bound(law, theta, self.orders)
+            length, bound = EXACT_BLOCK, exact_bound(law, theta, self._orders)
         elif law.exponential_family:
-            length, bound = None, polynomial_bound(law, theta, self.orders)
+            length, bound = None, polynomial_bound(law, theta, self._orders)
         else:
-            length, bound = None, table_bound(law, theta, self.orders, self._tables)
+            length, bound = None, table_bound(law, theta, self._orders, self._tables)
         parts = [bound(block) for block in checked_blocks(gradients, theta.numel(), length)]
         total = sum(part.shape[1] for part in parts)
         if total == 0:
@@ -101,7 +101,7 @@ class ExampleAccountant:
         if self.steps and total != self.examples:
             raise ValueError(f"gradients must hold {self.examples} examples as before, got {total}")
         if not self.steps:
-            self.sums = torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float64)
+            self.sums = torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
         at = 0
         for part in parts:
             self.sums[:, at : at + part.shape[1]] += count * part
@@ -145,7 +145,7 @@ class ExampleAccountant:
             raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
         convert = _ex_post if kind == "ex_post" else _pdp
         worst = self.worst
-        epsilons = convert(self.orders, worst, delta) * (1 + ROUNDING)
+        epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
     @property
@@ -184,7 +184,7 @@ class ExampleAccountant:
             "kind": type(self).__name__,
             "version": 1,
             "mechanism": self.mechanism.state_dict(),
-            "orders": self.orders.tolist(),
+            "orders": self._orders.tolist(),
             "examples": self.examples,
             "steps": self.steps,
             "sums": base64.b64encode(self.sums.numpy().astype("<f8").tobytes()).decode("ascii"),

@@ -91,8 +91,8 @@ class PerInstanceAccountant:
         self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = checks.not_negative("sensitivity", sensitivity)
         self._orders = checked_orders(orders).clone()
-        self.forward = torch.zeros_like(self.orders)
-        self.backward = torch.zeros_like(self.orders)
+        self.forward = torch.zeros_like(self._orders)
+        self.backward = torch.zeros_like(self._orders)
         self.steps = 0
         self.gaussian_zcdp = 0.0  # sum of c^2 / (2 sigma^2) over coordinates and steps
         self.bounded_zcdp = 0.0  # the same with what the law proves for every theta
@@ -113,7 +113,7 @@ class PerInstanceAccountant:
         size = self.sensitivity if sensitivity is None else checks.not_negative("sensitivity", sensitivity)
         theta = checks.tensor("theta", theta)
         gaussian, bounded = ceilings(law, theta, size)
-        rdp = self._tables.per_instance_rdp(law, theta, size, self.orders, exact, bounded=bounded)
+        rdp = self._tables.per_instance_rdp(law, theta, size, self._orders, exact, bounded=bounded)
         self.forward = self.forward + count * rdp.forward
         self.backward = self.backward + count * rdp.backward
         self.gaussian_zcdp += count * gaussian
@@ -134,9 +134,9 @@ class PerInstanceAccountant:
         """What may be said about all the steps so far, at this delta."""
         epsilon, proof = data_independent_proof(self.gaussian_zcdp, self.bounded_zcdp, delta)
         return guarantee(
-            orders=self.orders,
+            orders=self._orders,
             worst=self.worst,
-            gaussian=self.gaussian_zcdp * self.orders,
+            gaussian=self.gaussian_zcdp * self._orders,
             epsilon_data_independent=epsilon,
             proof=proof,
             gaussian_exactly=gaussian_epsilon(math.sqrt(2 * self.gaussian_zcdp), delta),
@@ -151,7 +151,7 @@ class PerInstanceAccountant:
             "version": 1,
             "mechanism": self.mechanism.state_dict(),
             "sensitivity": self.sensitivity.double().tolist(),
-            "orders": self.orders.tolist(),
+            "orders": self._orders.tolist(),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
             "gaussian_zcdp": self.gaussian_zcdp,

@@ -58,10 +58,10 @@ class SampledAccountant:
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
         self._orders = checked_integer_orders(orders).clone()
         self.failure_probability = checks.probability("failure_probability", failure_probability)
-        self.forward = torch.zeros_like(self.orders)
-        self.backward = torch.zeros_like(self.orders)
-        self.gaussian = torch.zeros_like(self.orders)  # the sampled Gaussian's, same sigma
-        self.data_independent = torch.zeros_like(self.orders)  # what the law proves for every theta
+        self.forward = torch.zeros_like(self._orders)
+        self.backward = torch.zeros_like(self._orders)
+        self.gaussian = torch.zeros_like(self._orders)  # the sampled Gaussian's, same sigma
+        self.data_independent = torch.zeros_like(self._orders)  # what the law proves for every theta
         self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
         self.steps = 0
         self.spent = 0.0
@@ -113,7 +113,7 @@ class SampledAccountant:
             self.mechanism if mechanism is None else mechanism,
             self.sensitivity if sensitivity is None else sensitivity,
             self.sampling_rate if sampling_rate is None else sampling_rate,
-            self.orders,
+            self._orders,
             self._tables,
         )
 
@@ -150,10 +150,10 @@ class SampledAccountant:
                 f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
                 f"got {delta!r}: use a smaller failure_probability"
             )
-        ceiling, _ = epsilon_from_rdp(self.orders, self.data_independent, delta)
+        ceiling, _ = epsilon_from_rdp(self._orders, self.data_independent, delta)
         exact = sampled_gaussian_epsilon(self.settings, delta)
         return guarantee(
-            orders=self.orders,
+            orders=self._orders,
             worst=self.worst,
             gaussian=self.gaussian,
             epsilon_data_independent=min(ceiling, exact),
@@ -172,7 +172,7 @@ class SampledAccountant:
             "mechanism": self.mechanism.state_dict(),
             "sensitivity": self.sensitivity.double().tolist(),
             "sampling_rate": self.sampling_rate,
-            "orders": self.orders.tolist(),
+            "orders": self._orders.tolist(),
             "failure_probability": self.failure_probability,
             **{name: getattr(self, name).tolist() for name in _SUMS},
             "settings": [[mu, rate, count] for (mu, rate), count in self.settings.items()],
