@@ -457,8 +457,8 @@ BREAKAGES = [
     Breakage(
         "examples' running sums in float32",
         f"{ACCOUNTING}/examples.py",
-        "torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float64)",
-        "torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float32)",
+        "torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)",
+        "torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float32)",
         accounting("examples", "contract"),
     ),
     # ------------------------------------------------------------------ accounting: Fisher information
