@@ -509,8 +509,8 @@ BREAKAGES = [
     Breakage(
         "examples' running sums in float32",
         f"{ACCOUNTING}/examples.py",
-        "torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float64)",
-        "torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float32)",
+        "torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)",
+        "torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float32)",
         accounting("examples", "contract"),
     ),
     # ------------------------------------------------------------------ accounting: Fisher information
@@ -787,6 +787,70 @@ BREAKAGES = [
         "    if checksum.hexdigest().encode() != data[at : at + len(_BLANK)]:",
         "    if False:",
         training("checkpoint"),
+    ),
+    # ------------------------------------------------------------------ statements, and numbers far out
+    Breakage(
+        "theta + shift rounded far from 0",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "    mechanism, theta = from_nearer_end(mechanism, theta)  # theta + s is rounded\n",
+        "",
+        accounting("far_out"),
+    ),
+    Breakage(
+        "the other end of a huge support",
+        f"{ACCOUNTING}/translation.py",
+        "(theta - lower).abs() <= (theta - upper).abs()",
+        "(theta - lower).abs() >= 0",
+        accounting("far_out"),
+    ),
+    Breakage(
+        "a table of theta that float64 holds coarsely",
+        f"{ACCOUNTING}/divergence_sums.py",
+        "_FARTHEST = 1e6 ",
+        "_FARTHEST = 1e300 ",
+        accounting("far_out"),
+    ),
+    Breakage(
+        "per-instance above what holds for every dataset",
+        f"{ACCOUNTING}/guarantee.py",
+        "epsilon_pdp=min(epsilon_renyi, epsilon_data_independent),",
+        "epsilon_pdp=epsilon_renyi,",
+        accounting("guarantee"),
+    ),
+    Breakage(
+        "orders that change after the run",
+        f"{ACCOUNTING}/per_instance.py",
+        "return self._orders.clone()",
+        "return self._orders",
+        accounting("guarantee"),
+    ),
+    Breakage(
+        "assumptions that a statement leaves out",
+        f"{ACCOUNTING}/guarantee.py",
+        "if self.assumptions else ()",
+        "if False else ()",
+        accounting("guarantee"),
+    ),
+    Breakage(
+        "a number of records taken from the data without a word",
+        f"{TRAINING}/assumptions.py",
+        "(SIZE, not size_given)",
+        "(SIZE, False)",
+        training("statements"),
+    ),
+    Breakage(
+        "a secure engine that divides by the number of records",
+        f"{TRAINING}/engine.py",
+        "if secure and public_size is None:",
+        "if False:",
+        training("statements"),
+    ),
+    Breakage(
+        "a seed that a resumed run forgets was given",
+        f"{TRAINING}/run_file.py",
+        '(*engine.assumptions, *state.get("assumptions", ()))',
+        "engine.assumptions",
+        training("statements"),
     ),
     # ------------------------------------------------------------------ training: secure
     Breakage(

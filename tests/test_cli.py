@@ -164,6 +164,7 @@ def test_probe_as_json_is_what_the_library_says(features: Path, tmp_path: Path) 
     ("change", "complaint"),
     [
         (["--clip", 0], "clip must be > 0, got 0.0"),
+        (["--secure"], "public_size must be given where releases are secure, got None"),
         (["--device", "tpu"], "device must be cpu or cuda, got 'tpu'"),
         (
             ["--public-statistics", "FILE"],

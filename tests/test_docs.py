@@ -61,6 +61,7 @@ def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
         "`claim.epsilon_data_independent`": (claim.epsilon_data_independent, gaussian),
         "`claim.epsilon`": (claim.epsilon, claim.gaussian_epsilon),
         "`claim.epsilon_pdp`": (claim.epsilon_pdp, claim.gaussian_epsilon_pdp),
+        "`claim.epsilon_renyi`": (claim.epsilon_renyi, claim.gaussian_epsilon_renyi),
         "`rf.privacy_profile(..., steps=10).epsilon(1e-5)`": (tight, gaussian),
     }.items():
         assert f"| {row} | {rounded_up(pair[0])} | {rounded_up(pair[1])} |" in text

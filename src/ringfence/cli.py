@@ -318,7 +318,10 @@ def probe(
         Path | None, typer.Option(help="Public features whose mean and deviation center and scale.")
     ] = None,
     public_size: Annotated[
-        float | None, typer.Option(help="Divides the sum; else the number of examples counts as public.")
+        float | None,
+        typer.Option(
+            help="Divides the sum; else the number of examples counts as public. Needed by --secure."
+        ),
     ] = None,
     public_classes: Annotated[
         int | None, typer.Option(help="Labels are 0 .. N - 1; else which labels occur counts as public.")

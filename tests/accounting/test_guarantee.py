@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def test_the_three_numbers_are_what_they_are_called() -> None:
     got = account.guarantee(1e-5)
     worst = torch.maximum(account.forward, account.backward)
     assert (got.epsilon, got.order) == ex_post_epsilon(account.orders, worst, 1e-5)
-    assert (got.epsilon_pdp, got.order_pdp) == epsilon_from_rdp(account.orders, worst, 1e-5)
+    assert (got.epsilon_renyi, got.order_pdp) == epsilon_from_rdp(account.orders, worst, 1e-5)
     mu = math.sqrt(10 * THETA.numel()) * 5e-3
     assert got.epsilon_data_independent == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
     assert (got.delta, got.steps) == (1e-5, 10)
@@ -69,8 +70,11 @@ def test_second_paragraph_is_ex_post() -> None:
     number = rounded_up(got.epsilon)
     assert sentences(got.statement.split("\n\n")[1]) == [
         "Ex-post, this dataset and this trajectory: for each single record added or removed, the realised "
-        f"privacy loss of the 10 releases is at most {number}, except with probability 1e-05 over the run",
+        f"privacy loss of the 10 releases is at most {number}, except with probability 1e-05 over the run, "
+        "provided that delta was fixed beforehand, as the Rényi orders of an account are",
         "This holds also when theta depends on earlier releases",
+        "It speaks of everything that was released together, not of something that is computed from it "
+        "afterwards",
         "It is not a differential privacy guarantee, neither for other datasets nor for other runs",
         "The number is computed from the data and is itself sensitive: do not publish it, and do not stop, "
         "go on or change the noise or the bound because of it",
@@ -139,3 +143,55 @@ def test_one_release_and_many_are_told_apart() -> None:
         assert account.steps == steps
         assert f"privacy loss of {words} is at most" in said
         assert f"{words} {verb} (" in said
+
+
+@pytest.mark.parametrize(
+    ("law", "proof"),
+    [
+        (rf.Gaussian(1.0), "Gaussian, exactly"),
+        (rf.RectifiedGaussian(1.0, bound=8.0), "Gaussian, exactly"),
+        (rf.RectifiedGaussian(1.0, bound=0.5), "Rényi sums"),
+        (rf.TruncatedGaussian(1.0, bound=0.5), "zCDP of the law"),
+    ],
+    ids=repr,
+)
+def test_the_best_that_is_proved_is_claimed_and_how(law: rf.Mechanism, proof: str) -> None:
+    account = rf.PerInstanceAccountant(law, sensitivity=5e-3)
+    account.step(THETA * (3 if proof == "Rényi sums" else 0), count=10)
+    got = account.guarantee(1e-5)
+    assert got.epsilon_pdp == min(got.epsilon_renyi, got.epsilon_data_independent)
+    assert got.proof_pdp == proof
+    assert (got.epsilon_pdp == got.epsilon_renyi) == (proof == "Rényi sums")
+    exact = gaussian_epsilon(math.sqrt(10 * THETA.numel()) * 5e-3, 1e-5)
+    assert got.gaussian_epsilon_pdp == pytest.approx(exact, rel=1e-9)
+    assert got.gaussian_epsilon_renyi > 1.05 * exact
+    third = got.statement.split("\n\n")[2]
+    assert f"Proved by: {proof}." in third
+    # what is proved for every dataset needs no theta fixed in advance
+    assert ("estimate" in third) == (proof == "Rényi sums")
+
+
+def test_assumptions_are_said_last() -> None:
+    got = claim()
+    assert got.assumptions == ()
+    assuming = dataclasses.replace(got, assumptions=("The moon is public.", "So is the sun."))
+    assert assuming.statement == f"{got.statement}\n\nAssumed: The moon is public. So is the sun."
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda orders: rf.PerInstanceAccountant(rf.Gaussian(1.0), 0.1, orders),
+        lambda orders: rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5, orders),
+        lambda orders: rf.ExampleAccountant(rf.Gaussian(1.0), orders),
+    ],
+)
+def test_orders_are_fixed_at_construction(make: Any) -> None:
+    """The union over K orders charges nothing for orders that were picked after the run."""
+    given = torch.tensor([2.0, 8.0, 64.0], dtype=torch.float64)
+    account = make(given)
+    with pytest.raises(AttributeError):
+        account.orders = given[:1]
+    account.orders.mul_(2)
+    given.mul_(2)
+    assert account.orders.tolist() == [2.0, 8.0, 64.0]

@@ -62,7 +62,7 @@ def test_delta_is_paid_for_estimating() -> None:
     running.step(BATCHES)
     claim = running.guarantee(1e-5)
     assert claim.failure_probability == running.spent == pytest.approx(2e-6, rel=1e-9, abs=0)
-    assert claim.epsilon_pdp == epsilon_from_rdp(running.orders, running.worst, 1e-5 - running.spent)[0]
+    assert claim.epsilon_renyi == epsilon_from_rdp(running.orders, running.worst, 1e-5 - running.spent)[0]
     assert "2e-06 is spent on estimating averages over batches" in claim.statement
     with pytest.raises(ValueError, match=r"delta must be above the 2e-06 spent .* got 2e-06"):
         running.guarantee(2e-6)

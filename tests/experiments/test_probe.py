@@ -108,11 +108,12 @@ def test_single_examples() -> None:
 
 def test_what_is_taken_to_be_public_is_said() -> None:
     plain = probe_row(DATA, settings(seed=None)).statement
-    assert "Taken to be public: the settings, the number of training examples, which labels occur." in plain
+    assert "The number of records counts as public" in plain
+    assert "The set of classes counts as public" in plain
     assert "seed" not in plain
     declared = probe_row(DATA, settings(public_size=200, public_classes=4))
     assert "Taken to be public: the settings. The test split" in declared.statement
-    assert "none of this holds against anyone who knows it" in declared.statement
+    assert "holds only against those who do not know that seed" in declared.statement
     assert declared.classes == (0, 1, 2, 3)
     assert declared.guarantee.statement in declared.statement
 

@@ -36,10 +36,10 @@ def test_a_job_is_what_the_probe_says() -> None:
             assert accuracy == probe.score(2 * x.numpy(), y.numpy())
         assert result.sums is not None
         found, claim = epsilons(result.sums, setting.steps, 1e-5), probe.guarantee(1e-5)
-        assert found.epsilon_pdp == pytest.approx(claim.epsilon_pdp, rel=1e-3)
+        assert found.epsilon_pdp == pytest.approx(claim.epsilon_renyi, rel=1e-3)
         assert found.epsilon_ex_post == pytest.approx(claim.epsilon, rel=1e-3)
         assert found.epsilon_data_independent == pytest.approx(claim.epsilon_data_independent, rel=1e-9)
-        assert found.gaussian_epsilon_pdp == pytest.approx(claim.gaussian_epsilon_pdp, rel=1e-9)
+        assert found.gaussian_epsilon_pdp == pytest.approx(claim.gaussian_epsilon_renyi, rel=1e-9)
         assert found.gaussian_epsilon_ex_post == pytest.approx(claim.gaussian_epsilon, rel=1e-9)
         eta = probe.fisher_information_loss()
         assert result.eta_max == pytest.approx(eta.max(), rel=1e-3)

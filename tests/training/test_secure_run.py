@@ -30,7 +30,14 @@ PROBE_LAW = rf.TruncatedGaussian(2.0, 20.0)
 
 
 def _probe(**changes: Any) -> rf.LinearProbe:
-    settings = {"clip": 0.1, "learning_rate": 8.0, "steps": 3, "public_center": 1.0, "secure": True}
+    settings = {
+        "clip": 0.1,
+        "learning_rate": 8.0,
+        "steps": 3,
+        "public_center": 1.0,
+        "public_size": 200,
+        "secure": True,
+    }
     return rf.LinearProbe(PROBE_LAW, **{**settings, **changes})
 
 
@@ -150,7 +157,7 @@ def test_features_whose_scores_lose_their_digits_are_refused() -> None:
 
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
 def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
-    run = Run(seed=None, secure=True, sampling=sampling)
+    run = Run(seed=None, secure=True, public_size=60, sampling=sampling)
     gradients: list[torch.Tensor] = []
     release = run.engine.releases.release
 
@@ -172,12 +179,12 @@ def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
 def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(
     tmp_path: Path, sampling: str
 ) -> None:
-    run = Run(seed=None, secure=True, sampling=sampling).train(1)
+    run = Run(seed=None, secure=True, public_size=60, sampling=sampling).train(1)
     run.engine.save(tmp_path / "run")
     run.train(3)
     seed, weights = run.engine.seed, run.weights()
     run.engine.close()
-    again = Run(seed=None, secure=True, sampling=sampling)
+    again = Run(seed=None, secure=True, public_size=60, sampling=sampling)
     fresh = again.engine.seed
     again.engine.load(tmp_path / "run")
     assert again.engine.steps == 1
@@ -191,7 +198,7 @@ def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(
 
 
 def test_a_secure_run_goes_on_as_one(tmp_path: Path) -> None:
-    run = Run(seed=None, secure=True).train(1)
+    run = Run(seed=None, secure=True, public_size=60).train(1)
     run.engine.save(tmp_path / "run")
     run.engine.close()
     with pytest.raises(ValueError, match="was written with secure True, this engine has False"):
@@ -216,7 +223,7 @@ def test_an_example_computed_alone_adds_the_same_whoever_shares_its_batch() -> N
 
 def test_sums_of_a_secure_engine_are_taken_in_float64() -> None:
     found: list[torch.Tensor] = []
-    run = Run(seed=None, secure=True)
+    run = Run(seed=None, secure=True, public_size=60)
     step = run.engine.account.step
     run.engine.account.step = lambda theta: (found.append(theta), step(theta))[1]  # type: ignore[method-assign]
     run.train(1)

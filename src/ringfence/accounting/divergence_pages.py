@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from ringfence import checks
 from ringfence.accounting.curvature import above_chord
 from ringfence.accounting.divergence_sums import (
+    _FARTHEST,
     _LARGEST_SHIFT,
     _WIDEST,
     NODES_PER_SIGMA,
@@ -27,7 +28,6 @@ from ringfence.mechanisms.base import Mechanism
 
 _CELLS = NODES_PER_SIGMA  # of a page
 _PARTS = 1 << 20  # of a cell: where in its cell a coordinate lies, rounded down
-_FARTHEST = 1e6  # sigma; farther out float64 no longer tells the parts of a cell apart
 _SPAN = 1 << 22  # places a page of a release may have
 _FILLED_TOGETHER = 512  # pages
 _READ_TOGETHER = 1 << 27  # numbers

@@ -16,6 +16,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.curvature import above_chord
 from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
+from ringfence.accounting.translation import from_nearer_end
 from ringfence.mechanisms.base import Mechanism
 
 NODES_PER_SIGMA = 128
@@ -28,6 +29,7 @@ _LARGEST_SHIFT = 32
 # Cells tabulated at a time: few enough that torch does not split so short an operation among threads.
 _PAGE = NODES_PER_SIGMA
 _WIDEST = 256  # sigma; theta farther apart than this is evaluated one by one
+_FARTHEST = 1e6  # sigma; and theta farther from 0: float64 no longer tells the parts of a cell apart
 
 # Bins of a histogram are this fraction of a cell. On a GPU 8,192 bins fit the shared memory and
 # cost 4 reads of theta, more bins 12 to 46; finer ones are made of several such calls if needed.
@@ -54,6 +56,7 @@ def worse_sign(
     mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor, backward: bool
 ) -> Tensor:
     """max over s = +-c of D(theta || theta + s), or of D(theta + s || theta): a row an order."""
+    mechanism, theta = from_nearer_end(mechanism, theta)  # theta + s is rounded
     values = [
         mechanism.renyi_curve(theta + s, -s, orders) if backward else mechanism.renyi_curve(theta, s, orders)
         for s in (sensitivity, -sensitivity)
@@ -90,7 +93,8 @@ class DivergenceTable:
         low, high = (end / self.sigma for end in torch.stack(torch.aminmax(theta)).tolist())
         if not (math.isfinite(low) and math.isfinite(high)):
             checks.finite("theta", theta)
-        if float(self.sensitivity) > _LARGEST_SHIFT * self.sigma:
+        far = max(-low, high) > _FARTHEST and high - low <= _WIDEST
+        if far or float(self.sensitivity) > _LARGEST_SHIFT * self.sigma:
             return exact_sums(self.mechanism, theta, self.sensitivity, self.orders)
         if high - low <= _WIDEST:
             return self._bounded_sums(theta, low, high)

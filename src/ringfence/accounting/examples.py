@@ -26,6 +26,7 @@ from ringfence.accounting.example_sums import EXACT_BLOCK, VARIANTS, checked_blo
 from ringfence.accounting.information_polynomials import polynomial_bound
 from ringfence.accounting.rounding import ROUNDING
 from ringfence.accounting.shift_tables import ShiftTable, table_bound
+from ringfence.accounting.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -62,8 +63,8 @@ class ExampleAccountant:
 
     def __init__(self, mechanism: Mechanism, orders: Sequence[float] | Tensor = DEFAULT_ORDERS) -> None:
         self.mechanism = checked_mechanism(mechanism)
-        self.orders = checked_orders(orders)
-        self.sums = torch.zeros(len(VARIANTS), 0, len(self.orders), dtype=torch.float64)
+        self._orders = checked_orders(orders).clone()
+        self.sums = torch.zeros(len(VARIANTS), 0, len(self._orders), dtype=torch.float64)
         self.steps = 0
         self._tables: dict[str, ShiftTable] = {}
 
@@ -86,13 +87,13 @@ class ExampleAccountant:
         law = self.mechanism if mechanism is None else mechanism
         theta = checks.finite("theta", theta)
         fits(law, theta)
-        theta = theta.double().cpu()
+        law, theta = from_nearer_end(law, theta.double().cpu())
         if exact:
-            length, bound = EXACT_BLOCK, exact_bound(law, theta, self.orders)
+            length, bound = EXACT_BLOCK, exact_bound(law, theta, self._orders)
         elif law.exponential_family:
-            length, bound = None, polynomial_bound(law, theta, self.orders)
+            length, bound = None, polynomial_bound(law, theta, self._orders)
         else:
-            length, bound = None, table_bound(law, theta, self.orders, self._tables)
+            length, bound = None, table_bound(law, theta, self._orders, self._tables)
         parts = [bound(block) for block in checked_blocks(gradients, theta.numel(), length)]
         total = sum(part.shape[1] for part in parts)
         if total == 0:
@@ -100,12 +101,17 @@ class ExampleAccountant:
         if self.steps and total != self.examples:
             raise ValueError(f"gradients must hold {self.examples} examples as before, got {total}")
         if not self.steps:
-            self.sums = torch.zeros(len(VARIANTS), total, len(self.orders), dtype=torch.float64)
+            self.sums = torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
         at = 0
         for part in parts:
             self.sums[:, at : at + part.shape[1]] += count * part
             at += part.shape[1]
         self.steps += count
+
+    @property
+    def orders(self) -> Tensor:
+        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        return self._orders.clone()
 
     @property
     def examples(self) -> int:
@@ -139,7 +145,7 @@ class ExampleAccountant:
             raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
         convert = _ex_post if kind == "ex_post" else _pdp
         worst = self.worst
-        epsilons = convert(self.orders, worst, delta) * (1 + ROUNDING)
+        epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
     @property
@@ -157,8 +163,10 @@ class ExampleAccountant:
             "data, compared with leaving that record out and with having it twice. Ex-post: except with "
             f"probability delta over the run, the realised privacy loss of {releases} about that record is "
             "at most its epsilon, also when theta depends on earlier releases, provided what the record "
-            "contributes depends on itself and on earlier releases only. The probability is for each example "
-            "by itself, not for all of them at once.\n\n"
+            "contributes depends on itself and on earlier releases only, and that delta was fixed "
+            "beforehand, as the Rényi orders of an account are. The loss is that of everything released "
+            "together, not of something that is computed from it afterwards. The probability is for each "
+            "example by itself, not for all of them at once.\n\n"
             f"The per-instance (epsilon, delta) number, kind='pdp', {holds}.\n\n"
             "Neither is differential privacy: they say nothing about records that are not in the data, about "
             "other datasets or about other runs. Each number is computed from its record and, through theta, "
@@ -176,7 +184,7 @@ class ExampleAccountant:
             "kind": type(self).__name__,
             "version": 1,
             "mechanism": self.mechanism.state_dict(),
-            "orders": self.orders.tolist(),
+            "orders": self._orders.tolist(),
             "examples": self.examples,
             "steps": self.steps,
             "sums": base64.b64encode(self.sums.numpy().astype("<f8").tobytes()).decode("ascii"),

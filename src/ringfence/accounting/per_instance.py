@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_epsilon
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon, guarantee
+from ringfence.accounting.guarantee import Guarantee, data_independent_proof, guarantee
+from ringfence.accounting.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -89,9 +90,9 @@ class PerInstanceAccountant:
     ) -> None:
         self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = checks.not_negative("sensitivity", sensitivity)
-        self.orders = checked_orders(orders)
-        self.forward = torch.zeros_like(self.orders)
-        self.backward = torch.zeros_like(self.orders)
+        self._orders = checked_orders(orders).clone()
+        self.forward = torch.zeros_like(self._orders)
+        self.backward = torch.zeros_like(self._orders)
         self.steps = 0
         self.gaussian_zcdp = 0.0  # sum of c^2 / (2 sigma^2) over coordinates and steps
         self.bounded_zcdp = 0.0  # the same with what the law proves for every theta
@@ -112,12 +113,17 @@ class PerInstanceAccountant:
         size = self.sensitivity if sensitivity is None else checks.not_negative("sensitivity", sensitivity)
         theta = checks.tensor("theta", theta)
         gaussian, bounded = ceilings(law, theta, size)
-        rdp = self._tables.per_instance_rdp(law, theta, size, self.orders, exact, bounded=bounded)
+        rdp = self._tables.per_instance_rdp(law, theta, size, self._orders, exact, bounded=bounded)
         self.forward = self.forward + count * rdp.forward
         self.backward = self.backward + count * rdp.backward
         self.gaussian_zcdp += count * gaussian
         self.bounded_zcdp += count * bounded
         self.steps += count
+
+    @property
+    def orders(self) -> Tensor:
+        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        return self._orders.clone()
 
     @property
     def worst(self) -> Tensor:
@@ -126,11 +132,14 @@ class PerInstanceAccountant:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about all the steps so far, at this delta."""
+        epsilon, proof = data_independent_proof(self.gaussian_zcdp, self.bounded_zcdp, delta)
         return guarantee(
-            orders=self.orders,
+            orders=self._orders,
             worst=self.worst,
-            gaussian=self.gaussian_zcdp * self.orders,
-            epsilon_data_independent=data_independent_epsilon(self.gaussian_zcdp, self.bounded_zcdp, delta),
+            gaussian=self.gaussian_zcdp * self._orders,
+            epsilon_data_independent=epsilon,
+            proof=proof,
+            gaussian_exactly=gaussian_epsilon(math.sqrt(2 * self.gaussian_zcdp), delta),
             steps=self.steps,
             delta=delta,
         )
@@ -142,7 +151,7 @@ class PerInstanceAccountant:
             "version": 1,
             "mechanism": self.mechanism.state_dict(),
             "sensitivity": self.sensitivity.double().tolist(),
-            "orders": self.orders.tolist(),
+            "orders": self._orders.tolist(),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
             "gaussian_zcdp": self.gaussian_zcdp,
@@ -218,6 +227,7 @@ class DivergenceTables:
         size = checks.not_negative("sensitivity", sensitivity)
         checks.flag("exact", exact)
         bounded = ceilings(mechanism, theta, size)[1] if bounded is None else bounded
+        mechanism, theta = from_nearer_end(mechanism, theta)
         parts = None if exact or theta.numel() <= few else _uniform_parts(mechanism, theta, size)
         if parts is None:
             sums = exact_sums(mechanism, theta, size, orders)

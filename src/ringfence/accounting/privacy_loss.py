@@ -12,6 +12,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaus
 from ringfence.accounting.dominating_pair import MOST_COORDINATES, composed_delta
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
 from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
+from ringfence.accounting.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
@@ -70,6 +71,7 @@ def privacy_profile(mechanism: Mechanism, theta: Real, sensitivity: Real, steps:
     size = checks.not_negative("sensitivity", sensitivity).double().to(theta.device)
     checks.count("steps", steps, at_least=1)
     mu = math.sqrt(2 * steps * ceilings(mechanism, theta, size)[0])
+    mechanism, theta = from_nearer_end(mechanism, theta)
     left_out = steps * theta.numel() * UNDERFLOW
     proofs: dict[str, Callable[[float], float]] = {"Gaussian": lambda epsilon: gaussian_delta(mu, epsilon)}
     if mu == 0:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.guarantee import Guarantee, guarantee
+from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, Guarantee, guarantee
 from ringfence.accounting.per_instance import DivergenceTables
 from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
 from ringfence.accounting.subsampling import SAMPLED_ORDERS, averaged_over
@@ -56,12 +56,12 @@ class SampledAccountant:
         self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = checks.not_negative("sensitivity", sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self.orders = checked_integer_orders(orders)
+        self._orders = checked_integer_orders(orders).clone()
         self.failure_probability = checks.probability("failure_probability", failure_probability)
-        self.forward = torch.zeros_like(self.orders)
-        self.backward = torch.zeros_like(self.orders)
-        self.gaussian = torch.zeros_like(self.orders)  # the sampled Gaussian's, same sigma
-        self.data_independent = torch.zeros_like(self.orders)  # what the law proves for every theta
+        self.forward = torch.zeros_like(self._orders)
+        self.backward = torch.zeros_like(self._orders)
+        self.gaussian = torch.zeros_like(self._orders)  # the sampled Gaussian's, same sigma
+        self.data_independent = torch.zeros_like(self._orders)  # what the law proves for every theta
         self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
         self.steps = 0
         self.spent = 0.0
@@ -113,7 +113,7 @@ class SampledAccountant:
             self.mechanism if mechanism is None else mechanism,
             self.sensitivity if sensitivity is None else sensitivity,
             self.sampling_rate if sampling_rate is None else sampling_rate,
-            self.orders,
+            self._orders,
             self._tables,
         )
 
@@ -130,6 +130,11 @@ class SampledAccountant:
         self.steps += count
 
     @property
+    def orders(self) -> Tensor:
+        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        return self._orders.clone()
+
+    @property
     def worst(self) -> Tensor:
         """The larger of the two running sums, order by order."""
         return torch.maximum(self.forward, self.backward)
@@ -137,8 +142,7 @@ class SampledAccountant:
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about all the steps so far, at this delta.
 
-        The ex-post and the per-instance numbers, and the Gaussian's beside them, are at delta less
-        what was spent on estimating.
+        The ex-post numbers and those of Rényi sums are at delta less what was spent on estimating.
         """
         delta = checks.probability("delta", delta)
         if delta <= self.spent:
@@ -146,12 +150,15 @@ class SampledAccountant:
                 f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
                 f"got {delta!r}: use a smaller failure_probability"
             )
-        ceiling, _ = epsilon_from_rdp(self.orders, self.data_independent, delta)
+        ceiling, _ = epsilon_from_rdp(self._orders, self.data_independent, delta)
+        exact = sampled_gaussian_epsilon(self.settings, delta)
         return guarantee(
-            orders=self.orders,
+            orders=self._orders,
             worst=self.worst,
             gaussian=self.gaussian,
-            epsilon_data_independent=min(ceiling, sampled_gaussian_epsilon(self.settings, delta)),
+            epsilon_data_independent=min(ceiling, exact),
+            proof=GAUSSIAN if exact <= ceiling else ZCDP,
+            gaussian_exactly=exact,
             steps=self.steps,
             delta=delta,
             spent=self.spent,
@@ -165,7 +172,7 @@ class SampledAccountant:
             "mechanism": self.mechanism.state_dict(),
             "sensitivity": self.sensitivity.double().tolist(),
             "sampling_rate": self.sampling_rate,
-            "orders": self.orders.tolist(),
+            "orders": self._orders.tolist(),
             "failure_probability": self.failure_probability,
             **{name: getattr(self, name).tolist() for name in _SUMS},
             "settings": [[mu, rate, count] for (mu, rate), count in self.settings.items()],

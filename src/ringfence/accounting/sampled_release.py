@@ -11,6 +11,7 @@ from ringfence.accounting.conversion import checked_orders
 from ringfence.accounting.per_instance import DivergenceTables, ceilings
 from ringfence.accounting.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 from ringfence.accounting.rounding import ROUNDING
+from ringfence.accounting.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 
@@ -100,8 +101,9 @@ class SampledRelease:
         No v in {-c, c}^d has less, and no other v matters: E_P f(Q/P), f convex, grows with every
         |v_j| (monotone likelihood ratio). Evaluated, because a table bounds from above only.
         """
-        theta, size = theta.double(), self.sensitivity.to(theta.device).double()
-        law, signs = self.mechanism, (size, -size)
+        law, theta = from_nearer_end(self.mechanism, theta.double())
+        size = self.sensitivity.to(theta.device).double()
+        signs = (size, -size)
         forward = [law.renyi_divergence(theta, s, 3.0) for s in signs]
         backward = [law.renyi_divergence(theta + s, -s, 3.0) for s in signs]
         smaller = [torch.minimum(*values).sum().cpu() for values in (forward, backward)]

@@ -66,13 +66,17 @@ def account_row(
     account.step(theta, count=steps)
     profile = privacy_profile(mechanism, theta, sensitivity, steps)
     gaussian = privacy_profile(Gaussian(mechanism.sigma), theta, sensitivity, steps)
+    claim = account.guarantee(delta)
+    tight, proof = min(
+        (profile.epsilon(delta), profile.proof(delta)), (claim.epsilon_pdp, claim.proof_pdp)
+    )  # theta is fixed, so both hold
     return AccountRow(
         mechanism=mechanism,
         coordinates=theta.numel(),
-        guarantee=account.guarantee(delta),
-        epsilon_profile=profile.epsilon(delta),
-        proof=profile.proof(delta),
-        gaussian_epsilon_profile=gaussian.epsilon(delta),
+        guarantee=claim,
+        epsilon_profile=tight,
+        proof=proof,
+        gaussian_epsilon_profile=min(gaussian.epsilon(delta), claim.gaussian_epsilon_pdp),
     )
 
 

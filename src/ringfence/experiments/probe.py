@@ -14,6 +14,7 @@ from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon
 from ringfence.data.features import Features
 from ringfence.mechanisms.base import Mechanism
+from ringfence.training.secure_run import NEEDS_SIZE
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -61,6 +62,8 @@ class ProbeSettings:
             raise ValueError(f"seed must be in 0 .. 2^32 - 1, got {self.seed}")
         if self.secure and self.seed is not None:
             raise ValueError(f"seed must be left out, got {self.seed}: secure releases have no seed")
+        if self.secure and self.public_size is None:
+            raise ValueError(NEEDS_SIZE)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; the law as it prints."""
@@ -107,15 +110,9 @@ class ProbeRow:
         """The guarantee, and what it takes for granted."""
         settings = self.settings
         public = ["the settings"]
-        if settings.public_size is None:
-            public.append("the number of training examples")
-        if settings.public_classes is None:
-            public.append("which labels occur")
         if self.public_statistics:
             public.append("the file that features were centred and scaled by")
         taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
-        if settings.seed is not None:
-            taken += " A seed was given: none of this holds against anyone who knows it."
         if settings.secure:
             taken += (
                 " Releases were points of a public grid, with randomness from the operating system; rounding "

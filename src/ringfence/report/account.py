@@ -29,7 +29,7 @@ def account_table(row: AccountRow) -> Table:
             "per-instance",
             claim.epsilon_pdp,
             claim.gaussian_epsilon_pdp,
-            "this dataset, theta fixed; Rényi; sensitive",
+            f"this dataset, theta fixed; {claim.proof_pdp}; sensitive",
         ),
         ("tight", row.epsilon_profile, row.gaussian_epsilon_profile, f"the same without slack ({row.proof})"),
     ):

@@ -2,6 +2,7 @@
 
 from rich.table import Table
 
+from ringfence.accounting.guarantee import RENYI
 from ringfence.accounting.rounding import rounded_up
 from ringfence.experiments.probe import ProbeRow
 
@@ -11,6 +12,7 @@ _ENDS = {0.0: "the smallest", 1.0: "the largest"}
 def probe_table(row: ProbeRow) -> Table:
     """Accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
     claim = row.guarantee
+    estimate = ", an estimate where steps > 1" if claim.proof_pdp == RENYI else ""
     title = (
         f"{row.settings.mechanism!r}\n{row.examples:,} training examples, {row.features:,} features, "
         f"{len(row.classes)} classes, releases: {claim.steps}, delta {claim.delta:g}"
@@ -36,7 +38,7 @@ def probe_table(row: ProbeRow) -> Table:
             "epsilon, per-instance",
             claim.epsilon_pdp,
             claim.gaussian_epsilon_pdp,
-            "this dataset; an estimate where steps > 1; sensitive",
+            f"this dataset; {claim.proof_pdp}{estimate}; sensitive",
         ),
     ):
         table.add_row(name, rounded_up(value), rounded_up(gaussian), what)

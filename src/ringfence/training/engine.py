@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from ringfence.accounting.sampled_accountant import SampledAccountant
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
+from ringfence.training.assumptions import assumptions
 from ringfence.training.auxiliary import AuxiliarySums, each_loss, targets_of
 from ringfence.training.clipping import Clip
 from ringfence.training.example_gradients import ExampleGradients, Inputs
@@ -40,7 +41,7 @@ from ringfence.training.sampling import (
     PrivateLoader,
     checked_loader,
 )
-from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
+from ringfence.training.secure_run import NEEDS_SIZE, largest_count, secure_guarantee, stretched
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ class PrivacyEngine:
     ``sampling``: "poisson", every example in a batch with probability batch_size / public_size; or
     "full", every example in every step, the loader's batch_size at a time. ``public_size``: the
     number of examples as far as it is public; where it is None, the dataset's length counts as
-    public. The released sum is divided by batch_size (poisson) or public_size (full), never by
-    the number of examples that happen to be in the batch.
+    public, which the statement says and a secure run refuses. The released sum is divided by
+    batch_size (poisson) or public_size (full), never by the number of examples that happen to be in
+    the batch.
 
     ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; it must not
     mix examples otherwise. ``loss``, the same as a function of outputs and targets, is only needed
@@ -137,7 +139,10 @@ class PrivacyEngine:
         self.seed = Noise(seed).seed
         if checks.flag("secure", secure) and seed is not None:
             raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
+        if secure and public_size is None:
+            raise ValueError(NEEDS_SIZE)
         self.secure = secure
+        self.assumptions = assumptions(size_given=public_size is not None, seed_given=seed is not None)
         self.steps = 0
         self.run_id = secrets.token_hex(16)
         self.settings: dict[str, Any] = {}
@@ -214,10 +219,12 @@ class PrivacyEngine:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
-        if not self.secure:
-            return self.account.guarantee(delta)
-        numbers = self.account.steps * self._require_run().size
-        return secure_guarantee(self.account.guarantee, self.mechanism, numbers, delta)
+        if self.secure:
+            numbers = self.account.steps * self._require_run().size
+            claim = secure_guarantee(self.account.guarantee, self.mechanism, numbers, delta)
+        else:
+            claim = self.account.guarantee(delta)
+        return replace(claim, assumptions=self.assumptions)
 
     def fisher_information_loss(self) -> Tensor:
         """eta of every training example over the measured steps, in the order of the dataset."""

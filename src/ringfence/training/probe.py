@@ -1,5 +1,6 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -17,10 +18,11 @@ from ringfence.accounting.fisher import UP
 from ringfence.accounting.fisher import Kind as FisherKind
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism
+from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear import Step, clipped_gradients, train_linear
 from ringfence.training.linear_information import information_losses
-from ringfence.training.secure_run import secure_guarantee
+from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -38,9 +40,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     finite randomness are then in ``guarantee``, not in the numbers of single examples (docs/security.md).
 
     Guarantee: whatever is named public must be: constants, or statistics of public data. Nothing is
-    fitted to the training data but through the mechanism, with two exceptions that are named here:
-    where ``public_size`` is None the number of training examples counts as public, and where
-    ``public_classes`` is None so does the set of labels. The accounts are those of
+    fitted to the training data but through the mechanism, with two exceptions that are named here and in
+    the statement: where ``public_size`` is None the number of training examples counts as public (it can
+    be read off the weights; secure releases refuse it), and where ``public_classes`` is None so does the
+    set of labels. A given ``random_state`` must not be known to anyone else. The accounts are those of
     ``docs/guarantees.md``; a record is a row of features with its label.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -91,6 +94,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
             X, y = validated(self, _plain(X), _plain(y), dtype=np.float32)  # noqa: N806
         check_classification_targets(y)
+        secure = self._secure()
         clip = self.clip if isinstance(self.clip, Clip) else Clamp(self.clip)
         classes, codes = self._codes(y)
         features, labels = self._features(X), torch.from_numpy(codes).to(self.device)
@@ -104,11 +108,11 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             steps=self.steps,
             momentum=self.momentum,
             public_size=len(X) if self.public_size is None else self.public_size,
-            seed=None if self._secure() else self._seed(),
+            seed=None if secure else self._seed(),
             secure=self.secure,
         )
         self.classes_ = classes
-        self.account_ = run.account
+        self.account_, self.assumptions_ = run.account, self._assumptions()
         weights = run.weights.cpu().numpy().astype(np.float64)
         self.coef_ = weights[:, : X.shape[1]]
         self.intercept_ = weights[:, -1] if self.fit_intercept else np.zeros(len(classes))
@@ -139,6 +143,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def guarantee(self, delta: float) -> Guarantee:
         """What the training run cost, and what may be said about it."""
         check_is_fitted(self)
+        return replace(self._claim(delta), assumptions=self.assumptions_)
+
+    def _claim(self, delta: float) -> Guarantee:
         if not self.secure:
             return self.account_.guarantee(delta)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
@@ -228,7 +235,16 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"random_state must be None, got {self.random_state!r}: secure releases have no seed"
             )
+        if self.secure and self.public_size is None:
+            raise ValueError(NEEDS_SIZE)
         return self.secure
+
+    def _assumptions(self) -> tuple[str, ...]:
+        return assumptions(
+            size_given=self.public_size is not None,
+            classes_given=self.public_classes is not None,
+            seed_given=self.random_state is not None,
+        )
 
     def _seed(self) -> int | None:
         """An integer is the seed itself; a numpy RandomState gives 128 bits, other ones in every fit."""

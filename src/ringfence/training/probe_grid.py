@@ -68,6 +68,7 @@ def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProb
 
 def _keep(probe: LinearProbe, classes: Any, run: LinearRun, width: int) -> None:
     probe.classes_, probe.account_ = classes, run.account
+    probe.assumptions_ = probe._assumptions()
     weights = run.weights.cpu().numpy().astype(np.float64)
     probe.coef_ = weights[:, :width]
     probe.intercept_ = weights[:, -1] if probe.fit_intercept else np.zeros(len(classes))

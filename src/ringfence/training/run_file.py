@@ -49,6 +49,7 @@ class RunFile:
                 "run": engine.run_id,
                 "settings": engine.settings,
                 "steps": engine.steps,
+                "assumptions": list(engine.assumptions),
                 # as text: beyond the integers other readers of JSON keep exactly; a secure run has none
                 "seed": "0" if engine.secure else str(engine.seed),
                 "account": releases.account.state_dict(),
@@ -106,6 +107,8 @@ class RunFile:
                 journal.close()
             raise
         _set_random_states(objects["random"])
+        # what the run took for granted before it was saved, such as a seed that was given
+        engine.assumptions = tuple(dict.fromkeys((*engine.assumptions, *state.get("assumptions", ()))))
         engine.resume(state["run"], state["steps"], int(state["seed"]), account, known, journal)
         distributed.wait()
 

@@ -20,6 +20,11 @@ from ringfence.accounting.singular_values import gamma
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.secure import SecureRelease
 
+NEEDS_SIZE = (
+    "public_size must be given where releases are secure, got None: the number of records could be read off "
+    "what is released"
+)
+
 
 def largest_count(examples: int, public_size: float) -> int:
     """How many examples the rounding is charged for: twice ``public_size``, whatever their number.

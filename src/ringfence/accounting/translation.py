@@ -1,0 +1,42 @@
+"""Releases measured from the end of the support that is nearer, where 0 is far away.
+
+A divergence depends on where theta lies between the ends of the support and not on where all three lie.
+At theta = 1e13 sigma float64 holds theta + shift to 1e-3 sigma only, which is what D(theta + shift ||
+theta) and every table in theta would be evaluated at. The differences themselves are exact.
+"""
+
+import torch
+from torch import Tensor
+
+from ringfence.mechanisms.base import Mechanism
+
+_NEAR = 256.0  # sigma; nearer to 0 the rounding of theta + shift is below what the accounts charge
+
+
+def from_nearer_end(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
+    """The same divergences, theta and support measured from the nearer end if that is far from 0.
+
+        D(theta, shift; [lower, upper]) = D(theta - a, shift; [lower - a, upper - a])
+
+    Only differences are formed, and a difference of two numbers within a factor 2 is exact. Where
+    coordinates lie near different ends, the law that comes back has an end for each coordinate.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> far = TruncatedGaussian(1.0, bound=(1e13, 1e13 + 2))
+    >>> from_nearer_end(far, torch.tensor([1e13 + 0.5], dtype=torch.float64))
+    (TruncatedGaussian(sigma=1.0, bound=(0.0, 2.0)), tensor([0.5000], dtype=torch.float64))
+    """
+    parameters = law.parameters()
+    if "lower" not in parameters or not theta.numel():
+        return law, theta
+    sigma, lower, upper = (parameters[name].to(theta.device).double() for name in ("sigma", "lower", "upper"))
+    near = _NEAR * sigma
+    if not any(bool(((end.abs() > near) & torch.isfinite(end)).any()) for end in (lower, upper)):
+        return law, theta
+    theta = theta.double()
+    nearer = torch.where((theta - lower).abs() <= (theta - upper).abs(), lower, upper)
+    anchor = torch.where(nearer.abs() > near, nearer, 0.0)
+    if bool((anchor == anchor.reshape(-1)[0]).all()):
+        anchor = anchor.reshape(-1)[0]  # a law with single numbers keeps them
+    ends = {"lower": lower - anchor, "upper": upper - anchor}
+    return law.with_parameters({**parameters, **ends}), theta - anchor

@@ -1,0 +1,23 @@
+"""What a training run takes for granted, in sentences: they are part of every statement about it."""
+
+SIZE = (
+    "The number of records counts as public: public_size was not given, and what was released is divided by "
+    "the number of records, which can be read off it."
+)
+CLASSES = (
+    "The set of classes counts as public: public_classes was not given, and the classes of the model are "
+    "those that occur in the data."
+)
+SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
+
+
+def assumptions(*, size_given: bool, seed_given: bool, classes_given: bool = True) -> tuple[str, ...]:
+    """The sentences that apply.
+
+    >>> assumptions(size_given=True, seed_given=False)
+    ()
+    >>> len(assumptions(size_given=False, seed_given=True))
+    2
+    """
+    said = ((SIZE, not size_given), (CLASSES, not classes_given), (SEED, seed_given))
+    return tuple(sentence for sentence, applies in said if applies)

@@ -1,0 +1,122 @@
+"""Everything that tabulates, with supports far from 0, tiny and huge: never below the exact sum.
+
+A law moved by a has the divergences it had, so the exact sum of a far law is that of the same law near 0,
+with theta and both ends measured from one end in rational arithmetic.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.accounting.divergence_pages import DivergencePages, Release
+from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.grid_accounts import GridAccounts
+from ringfence.accounting.subsampling import fixed_batch_rdp
+from tests.tensors import float64
+
+SIGMA, MOVE = 0.7, 0.2
+ORDERS = float64([2.0, 64.0])
+AROUND = float64([-2.3, -0.6, 0.2, 1.303]) * SIGMA  # which lose a bit at 2e13
+SUPPORTS = {  # the two ends, and the end that theta is near
+    "far, 1e11 sigma": (1e11 * SIGMA, 1e11 * SIGMA + 1.5, 1e11 * SIGMA),
+    "far, 1e13 sigma": (1e13 * SIGMA, 1e13 * SIGMA + 1.5, 1e13 * SIGMA),
+    "far below, 1e14 sigma": (-1e14 * SIGMA - 1.5, -1e14 * SIGMA, -1e14 * SIGMA),
+    "tiny and far": (1e6, 1e6 + 2.0**-30, 1e6),
+    "huge": (-1e13, 1e13, 1e13),
+}
+LAWS: dict[str, Callable[[float, float], rf.Mechanism]] = {
+    "truncated": lambda low, high: rf.TruncatedGaussian(SIGMA, (low, high)),
+    "rectified": lambda low, high: rf.RectifiedGaussian(SIGMA, (low, high)),
+    "quantized": lambda low, high: rf.QuantizedGaussian(SIGMA, (low, high), levels=5),
+}
+every_law = pytest.mark.parametrize("make", LAWS.values(), ids=LAWS)
+every_support = pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
+
+
+def moved(support: tuple[float, float, float], theta: Tensor) -> tuple[tuple[float, float], Tensor]:
+    """Ends and theta measured from the end that theta is near."""
+    low, high, place = map(Fraction, support)
+    values = [float(Fraction(value) - place) for value in theta.tolist()]
+    return (float(low - place), float(high - place)), float64(values)
+
+
+def table(law: rf.Mechanism, theta: Tensor) -> Tensor:
+    one = DivergenceTable(law, MOVE, ORDERS)
+    return torch.stack([one.sums(value.view(1)) for value in theta], dim=-1)
+
+
+def pages(law: rf.Mechanism, theta: Tensor) -> Tensor:
+    one = DivergencePages(ORDERS)
+    return torch.stack([one.sums([Release.of(law, MOVE)], value.view(1, 1))[0] for value in theta], dim=-1)
+
+
+def evaluated(law: rf.Mechanism, theta: Tensor) -> Tensor:
+    return torch.stack([exact_sums(law, value.view(1), float64(MOVE), ORDERS) for value in theta], dim=-1)
+
+
+def account(law: rf.Mechanism, theta: Tensor) -> Tensor:
+    """Enough coordinates for tables, each a 300th of the sums."""
+    rdp = [rf.per_instance_rdp(law, value.expand(300), MOVE, ORDERS) for value in theta]
+    return torch.stack([torch.stack((one.forward, one.backward)) / 300 for one in rdp], dim=-1)
+
+
+def grid(law: rf.Mechanism, theta: Tensor) -> Tensor:
+    """The same by the accounts of many settings at once."""
+    accounts = GridAccounts([law] * len(theta), [MOVE] * len(theta), [300], DivergencePages(ORDERS))
+    accounts.step(theta.unsqueeze(1).expand(-1, 300))
+    sums = [torch.stack((one.forward, one.backward)) / 300 for one in accounts.accounts()]
+    return torch.stack(sums, dim=-1)
+
+
+def examples(law: rf.Mechanism, theta: Tensor) -> Tensor:
+    """Each coordinate moved by an example of its own; the worst of adding and removing."""
+    running = rf.ExampleAccountant(law, ORDERS)
+    running.step(theta, MOVE * torch.eye(len(theta), dtype=torch.float64))
+    added_or_removed = running.sums.view(2, 2, len(theta), len(ORDERS)).amax(dim=0)
+    return added_or_removed.transpose(1, 2)
+
+
+@every_law
+@every_support
+@pytest.mark.parametrize("bounds", [table, pages, evaluated, account, grid, examples])
+def test_never_below_the_exact_sum(
+    make: Callable[[float, float], rf.Mechanism],
+    support: tuple[float, float, float],
+    bounds: Callable[[rf.Mechanism, Tensor], Tensor],
+) -> None:
+    theta = support[2] + AROUND
+    ends, near = moved(support, theta)
+    law = make(*ends)
+    ways = [[(near, s) for s in (MOVE, -MOVE)], [(near + s, -s) for s in (MOVE, -MOVE)]]
+    exact = torch.stack([torch.maximum(*(law.renyi_curve(*pair, ORDERS) for pair in way)) for way in ways])
+    bound = bounds(make(*support[:2]), theta)
+    assert bool((bound >= exact * (1 - 1e-12)).all())
+    if bounds is not examples:  # which may be the Gaussian's at the larger order
+        assert bool((bound <= 1.005 * exact + 1e-280).all())
+
+
+@every_law
+@pytest.mark.parametrize("name", ["far, 1e13 sigma", "tiny and far", "huge"])
+def test_profiles_and_samples_are_those_of_the_law_near_0(
+    make: Callable[[float, float], rf.Mechanism], name: str
+) -> None:
+    support = SUPPORTS[name]
+    theta = support[2] + AROUND
+    ends, near = moved(support, theta)
+    both = ((make(*support[:2]), theta), (make(*ends), near))
+    for count in (1, 40):  # dominating pairs, exactly; central limit and the Rényi sums
+        far, here = (
+            [rf.privacy_profile(law, value.expand(count), 0.02).delta(0.05) for value in where[:2]]
+            for law, where in both
+        )
+        assert far == pytest.approx(here, rel=1e-9, abs=1e-15)
+    for record in ("added", "removed"):
+        sampled = [fixed_batch_rdp(law, where, MOVE, 0.1, [2, 8], record=record) for law, where in both]
+        for name in ("forward", "backward"):
+            torch.testing.assert_close(
+                getattr(sampled[0], name), getattr(sampled[1], name), rtol=1e-9, atol=0
+            )
