@@ -37,6 +37,7 @@ from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussia
 from ringfence.mechanisms.secure import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
+from ringfence.noise import Noise as Noise
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from ringfence.training.probe_grid import fit_probes as fit_probes
     from ringfence.training.progress import StepProgress as StepProgress
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 
 # What needs scikit-learn or rich, which take a second to load.
