@@ -29,11 +29,12 @@ def from_nearer_end(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
     parameters = law.parameters()
     if "lower" not in parameters or not theta.numel():
         return law, theta
-    sigma, lower, upper = (parameters[name].to(theta.device).double() for name in ("sigma", "lower", "upper"))
-    near = _NEAR * sigma
-    if not any(bool(((end.abs() > near) & torch.isfinite(end)).any()) for end in (lower, upper)):
+    # looked at where they are: on a GPU every question about a number waits for the device
+    sigma, lower, upper = (parameters[name].double() for name in ("sigma", "lower", "upper"))
+    if not any(bool(((end.abs() > _NEAR * sigma) & torch.isfinite(end)).any()) for end in (lower, upper)):
         return law, theta
-    theta = theta.double()
+    sigma, lower, upper, theta = (value.to(theta.device) for value in (sigma, lower, upper, theta.double()))
+    near = _NEAR * sigma
     nearer = torch.where((theta - lower).abs() <= (theta - upper).abs(), lower, upper)
     anchor = torch.where(nearer.abs() > near, nearer, 0.0)
     if bool((anchor == anchor.reshape(-1)[0]).all()):
