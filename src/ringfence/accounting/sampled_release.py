@@ -64,6 +64,27 @@ class SampledRelease:
         both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
         return torch.minimum(both, self.ceilings(theta))
 
+    def either_record(self, added: Tensor, removed: Tensor, worse: Tensor) -> Tensor:
+        """Covers a record that is added and one that is removed, from averages over the dataset's batches.
+
+        ``added`` and ``removed`` are averages of the two kinds of ``log_excess``, ``worse`` that of the larger
+        of the two in every batch. An added record costs at most ``added``. A removed record costs the average
+        A over batches without it of the added kind. A batch of the dataset lacks it with probability 1 - q,
+        and is such a batch then; the others, with it taken out, are such batches too, and of the removed
+        kind. So (1 - q) A <= ``added``, q A <= ``removed``, and A <= ``worse``: the smallest counts.
+
+        >>> from ringfence.mechanisms.gaussian import Gaussian
+        >>> release = SampledRelease(Gaussian(1.0), 0.1, 0.2, checked_integer_orders([2]))
+        >>> averages = (torch.tensor([x]).double().log() for x in (0.4, 3.0, 3.1))
+        >>> release.either_record(*averages).exp()  # 0.4 / (1 - q)
+        tensor([0.5000], dtype=torch.float64)
+        """
+        if self.sampling_rate == 1:
+            return worse
+        lacking = added - math.log1p(-self.sampling_rate)
+        holding = torch.maximum(added, removed - math.log(self.sampling_rate))
+        return torch.minimum(worse, torch.minimum(lacking, holding))
+
     def ceilings(self, theta: Tensor) -> Tensor:
         """Whatever theta, of which only the shape counts: rows forward and backward.
 

@@ -25,6 +25,9 @@ SAMPLED_ORDERS: tuple[int, ...] = (
     *(36, 40, 44, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224, 256),
 )
 
+# of the failure probability, for the averages of a record added, of one removed and of the worse: the
+# last decides where there are many coordinates
+_SHARES = (0.05, 0.05, 0.9)
 _FEW = 1024  # coordinates of all batches together below which each is evaluated
 
 
@@ -135,20 +138,25 @@ def averaged_over(
                 f"batches must all have one shape, got {list(first.shape)} and {list(theta.shape)}"
             )
         exact = isinstance(batches, Sized) and len(batches) * theta.numel() <= _FEW
-        values.append(release.log_excess(theta, exact).amax(dim=0))  # the worse of added and removed
+        added, removed = release.log_excess(theta, exact)
+        values.append(torch.stack((added, removed, torch.maximum(added, removed))))
     whole = release.sampling_rate == 1
     if first is None or len(values) < (1 if whole else 2):
         raise ValueError(
             "batches must hold at least 2 independent auxiliary batches, drawn for the purpose and never "
             f"released, got {len(values)}: the released batch does not stand for the dataset"
         )
-    bound = torch.stack(values)
     if whole:
-        bound, failure_probability = bound.amax(dim=0), 0.0
+        averages, failure_probability = torch.stack(values).amax(dim=0), 0.0
     else:
-        share = failure_probability / bound[0].numel()  # two directions, every order
-        bound = upper_confidence_bound(bound, release.ceilings(first), share)
-    forward, backward = release.divergence(bound)
+        share = failure_probability / values[0][0].numel()  # two directions, every order
+        averages = torch.stack(
+            [
+                upper_confidence_bound(kind, release.ceilings(first), share * part)
+                for kind, part in zip(torch.stack(values, dim=1), _SHARES, strict=True)
+            ]
+        )
+    forward, backward = release.divergence(release.either_record(*averages))
     return SubsampledRdp(release.orders, forward, backward, failure_probability), first
 
 
