@@ -195,7 +195,8 @@ def main() -> None:
     parser.add_argument("--settings", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    print(f"{'':34s}{'count':>7s}{'least':>10s}{'median':>9s}{'75 %':>9s}{'95 %':>10s}{'99 %':>10s}{'most':>10s}")
+    heads = ("count", "least", "median", "75 %", "95 %", "99 %", "most")
+    print(f"{'bound / exact cost':26s}" + "".join(f"{head:>10s}" for head in heads))
     for comparison in COMPARISONS:
         found = list(ratios(arguments.settings, arguments.seed, comparison))
         rows = {"": found}
@@ -204,8 +205,8 @@ def main() -> None:
         for name, row in rows.items():
             values = [ratio for _, _, ratio in row]
             quantiles = np.quantile(values, [0.5, 0.75, 0.95, 0.99, 1])
-            shown = "".join(f"{value:9.4g} " for value in quantiles)
-            print(f"{comparison:12s} {name:20s} {len(values):7d}{min(values):10.7f} {shown}", flush=True)
+            shown = "".join(f"{value:10.4g}" for value in quantiles)
+            print(f"{comparison:12s} {name:13s}{len(values):10d}{min(values):10.6f}{shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
+from ringfence.accounting.few_coordinates import MOST_COORDINATES, log_excess_of_few, number_of_coordinates
 from ringfence.accounting.per_instance import DivergenceTables, ceilings
 from ringfence.accounting.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 from ringfence.accounting.rounding import ROUNDING
@@ -61,17 +62,24 @@ class SampledRelease:
         moments = reverse.flip(0)
         third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
         forward = self._mixture.mixture_second(moments, third, reverse)
+        few = number_of_coordinates(self.mechanism, theta, self.sensitivity) <= MOST_COORDINATES
+        if few and self.sampling_rate < 1:
+            sharper = log_excess_of_few(
+                self.mechanism, theta, self.sensitivity, self.sampling_rate, self.orders
+            )
+            forward = torch.minimum(forward, sharper)
         both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
         return torch.minimum(both, self.ceilings(theta))
 
     def either_record(self, added: Tensor, removed: Tensor, worse: Tensor) -> Tensor:
         """Covers a record that is added and one that is removed, from averages over the dataset's batches.
 
-        ``added`` and ``removed`` are averages of the two kinds of ``log_excess``, ``worse`` that of the larger
-        of the two in every batch. An added record costs at most ``added``. A removed record costs the average
-        A over batches without it of the added kind. A batch of the dataset lacks it with probability 1 - q,
-        and is such a batch then; the others, with it taken out, are such batches too, and of the removed
-        kind. So (1 - q) A <= ``added``, q A <= ``removed``, and A <= ``worse``: the smallest counts.
+        ``added`` and ``removed`` are averages of the two kinds of ``log_excess``, ``worse`` is the average of
+        the larger of the two. An added record costs at most ``added``. A removed record costs A, an average
+        over batches of the other records. A batch of the dataset lacks the record with probability 1 - q;
+        given that, it is such a batch, and costs at most the added kind. Given that it holds the record, it
+        is such a batch once the record is taken out, and costs at most the removed kind. Both conditional
+        averages are A, so (1 - q) A <= ``added``, q A <= ``removed`` and A <= ``worse``.
 
         >>> from ringfence.mechanisms.gaussian import Gaussian
         >>> release = SampledRelease(Gaussian(1.0), 0.1, 0.2, checked_integer_orders([2]))
