@@ -1,6 +1,6 @@
 """Sampled bounds against the exact cost of small datasets, every batch enumerated.
 
-    python -m benchmarks.sampled_exact [--settings 300] [--seed 0]
+    python -m benchmarks.sampled_exact [--settings 300] [--seed 0] [--smallest 0.001]
 
 A dataset of at most five records is a mixture over at most 32 batches, so that the cost of adding or
 removing a record is one integral. It is evaluated by definition (densities and atoms in numpy, no closed
@@ -131,15 +131,16 @@ def _log_excess(log_value: Vector, power: int) -> Vector:
         return np.where(small == x, np.log(series), np.where(y > 30, large, moderate))
 
 
-def random_setting(generator: np.random.Generator) -> Setting:
-    """Any law, few or no other records, everything from narrow to wide."""
+def random_setting(generator: np.random.Generator, smallest: float = 1e-3, records: int = 5) -> Setting:
+    """Any law, supports from narrow to wide, at most so many records, moves from ``smallest`` to 3 sigma."""
     law, order = str(generator.choice(LAWS)), int(generator.choice(ORDERS))
     width = 1 if order > 16 else int(generator.choice([1, 1, 2, 3]))
     width = min(width, 2) if law in ("gaussian", "rectified", "truncated") else width
     most = 3.0 if law != "gaussian" or width == 1 else 16 / order
-    size = float(10 ** generator.uniform(-3, np.log10(most)))
-    records = size * generator.uniform(-1, 1, (int(generator.integers(0, 6 if width == 1 else 4)), width))
-    records = np.where(generator.random(records.shape) < 0.5, records, size * np.sign(records))
+    size = float(10 ** generator.uniform(np.log10(smallest), np.log10(max(most, smallest))))
+    count = int(generator.integers(0, 1 + (records if width == 1 else min(records, 3))))
+    contributions = size * generator.uniform(-1, 1, (count, width))
+    at_the_end = generator.random(contributions.shape) < 0.5
     return Setting(
         law=law,
         bound=float(10 ** generator.uniform(-1.5, 0.7)),
@@ -147,7 +148,7 @@ def random_setting(generator: np.random.Generator) -> Setting:
         size=size,
         rate=float(generator.choice([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9])),
         order=order,
-        records=records,
+        records=np.where(at_the_end, size * np.sign(contributions), contributions),
     )
 
 
@@ -178,11 +179,13 @@ def whole_dataset(setting: Setting, release: SampledRelease) -> Iterator[tuple[s
 COMPARISONS = {"known batch": known_batch, "all batches": whole_dataset}
 
 
-def ratios(count: int, seed: int, comparison: str) -> Iterator[tuple[Setting, str, float]]:
+def ratios(
+    count: int, seed: int, comparison: str, smallest: float = 1e-3, records: int = 5
+) -> Iterator[tuple[Setting, str, float]]:
     """(setting, direction, bound over exact cost) of random settings."""
     generator = np.random.default_rng(seed)
     for _ in range(count):
-        setting = random_setting(generator)
+        setting = random_setting(generator, smallest, records)
         orders = checked_integer_orders([setting.order])
         release = SampledRelease(setting.mechanism, setting.size, setting.rate, orders)
         for way, exact, bound in COMPARISONS[comparison](setting, release):
@@ -194,11 +197,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--smallest", type=float, default=1e-3, help="smallest move of a record / sigma")
     arguments = parser.parse_args()
     heads = ("count", "least", "median", "75 %", "95 %", "99 %", "most")
     print(f"{'bound / exact cost':26s}" + "".join(f"{head:>10s}" for head in heads))
     for comparison in COMPARISONS:
-        found = list(ratios(arguments.settings, arguments.seed, comparison))
+        found = list(ratios(arguments.settings, arguments.seed, comparison, arguments.smallest))
         rows = {"": found}
         rows |= {way: [row for row in found if row[1] == way] for way in ("forward", "backward")}
         rows |= {law: [row for row in found if row[0].law == law] for law in LAWS}
