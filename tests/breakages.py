@@ -386,8 +386,8 @@ BREAKAGES = [
     Breakage(
         "a record that is removed forgotten",
         f"{ACCOUNTING}/subsampling.py",
-        "release.log_excess(theta, exact).amax(dim=0)",
-        "release.log_excess(theta, exact)[0]",
+        "added, removed, torch.maximum(added, removed)",
+        "added, added, added",
         accounting("subsampling", "sampled_accountant"),
     ),
     Breakage(

@@ -62,7 +62,7 @@ class SampledRelease:
         moments = reverse.flip(0)
         third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
         forward = self._mixture.mixture_second(moments, third, reverse)
-        few = number_of_coordinates(self.mechanism, theta, self.sensitivity) <= MOST_COORDINATES
+        few = 0 < number_of_coordinates(self.mechanism, theta, self.sensitivity) <= MOST_COORDINATES
         if few and self.sampling_rate < 1:
             sharper = log_excess_of_few(
                 self.mechanism, theta, self.sensitivity, self.sampling_rate, self.orders
@@ -116,6 +116,8 @@ class SampledRelease:
 
     def divergence(self, log_excess: Tensor) -> Tensor:
         """D = log(1 + excess) / (alpha - 1)."""
+        if bool(log_excess.isnan().any()):
+            raise FloatingPointError(f"float64 cannot represent what a sample of {self.mechanism!r} costs")
         return torch.logaddexp(log_excess, torch.zeros_like(log_excess)) / (self.orders - 1)
 
     def _ceiling_moments(self, theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,9 +25,9 @@ SAMPLED_ORDERS: tuple[int, ...] = (
     *(36, 40, 44, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224, 256),
 )
 
-# of the failure probability, for the averages of a record added, of one removed and of the worse: the
-# last decides where there are many coordinates
-_SHARES = (0.05, 0.05, 0.9)
+# Of the failure probability, for the averages of the cost of a record that is added, of one that is removed
+# and of the larger cost: where one record moves theta little, the last average is the one that counts.
+_SHARES = (0.01, 0.01, 0.98)
 _FEW = 1024  # coordinates of all batches together below which each is evaluated
 
 
@@ -69,11 +69,12 @@ def subsampled_rdp(
 
     For a known batch the backward direction is exact (the binomial theorem), up to the 0.5 % of
     ``per_instance_rdp`` and 0.4 % above order 32, and the worst v taken moment by moment. The forward
-    direction is not dominated by it here; ``PoissonMixture.mixture_second`` bounds it.
+    direction is not dominated by it here: up to three coordinates are exact to about 0.5 %
+    (``log_excess_of_few``), and moments bound the others (``PoissonMixture.mixture_second``).
 
     Adding and removing are both covered. A record of the dataset may be in an auxiliary batch
     itself: theta_B then holds it, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
-    M(theta_B + v). The worse of the two is taken for every batch.
+    M(theta_B + v). ``SampledRelease.either_record`` says what both cost together.
 
     Guarantee: with probability at least 1 - ``failure_probability`` over the batches, all numbers
     are upper bounds, for one release whose theta is the sum over a Poisson sample of contributions
