@@ -428,8 +428,8 @@ BREAKAGES = [
     Breakage(
         "slopes of a curve over the neighbouring cell",
         f"{ACCOUNTING}/few_coordinates.py",
-        "math.expm1(step) * down[1:]",
-        "math.expm1(step) * down[:-1]",
+        "_slopes(below, width * down[1:])",
+        "_slopes(below, width * down[:-1])",
         accounting("few_coordinates", "sampled_release"),
     ),
     Breakage(
@@ -442,7 +442,7 @@ BREAKAGES = [
     Breakage(
         "one failure probability for all orders together",
         f"{ACCOUNTING}/subsampling.py",
-        "share = failure_probability / bound[0].numel()",
+        "share = failure_probability / values[0][0].numel()",
         "share = failure_probability",
         accounting("subsampling"),
     ),
