@@ -69,7 +69,7 @@ def subsampled_rdp(
 
     For a known batch the backward direction is exact (the binomial theorem), up to the 0.5 % of
     ``per_instance_rdp`` and 0.4 % above order 32, and the worst v taken moment by moment. The forward
-    direction is not dominated by it here: up to three coordinates are exact to about 0.5 %
+    direction is not dominated by it here: up to three coordinates are nearly exact
     (``log_excess_of_few``), and moments bound the others (``PoissonMixture.mixture_second``).
 
     Adding and removing are both covered. A record of the dataset may be in an auxiliary batch
