@@ -39,6 +39,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.linear_information
 	$(BIN)/python -m benchmarks.secure
 	$(BIN)/python -m benchmarks.noise
+	$(BIN)/python -m benchmarks.sampled_exact
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup

@@ -438,8 +438,8 @@ BREAKAGES = [
     Breakage(
         "a record that is removed forgotten",
         f"{ACCOUNTING}/subsampling.py",
-        "release.log_excess(theta, exact).amax(dim=0)",
-        "release.log_excess(theta, exact)[0]",
+        "added, removed, torch.maximum(added, removed)",
+        "added, added, added",
         accounting("subsampling", "sampled_accountant"),
     ),
     Breakage(
@@ -448,6 +448,41 @@ BREAKAGES = [
         "smaller = [torch.minimum(*values)",
         "smaller = [torch.maximum(*values)",
         accounting("sampled_release", "subsampling"),
+    ),
+    Breakage(
+        "every batch taken for one that lacks the removed record",
+        f"{ACCOUNTING}/sampled_release.py",
+        "lacking = added - math.log1p(-self.sampling_rate)",
+        "lacking = added",
+        accounting("sampled_exact", "subsampling"),
+    ),
+    Breakage(
+        "batches that hold the record forgotten where they cost more",
+        f"{ACCOUNTING}/sampled_release.py",
+        "return torch.minimum(worse, torch.minimum(lacking, holding))",
+        "return added",
+        accounting("sampled_exact", "subsampling"),
+    ),
+    Breakage(
+        "few coordinates pushed up only",
+        f"{ACCOUNTING}/few_coordinates.py",
+        "for side in pair]",
+        "for side in pair[:1]]",
+        accounting("few_coordinates", "sampled_release"),
+    ),
+    Breakage(
+        "ratios beyond the grid forgotten",
+        f"{ACCOUNTING}/few_coordinates.py",
+        "zeros, infinities = (1 + rounding) * first[0] + UNDERFLOW,",
+        "zeros, infinities = 0 * first[0] + UNDERFLOW,",
+        accounting("few_coordinates", "sampled_release"),
+    ),
+    Breakage(
+        "slopes of a curve over the neighbouring cell",
+        f"{ACCOUNTING}/few_coordinates.py",
+        "_slopes(below, width * down[1:])",
+        "_slopes(below, width * down[:-1])",
+        accounting("few_coordinates", "sampled_release"),
     ),
     Breakage(
         "an average over batches without its confidence term",
@@ -459,7 +494,7 @@ BREAKAGES = [
     Breakage(
         "one failure probability for all orders together",
         f"{ACCOUNTING}/subsampling.py",
-        "share = failure_probability / bound[0].numel()",
+        "share = failure_probability / values[0][0].numel()",
         "share = failure_probability",
         accounting("subsampling"),
     ),

@@ -114,7 +114,10 @@ def test_it_is_the_bound_of_the_batches_given(enumerated) -> None:
     drawn = torch.tensor([0, 31, 17, 5, 20, 13])
     rdp = subsampled_rdp(law, torch.tensor(BATCHES)[drawn], C, RATE, ORDERS, failure_probability=0.6)
     ceiling = release.ceilings(torch.tensor(BATCHES[0]))
-    expected = upper_confidence_bound(values.amax(dim=1)[drawn], ceiling, 0.6 / 6)
+    added, removed = values[drawn].unbind(1)
+    kinds = ((added, 0.01), (removed, 0.01), (torch.maximum(added, removed), 0.98))
+    averages = [upper_confidence_bound(kind, ceiling, share * 0.6 / 6) for kind, share in kinds]
+    expected = release.either_record(*averages)
     torch.testing.assert_close(torch.stack((rdp.forward, rdp.backward)), release.divergence(expected))
     assert rdp.failure_probability == 0.6
     assert bool((rdp.worst == torch.maximum(rdp.forward, rdp.backward)).all())

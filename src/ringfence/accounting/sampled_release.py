@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
+from ringfence.accounting.few_coordinates import MOST_COORDINATES, log_excess_of_few, number_of_coordinates
 from ringfence.accounting.per_instance import DivergenceTables, ceilings
 from ringfence.accounting.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 from ringfence.accounting.rounding import ROUNDING
@@ -62,8 +63,36 @@ class SampledRelease:
         moments = reverse.flip(0)
         third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
         forward = self._mixture.mixture_second(moments, third, reverse)
+        few = 0 < number_of_coordinates(self.mechanism, theta, self.sensitivity) <= MOST_COORDINATES
+        if few and self.sampling_rate < 1:
+            sharper = log_excess_of_few(
+                self.mechanism, theta, self.sensitivity, self.sampling_rate, self.orders
+            )
+            forward = torch.minimum(forward, sharper)
         both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
         return torch.minimum(both, self.ceilings(theta))
+
+    def either_record(self, added: Tensor, removed: Tensor, worse: Tensor) -> Tensor:
+        """Covers a record that is added and one that is removed, from averages over the dataset's batches.
+
+        ``added`` and ``removed`` are averages of the two kinds of ``log_excess``, ``worse`` is the average of
+        the larger of the two. An added record costs at most ``added``. A removed record costs A, an average
+        over batches of the other records. A batch of the dataset lacks the record with probability 1 - q;
+        given that, it is such a batch, and costs at most the added kind. Given that it holds the record, it
+        is such a batch once the record is taken out, and costs at most the removed kind. Both conditional
+        averages are A, so (1 - q) A <= ``added``, q A <= ``removed`` and A <= ``worse``.
+
+        >>> from ringfence.mechanisms.gaussian import Gaussian
+        >>> release = SampledRelease(Gaussian(1.0), 0.1, 0.2, checked_integer_orders([2]))
+        >>> averages = (torch.tensor([x]).double().log() for x in (0.4, 3.0, 3.1))
+        >>> release.either_record(*averages).exp()  # 0.4 / (1 - q)
+        tensor([0.5000], dtype=torch.float64)
+        """
+        if self.sampling_rate == 1:
+            return worse
+        lacking = added - math.log1p(-self.sampling_rate)
+        holding = torch.maximum(added, removed - math.log(self.sampling_rate))
+        return torch.minimum(worse, torch.minimum(lacking, holding))
 
     def ceilings(self, theta: Tensor) -> Tensor:
         """Whatever theta, of which only the shape counts: rows forward and backward.
@@ -88,6 +117,8 @@ class SampledRelease:
 
     def divergence(self, log_excess: Tensor) -> Tensor:
         """D = log(1 + excess) / (alpha - 1)."""
+        if bool(log_excess.isnan().any()):
+            raise FloatingPointError(f"float64 cannot represent what a sample of {self.mechanism!r} costs")
         return torch.logaddexp(log_excess, torch.zeros_like(log_excess)) / (self.orders - 1)
 
     def _ceiling_moments(self, theta: Tensor) -> tuple[Tensor, Tensor]:
