@@ -165,8 +165,8 @@ BREAKAGES = [
     Breakage(
         "sigma 2 % too small in every sampler",
         f"{MECHANISMS}/gaussian.py",
-        "return torch.randn(shape",
-        "return 0.98 * torch.randn(shape",
+        "return draws.normals(",
+        "return 0.98 * draws.normals(",
     ),
     Breakage(
         "cells of the quantiser shifted by a tenth",
@@ -192,12 +192,7 @@ BREAKAGES = [
         "if values.numel() and not all(map(math.isfinite, torch.aminmax(values))):",
         "if values.numel() and bool(torch.isnan(values).any()):",
     ),
-    Breakage(
-        "the global random state used",
-        f"{MECHANISMS}/gaussian.py",
-        "torch.randn(shape, generator=generator, ",
-        "torch.randn(shape, ",
-    ),
+    Breakage("the global random state used", NOISE, "row.normal_(generator=generator)", "row.normal_()"),
     Breakage(
         "the last block forgotten",
         "src/ringfence/blocks.py",
@@ -749,8 +744,8 @@ BREAKAGES = [
     Breakage(
         "samples that repeat every step",
         f"{TRAINING}/sampling.py",
-        'self.draw(seed, "sample", step)',
-        'self.draw(seed, "sample")',
+        'self.draw(noise, "sample", step)',
+        'self.draw(noise, "sample")',
         training("sampling"),
     ),
     Breakage(
