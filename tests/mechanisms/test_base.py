@@ -85,3 +85,18 @@ def test_a_hockey_stick_does_not_vanish_where_the_shift_is_enormous(shift: float
     for move in (shift, -shift):
         assert float(law.hockey_stick(0.0, move, 1.0)) > 0.99
         assert float(law.hockey_stick(torch.tensor(0.0), min(max(move, -1e30), 1e30), 1.0)) > 0.99
+
+
+def test_no_later_class_takes_over_the_name_of_a_law() -> None:
+    """A law is looked up by name where it is saved, swept or asked for on the command line."""
+
+    class Gaussian(rf.Gaussian):  # the same class name, and the inherited name "gaussian"
+        pass
+
+    class Other(rf.StochasticSign):
+        name = "sign"
+
+    assert type(rf.Mechanism.by_name("gaussian", sigma=1.0)) is rf.Gaussian
+    assert type(rf.Mechanism.by_name("sign", sigma=1.0)) is rf.StochasticSign
+    assert type(rf.Mechanism.from_state_dict(rf.Gaussian(1.0).state_dict())) is rf.Gaussian
+    assert type(Gaussian(1.0)) is not type(Other(1.0))

@@ -285,7 +285,8 @@ class Mechanism(ABC):
         >>> Mechanism.by_name("rectified", sigma=1.0, bound=2.0, levels=None)
         RectifiedGaussian(sigma=1.0, bound=(-2.0, 2.0))
         """
-        laws = {law.name: law for law in _descendants(Mechanism) if hasattr(law, "name")}
+        # a class that only inherits its name is not the law of that name
+        laws = {law.name: law for law in _descendants(Mechanism) if "name" in vars(law)}
         if not isinstance(name, str) or name not in laws:
             raise ValueError(f"mechanism must be one of {', '.join(sorted(laws))}, got {name!r}")
         given = {key: value for key, value in arguments.items() if value is not None}
@@ -370,7 +371,8 @@ _DTYPE_NAMES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def _descendants(law: Any) -> list[Any]:
-    return [found for child in law.__subclasses__() for found in (child, *_descendants(child))]
+    """Classes defined later come first, so that none takes over the name of an earlier one."""
+    return [found for child in reversed(law.__subclasses__()) for found in (*_descendants(child), child)]
 
 
 def _broadcast(arguments: dict[str, Tensor]) -> None:
