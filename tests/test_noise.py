@@ -134,11 +134,13 @@ def test_streams_are_aes_in_counter_mode_and_stay_what_they_are() -> None:
     noise = Noise(seed=7)
     assert noise.at("noise", 3).word() == KNOWN["word"]
     assert noise.at("sample", 0).chosen(20, 0.3) == KNOWN["sample"]
+    assert noise.digest(torch.arange(4.0)).hex() == KNOWN["digest"]
     assert noise.at("noise").normals((3,)).tolist() == pytest.approx(KNOWN["normals"], rel=1e-14)
 
 
 KNOWN: dict[str, Any] = {
     "word": 3265068657529088438,
+    "digest": "30592cc822d16ba3520f53cb2647f6a80b0dbd01dd507d91fa5d71a805193b0e",
     "sample": [1, 2, 6, 8, 11, 13, 16, 18],
     "normals": [-2.0911324862432417, 0.09108002883378088, -1.6785094948477688],
 }

@@ -28,9 +28,9 @@ KILLED = ("killed", "timeout")
 
 
 def target_files() -> list[str]:
-    """normal.py, mechanisms/ and accounting/."""
+    """normal.py, noise.py, mechanisms/ and accounting/."""
     rooms = [path for room in ("mechanisms", "accounting") for path in sorted((PACKAGE / room).glob("*.py"))]
-    return [str(path.relative_to(ROOT)) for path in (PACKAGE / "normal.py", *rooms)]
+    return [str(path.relative_to(ROOT)) for path in (PACKAGE / "normal.py", PACKAGE / "noise.py", *rooms)]
 
 
 def sampled(everything: dict[str, list[Mutant]], count: int, seed: int) -> list[Mutant]:
