@@ -120,3 +120,14 @@ def test_profiles_and_samples_are_those_of_the_law_near_0(
             torch.testing.assert_close(
                 getattr(sampled[0], name), getattr(sampled[1], name), rtol=1e-9, atol=0
             )
+
+
+@pytest.mark.parametrize("bound", [1e11, 1e15, 1e160])
+def test_a_cut_near_zero_between_far_ends_keeps_its_digits(bound: float) -> None:
+    """Two levels far apart are the sign: measured from an end, theta would lose all of its digits."""
+    theta = float64([0.3, -0.2])
+    two, sign = (
+        rf.per_instance_rdp(law, theta, 0.1, [2.0, 8.0]).worst
+        for law in (rf.QuantizedGaussian(1.0, bound, levels=2), rf.StochasticSign(1.0))
+    )
+    torch.testing.assert_close(two, sign, rtol=1e-12, atol=0)

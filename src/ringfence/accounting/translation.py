@@ -18,7 +18,7 @@ def from_nearer_end(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
 
         D(theta, shift; [lower, upper]) = D(theta - a, shift; [lower - a, upper - a])
 
-    Only differences are formed, and a difference of two numbers within a factor 2 is exact. Where
+    Only where theta lies within half its size of that end: such a difference is exact. Where
     coordinates lie near different ends, the law that comes back has an end for each coordinate.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -36,7 +36,10 @@ def from_nearer_end(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
     sigma, lower, upper, theta = (value.to(theta.device) for value in (sigma, lower, upper, theta.double()))
     near = _NEAR * sigma
     nearer = torch.where((theta - lower).abs() <= (theta - upper).abs(), lower, upper)
-    anchor = torch.where(nearer.abs() > near, nearer, 0.0)
+    # only where theta is closer to that end than to 0: then the difference is exact, and a theta near 0,
+    # where a quantised law may have a cut, keeps its digits
+    closer = (theta - nearer).abs() <= theta.abs() / 2
+    anchor = torch.where((nearer.abs() > near) & closer, nearer, 0.0)
     if bool((anchor == anchor.reshape(-1)[0]).all()):
         anchor = anchor.reshape(-1)[0]  # a law with single numbers keeps them
     ends = {"lower": lower - anchor, "upper": upper - anchor}
