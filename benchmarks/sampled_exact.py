@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
 import ringfence as rf
-from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
 
 Vector = NDArray[np.float64]
 LAWS = ("gaussian", "rectified", "truncated", "sign", "quantized")

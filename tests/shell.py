@@ -6,7 +6,7 @@ import sys
 from subprocess import CompletedProcess
 from unittest import mock
 
-from ringfence.cli import main
+from ringfence.cli.app import main
 
 
 def ringfence(*arguments: object) -> "CompletedProcess[str]":

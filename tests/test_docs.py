@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ringfence as rf
-from ringfence.accounting.rounding import rounded_up
+from ringfence.numerics.rounding import rounded_up
 from tests.mechanisms import test_contract as contract
 from tests.mechanisms.cases import Case
 

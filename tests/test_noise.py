@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold
 
 import ringfence as rf
 from ringfence.noise import CipherDraws, GeneratorDraws, Noise, side_by_side
-from ringfence.training.sampling import PoissonBatches
+from ringfence.training.engine.sampling import PoissonBatches
 
 CPU = torch.device("cpu")
 

@@ -7,56 +7,56 @@ from ringfence.accounting.calibration import PerInstanceCalibrationWarning as Pe
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
 from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
-from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
-from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
-from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
-from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
-from ringfence.accounting.fisher import reconstruction_error_bound as reconstruction_error_bound
-from ringfence.accounting.fisher_account import FisherAccountant as FisherAccountant
-from ringfence.accounting.fisher_account import FisherGuarantee as FisherGuarantee
+from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
+from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
+from ringfence.accounting.fisher.accountant import FisherGuarantee as FisherGuarantee
+from ringfence.accounting.fisher.loss import fisher_information_bounds as fisher_information_bounds
+from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_information_loss
+from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor
+from ringfence.accounting.fisher.loss import reconstruction_error_bound as reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee as Guarantee
-from ringfence.accounting.linear_operator import LinearOperator as LinearOperator
-from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
-from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
-from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
-from ringfence.accounting.privacy_loss import PrivacyProfile as PrivacyProfile
-from ringfence.accounting.privacy_loss import privacy_profile as privacy_profile
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant as PerInstanceAccountant
+from ringfence.accounting.per_instance.accountant import PerInstanceRdp as PerInstanceRdp
+from ringfence.accounting.per_instance.accountant import per_instance_rdp as per_instance_rdp
+from ringfence.accounting.profile.profile import PrivacyProfile as PrivacyProfile
+from ringfence.accounting.profile.profile import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
 from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
-from ringfence.accounting.sampled_accountant import SampledAccountant as SampledAccountant
-from ringfence.accounting.singular_values import SingularValueBounds as SingularValueBounds
-from ringfence.accounting.subsampling import SubsampledRdp as SubsampledRdp
-from ringfence.accounting.subsampling import fixed_batch_rdp as fixed_batch_rdp
-from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
+from ringfence.accounting.sampled.accountant import SampledAccountant as SampledAccountant
+from ringfence.accounting.sampled.subsampling import SubsampledRdp as SubsampledRdp
+from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_batch_rdp
+from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.mechanisms.base import LossMoments as LossMoments
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.base import Support as Support
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
-from ringfence.mechanisms.secure import SecureRelease as SecureRelease
+from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
 from ringfence.noise import Noise as Noise
+from ringfence.numerics.linear_operator import LinearOperator as LinearOperator
+from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale
-from ringfence.training.engine import PrivacyEngine as PrivacyEngine
-from ringfence.training.engine import StepReport as StepReport
+from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
+from ringfence.training.engine.engine import StepReport as StepReport
 from ringfence.training.kernels.outer_sum import clipped_outer_sum as clipped_outer_sum
-from ringfence.training.linear import LinearRun as LinearRun
-from ringfence.training.linear import train_linear as train_linear
+from ringfence.training.linear.regression import LinearRun as LinearRun
+from ringfence.training.linear.regression import train_linear as train_linear
 
 if TYPE_CHECKING:
-    from ringfence.training.probe import LinearProbe as LinearProbe
-    from ringfence.training.probe_grid import fit_probes as fit_probes
-    from ringfence.training.progress import StepProgress as StepProgress
+    from ringfence.training.engine.progress import StepProgress as StepProgress
+    from ringfence.training.linear.probe import LinearProbe as LinearProbe
+    from ringfence.training.linear.probe_grid import fit_probes as fit_probes
 
 __version__ = "0.6.0"
 
 
 # What needs scikit-learn or rich, which take a second to load.
-_LATER = {"LinearProbe": "probe", "fit_probes": "probe_grid", "StepProgress": "progress"}
+_LATER = {"LinearProbe": "linear.probe", "fit_probes": "linear.probe_grid", "StepProgress": "engine.progress"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """python -m ringfence."""
 
-from ringfence.cli import main
+from ringfence.cli.app import main
 
 if __name__ == "__main__":
     main()

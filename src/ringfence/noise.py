@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.threads import one_thread
+from ringfence.numerics.threads import one_thread
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.divergence_pages import DivergencePages, Release
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.grid_accounts import GridAccounts
-from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.accounting.per_instance.divergence_pages import DivergencePages, Release
+from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.per_instance.grid_accounts import GridAccounts
+from ringfence.accounting.sampled.subsampling import fixed_batch_rdp
 from tests.tensors import float64
 
 SIGMA, MOVE = 0.7, 0.2

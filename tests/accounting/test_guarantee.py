@@ -11,7 +11,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, gaussian_epsilon
 from ringfence.accounting.guarantee import data_independent_epsilon
-from ringfence.accounting.rounding import rounded_up
+from ringfence.numerics.rounding import rounded_up
 
 THETA = torch.linspace(-3, 3, 200, dtype=torch.float64)
 

@@ -7,16 +7,17 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting import fisher, singular_values
 from ringfence.accounting.conversion import gaussian_delta
-from ringfence.accounting.divergence_pages import DivergencePages, Release, exact_sums_of_many
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.dominating_pair import composed_delta
-from ringfence.accounting.example_sums import InUnits, exact_bound
-from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
-from ringfence.accounting.poisson_mixture import PoissonMixture
-from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
-from ringfence.accounting.singular_values import Gram
+from ringfence.accounting.examples.sums import InUnits, exact_bound
+from ringfence.accounting.fisher import loss as fisher
+from ringfence.accounting.per_instance.divergence_pages import DivergencePages, Release, exact_sums_of_many
+from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.profile.dominating_pair import composed_delta
+from ringfence.accounting.sampled.poisson_mixture import PoissonMixture
+from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.numerics import singular_values
+from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.singular_values import Gram
 from tests.accounting.matrices import ones
 from tests.tensors import float64
 

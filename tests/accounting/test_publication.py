@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.publication import _noise, _upper_bound, _worst
-from ringfence.mechanisms.secure import SecureRelease
+from ringfence.mechanisms.secure.release import SecureRelease
 from tests.tensors import double_by_default, float64, seeded_releases
 
 SETTINGS = {"delta": 1e-5, "publishing_zcdp": 1e-4, "failure_probability": 1e-2}

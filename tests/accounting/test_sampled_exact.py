@@ -6,7 +6,7 @@ import torch
 from benchmarks.sampled_exact import Setting, ratios, whole_dataset
 
 import ringfence as rf
-from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
 
 LEAST = 1 - 1e-9  # the enumeration itself is in float64
 

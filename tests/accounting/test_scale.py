@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.divergence_pages import DivergencePages
-from ringfence.accounting.grid_accounts import GridAccounts
-from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
+from ringfence.accounting.per_instance.divergence_pages import DivergencePages
+from ringfence.accounting.per_instance.grid_accounts import GridAccounts
+from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64, seeded_releases

@@ -8,17 +8,13 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting import (
-    divergence_pages,
-    divergence_sums,
-    example_sums,
-    examples,
-    information_polynomials,
-    per_instance,
-    shift_tables,
-    singular_values,
-)
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.examples import accountant as examples
+from ringfence.accounting.examples import information_polynomials, shift_tables
+from ringfence.accounting.examples import sums as example_sums
+from ringfence.accounting.per_instance import accountant as per_instance
+from ringfence.accounting.per_instance import divergence_pages, divergence_sums
+from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
+from ringfence.numerics import singular_values
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import ones
 from tests.mutants.mutations import SIZES

@@ -7,18 +7,16 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting import (
-    divergence_sums,
-    dominating_pair,
-    fisher_account,
-    per_instance,
-    privacy_loss,
-    sampled_release,
-    shift_tables,
-    singular_values,
-)
-from ringfence.accounting.batched_operator import BatchedOperator, probable_bounds_of_many
-from ringfence.accounting.divergence_sums import DivergenceTable
+from ringfence.accounting.examples import shift_tables
+from ringfence.accounting.fisher import accountant as fisher_account
+from ringfence.accounting.per_instance import accountant as per_instance
+from ringfence.accounting.per_instance import divergence_sums
+from ringfence.accounting.per_instance.divergence_sums import DivergenceTable
+from ringfence.accounting.profile import dominating_pair
+from ringfence.accounting.profile import profile as privacy_loss
+from ringfence.accounting.sampled import release as sampled_release
+from ringfence.numerics import singular_values
+from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many
 from tests.tensors import float64
 
 LAW = rf.StochasticSign(1.0)

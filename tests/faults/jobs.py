@@ -15,13 +15,13 @@ import torch
 
 from ringfence.data import extraction
 from ringfence.data.backbones import Backbone
-from ringfence.experiments.sweep import run_sweep
-from ringfence.experiments.sweep_settings import Grid
-from ringfence.experiments.sweep_store import FILE, read_rows
-from ringfence.training.checkpoint import read_checkpoint
-from ringfence.training.journal import Journal
-from tests.experiments.sweeps import DATA, GRID, comparable
-from tests.training.runs import Run
+from ringfence.files.checkpoint import read_checkpoint
+from ringfence.files.journal import Journal
+from ringfence.paper.sweep.run import run_sweep
+from ringfence.paper.sweep.settings import Grid
+from ringfence.paper.sweep.store import FILE, read_rows
+from tests.paper.sweep.sweeps import DATA, GRID, comparable
+from tests.training.engine.runs import Run
 
 Tell = Callable[[Any], None]
 

@@ -15,7 +15,7 @@ from ringfence.data.backbones import Backbone
 from ringfence.data.extraction import extract
 from ringfence.data.features import Features, read_features
 from ringfence.data.images import read_images
-from ringfence.training.journal import locked
+from ringfence.files.journal import locked
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only, some, tried
 
 COUNT = 40

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence.cli import main
+from ringfence.cli.app import main
 from ringfence.data.backbones import load_backbone
 from ringfence.data.images import read_images
 from ringfence.data.inside import inside
-from ringfence.experiments.comparison import compare
-from ringfence.experiments.grid_file import read_grid
-from ringfence.experiments.sweep import read_rows, run_sweep
-from ringfence.reproduce import write_comparison
+from ringfence.paper.comparison.comparison import compare
+from ringfence.paper.reproduce import write_comparison
+from ringfence.paper.sweep.grid_file import read_grid
+from ringfence.paper.sweep.run import read_rows, run_sweep
 from tests.data.test_images import pets
-from tests.experiments.sweeps import DATA, GRID
+from tests.paper.sweep.sweeps import DATA, GRID
 
 SOURCES = sorted(Path(ringfence.__file__).parent.rglob("*.py"))
 # modules whose loading runs what a file says

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ringfence.data import extraction
-from ringfence.training.checkpoint import read_checkpoint
-from ringfence.training.journal import Journal
+from ringfence.files.checkpoint import read_checkpoint
+from ringfence.files.journal import Journal
 from tests.faults.jobs import JOBS, Extraction, Sweep, Training
 from tests.faults.kills import killings
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from ringfence.training import run_file
-from ringfence.training.checkpoint import read_checkpoint
-from ringfence.training.journal import Journal
+from ringfence.files.checkpoint import read_checkpoint
+from ringfence.files.journal import Journal
+from ringfence.training.engine import run_file
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only, some, tried
 from tests.faults.jobs import _spent
-from tests.training.runs import Run
+from tests.training.engine.runs import Run
 
 STEPS = 5
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.experiments.sweeps import DATA, GRID
 from tests.fuzz.properties import fuzzed
+from tests.paper.sweep.sweeps import DATA, GRID
 from tests.shell import ringfence
 
 PLACE = Path(mkdtemp(prefix="ringfence-fuzz-"))
@@ -18,7 +18,7 @@ atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 
 
 def _prepared() -> None:
-    from ringfence.experiments.sweep import run_sweep
+    from ringfence.paper.sweep.run import run_sweep
 
     np.save(PLACE / "theta.npy", np.linspace(-2, 2, 5))
     np.save(PLACE / "holes.npy", np.array([1.0, np.nan]))

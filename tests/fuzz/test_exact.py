@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 import ringfence as rf
-from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 from tests import oracle
 from tests.fuzz import exact
 from tests.fuzz import strategies as fuzz

@@ -24,13 +24,14 @@ from tests.mutants.selection import DURATIONS, Selection, collected
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src/ringfence"
+ROOMS = ("numerics", "mechanisms", "accounting")
 KILLED = ("killed", "timeout")
 
 
 def target_files() -> list[str]:
-    """normal.py, noise.py, mechanisms/ and accounting/."""
-    rooms = [path for room in ("mechanisms", "accounting") for path in sorted((PACKAGE / room).glob("*.py"))]
-    return [str(path.relative_to(ROOT)) for path in (PACKAGE / "normal.py", PACKAGE / "noise.py", *rooms)]
+    """noise.py and the rooms on which every number rests."""
+    rooms = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
+    return [str(path.relative_to(ROOT)) for path in (PACKAGE / "noise.py", *rooms)]
 
 
 def sampled(everything: dict[str, list[Mutant]], count: int, seed: int) -> list[Mutant]:

@@ -134,7 +134,7 @@ import json, sys
 from tests.mutants.__main__ import ROOT
 from tests.mutants.forks import outcomes, warm_up
 from tests.mutants.mutations import mutants
-file, names, tests = "src/ringfence/normal.py", json.loads(sys.argv[1]), json.loads(sys.argv[2])
+file, names, tests = "src/ringfence/numerics/normal.py", json.loads(sys.argv[1]), json.loads(sys.argv[2])
 chosen = [one for one in mutants(file, (ROOT / file).read_text()) if one.name in names]
 warm_up(["torch", "hypothesis", "mpmath"])
 for done in outcomes([(one, tests, 1.0) for one in chosen], ROOT, workers=2):
@@ -143,7 +143,7 @@ for done in outcomes([(one, tests, 1.0) for one in chosen], ROOT, workers=2):
 
 
 def test_verdict_can_go_either_way() -> None:
-    file = "src/ringfence/normal.py"
+    file = "src/ringfence/numerics/normal.py"
     source = (ROOT / file).read_text()
     names = {}
     for sign, text in (*KILLED, EQUIVALENT):
@@ -153,9 +153,12 @@ def test_verdict_can_go_either_way() -> None:
         inside = [m for m in mutants(file, source) if at <= m.start and m.end <= end and m.before == sign]
         names[sign, text] = inside[-1].name
     tests = [
-        *(f"tests/test_normal.py::test_tails_to_full_relative_accuracy[{x}]" for x in (0.0, -1.0, 2.0)),
-        "tests/test_normal.py::test_log_tail_ratio[1.01-8.5]",
-        f"{file}::ringfence.normal.mills_ratio",
+        *(
+            f"tests/numerics/test_normal.py::test_tails_to_full_relative_accuracy[{x}]"
+            for x in (0.0, -1.0, 2.0)
+        ),
+        "tests/numerics/test_normal.py::test_log_tail_ratio[1.01-8.5]",
+        f"{file}::ringfence.numerics.normal.mills_ratio",
     ]
     run = subprocess.run(
         [sys.executable, "-c", RUN, json.dumps(list(names.values())), json.dumps(tests)],

@@ -2,9 +2,9 @@
 
 import math
 
+from ringfence.paper.single_examples.chart import distribution_chart
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, Section, Table
-from ringfence.report.distribution import distribution_chart
 
 HOSTILE = "<script>alert(1)</script>"
 X = (0.01, 0.1, 1.0, 10.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.runs import Run
+from tests.training.engine.runs import Run
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -18,7 +18,7 @@ import json, sys, torch
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from torch import nn
-from tests.training.runs import Run, network
+from tests.training.engine.runs import Run, network
 import ringfence as rf
 torch.set_num_threads(1)
 torch.distributed.init_process_group("gloo")

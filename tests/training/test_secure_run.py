@@ -10,18 +10,18 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.mechanisms.secure import SecureRelease
-from ringfence.training import linear
-from ringfence.training.example_gradients import ExampleGradients
-from ringfence.training.linear import (
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.training.linear import regression as linear
+from ringfence.training.linear.regression import (
     accurate_residuals,
     relative_error,
     residuals,
     shares_and_others,
     train_linear,
 )
+from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
-from tests.training.runs import CLIP, INPUTS, LABELS, LAW, Run, network
+from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, 200)

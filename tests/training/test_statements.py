@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import ringfence as rf
-from ringfence.experiments.probe import ProbeSettings
-from tests.training.runs import CLIP, LAW, Run
+from ringfence.training.linear.file_probe import ProbeSettings
+from tests.training.engine.runs import CLIP, LAW, Run
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(201) % 2

@@ -6,10 +6,10 @@ import warnings
 from ringfence import PerInstanceCalibrationWarning, RectifiedGaussian, TruncatedGaussian
 from ringfence.accounting import conversion as of
 from ringfence.accounting.calibration import calibrate_bound, calibrate_sigma, calibrate_steps
-from ringfence.accounting.central_limit import LossSums
-from ringfence.accounting.dominating_pair import composed_delta
 from ringfence.accounting.guarantee import data_independent_epsilon
-from ringfence.accounting.privacy_loss import privacy_profile
+from ringfence.accounting.profile.central_limit import LossSums
+from ringfence.accounting.profile.dominating_pair import composed_delta
+from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.accounting.publication import publishable_epsilon
 from ringfence.accounting.steepness import steepness
 from ringfence.mechanisms.base import Mechanism

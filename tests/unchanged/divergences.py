@@ -5,10 +5,10 @@ import math
 import torch
 
 from ringfence import PerInstanceAccountant, RectifiedGaussian, TruncatedGaussian
-from ringfence.accounting.divergence_pages import DivergencePages, Release, exact_sums_of_many
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.grid_accounts import GridAccounts
-from ringfence.accounting.per_instance import ceilings, per_instance_rdp
+from ringfence.accounting.per_instance.accountant import ceilings, per_instance_rdp
+from ringfence.accounting.per_instance.divergence_pages import DivergencePages, Release, exact_sums_of_many
+from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.per_instance.grid_accounts import GridAccounts
 from ringfence.mechanisms.base import Mechanism
 from tests.unchanged.cases import DELTAS, ORDERS, Values, claims, even, laws, over, vector
 

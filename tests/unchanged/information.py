@@ -3,16 +3,16 @@
 import math
 
 from ringfence import FisherAccountant, Gaussian, RectifiedGaussian
-from ringfence.accounting.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
-from ringfence.accounting.fisher import (
+from ringfence.accounting.fisher.loss import (
     fisher_information_bounds,
     fisher_information_loss,
     poisson_information_factor,
     reconstruction_error_bound,
 )
-from ringfence.accounting.linear_operator import LinearOperator, probable_bounds
-from ringfence.accounting.singular_values import dense_bounds, norm_bounds, squared_frobenius
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.singular_values import dense_bounds, norm_bounds, squared_frobenius
 from tests.unchanged.cases import Values, even, laws, normal, over, seeded, vector
 
 _THETA, _JACOBIAN = even(30, -1.5, 1.5), normal(3, 30, 8)

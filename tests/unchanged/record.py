@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ringfence.accounting import information_polynomials
+from ringfence.accounting.examples import information_polynomials
 from tests.unchanged import conversions, divergences, information, mechanisms, sampling, single_examples
 from tests.unchanged.cases import CASES, flat
 

@@ -3,11 +3,11 @@
 import torch
 
 from ringfence import SampledAccountant
-from ringfence.accounting import poisson_mixture as mixtures
-from ringfence.accounting.confidence import upper_confidence_bound
-from ringfence.accounting.sampled_release import SampledRelease, checked_integer_orders
-from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
+from ringfence.accounting.sampled import poisson_mixture as mixtures
+from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.confidence import upper_confidence_bound
 from tests.unchanged.cases import Values, even, laws, normal, over, vector
 
 _ORDERS = vector(2, 3, 4, 7, 32, 33, 40, 64, 200)

@@ -3,9 +3,13 @@
 import torch
 
 from ringfence import ExampleAccountant, RectifiedGaussian, TruncatedGaussian
-from ringfence.accounting.example_sums import VARIANTS, exact_bound
-from ringfence.accounting.information_polynomials import hat_moments, polynomial_bound, upper_polynomials
-from ringfence.accounting.shift_tables import ShiftTable, table_bound
+from ringfence.accounting.examples.information_polynomials import (
+    hat_moments,
+    polynomial_bound,
+    upper_polynomials,
+)
+from ringfence.accounting.examples.shift_tables import ShiftTable, table_bound
+from ringfence.accounting.examples.sums import VARIANTS, exact_bound
 from ringfence.mechanisms.base import Mechanism
 from tests.unchanged.cases import DELTAS, Values, even, laws, normal, over, vector
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
-from ringfence.accounting.per_instance import ceilings, per_instance_rdp
-from ringfence.accounting.rounding import rounded_up
-from ringfence.accounting.sampled_accountant import SampledAccountant
+from ringfence.accounting.per_instance.accountant import ceilings, per_instance_rdp
+from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.rounding import rounded_up
 
 Kind = Literal["ex_post", "pdp", "data_independent"]
 

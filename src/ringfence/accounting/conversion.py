@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 # Dense where a few steps with much noise end up, and far enough out for very small losses, whose
 # best order is about sqrt(2 log(1/delta)) / mu.

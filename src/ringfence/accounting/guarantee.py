@@ -14,7 +14,7 @@ from ringfence.accounting.conversion import (
     ex_post_epsilon,
     gaussian_epsilon,
 )
-from ringfence.accounting.rounding import rounded_up
+from ringfence.numerics.rounding import rounded_up
 
 # How an epsilon was proved.
 RENYI, GAUSSIAN, ZCDP = "Rényi sums", "Gaussian, exactly", "zCDP of the law"

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.divergence_sums import worse_sign
 from ringfence.accounting.guarantee import data_independent_epsilon
-from ringfence.accounting.per_instance import ceilings
-from ringfence.accounting.rounding import ROUNDING, UNDERFLOW, rounded_up
+from ringfence.accounting.per_instance.accountant import ceilings
+from ringfence.accounting.per_instance.divergence_sums import worse_sign
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.mechanisms.secure import SecureRelease
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, rounded_up
 
 # The public grid ends 2^40 deviations from 0 at least: a share of 1 lies on it.
 _LEAST_DEVIATION = 2.0**-40

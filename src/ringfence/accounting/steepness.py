@@ -37,10 +37,10 @@ import math
 
 import torch
 
-from ringfence.accounting.curvature import curvature
-from ringfence.accounting.per_instance import ceilings
-from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
+from ringfence.accounting.per_instance.accountant import ceilings
+from ringfence.accounting.per_instance.curvature import curvature
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _FAMILY = 2.0  # k of an exponential family
 _NODES_PER_UNIT = 512

@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from ringfence import checks
 from ringfence.audit.result import AuditResult
 from ringfence.training.clipping import Clamp, Clip
-from ringfence.training.engine import PrivacyEngine
-from ringfence.training.linear import clipped_gradients
+from ringfence.training.engine.engine import PrivacyEngine
+from ringfence.training.linear.regression import clipped_gradients
 
 if TYPE_CHECKING:
-    from ringfence.training.probe import LinearProbe
+    from ringfence.training.linear.probe import LinearProbe
 
 _LARGEST = 64.0  # epsilon looked for
 _BISECTIONS = 50

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.divergence_sums import worse_sign
 from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
-from ringfence.accounting.per_instance import ceilings
-from ringfence.accounting.privacy_loss import privacy_profile
-from ringfence.accounting.rounding import ROUNDING, UNDERFLOW
+from ringfence.accounting.per_instance.accountant import ceilings
+from ringfence.accounting.per_instance.divergence_sums import worse_sign
+from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.audit.releases import Release, stacks
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 Claims = Callable[[Sequence[Release]], list[dict[str, float]]]
 

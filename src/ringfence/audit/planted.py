@@ -14,7 +14,7 @@ from ringfence.audit.releases import Release
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
-from ringfence.quadrature import gauss_legendre
+from ringfence.numerics.quadrature import gauss_legendre
 
 _NODES = 64
 

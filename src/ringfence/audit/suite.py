@@ -25,7 +25,7 @@ from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.noise import Noise
 from ringfence.training.clipping import Clamp
-from ringfence.training.engine import PrivacyEngine
+from ringfence.training.engine.engine import PrivacyEngine
 
 Progress = Callable[[str, float], None]
 
@@ -204,7 +204,7 @@ def _training(index: int, runs: int, seed: int, confidence: float) -> AuditResul
 
 def _canaries(law: Mechanism, seed: int, confidence: float) -> list[AuditResult]:
     """A probe and a small network, with 200 canaries each."""
-    from ringfence.training.probe import LinearProbe  # scikit-learn takes a second to load
+    from ringfence.training.linear.probe import LinearProbe  # scikit-learn takes a second to load
 
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(100, 256, generator=generator)

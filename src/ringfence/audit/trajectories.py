@@ -12,8 +12,8 @@ from ringfence.audit.lower_bound import epsilon_lower_bound, rate_bounds
 from ringfence.audit.result import AuditResult
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
-from ringfence.training.linear import LinearRun
-from ringfence.training.linear_grid import LinearSettings, train_linear_grid
+from ringfence.training.linear.grid import LinearSettings, train_linear_grid
+from ringfence.training.linear.regression import LinearRun
 
 Data = tuple[Tensor, Tensor]  # features (n, p) in float64, labels (n,)
 

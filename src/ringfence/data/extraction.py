@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ringfence.checks import count
 from ringfence.data.backbones import Backbone, load_backbone
 from ringfence.data.images import ImageData, ImageSplit, read_images
-from ringfence.training.journal import locked
+from ringfence.files.journal import locked
 
 DTYPES = ("float16", "uint8")
 Progress = Callable[[str, int, int], None]  # split, images done, images in all

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.blocks import blockwise
 from ringfence.checks import Real
 from ringfence.noise import Draws, GeneratorDraws
+from ringfence.numerics.blocks import blockwise
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Mechanism(ABC):
         """One draw of M(theta) to hand out: theta's shape, device and dtype.
 
         Rounded to a public grid of spacing ``step`` and drawn exactly, with randomness from the
-        operating system (``ringfence.mechanisms.secure.SecureRelease``). ``secure=False`` is
+        operating system (``ringfence.mechanisms.secure.release.SecureRelease``). ``secure=False`` is
         ``sample``, whose doubles tell an adversary more than the account says.
 
         >>> from ringfence.mechanisms.rectified import RectifiedGaussian
@@ -149,7 +149,9 @@ class Mechanism(ABC):
             return self.sample(theta, generator=generator)
         if generator is not None:
             raise TypeError("generator must be None: a secure release has no seed")
-        from ringfence.mechanisms.secure import SecureRelease  # which is written in terms of this class
+        from ringfence.mechanisms.secure.release import (
+            SecureRelease,  # which is written in terms of this class
+        )
 
         return SecureRelease(self, step).draw(theta)
 

@@ -8,7 +8,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.noise import Draws
-from ringfence.normal import LOG_SQRT_TWO_PI
+from ringfence.numerics.normal import LOG_SQRT_TWO_PI
 
 
 class Gaussian(Mechanism):

@@ -9,8 +9,8 @@ from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.gaussian import standard_normal
 from ringfence.noise import Draws
-from ringfence.normal import density, hazard
-from ringfence.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import density, hazard
+from ringfence.numerics.truncated_normal import TruncatedNormal
 
 _MOST_LEVELS = 1 << 16  # beyond, the rectified law is the same and needs no table of cells
 

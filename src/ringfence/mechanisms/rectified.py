@@ -9,8 +9,8 @@ from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.gaussian import log_density, standard_normal
 from ringfence.noise import Draws
-from ringfence.normal import density, log_tail, mills_ratio
-from ringfence.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import density, log_tail, mills_ratio
+from ringfence.numerics.truncated_normal import TruncatedNormal
 
 
 class RectifiedGaussian(Mechanism):

@@ -9,7 +9,7 @@ from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.gaussian import standard_normal
 from ringfence.noise import Draws
-from ringfence.normal import density, log_tail, mills_ratio
+from ringfence.numerics.normal import density, log_tail, mills_ratio
 
 
 class StochasticSign(Mechanism):

@@ -10,8 +10,8 @@ from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces, units
 from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.noise import Draws
-from ringfence.normal import cumulative, hazard, mills_ratio
-from ringfence.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import cumulative, hazard, mills_ratio
+from ringfence.numerics.truncated_normal import TruncatedNormal
 
 # Beyond this many sigma outside the support the law is sampled as a corrected exponential.
 _TAIL = 4.0

@@ -1,0 +1,227 @@
+"""Single examples: what releases of theta cost each record that is in the data.
+
+Example i contributes g_i to theta. Its neighbours are theta - g_i (left out) and theta + g_i (there
+twice), so its Rényi sums over coordinates are, order by order,
+
+    remove, forward   sum_j D(theta_j || theta_j - g_ij)     add, forward   sum_j D(theta_j || theta_j + g_ij)
+    remove, backward  sum_j D(theta_j - g_ij || theta_j)     add, backward  sum_j D(theta_j + g_ij || theta_j)
+
+n d divergences at 60 orders are out of reach, so each D is bounded by a sum of products of a power
+of g_ij with a number that depends on j alone; the sums over j are then matrix products: proved for
+exponential families (information_polynomials.py), checked numerically for other laws
+(shift_tables.py). Neither is ever above what holds for every theta.
+"""
+
+import base64
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.examples.information_polynomials import polynomial_bound
+from ringfence.accounting.examples.shift_tables import ShiftTable, table_bound
+from ringfence.accounting.examples.sums import EXACT_BLOCK, VARIANTS, checked_blocks, exact_bound, fits
+from ringfence.accounting.per_instance.translation import from_nearer_end
+from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.numerics.rounding import ROUNDING
+
+Kind = Literal["ex_post", "pdp"]
+
+
+class ExampleAccountant:
+    """Each training example's own privacy loss, from its own clipped contribution to theta.
+
+    ``step(theta, gradients)`` once for each release: theta, of shape (d,), is what the mechanism was
+    applied to, the sum of the contributions; row i of ``gradients`` is the contribution of example
+    i, the same example at every step. A contribution must depend only on its own record and on
+    earlier releases. ``epsilons(delta)`` is one number for each example.
+
+    Four running sums for each example and order (``sums``, in the order of ``VARIANTS``), in
+    float64: 96 MB for 50,000 examples and the default orders.
+
+    Guarantee: the sums are upper bounds of the exact ones, whatever the gradients, and never above
+    what holds for every theta, hence never above the Gaussian's. For exponential families (the
+    Gaussian and the truncated law) that is proved up to the rounding of the information; for the
+    others it is checked numerically. Measured: within 0.6 % of the exact sums for the truncated law
+    wherever alpha |g| / sigma <= 2.05; orders beyond that are charged what holds for every theta,
+    which shows (up to twice the epsilon) only where a handful of coordinates carry all that an
+    example contributes to a single release. What an epsilon promises is in ``statement``.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> gradients = torch.tensor([[1e-3], [1e-4], [0.0]]).expand(3, 10_240)
+    >>> account = ExampleAccountant(TruncatedGaussian(sigma=1.0, bound=2.0))
+    >>> for _ in range(10):
+    ...     account.step(gradients.sum(dim=0), gradients)
+    >>> [round(epsilon, 3) for epsilon in account.epsilons(delta=1e-5).tolist()]
+    [1.614, 0.158, 0.0]
+    """
+
+    def __init__(self, mechanism: Mechanism, orders: Sequence[float] | Tensor = DEFAULT_ORDERS) -> None:
+        self.mechanism = checked_mechanism(mechanism)
+        self._orders = checked_orders(orders).clone()
+        self.sums = torch.zeros(len(VARIANTS), 0, len(self._orders), dtype=torch.float64)
+        self.steps = 0
+        self._tables: dict[str, ShiftTable] = {}
+
+    def step(
+        self,
+        theta: Real,
+        gradients: Tensor | Iterable[Tensor],
+        *,
+        mechanism: Mechanism | None = None,
+        count: int = 1,
+        exact: bool = False,
+    ) -> None:
+        """One release of theta (``count`` of them), with the account's mechanism unless given.
+
+        ``gradients`` is (n, d), or an iterable of (m, d) chunks in the order of the examples; what
+        an example is charged does not depend on the chunks. ``exact=True`` evaluates every entry
+        at every order: for tests and small data. An error leaves the account as it was.
+        """
+        checks.count("count", count, at_least=1)
+        law = self.mechanism if mechanism is None else mechanism
+        theta = checks.finite("theta", theta)
+        fits(law, theta)
+        law, theta = from_nearer_end(law, theta.double().cpu())
+        if exact:
+            length, bound = EXACT_BLOCK, exact_bound(law, theta, self._orders)
+        elif law.exponential_family:
+            length, bound = None, polynomial_bound(law, theta, self._orders)
+        else:
+            length, bound = None, table_bound(law, theta, self._orders, self._tables)
+        parts = [bound(block) for block in checked_blocks(gradients, theta.numel(), length)]
+        total = sum(part.shape[1] for part in parts)
+        if total == 0:
+            raise ValueError("gradients must hold at least one example, got none")
+        if self.steps and total != self.examples:
+            raise ValueError(f"gradients must hold {self.examples} examples as before, got {total}")
+        if not self.steps:
+            self.sums = torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
+        at = 0
+        for part in parts:
+            self.sums[:, at : at + part.shape[1]] += count * part
+            at += part.shape[1]
+        self.steps += count
+
+    @property
+    def orders(self) -> Tensor:
+        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        return self._orders.clone()
+
+    @property
+    def examples(self) -> int:
+        """How many examples there are; 0 before the first step."""
+        return self.sums.shape[1]
+
+    @property
+    def worst(self) -> Tensor:
+        """The largest of the four running sums: a row an example, a column an order."""
+        return self.sums.amax(dim=0)
+
+    def epsilons(self, delta: float, kind: Kind = "ex_post") -> Tensor:
+        """Each example's own epsilon at this delta, in float64.
+
+        ``kind="ex_post"``: min over orders of the sum + log(K / delta) / (order - 1), K orders, as
+        ``conversion.ex_post_epsilon``. ``kind="pdp"``: the realised sums converted to
+        (epsilon, delta) by dp-accounting's formula (Canonne, Kamath and Steinke 2020, Proposition
+        12), written out here because dp-accounting converts one curve at a time.
+
+        An example whose contribution was 0 throughout gets 0 and not the log(K / delta) term: with
+        and without it the releases have the same law, so its loss is 0 whatever comes out.
+
+        >>> from ringfence.mechanisms.gaussian import Gaussian
+        >>> account = ExampleAccountant(Gaussian(sigma=1.0))
+        >>> account.step(torch.zeros(2), torch.tensor([[0.3, 0.4], [0.0, 0.0]]))
+        >>> [round(value, 3) for value in account.epsilons(1e-5, kind="pdp").tolist()]
+        [2.168, 0.0]
+        """
+        delta = checks.probability("delta", delta)
+        if kind not in ("ex_post", "pdp"):
+            raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
+        convert = _ex_post if kind == "ex_post" else _pdp
+        worst = self.worst
+        epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
+        return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
+
+    @property
+    def statement(self) -> str:
+        """In plain English: what an example's epsilon promises, what it does not, who may see it."""
+        releases = "the release" if self.steps == 1 else f"the {self.steps} releases"
+        holds = (
+            "is a guarantee for the one release it is about"
+            if self.steps <= 1
+            else "is a guarantee only if theta at every release was fixed in advance; where theta depends on "
+            "earlier releases, as in training, it is an estimate and not a guarantee"
+        )
+        return (
+            "Per example, this dataset and this trajectory: each epsilon is about one record that is in the "
+            "data, compared with leaving that record out and with having it twice. Ex-post: except with "
+            f"probability delta over the run, the realised privacy loss of {releases} about that record is "
+            "at most its epsilon, also when theta depends on earlier releases, provided what the record "
+            "contributes depends on itself and on earlier releases only, and that delta was fixed "
+            "beforehand, as the Rényi orders of an account are. The loss is that of everything released "
+            "together, not of something that is computed from it afterwards. The probability is for each "
+            "example by itself, not for all of them at once.\n\n"
+            f"The per-instance (epsilon, delta) number, kind='pdp', {holds}.\n\n"
+            "Neither is differential privacy: they say nothing about records that are not in the data, about "
+            "other datasets or about other runs. Each number is computed from its record and, through theta, "
+            "from all the others, and is itself sensitive: do not publish it, do not show it to whoever may "
+            "not see the data, and do not stop, go on, leave out examples or change the noise because of it."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data, fit for JSON; ``from_state_dict`` gives back the same account exactly.
+
+        The sums are base64 of little-endian float64, (4, examples, orders) in C order: as text
+        they would be several times as long and slow to read.
+        """
+        return {
+            "kind": type(self).__name__,
+            "version": 1,
+            "mechanism": self.mechanism.state_dict(),
+            "orders": self._orders.tolist(),
+            "examples": self.examples,
+            "steps": self.steps,
+            "sums": base64.b64encode(self.sums.numpy().astype("<f8").tobytes()).decode("ascii"),
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """The account a ``state_dict`` describes; refuses what it does not understand."""
+        checks.state("ExampleAccountant", 1, state, {"mechanism", "orders", "examples", "steps", "sums"})
+        account = cls(Mechanism.from_state_dict(state["mechanism"]), state["orders"])
+        account.steps = checks.count("steps", state["steps"], at_least=0)
+        examples = checks.count("examples", state["examples"], at_least=1 if account.steps else 0)
+        shape = (len(VARIANTS), examples, len(account.orders))
+        try:
+            data = bytearray(base64.b64decode(state["sums"], validate=True))
+        except (TypeError, ValueError):
+            raise ValueError(f"sums must be base64 text, got {str(state['sums'])[:20]!r}") from None
+        if len(data) != 8 * math.prod(shape):
+            raise ValueError(f"sums must hold {8 * math.prod(shape)} bytes, got {len(data)}")
+        if data:
+            sums = torch.frombuffer(data, dtype=torch.float64).reshape(shape)
+            account.sums = checks.not_negative("sums", sums).clone()
+        return account
+
+    def __repr__(self) -> str:
+        return f"ExampleAccountant({self.mechanism!r}, examples={self.examples}, steps={self.steps})"
+
+
+def _ex_post(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
+    return (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=1)
+
+
+def _pdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
+    """dp_accounting.rdp.compute_epsilon, a row a curve."""
+    epsilons = rdp + torch.log1p(-1 / orders) - torch.log(delta * orders) / (orders - 1)
+    # their threshold: the formula is not stable near order 1, nor useful there
+    epsilons = torch.where(orders > 1.01, epsilons, torch.inf)
+    # delta <= sqrt(1 - exp(-KL)), and KL is at most any of the divergences
+    epsilons = torch.where(delta**2 + torch.expm1(-rdp) > 0, 0.0, epsilons)
+    return epsilons.amin(dim=1).clamp(min=0)

@@ -1,0 +1,1 @@
+"""What full-batch releases cost for the dataset at hand."""

@@ -1,0 +1,1 @@
+"""What releases of Poisson samples cost."""

@@ -1,0 +1,209 @@
+"""Accounting for releases of Poisson samples: running sums, and what may be said about them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
+from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, Guarantee, guarantee
+from ringfence.accounting.per_instance.accountant import DivergenceTables
+from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
+from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
+
+_SUMS = ("forward", "backward", "gaussian", "data_independent")
+_STATE = {
+    *("mechanism", "sensitivity", "sampling_rate", "orders", "failure_probability", *_SUMS),
+    *("settings", "steps", "spent"),
+}
+
+
+class SampledAccountant:
+    """Adds up releases of Poisson samples and says what they cost.
+
+    Call ``step(batches)`` once for each release, with the thetas of auxiliary batches: independent
+    Poisson samples drawn for the purpose with the parameters the release is made at, never the
+    released batch (``subsampled_rdp``). A record must enter theta with a contribution that depends
+    only on the record and on earlier releases, within +-sensitivity. Mechanism, sensitivity and
+    sampling rate may differ from step to step.
+
+    Guarantee: two running sums an order, one a direction, each an upper bound except with
+    probability ``spent``, to which every step adds ``failure_probability``, and never above the
+    Poisson-sampled Gaussian's. ``spent`` is paid out of delta. What they promise:
+    ``docs/guarantees.md``.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> batches = torch.randn(100, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> account = SampledAccountant(TruncatedGaussian(1.0, bound=2.0), 0.1, 0.5, orders=[8, 16, 32])
+    >>> account.step(batches, count=100)
+    >>> claim = account.guarantee(delta=1e-5)
+    >>> claim.epsilon_pdp < claim.gaussian_epsilon_pdp, claim.failure_probability
+    (True, 1e-09)
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        sensitivity: Real,
+        sampling_rate: float,
+        orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
+        failure_probability: float = 1e-9,
+    ) -> None:
+        self.mechanism = checked_mechanism(mechanism)
+        self.sensitivity = checks.not_negative("sensitivity", sensitivity)
+        self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
+        self._orders = checked_integer_orders(orders).clone()
+        self.failure_probability = checks.probability("failure_probability", failure_probability)
+        self.forward = torch.zeros_like(self._orders)
+        self.backward = torch.zeros_like(self._orders)
+        self.gaussian = torch.zeros_like(self._orders)  # the sampled Gaussian's, same sigma
+        self.data_independent = torch.zeros_like(self._orders)  # what the law proves for every theta
+        self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
+        self.steps = 0
+        self.spent = 0.0
+        self._tables = DivergenceTables()
+
+    def step(
+        self,
+        batches: Tensor | Iterable[Real],
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """One release, with the account's settings unless given.
+
+        ``count`` releases are ``count`` samples of the same dataset at the same parameters: the
+        average is the same number, estimated once.
+        """
+        checks.count("count", count, at_least=1)
+        release = self._release(mechanism, sensitivity, sampling_rate)
+        rdp, theta = averaged_over(batches, release, self.failure_probability)
+        self._charge(release, theta, rdp.forward, rdp.backward, count)
+        self.spent += rdp.failure_probability
+
+    def step_of_any(
+        self,
+        theta: Real,
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """One release charged with what holds for every dataset: nothing is estimated.
+
+        Of ``theta`` only the shape counts.
+        """
+        checks.count("count", count, at_least=1)
+        release = self._release(mechanism, sensitivity, sampling_rate)
+        theta = checks.tensor("theta", theta)
+        forward, backward = release.divergence(release.ceilings(theta))
+        self._charge(release, theta, forward, backward, count)
+
+    def _release(
+        self, mechanism: Mechanism | None, sensitivity: Real | None, sampling_rate: float | None
+    ) -> SampledRelease:
+        return SampledRelease(
+            self.mechanism if mechanism is None else mechanism,
+            self.sensitivity if sensitivity is None else sensitivity,
+            self.sampling_rate if sampling_rate is None else sampling_rate,
+            self._orders,
+            self._tables,
+        )
+
+    def _charge(
+        self, release: SampledRelease, theta: Tensor, forward: Tensor, backward: Tensor, count: int
+    ) -> None:
+        self.forward = self.forward + count * forward
+        self.backward = self.backward + count * backward
+        self.gaussian = self.gaussian + count * release.gaussian(theta)
+        ceiling = release.divergence(release.ceilings(theta).amax(dim=0))
+        self.data_independent = self.data_independent + count * ceiling
+        setting = (release.gaussian_mu(theta), release.sampling_rate)
+        self.settings[setting] = self.settings.get(setting, 0) + count
+        self.steps += count
+
+    @property
+    def orders(self) -> Tensor:
+        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        return self._orders.clone()
+
+    @property
+    def worst(self) -> Tensor:
+        """The larger of the two running sums, order by order."""
+        return torch.maximum(self.forward, self.backward)
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """What may be said about all the steps so far, at this delta.
+
+        The ex-post numbers and those of Rényi sums are at delta less what was spent on estimating.
+        """
+        delta = checks.probability("delta", delta)
+        if delta <= self.spent:
+            raise ValueError(
+                f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
+                f"got {delta!r}: use a smaller failure_probability"
+            )
+        ceiling, _ = epsilon_from_rdp(self._orders, self.data_independent, delta)
+        exact = sampled_gaussian_epsilon(self.settings, delta)
+        return guarantee(
+            orders=self._orders,
+            worst=self.worst,
+            gaussian=self.gaussian,
+            epsilon_data_independent=min(ceiling, exact),
+            proof=GAUSSIAN if exact <= ceiling else ZCDP,
+            gaussian_exactly=exact,
+            steps=self.steps,
+            delta=delta,
+            spent=self.spent,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data, fit for JSON; ``from_state_dict`` gives back the same account exactly."""
+        return {
+            "kind": type(self).__name__,
+            "version": 1,
+            "mechanism": self.mechanism.state_dict(),
+            "sensitivity": self.sensitivity.double().tolist(),
+            "sampling_rate": self.sampling_rate,
+            "orders": self._orders.tolist(),
+            "failure_probability": self.failure_probability,
+            **{name: getattr(self, name).tolist() for name in _SUMS},
+            "settings": [[mu, rate, count] for (mu, rate), count in self.settings.items()],
+            "steps": self.steps,
+            "spent": self.spent,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """The account a ``state_dict`` describes; refuses what it does not understand."""
+        checks.state("SampledAccountant", 1, state, _STATE)
+        account = cls(
+            Mechanism.from_state_dict(state["mechanism"]),
+            state["sensitivity"],
+            state["sampling_rate"],
+            state["orders"],
+            state["failure_probability"],
+        )
+        for name in _SUMS:
+            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
+        for entry in checks.listed("settings", state["settings"]):
+            mu, rate, count = checks.listed("settings", entry, length=3)
+            setting = (checks.number("settings", mu, checks.not_negative), checks.rate("settings", rate))
+            account.settings[setting] = checks.count("settings", count, at_least=1)
+        account.steps = checks.count("steps", state["steps"], at_least=0)
+        if sum(account.settings.values()) != account.steps:
+            raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
+        account.spent = checks.number("spent", state["spent"], checks.not_negative)
+        return account
+
+    def __repr__(self) -> str:
+        return (
+            f"SampledAccountant({self.mechanism!r}, sampling_rate={self.sampling_rate}, steps={self.steps})"
+        )

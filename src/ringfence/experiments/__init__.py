@@ -1,1 +1,0 @@
-"""One thin file a figure: frozen settings in, rows out."""

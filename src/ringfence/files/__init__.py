@@ -1,0 +1,1 @@
+"""Files that survive a crash and are checked when they are read."""

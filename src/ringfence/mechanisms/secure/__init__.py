@@ -1,0 +1,1 @@
+"""Releases on a public grid, with randomness from the operating system."""

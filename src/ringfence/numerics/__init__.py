@@ -1,0 +1,1 @@
+"""Numerical building blocks. Nothing here knows about privacy."""

@@ -1,0 +1,1 @@
+"""The paper's experiments: the rows of each figure beside its chart."""

@@ -1,0 +1,1 @@
+"""Figure 5b: a histogram with small counts suppressed."""

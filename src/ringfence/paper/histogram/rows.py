@@ -1,0 +1,213 @@
+"""Figure 5b: a sparse histogram with small counts suppressed, and what it costs the people in each cell.
+
+Every cell is released as clamp(count + N(0, sigma^2)) to [tau, highest]; tau is read as "suppressed".
+The Gaussian's histogram, clamped afterwards, is the same release: only the accounts differ.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.per_instance.divergence_sums import worse_sign
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.rectified import RectifiedGaussian
+from ringfence.numerics.normal import cumulative, density
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
+
+_BISECTIONS = 32
+
+
+@dataclass(frozen=True)
+class HistogramSettings:
+    """Counts that fall like rank^-exponent over the occupied cells; the rest of the cells are empty.
+
+    ``thresholds`` are values of tau / sigma. Counts up to ``plotted`` are accounted for whether or not
+    a cell has them.
+
+    >>> counts = HistogramSettings().counts()
+    >>> len(counts), int((counts == 0).sum()), int(counts.sum()), int(counts.max())
+    (2000, 1500, 10006, 2410)
+    """
+
+    cells: int = 2000
+    occupied: int = 500
+    people: int = 10_000
+    exponent: float = 1.2
+    sigma: float = 4.0
+    thresholds: tuple[float, ...] = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)
+    highest: float = 10_000.0
+    plotted: int = 60
+    alpha: float = 2.0
+    delta: float = 1e-5
+
+    def counts(self) -> Tensor:
+        """The histogram, largest cell first."""
+        weights = torch.arange(1, self.occupied + 1, dtype=torch.float64) ** -self.exponent
+        counts = torch.zeros(self.cells, dtype=torch.float64)
+        counts[: self.occupied] = torch.round(self.people * weights / weights.sum())
+        return counts
+
+    def law(self, threshold: float | Tensor) -> RectifiedGaussian:
+        return RectifiedGaussian(self.sigma, (threshold * self.sigma, self.highest))
+
+
+@dataclass(frozen=True)
+class HistogramRow:
+    """What the release costs one person in a cell of this count, and how often such a cell is shown."""
+
+    threshold: float  # tau / sigma
+    count: int
+    cells: int  # that have this count
+    shown: float
+    epsilon: float
+    gaussian_epsilon: float
+    renyi: float  # of order alpha
+    gaussian_renyi: float
+
+
+@dataclass(frozen=True)
+class HistogramUtilityRow:
+    """What the release is good for, on average over the noise, and whom the support protects."""
+
+    threshold: float
+    large_cells: int  # with a count of tau or more
+    large_shown: float
+    small_shown: float  # cells that hold someone, but fewer than tau
+    empty_shown: float
+    absolute_error: float  # mean over large cells
+    people_spared: float  # share of people whose epsilon is at most half the Gaussian's
+    cells_spared: float  # the same of cells, the empty ones included
+
+
+@dataclass(frozen=True)
+class Histogram:
+    people: tuple[HistogramRow, ...]
+    utility: tuple[HistogramUtilityRow, ...]
+
+
+def histogram(settings: HistogramSettings) -> Histogram:
+    """Every count at every threshold, and what each threshold does to the histogram as a whole.
+
+    >>> result = histogram(HistogramSettings(thresholds=(3.0, 5.0), plotted=0))
+    >>> [round(row.epsilon, 3) for row in result.people if row.count == 0]  # someone joining an empty cell
+    [0.926, 0.0]
+    """
+    people = tuple(_people(settings))
+    utility = []
+    for threshold in settings.thresholds:
+        rows = [row for row in people if row.threshold == threshold]
+        utility.append(_utility(settings, threshold, rows))
+    return Histogram(people, tuple(utility))
+
+
+def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -> Tensor:
+    """For each coordinate, the epsilon of one release of it alone when one record moves it by +-shift.
+
+    Guarantee: the larger of the four hockey sticks (both signs, both directions) at the answer was
+    evaluated and is at most delta, or the answer is the Gaussian's, which dominates every law here. Where
+    delta covers every difference, the answer is 0. The hockey sticks are exact, so the answer is tight.
+
+    >>> law = RectifiedGaussian(4.0, (20.0, 1e4))
+    >>> [round(value, 3) for value in single_epsilons(law, torch.tensor([0.0, 20.0]), 1.0, 1e-5).tolist()]
+    [0.0, 0.926]
+    """
+    theta = checks.finite("theta", theta).double()
+    delta = checks.probability("delta", delta)
+
+    def covered(epsilon: Tensor) -> Tensor:
+        sticks = [
+            law.hockey_stick(where, move, epsilon)
+            for size in (shift, -shift)
+            for where, move in ((theta, size), (theta + size, -size))
+        ]
+        return torch.stack(sticks).amax(dim=0) * (1 + ROUNDING) + UNDERFLOW <= delta
+
+    mu = abs(shift) / law.sigma.double()
+    largest = [gaussian_epsilon(float(value), delta) for value in mu.reshape(-1)]
+    passing = torch.tensor(largest, dtype=torch.float64).reshape(mu.shape).expand(theta.shape).clone()
+    failing = torch.zeros_like(passing)
+    free = covered(failing)
+    for _ in range(_BISECTIONS):
+        middle = (failing + passing) / 2
+        holds = covered(middle)
+        passing, failing = torch.where(holds, middle, passing), torch.where(holds, failing, middle)
+    return torch.where(free, 0.0, passing)
+
+
+def shown_probability(count: Tensor, tau: Tensor | float, sigma: float) -> Tensor:
+    """P(count + N(0, sigma^2) > tau).
+
+    >>> float(shown_probability(torch.tensor([12.0]), tau=12.0, sigma=4.0))
+    0.5
+    """
+    return cumulative((count - tau) / sigma)
+
+
+def absolute_error(count: Tensor, law: RectifiedGaussian) -> Tensor:
+    """E |clamp(count + N(0, sigma^2)) - count| of counts inside the support.
+
+    With u the distance to an end, in sigma, each side adds phi(0) - phi(u) + u Phi(-u).
+
+    >>> round(float(absolute_error(torch.tensor([5e3]), RectifiedGaussian(4.0, (12.0, 1e4)))), 4)
+    3.1915
+    """
+    sides = []
+    for end in (law.lower, law.upper):
+        u = (count.double() - end).abs() / law.sigma
+        sides.append(density(torch.zeros_like(u)) - density(u) + u * cumulative(-u))
+    return law.sigma * (sides[0] + sides[1])
+
+
+def _people(settings: HistogramSettings) -> Iterator[HistogramRow]:
+    counts, numbers = settings.counts().unique(return_counts=True)
+    cells = dict(zip(counts.tolist(), numbers.tolist(), strict=True))
+    every = torch.cat((counts, torch.arange(settings.plotted + 1).double())).unique()
+    thresholds = torch.tensor(settings.thresholds, dtype=torch.float64).repeat_interleave(len(every))
+    theta = every.repeat(len(settings.thresholds))
+    law = settings.law(thresholds)
+    one, orders = torch.ones_like(theta), torch.tensor([settings.alpha], dtype=torch.float64)
+    renyi = torch.maximum(*(worse_sign(law, theta, one, orders, backward)[0] for backward in (False, True)))
+    columns = (
+        single_epsilons(law, theta, 1.0, settings.delta),
+        shown_probability(theta, law.lower, settings.sigma),
+        renyi * (1 + ROUNDING) + UNDERFLOW,
+        thresholds,
+        theta,
+    )
+    gaussian = gaussian_epsilon(1 / settings.sigma, settings.delta)
+    for epsilon, shown, divergence, threshold, count in zip(*(c.tolist() for c in columns), strict=True):
+        yield HistogramRow(
+            threshold=threshold,
+            count=int(count),
+            cells=cells.get(count, 0),
+            shown=shown,
+            epsilon=epsilon,
+            gaussian_epsilon=gaussian,
+            renyi=divergence,
+            gaussian_renyi=settings.alpha / (2 * settings.sigma**2),
+        )
+
+
+def _utility(settings: HistogramSettings, threshold: float, rows: list[HistogramRow]) -> HistogramUtilityRow:
+    tau = threshold * settings.sigma
+    counts = settings.counts()
+    large = counts[counts >= tau]
+    spared = [row for row in rows if row.epsilon <= row.gaussian_epsilon / 2]
+
+    def shown(some: list[HistogramRow]) -> float:
+        return sum(row.cells * row.shown for row in some)
+
+    return HistogramUtilityRow(
+        threshold=threshold,
+        large_cells=len(large),
+        large_shown=shown([row for row in rows if row.count >= tau]),
+        small_shown=shown([row for row in rows if 0 < row.count < tau]),
+        empty_shown=shown([row for row in rows if row.count == 0]),
+        absolute_error=float(absolute_error(large, settings.law(threshold)).mean()),
+        people_spared=sum(row.cells * row.count for row in spared) / float(counts.sum()),
+        cells_spared=sum(row.cells for row in spared) / settings.cells,
+    )

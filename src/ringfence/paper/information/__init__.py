@@ -1,0 +1,1 @@
+"""Figure 4: Fisher information loss against accuracy."""

@@ -1,0 +1,1 @@
+"""Figure 1: what each mechanism gives away against theta."""

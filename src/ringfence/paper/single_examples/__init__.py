@@ -1,0 +1,1 @@
+"""The epsilon and eta of single training examples."""

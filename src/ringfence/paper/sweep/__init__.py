@@ -1,0 +1,1 @@
+"""Many training runs, resumable, on one machine or many."""

@@ -1,0 +1,135 @@
+"""The data of a sweep as tensors: centred and scaled by public numbers, split once, on one device."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence.paper.sweep.settings import Grid, Search
+from ringfence.training.linear.file_probe import center_and_scale
+
+if TYPE_CHECKING:
+    from ringfence.data.features import Features
+
+
+@dataclass(frozen=True)
+class SweepData:
+    """What probes are trained on, chosen by (None: nothing is kept back) and tested on.
+
+    ``attributes`` says how fast each feature moves with the one in the file.
+    """
+
+    classes: int
+    attributes: Tensor
+    train: tuple[Tensor, Tensor]
+    validation: tuple[Tensor, Tensor] | None
+    test: tuple[Tensor, Tensor]
+    fingerprint: str  # of the arrays it was made of
+
+    def to(self, device: str) -> "SweepData":
+        """The same on another device."""
+
+        def moved(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return pair[0].to(device), pair[1].to(device)
+
+        return replace(
+            self,
+            attributes=self.attributes.to(device),
+            train=moved(self.train),
+            validation=None if self.validation is None else moved(self.validation),
+            test=moved(self.test),
+        )
+
+    def sample(self, count: int) -> Tensor:
+        """Places of ``count`` training examples (all, if there are fewer), picked by their number alone."""
+        order = torch.randperm(len(self.train[1]), generator=torch.Generator().manual_seed(0))
+        return order[:count].sort().values.to(self.train[1].device)
+
+
+def sweep_data(
+    features: "Features", grid: Grid, search: Search, public: "Features | None" = None
+) -> SweepData:
+    """The splits of a sweep. In a fair search some of the training split is kept back to choose by.
+
+    Which examples those are is fixed by the seed of the fair search, and they are not trained on.
+
+    Guarantee: no number is taken from the private features but the size of the training part and,
+    where ``classes`` is None, which labels occur; both count as public. ``public`` are other features,
+    declared public: each feature is shifted by their mean and divided by their standard deviation.
+
+    >>> from ringfence.data.features import Features
+    >>> from ringfence.paper.sweep.grid_file import read_grid
+    >>> labels = np.arange(100) % 10
+    >>> file = Features(np.ones((100, 2), np.float32), labels, np.ones((50, 2), np.float32), labels[:50])
+    >>> data = sweep_data(file, read_grid("digits"), "fair")
+    >>> [len(part[0]) for part in (data.train, data.validation, data.test)]
+    [80, 20, 50]
+    """
+    if features.test_features is None or features.test_labels is None:
+        raise ValueError("a sweep needs a test split, the features have none")
+    center, scale = center_and_scale(features, grid.center, grid.scale, public)
+    classes, codes, test_codes = _codes(features, grid.classes)
+
+    def tensor(values: Any) -> Tensor:
+        scaled = ((values - center) / scale).astype(np.float32)
+        if grid.intercept:
+            scaled = np.concatenate((scaled, np.ones((len(scaled), 1), np.float32)), axis=1)
+        return torch.from_numpy(scaled)
+
+    x, y = tensor(features.train_features), torch.from_numpy(codes)
+    train, validation = (x, y), None
+    if search == "fair":
+        order = np.random.default_rng(grid.fair.seed).permutation(len(x))
+        kept = max(1, round(grid.fair.validation * len(x)))
+        if kept >= len(x):
+            raise ValueError(f"validation must leave examples to train on, got {kept} of {len(x)}")
+        back, stay = torch.from_numpy(np.sort(order[:kept])), torch.from_numpy(np.sort(order[kept:]))
+        train, validation = (x[stay], y[stay]), (x[back], y[back])
+    width = features.train_features.shape[1]
+    attributes = torch.zeros(x.shape[1], dtype=torch.float64)
+    attributes[:width] = torch.from_numpy(np.broadcast_to(1 / np.asarray(scale, np.float64), width).copy())
+    return SweepData(
+        classes=classes,
+        attributes=attributes,
+        train=train,
+        validation=validation,
+        test=(tensor(features.test_features), torch.from_numpy(test_codes)),
+        fingerprint=_fingerprint(
+            *(features.train_features, features.train_labels, features.test_features, features.test_labels),
+            *(np.asarray(center, np.float64), np.asarray(scale, np.float64)),
+        ),
+    )
+
+
+def _codes(features: "Features", classes: int | None) -> tuple[int, Any, Any]:
+    if classes is None:
+        known = np.unique(features.train_labels)
+    elif features.train_labels.dtype.kind != "i":
+        raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
+    else:
+        known = np.arange(classes)
+    both: list[Any] = []
+    pairs: list[tuple[str, Any]] = [("train", features.train_labels), ("test", features.test_labels)]
+    for name, labels in pairs:
+        codes = np.searchsorted(known, labels).clip(max=len(known) - 1)
+        outside = known[codes] != labels
+        # a label that training never saw is simply never right
+        if outside.any() and (name == "train" or classes is not None):
+            first = int(np.argmax(outside))
+            raise ValueError(
+                f"{name} labels must be in 0 .. {len(known) - 1}, got {labels[first]} at index {first}"
+            )
+        both.append(np.where(outside, -1, codes).astype(np.int64))
+    return len(known), both[0], both[1]
+
+
+def _fingerprint(*arrays: Any) -> str:
+    total = hashlib.sha256()
+    for array in arrays:
+        kept = np.ascontiguousarray(array)
+        total.update(f"{kept.dtype} {kept.shape}".encode())
+        total.update(kept.data)
+    return total.hexdigest()

@@ -1,0 +1,57 @@
+"""Batches of a sweep on a Ray cluster: workers train, the driver alone writes."""
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from ringfence.paper.sweep.batch import Measured, failed
+from ringfence.paper.sweep.settings import Job
+
+_RETRIES = 2  # of a batch whose worker died, before it is cut in two
+
+
+def ray_results(
+    work: Any, batches: Sequence[Sequence[Job]], address: str | None = None, gpus: float = 0.0
+) -> Iterator[list[Measured]]:
+    """The results of ``work(batch)`` for every batch, in the order they come in.
+
+    ``address`` is that of a running cluster; None uses the one this process is connected to, or starts
+    a local one and stops it at the end. A batch whose worker dies is tried again, then by halves;
+    a single job that kills its workers is a result with the error.
+    """
+    try:
+        ray = import_module("ray")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[ray]'") from None
+    mine = not ray.is_initialized()
+    if mine:
+        ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
+    try:
+        yield from _results(ray, work, batches, gpus)
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _results(ray: Any, work: Any, batches: Sequence[Sequence[Job]], gpus: float) -> Iterator[list[Measured]]:
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(_call)
+    kept = ray.put(work)  # once, with the data
+    errors = ray.exceptions
+    lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
+    running = {task.remote(kept, list(batch)): list(batch) for batch in batches}
+    while running:
+        [ready], _ = ray.wait(list(running))
+        jobs = running.pop(ready)
+        try:
+            yield ray.get(ready)
+        except lost as error:
+            if len(jobs) == 1:
+                yield [failed(jobs[0], error)]
+            else:
+                half = len(jobs) // 2
+                running |= {task.remote(kept, part): part for part in (jobs[:half], jobs[half:])}
+
+
+def _call(work: Any, jobs: list[Job]) -> list[Measured]:
+    results: list[Measured] = work(jobs)
+    return results

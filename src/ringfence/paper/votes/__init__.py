@@ -1,0 +1,1 @@
+"""Figure 5a: votes."""

@@ -1,0 +1,1 @@
+"""Private training of any torch model."""

@@ -1,0 +1,107 @@
+"""What a model and its optimizer must be to be trained privately."""
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.optim import LBFGS, Optimizer
+
+from ringfence.training.per_example.gradients import ExampleGradients
+
+
+def refuse_layers(model: nn.Module) -> None:
+    """ValueError with the name of the first layer that cannot be trained privately, and what to do instead.
+
+    Where a layer's output for one example depends on the others, no example's gradient is bounded by its
+    own clipping, and no account holds. What a layer keeps of its inputs is no release of the mechanism.
+
+    >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval()))
+    >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)))
+    Traceback (most recent call last):
+    ...
+    ValueError: layer '1' (InstanceNorm1d) keeps running statistics of private data: use it with \
+track_running_stats=False
+    """
+    for name, layer in model.named_modules():
+        reason = _reason_against(layer)
+        if reason is not None:
+            raise ValueError(f"layer {name!r} ({type(layer).__name__}) {reason}")
+
+
+def is_frozen(layer: nn.Module) -> bool:
+    """A normalisation that uses running statistics as they stand: one example's output is its own."""
+    return isinstance(layer, _NormBase) and not layer.training and layer.running_mean is not None
+
+
+def _reason_against(layer: nn.Module) -> str | None:
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        return "has no parameters yet: call the model once, on an example that is not private"
+    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+        return "is recurrent, which torch.func cannot do one example at a time: use attention or convolutions"
+    if isinstance(layer, _BatchNorm) and not is_frozen(layer):
+        return (
+            "mixes the examples of a batch: use GroupNorm or LayerNorm, or freeze it: eval() before "
+            "make_private, with running statistics of public data"
+        )
+    if getattr(layer, "track_running_stats", False) and not is_frozen(layer):
+        return "keeps running statistics of private data: use it with track_running_stats=False"
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        if layer.sparse:
+            return "has sparse gradients: use sparse=False"
+        if layer.max_norm is not None:
+            return "changes its weights for the words it sees, outside of any release: use max_norm=None"
+    if isinstance(layer, nn.RReLU):
+        return "draws slopes, which torch.func cannot do one example at a time: use LeakyReLU"
+    if isinstance(layer, _SpectralNorm):
+        return "keeps what depends on how often the model was called, hence on the batch: use weight_norm"
+    if any(isinstance(hook, SpectralNorm) for hook in layer._forward_pre_hooks.values()):
+        return "has spectral_norm, which keeps what depends on how often it was called: use weight_norm"
+    return None
+
+
+def refuse_random_layers(model: nn.Module) -> None:
+    """ValueError with the name of the first layer that draws random numbers in training.
+
+    >>> refuse_random_layers(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))
+    Traceback (most recent call last):
+    ...
+    ValueError: layer '1' (Dropout) draws at random: Fisher information loss is not known for it
+    """
+    for name, layer in model.named_modules():
+        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
+        attention = isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0
+        if dropout or attention or isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
+            raise ValueError(
+                f"layer {name!r} ({type(layer).__name__}) draws at random: "
+                "Fisher information loss is not known for it"
+            )
+
+
+def checked_model(gradients: ExampleGradients, optimizer: Optimizer) -> tuple[torch.device, torch.dtype]:
+    """Device and dtype of the trained parameters; refuses what cannot be trained privately by name."""
+    refuse_layers(gradients.model)
+    parameters = gradients.parameters
+    if not parameters:
+        raise ValueError("model must have parameters that require a gradient, got none")
+    kinds = {(p.device, p.dtype) for p in parameters.values()}
+    if len(kinds) > 1:
+        raise ValueError(f"model must have one device and dtype, got {sorted(map(str, kinds))}")
+    device, dtype = kinds.pop()
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"model must be float32 or float64, got {dtype}")
+    if isinstance(optimizer, LBFGS):
+        raise ValueError("LBFGS asks for several gradients a step, of which each would be a release: use SGD")
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
+    names = {id(p): name for name, p in parameters.items()}
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    missing = [name for key, name in names.items() if key not in held]
+    if missing:
+        raise ValueError(
+            f"optimizer must hold every trained parameter of the model, {missing[0]!r} is missing"
+        )
+    if held - set(names):
+        raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
+    return device, dtype

@@ -1,0 +1,93 @@
+"""The model and the optimizer a user gets back: the loop stays as it was."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ringfence.training.engine.model_checks import is_frozen, refuse_layers
+from ringfence.training.per_example.gradients import Inputs
+
+
+class PrivateModule(nn.Module):
+    """The user's model; what it computes in training is noted down for the private step.
+
+    Outputs in training are leaves of the graph: ``loss.backward()`` stops there, and the parameters
+    get no gradient but the released one. Evaluation, and anything under ``torch.no_grad``, goes
+    to the model directly. A normalisation that was frozen (in eval mode) stays so under ``train()``.
+    """
+
+    def __init__(self, module: nn.Module, run: Callable[[Inputs], Tensor]) -> None:
+        super().__init__()
+        self.module = module
+        self._run = run
+        self.training = module.training
+        self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode for everything but the frozen layers."""
+        super().train(mode)
+        for layer in self._frozen:
+            layer.eval()
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.training:
+            refuse_layers(self.module)  # whoever holds the model may have switched its layers back
+        if not (self.training and torch.is_grad_enabled()):
+            return self.module(*args, **kwargs)
+        for name, value in (*enumerate(args), *kwargs.items()):
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    f"in training the model takes tensors with an example a row, got {type(value).__name__} "
+                    f"as argument {name}"
+                )
+        return self._run((args, kwargs))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+class PrivateOptimizer(Optimizer):
+    """The user's optimizer; ``step`` gives it the released gradient, when there is one.
+
+    Everything else (param_groups, state, schedulers) is the user's optimizer itself.
+    """
+
+    def __init__(self, optimizer: Optimizer, finish: Callable[[], bool]) -> None:
+        # Not Optimizer.__init__: groups and state are those of the optimizer inside.
+        self.optimizer = optimizer
+        self._finish = finish
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes the batch in; moves the parameters if it was the last part of its step."""
+        value = None
+        if closure is not None:
+            with torch.enable_grad():
+                value = closure()
+        if self._finish():
+            self.optimizer.step()
+        return value
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        raise ValueError("parameters cannot be added to a private optimizer: make a new engine")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["optimizer"], name)
+
+    def __repr__(self) -> str:
+        return f"PrivateOptimizer({self.optimizer!r})"

@@ -1,0 +1,1 @@
+"""Private softmax regression on features."""

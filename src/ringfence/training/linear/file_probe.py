@@ -1,0 +1,213 @@
+"""One private linear probe on a file of features: how well it does, what it cost, what was assumed."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from ringfence import checks
+from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon
+from ringfence.data.features import Features
+from ringfence.mechanisms.base import Mechanism
+from ringfence.training.secure_run import NEEDS_SIZE
+
+QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """How a probe is trained: everything here is public, but for the seed.
+
+    ``center`` and ``scale`` are constants that features are shifted and divided by. ``public_size`` is
+    what the sum of gradients is divided by and ``public_classes`` how many labels 0, 1, ... there are;
+    where one is None the data's own counts as public. ``examples`` asks for single examples too.
+    ``secure`` takes noise from the operating system and releases points of a public grid.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> ProbeSettings(Gaussian(1.0), clip=0.1, learning_rate=1.0, device="gpu")
+    Traceback (most recent call last):
+    ValueError: device must be cpu or cuda, got 'gpu'
+    """
+
+    mechanism: Mechanism
+    clip: float
+    learning_rate: float
+    steps: int = 10
+    momentum: float = 0.0
+    intercept: bool = False
+    center: float | None = None
+    scale: float | None = None
+    public_size: float | None = None
+    public_classes: int | None = None
+    delta: float = 1e-5
+    seed: int | None = None
+    device: str = "cpu"
+    examples: bool = False
+    secure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.device not in ("cpu", "cuda"):
+            raise ValueError(f"device must be cpu or cuda, got {self.device!r}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device cuda is not available on this machine")
+        checks.probability("delta", self.delta)
+        if self.public_classes is not None:
+            checks.count("public_classes", self.public_classes, at_least=2)
+        if self.seed is not None and not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be in 0 .. 2^32 - 1, got {self.seed}")
+        if self.secure and self.seed is not None:
+            raise ValueError(f"seed must be left out, got {self.seed}: secure releases have no seed")
+        if self.secure and self.public_size is None:
+            raise ValueError(NEEDS_SIZE)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; the law as it prints."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain, "mechanism": repr(self.mechanism)}
+
+
+@dataclass(frozen=True)
+class ProbeRow:
+    """One training run. ``model`` is what was released, and what predicting needs besides.
+
+    ``test_accuracy`` is of the test split, which is not protected; None where the file has none. The
+    accuracy on the training split would be computed from private data without noise: it is not here.
+    """
+
+    settings: ProbeSettings
+    examples: int
+    features: int
+    classes: tuple[Any, ...]
+    public_statistics: bool
+    test_accuracy: float | None
+    guarantee: Guarantee
+    gaussian_epsilon_data_independent: float
+    example_epsilons: dict[float, float] | None  # ex-post, by quantile
+    model: dict[str, NDArray[np.float64]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, with the statement, without the weights."""
+        return {
+            **self.settings.as_dict(),
+            "training_examples": self.examples,
+            "features": self.features,
+            "classes": list(self.classes),
+            "public_statistics": self.public_statistics,
+            "test_accuracy": self.test_accuracy,
+            **asdict(self.guarantee),
+            "gaussian_epsilon_data_independent": self.gaussian_epsilon_data_independent,
+            "example_epsilons": self.example_epsilons,
+            "statement": self.statement,
+        }
+
+    @property
+    def statement(self) -> str:
+        """The guarantee, and what it takes for granted."""
+        settings = self.settings
+        public = ["the settings"]
+        if self.public_statistics:
+            public.append("the file that features were centred and scaled by")
+        taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
+        if settings.secure:
+            taken += (
+                " Releases were points of a public grid, with randomness from the operating system; rounding "
+                "and finite randomness are in these numbers."
+            )
+        return f"{self.guarantee.statement}\n\n{taken}"
+
+
+def probe_row(features: Features, settings: ProbeSettings, public: Features | None = None) -> ProbeRow:
+    """Trains on the training split, tests on the test split, accounts for it.
+
+    ``public`` are other features, declared public: each feature is shifted by their mean and divided
+    by their standard deviation (by 1 where that is 0).
+
+    Guarantee: that of ``LinearProbe``. No statistic of the training split is used but through the
+    mechanism, and it is never split.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> labels = np.arange(400) % 2
+    >>> data = Features(np.eye(2, dtype=np.float32)[labels], labels)
+    >>> row = probe_row(data, ProbeSettings(TruncatedGaussian(1.0, 30.0), clip=0.1, learning_rate=4.0))
+    >>> row.test_accuracy is None, row.guarantee.steps
+    (True, 10)
+    """
+    from ringfence.training.linear.probe import LinearProbe  # scikit-learn takes a second to load
+
+    center, scale = center_and_scale(features, settings.center, settings.scale, public)
+    count = settings.public_classes
+    if count is not None and features.train_labels.dtype.kind != "i":
+        raise ValueError(f"public_classes is for labels 0, 1, ..., got {count} where labels are text")
+    probe = LinearProbe(
+        settings.mechanism,
+        settings.clip,
+        settings.learning_rate,
+        settings.steps,
+        momentum=settings.momentum,
+        fit_intercept=settings.intercept,
+        public_center=center,
+        public_scale=scale,
+        public_size=settings.public_size,
+        public_classes=None if count is None else np.arange(count),
+        random_state=settings.seed,
+        device=settings.device,
+        secure=settings.secure,
+    ).fit(features.train_features, features.train_labels)
+    accuracy, quantiles = None, None
+    if features.test_features is not None:
+        accuracy = float(probe.score(features.test_features, features.test_labels))
+    if settings.examples:
+        epsilons = probe.example_epsilons(settings.delta)
+        # an epsilon that is there, never one between two: the higher neighbour
+        quantiles = {q: float(np.quantile(epsilons, q, method="higher")) for q in QUANTILES}
+    zcdp = probe.account_.gaussian_zcdp
+    return ProbeRow(
+        settings=settings,
+        examples=len(features.train_features),
+        features=features.train_features.shape[1],
+        classes=tuple(probe.classes_.tolist()),
+        public_statistics=public is not None,
+        test_accuracy=accuracy,
+        guarantee=probe.guarantee(settings.delta),
+        gaussian_epsilon_data_independent=data_independent_epsilon(zcdp, zcdp, settings.delta),
+        example_epsilons=quantiles,
+        model={
+            "coefficients": probe.coef_,
+            "intercepts": probe.intercept_,
+            "center": np.asarray(center, dtype=np.float64),
+            "scale": np.asarray(scale, dtype=np.float64),
+        },
+    )
+
+
+def save_model(row: ProbeRow, path: Path) -> None:
+    """The weights as .safetensors, the classes in its metadata: nothing else that depends on the data.
+
+    A class scores coefficients (x - center) / scale + intercepts.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # in C order: safetensors writes memory as it lies
+    tensors = {name: np.ascontiguousarray(values) for name, values in row.model.items()}
+    save_file(tensors, path, metadata={"classes": json.dumps(row.classes)})
+
+
+def center_and_scale(
+    features: Features, center: float | None, scale: float | None, public: Features | None
+) -> tuple[Any, Any]:
+    """What features are shifted and divided by: constants, or statistics of features declared public."""
+    if public is None:
+        return center or 0.0, 1.0 if scale is None else scale
+    if center is not None or scale is not None:
+        raise ValueError("center and scale must not be given together with public statistics")
+    if np.array_equal(public.train_features, features.train_features):
+        raise ValueError("public statistics must be of other features than the private ones, got the same")
+    width, theirs = features.train_features.shape[1], public.train_features.shape[1]
+    if width != theirs:
+        raise ValueError(f"public statistics must be of {width} features, got {theirs}")
+    spread = public.train_features.std(axis=0, dtype=np.float64)
+    return public.train_features.mean(axis=0, dtype=np.float64), np.where(spread > 0, spread, 1.0)

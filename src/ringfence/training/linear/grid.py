@@ -1,0 +1,268 @@
+"""Many settings of private softmax regression on the same data, trained side by side."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ringfence import checks
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.per_instance.divergence_pages import DivergencePages, kind_of, stacked
+from ringfence.accounting.per_instance.grid_accounts import GridAccounts
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.noise import Noise, side_by_side
+from ringfence.numerics.blocks import block_length
+from ringfence.training.clipping import Clamp, Clip
+from ringfence.training.kernels.outer_sum import finite_outer_sum
+from ringfence.training.linear.regression import LinearRun, Step, _check, data_digest, run_noise, train_linear
+
+# Scores held at once, n times classes times settings; there are three such tensors. A GPU wants
+# long launches.
+_ENTRIES = {"cpu": 1 << 24}
+_ENTRIES_ELSEWHERE = 1 << 28
+
+
+@dataclass(frozen=True)
+class LinearSettings:
+    """What may differ between runs on the same data; ``seed`` as for ``train_linear``.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> LinearSettings(Gaussian(1.0), Clamp(0.1), learning_rate=1.0, steps=3, seed=0).momentum
+    0.0
+    """
+
+    mechanism: Mechanism
+    clip: Clip
+    learning_rate: float
+    steps: int
+    seed: int | None = None
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        checked_mechanism(self.mechanism)
+        if not isinstance(self.clip, Clip):
+            raise TypeError(f"clip must be a ringfence clip, got {self.clip!r}")
+        checks.positive("learning_rate", self.learning_rate)
+        checks.count("steps", self.steps, at_least=1)
+        if self.seed is not None:
+            checks.seed(self.seed)
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+
+    def noise(self, data: bytes, public_size: float, classes: int) -> Noise:
+        """The noise of this setting on the data with this digest (``run_noise``)."""
+        numbers = (float(self.learning_rate), self.steps, public_size, float(self.momentum), classes)
+        return run_noise(self.seed, data, self.mechanism, self.clip, numbers)
+
+    def train(self, features: Tensor, labels: Tensor, classes: int, *, public_size: float) -> LinearRun:
+        """This setting alone, its trajectory kept."""
+        return train_linear(
+            features,
+            labels,
+            classes,
+            mechanism=self.mechanism,
+            clip=self.clip,
+            learning_rate=self.learning_rate,
+            steps=self.steps,
+            momentum=self.momentum,
+            public_size=public_size,
+            seed=self.seed,
+        )
+
+
+def train_linear_grid(
+    features: Tensor,
+    labels: Tensor,
+    classes: int,
+    settings: Sequence[LinearSettings],
+    *,
+    public_size: float,
+    trajectories: bool = False,
+) -> list[LinearRun]:
+    """``train_linear`` for every setting, in the order given, many at a time.
+
+    Each run is the one that ``train_linear`` gives with the setting's seed, whatever the other settings,
+    up to the rounding of sums and of the account's bound. Trajectories are kept where they are asked for.
+
+    Guarantee: as ``train_linear``, setting by setting: every release is charged before it is made.
+    The settings' costs add up if more than one of the runs is published: no two settings share noise,
+    whatever their seeds, unless they are the same setting twice.
+
+    >>> from ringfence import Clamp, Gaussian, RectifiedGaussian
+    >>> features, labels = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
+    >>> settings = [LinearSettings(law, Clamp(1.0), learning_rate=1.0, steps=3, seed=0)
+    ...     for law in (Gaussian(1.0), RectifiedGaussian(1.0, bound=60.0))]
+    >>> runs = train_linear_grid(features, labels, 2, settings, public_size=100)
+    >>> [run.account.steps for run in runs], accuracies(runs, features, labels).tolist()
+    ([3, 3], [1.0, 1.0])
+    """
+    _check(features, labels, classes)
+    size = checks.number("public_size", public_size, checks.positive)
+    shape = (classes, features.shape[1])
+    for i, setting in enumerate(settings):
+        _check_shape(i, setting.mechanism, shape)
+    seeded = any(setting.seed is not None for setting in settings)
+    data = data_digest(features, labels) if seeded else b""
+    noise = [setting.noise(data, size, classes) for setting in settings]
+    targets = one_hot(labels, classes).to(features.dtype)
+    pages = DivergencePages(checked_orders(DEFAULT_ORDERS), features.device)
+    runs: dict[int, LinearRun] = {}
+    for block in _blocks(settings, _settings_at_once(features, classes)):
+        own, its_noise = [settings[i] for i in block], [noise[i] for i in block]
+        runs.update(
+            zip(block, _train(features, targets, own, its_noise, size, pages, trajectories), strict=True)
+        )
+    return [runs[i] for i in range(len(settings))]
+
+
+def accuracies(runs: Sequence[LinearRun], features: Tensor, labels: Tensor) -> Tensor:
+    """The share of examples whose largest score is their label's, a run each: float64, on the CPU.
+
+    >>> from ringfence import Gaussian, PerInstanceAccountant
+    >>> run = LinearRun(torch.eye(2), PerInstanceAccountant(Gaussian(1.0), 1.0), ())
+    >>> accuracies([run], torch.eye(2), torch.tensor([0, 0])).tolist()
+    [0.5]
+    """
+    if not runs:
+        return torch.zeros(0, dtype=torch.float64)
+    classes = len(runs[0].weights)
+    shares = []
+    at_once = _settings_at_once(features, classes)
+    for start in range(0, len(runs), at_once):
+        weights = torch.stack([run.weights for run in runs[start : start + at_once]])
+        best = _scores(features, weights).argmax(dim=2)
+        shares.append((best == labels.unsqueeze(1)).double().mean(dim=0).cpu())
+    return torch.cat(shares)
+
+
+def _train(
+    features: Tensor,
+    targets: Tensor,
+    settings: Sequence[LinearSettings],
+    noise: Sequence[Noise],
+    size: float,
+    pages: DivergencePages,
+    trajectories: bool,
+) -> Iterator[LinearRun]:
+    """A block of settings, those with more steps first: the others leave it when they are done."""
+    shape = (targets.shape[1], features.shape[1])
+    clips = [setting.clip for setting in settings]
+    accounts = GridAccounts(
+        [setting.mechanism for setting in settings], [clip.sensitivity for clip in clips], shape, pages
+    )
+    rates, momenta = (
+        torch.tensor(values, dtype=torch.float64).to(features).view(-1, 1, 1)
+        for values in (
+            [float(setting.learning_rate) / size for setting in settings],
+            [setting.momentum for setting in settings],
+        )
+    )
+    weights = features.new_zeros(len(settings), *shape)
+    velocity = torch.zeros_like(weights)
+    kept: list[list[Step]] = [[] for _ in settings]
+    active, samplers = 0, []
+    for step in range(settings[0].steps):
+        if active != (active := sum(setting.steps > step for setting in settings)):
+            samplers = list(_samplers(settings[:active], noise, weights[0]))
+        residuals = _residuals(weights[:active], features, targets)
+        theta = _clipped_sums(residuals, features, clips[:active])
+        accounts.step(theta)  # charged before it is released
+        if trajectories:
+            for mine, before, its_theta in zip(kept, weights.clone(), theta, strict=False):
+                mine.append(Step(before, its_theta))
+        velocity[:active] = momenta[:active] * velocity[:active] + _released(theta, samplers, step)
+        weights[:active] -= rates[:active] * velocity[:active]
+    return (
+        LinearRun(mine.clone(), account, tuple(steps))
+        for mine, account, steps in zip(weights, accounts.accounts(), kept, strict=True)
+    )
+
+
+def _scores(features: Tensor, weights: Tensor) -> Tensor:
+    """(n, settings, classes), by one matrix product."""
+    return (features @ weights.flatten(0, 1).T).view(len(features), *weights.shape[:2])
+
+
+def _residuals(weights: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+    """softmax(W x) - e_y of every setting: (n, settings, classes)."""
+    return torch.softmax(_scores(features, weights), dim=2).sub_(targets.unsqueeze(1))
+
+
+def _clipped_sums(residuals: Tensor, features: Tensor, clips: Sequence[Clip]) -> Tensor:
+    """(settings, classes, features): the clipped outer sums, by one kernel where all clips clamp."""
+    _, count, classes = residuals.shape
+    if not _all_clamp(clips):
+        each = residuals.unbind(dim=1)
+        return torch.stack([clip.outer_sum(own, features) for clip, own in zip(clips, each, strict=True)])
+    limits = torch.tensor([clip.largest for clip in clips]).repeat_interleave(classes)
+    columns = checks.finite("residuals", residuals.flatten(1))
+    return finite_outer_sum(columns, features, limits).view(count, classes, -1)
+
+
+@dataclass(frozen=True)
+class _Sampler:
+    """Settings whose laws are drawn from in one call, each with its own noise."""
+
+    members: list[int]
+    law: Mechanism
+    noise: list[Noise]
+
+    def __call__(self, theta: Tensor, step: int) -> Tensor:
+        # float64, as the noise is drawn; rounded once by whoever asked
+        draws = side_by_side(self.noise, step, device=theta.device)
+        return self.law.sample(theta.double(), generator=draws)
+
+
+def _samplers(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: Tensor) -> Iterator[_Sampler]:
+    """Settings with laws of one kind together, as many as a mechanism takes in one of its blocks."""
+    alike: dict[object, list[int]] = {}
+    for i, setting in enumerate(settings):
+        kind = kind_of(setting.mechanism)
+        alike.setdefault(i if kind is None else kind, []).append(i)
+    at_once = max(1, block_length(like.device) // like.numel())
+    for members in alike.values():
+        for start in range(0, len(members), at_once):
+            some = members[start : start + at_once]
+            laws = [settings[i].mechanism for i in some]
+            law = laws[0] if len(some) == 1 else stacked(laws, like.dim())
+            yield _Sampler(some, law, [noise[i] for i in some])
+
+
+def _released(theta: Tensor, samplers: Sequence[_Sampler], step: int) -> Tensor:
+    """What the mechanisms give for theta, setting by setting."""
+    result = torch.empty_like(theta)
+    for sampler in samplers:
+        result[sampler.members] = sampler(theta[sampler.members], step).to(theta.dtype)
+    return result
+
+
+def _blocks(settings: Sequence[LinearSettings], at_once: int) -> Iterator[list[int]]:
+    """Which settings are trained together: clamps with clamps, many steps with many."""
+    order = sorted(
+        range(len(settings)), key=lambda i: (not _all_clamp([settings[i].clip]), -settings[i].steps)
+    )
+    for _, group in groupby(order, key=lambda i: _all_clamp([settings[i].clip])):
+        members = list(group)
+        yield from (members[start : start + at_once] for start in range(0, len(members), at_once))
+
+
+def _all_clamp(clips: Sequence[Clip]) -> bool:
+    return all(type(clip) is Clamp for clip in clips)
+
+
+def _settings_at_once(features: Tensor, classes: int) -> int:
+    entries = _ENTRIES.get(features.device.type, _ENTRIES_ELSEWHERE)
+    return max(1, entries // (len(features) * classes))
+
+
+def _check_shape(index: int, mechanism: Mechanism, shape: tuple[int, int]) -> None:
+    parameters = mechanism.parameters()
+    own = torch.broadcast_shapes(*(value.shape for value in parameters.values()))
+    whole = checks.broadcast(("weights", "mechanism"), (torch.empty(shape), torch.empty(own)))
+    if whole != shape:
+        raise ValueError(
+            f"settings[{index}].mechanism must fit weights of shape {list(shape)}, its own is {list(whole)}"
+        )

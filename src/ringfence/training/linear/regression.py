@@ -1,0 +1,217 @@
+"""Private full-batch gradient descent for softmax regression (Algorithm 1): torch alone."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.noise import Noise, side_by_side
+from ringfence.numerics.singular_values import gamma
+from ringfence.training.clipping import Clip
+from ringfence.training.secure_run import largest_count, stretched
+
+_CHUNK_ENTRIES = 1 << 23  # of per-example gradients held at once
+_SPREAD = 2.0**-32  # of the clip: how far rounding may take one example's gradient in a secure run
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a step began, and the clipped sum that the mechanism was applied to: both private."""
+
+    weights: Tensor
+    theta: Tensor
+
+
+@dataclass(frozen=True)
+class LinearRun:
+    """What training gave: the weights, which were released, and what they cost."""
+
+    weights: Tensor  # (classes, features)
+    account: PerInstanceAccountant
+    trajectory: tuple[Step, ...]
+
+
+def train_linear(
+    features: Tensor,
+    labels: Tensor,
+    classes: int,
+    *,
+    mechanism: Mechanism,
+    clip: Clip,
+    learning_rate: float,
+    steps: int,
+    public_size: float,
+    seed: int | None = None,
+    momentum: float = 0.0,
+    secure: bool = False,
+) -> LinearRun:
+    """``steps`` steps from zero weights on features (n, p) and labels (n,) in 0 .. classes - 1.
+
+    Each example's gradient is clipped, the mechanism is applied to their sum, and the weights move
+    by learning_rate / public_size times what it released (with momentum, times a running sum).
+
+    ``seed``: None takes fresh noise. An integer repeats the run; its noise belongs to the seed, to all the
+    settings and to the data, so that runs that differ in any of them share none (``run_noise``).
+
+    ``secure``: releases are those of ``Mechanism.release``, with fresh randomness and no seed, and
+    everything is computed in float64. Their rounding is charged as a larger
+    sensitivity (``secure_run``); their finite randomness is not in the account, see ``secure_guarantee``.
+
+    Guarantee: features and labels touch the weights through the mechanism only; every release is
+    charged to the account before it is made.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> features, labels = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
+    >>> run = train_linear(features, labels, 2, mechanism=Gaussian(1.0), clip=Clamp(1.0), learning_rate=1.0,
+    ...     steps=3, public_size=100, seed=0)
+    >>> run.account.steps, bool(run.weights[1] > run.weights[0])
+    (3, True)
+    """
+    _check(features, labels, classes)
+    checks.count("steps", steps, at_least=1)
+    rate = checks.number("learning_rate", learning_rate, checks.positive)
+    size = checks.number("public_size", public_size, checks.positive)
+    momentum = checks.number("momentum", momentum, checks.not_negative)
+    if momentum >= 1:
+        raise ValueError(f"momentum must be in [0, 1), got {momentum!r}")
+    checked_mechanism(mechanism)
+    weights = features.new_zeros(classes, features.shape[1])
+    shape = mechanism.fisher_information(weights).shape
+    if shape != weights.shape:
+        raise ValueError(
+            f"mechanism must fit weights of shape {list(weights.shape)}, its own is {list(shape)}"
+        )
+
+    if checks.flag("secure", secure) and seed is not None:
+        raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
+    data = b"" if seed is None else data_digest(features, labels)
+    noise = run_noise(seed, data, mechanism, clip, (rate, steps, size, momentum, classes))
+
+    sensitivity = clip.sensitivity
+    if secure:
+        features, weights = features.double(), weights.double()
+        longest = torch.linalg.vector_norm(features, dim=1).amax()
+        sensitivity = stretched(sensitivity, largest_count(len(features), size), _SPREAD)
+    account = PerInstanceAccountant(mechanism, sensitivity)
+    velocity = torch.zeros_like(weights)
+    trajectory = []
+    reach = float(torch.linalg.vector_norm(features, 1, dim=1).max())  # of a score, for weights of 1
+    for step in range(steps):
+        if secure:
+            _require_digits(weights, longest)
+            accurate = accurate_residuals(*shares_and_others(weights, features), labels)
+            theta = clip.outer_sum(accurate, features)
+        else:
+            theta = clip.outer_sum(residuals(weights, features, labels), features)
+        account.step(theta)  # charged before it is released
+        if secure:
+            released = mechanism.release(theta)
+        else:
+            released = mechanism.sample(theta, generator=side_by_side([noise], step, device=theta.device))
+        trajectory.append(Step(weights, theta))
+        velocity = momentum * velocity + released
+        weights = weights - rate / size * velocity
+        if not float(weights.abs().max()) * reach < torch.finfo(weights.dtype).max:
+            raise ValueError(
+                f"learning_rate must be smaller, got {rate!r}: scores overflow after {step + 1} steps"
+            )
+    return LinearRun(weights, account, tuple(trajectory))
+
+
+def data_digest(*data: Tensor) -> bytes:
+    """SHA-256 of tensors: their dtypes, their shapes and their numbers."""
+    total = hashlib.sha256()
+    for values in data:
+        total.update(repr((values.dtype, tuple(values.shape))).encode())
+        total.update(values.detach().cpu().contiguous().numpy().data)
+    return total.digest()
+
+
+def run_noise(
+    seed: int | None, data: bytes, mechanism: Mechanism, clip: Clip, numbers: tuple[float, ...]
+) -> Noise:
+    """The noise of one run, of which no run with other settings, other data or another seed has a part.
+
+    A seed that is used twice would otherwise put the same noise on two different sums, and the
+    difference of the two releases would be free of noise.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> words = [run_noise(7, b"data", Gaussian(1.0), Clamp(c), (1.0, 3)).at(0).word() for c in (0.1, 0.2)]
+    >>> words[0] == words[1]
+    False
+    """
+    setting = (
+        repr(mechanism.state_dict()),
+        repr((type(clip).__qualname__, vars(clip))),
+        *(repr(float(number)) for number in numbers),
+    )
+    return Noise(seed).of("linear", *setting, data)
+
+
+def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+    """softmax(W x) - e_y, (n, classes): the gradient of the loss by the scores."""
+    result = torch.softmax(features @ weights.T, dim=1)
+    result[torch.arange(len(labels), device=labels.device), labels] -= 1
+    return result
+
+
+def accurate_residuals(shares: Tensor, others: Tensor, labels: Tensor) -> Tensor:
+    """The same without the cancellation of s_y - 1: each with the relative error of a share."""
+    return shares.scatter(1, labels[:, None], -others.gather(1, labels[:, None]))
+
+
+def shares_and_others(weights: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(W x), and 1 minus it without cancellation: what the other classes have."""
+    shares = torch.softmax(features @ weights.T, dim=1)
+    return shares, shares @ (1 - torch.eye(len(weights), dtype=shares.dtype, device=shares.device))
+
+
+def relative_error(weights: Tensor, lengths: Tensor) -> Tensor:
+    """Of accurate residuals in float64, in any order of the sums, for examples with |x| = ``lengths``.
+
+    That of the scores, which exp makes relative, and a few roundings; exp is taken to be good to 4
+    units in the last place.
+    """
+    classes, width = weights.shape
+    reach = torch.linalg.vector_norm(weights, dim=1).amax() * lengths
+    return torch.expm1(2 * gamma(width + 8) * reach) + gamma(width + 4 * classes + 64)
+
+
+def _require_digits(weights: Tensor, longest: Tensor) -> None:
+    # a clipped product has the relative error of its residual, twice that where it is scaled down
+    if not float(3 * relative_error(weights, longest)) <= _SPREAD:
+        raise ValueError(
+            "features and weights must be smaller in a secure run: rounding moves single gradients by "
+            "more than is charged for"
+        )
+
+
+def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: Clip) -> Iterator[Tensor]:
+    """Every example's clipped gradient, flattened, some examples at a time."""
+    length = max(1, _CHUNK_ENTRIES // weights.numel())
+    for some, theirs in zip(features.split(length), labels.split(length), strict=True):
+        outer = residuals(weights, some, theirs).unsqueeze(2) * some.unsqueeze(1)
+        yield clip(outer).flatten(1)
+
+
+def _check(features: Tensor, labels: Tensor, classes: int) -> None:
+    for name, value in (("features", features), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    checks.finite("features", features)
+    checks.count("classes", classes, at_least=2)
+    if features.dim() != 2 or not features.numel():
+        raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
+    if labels.shape != features.shape[:1] or labels.dtype != torch.int64:
+        raise ValueError(
+            f"labels must be {len(features)} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
+        )
+    outside = (labels < 0) | (labels >= classes)
+    if bool(outside.any()):
+        first = int(outside.nonzero()[0])
+        raise ValueError(f"labels must be in 0 .. {classes - 1}, got {int(labels[first])} at index {first}")

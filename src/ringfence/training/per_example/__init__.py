@@ -1,0 +1,1 @@
+"""What each example contributes to a step: its gradient and its information."""

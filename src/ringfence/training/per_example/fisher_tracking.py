@@ -1,0 +1,104 @@
+"""The Fisher information loss of training examples, measured while a model trains."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ringfence import checks
+from ringfence.accounting.fisher.loss import Kind
+from ringfence.mechanisms.base import Mechanism
+from ringfence.noise import Noise
+from ringfence.training import distributed
+from ringfence.training.clipping import Clip
+from ringfence.training.per_example.gradients import Inputs
+from ringfence.training.per_example.information import Loss, example_information
+
+
+class FisherTracking:
+    """Sums of every example's squared loss over the measured steps that it took part in.
+
+    Information adds up over steps: eta^2 of a run is at most the sum of the steps'. Under Poisson
+    sampling the information of a step whose batch stays unknown is at most the average over batches
+    of what it is for a known one (Fisher information is convex), of which the sum over the batches
+    that came is one draw.
+
+    Guarantee: every measured step is bounded from above, except with ``failure_probability`` over all
+    examples and steps. Steps that were not measured are not in the sum: ``measured`` says how many were.
+    """
+
+    def __init__(
+        self, loss: Loss, count: int, every: int, kind: Kind = "spectral", failure_probability: float = 1e-6
+    ) -> None:
+        self.loss, self.every, self.kind = loss, every, kind
+        self.failure_probability = checks.probability("failure_probability", failure_probability)
+        self.squares = torch.zeros(count, dtype=torch.float64)
+        self.measured = 0
+        self._kept: list[tuple[tuple[int, ...], Tensor, Tensor]] = []
+
+    def wants(self, step: int) -> bool:
+        """Whether this step is measured."""
+        return bool(self.every) and step % self.every == 0
+
+    def keep(self, indices: tuple[int, ...], inputs: Inputs, targets: Tensor) -> None:
+        """Examples of the present step, to be measured when its sum is known."""
+        args, kwargs = inputs
+        if len(args) != 1 or kwargs:
+            raise ValueError(f"fisher_every needs a model of one input, got {len(args)} and {sorted(kwargs)}")
+        self._kept.append((indices, args[0], targets))
+
+    def forget(self) -> None:
+        """The step was broken off."""
+        self._kept = []
+
+    def measure(
+        self,
+        model: nn.Module,
+        mechanism: Mechanism,
+        clip: Clip,
+        theta: Tensor,
+        *,
+        noise: Noise,
+        step: int,
+        memory: int,
+    ) -> None:
+        """Adds the kept examples' information in the release of theta."""
+        if not self.wants(step):
+            return
+        # shares of the failure probability that add up to it, however long the run
+        share = self.failure_probability * 6 / (torch.pi * (self.measured + 1)) ** 2
+        added = torch.zeros(len(self.squares), dtype=torch.float64, device=theta.device)
+        total = len(self._kept)
+        for number, (indices, inputs, targets) in enumerate(self._kept):
+            probes = torch.Generator(theta.device)
+            probes.manual_seed(noise.torch_seed("information", step, number, distributed.rank()))
+            information = example_information(
+                model,
+                self.loss,
+                inputs,
+                targets,
+                clip=clip,
+                mechanism=mechanism,
+                theta=theta,
+                kind=self.kind,
+                memory=memory,
+                generator=probes,
+                failure_probability=share / (total * distributed.world_size()),
+            )
+            added[list(indices)] = information.upper.to(added)
+        self.squares = (self.squares + distributed.summed(added).cpu()) * (1 + 1e-15)
+        self.measured += 1
+        self._kept = []
+
+    def fisher_information_loss(self) -> Tensor:
+        """eta of every example, in the order of the dataset."""
+        return self.squares.sqrt() * (1 + 1e-15)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"squares": self.squares, "measured": self.measured}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["squares"].shape != self.squares.shape:
+            raise ValueError(f"squares must hold {len(self.squares)} examples, got {len(state['squares'])}")
+        self.squares, self.measured = checks.not_negative("squares", state["squares"]), state["measured"]
+        self._kept = []

@@ -1,0 +1,209 @@
+"""Profiles at a fixed theta: above the exact one, close to it, never worse than the Gaussian's."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
+from ringfence.accounting.profile import profile as privacy_loss
+from tests.accounting.drawing import draw
+from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
+from tests.fuzz import exact
+from tests.mechanisms.cases import CASES, Case
+from tests.tensors import float64
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+LAWS = {"truncated": rf.TruncatedGaussian, "rectified": rf.RectifiedGaussian}
+# bound, law, and the exact epsilon of the worst of six sign patterns at d = 10,240, ten steps, c = 1e-3
+TABLE = [
+    (0.1, "truncated", 0.05369),
+    (0.1, "rectified", 0.98663),
+    (0.5, "truncated", 0.30640),
+    (0.5, "rectified", 1.0919),
+    (2.0, "truncated", 0.9591),
+    (2.0, "rectified", 1.1880),
+]
+
+
+def patterns(theta: Array, size: float) -> list[Array]:
+    """Up, down, towards the centre, away from it, alternating, at random."""
+    coins = np.where(np.random.default_rng(0).random(len(theta)) < 0.5, -1.0, 1.0)
+    alternating = np.where(np.arange(len(theta)) % 2 == 0, 1.0, -1.0)
+    signs = [np.ones_like(theta), -np.ones_like(theta), -np.sign(theta), np.sign(theta), alternating, coins]
+    return [size * sign for sign in signs]
+
+
+@pytest.mark.parametrize(("bound", "law", "published"), TABLE)
+def test_the_six_cases_are_within_a_percent_of_exact(bound: float, law: str, published: float) -> None:
+    """1,024 coordinates a hundred times cost what 10,240 cost ten times, and are summed faster."""
+    theta = draw(1024, scale=0.5 * bound)
+    profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=1e-3, steps=100)
+    got = profile.epsilon(delta=1e-5)
+    array, worst = theta.numpy(), 0.0
+    for shift in patterns(array, 1e-3):
+        for start, move in ((array, shift), (array + shift, -shift)):
+            exact = ExactProfile(law, start, move, bound, 100, near=published)
+            worst = max(worst, exact.epsilon(1e-5))
+    assert worst <= got <= 1.01 * worst
+    assert got == pytest.approx(published, rel=0.025)  # another draw of the same theta
+    assert profile.proof(delta=1e-5) == "central limit"
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("count", "size", "steps"), [(500, 2e-2, 3), (40, 0.05, 10)])
+def test_sound_for_every_pattern_and_both_directions(law: str, count: int, size: float, steps: int) -> None:
+    theta, bound = draw(count, seed=1), 1.0
+    profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=size, steps=steps)
+    array = theta.numpy()
+    for shift in patterns(array, size):
+        for start, move in ((array, shift), (array + shift, -shift)):
+            exact = ExactProfile(law, start, move, bound, steps, near=1.0)
+            for epsilon in (0.3, 1.0, 2.0):
+                assert profile.delta(epsilon) >= exact.delta(epsilon) * (1 - 1e-9)
+
+
+def test_sound_where_the_direction_matters() -> None:
+    """Outside the bound the loss varies more under the neighbour: forward alone would be 2 % too small."""
+    theta, c, steps = torch.full((100,), 2.5, dtype=torch.float64), 0.02, 358
+    proof = rf.privacy_profile(rf.RectifiedGaussian(1.0, 1.0), theta, c, steps).proofs["central limit"]
+    start, shift = theta.numpy() - c, np.full(100, c)
+    for epsilon in (6.0, 8.0):
+        exact = ExactProfile("rectified", start, shift, 1.0, steps, near=epsilon).delta(epsilon)
+        assert exact <= proof(epsilon) <= 1.4 * exact
+
+
+@every_case
+def test_one_release_of_one_coordinate_is_the_hockey_stick(case: Case) -> None:
+    law, theta, c = case.make(0.8, -1.0, 1.5), 0.4, 0.7
+    profile = rf.privacy_profile(law, theta, sensitivity=c)
+    for epsilon in (0.0, 0.3, 1.5):
+        exact = max(
+            float(law.hockey_stick(start, shift, epsilon))
+            for start, shift in ((theta, c), (theta, -c), (theta + c, -c), (theta - c, c))
+        )
+        assert profile.delta(epsilon) == pytest.approx(exact, rel=1e-9, abs=1e-280)
+
+
+@every_case
+@pytest.mark.parametrize(("count", "size", "steps"), [(1, 1.0, 3), (2, 0.3, 4), (200, 0.02, 5)])
+def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, steps: int) -> None:
+    law, theta = case.make(1.0, -1.0, 1.0), draw(count, scale=1.5)
+    profile = rf.privacy_profile(law, theta, sensitivity=size, steps=steps)
+    gaussian = gaussian_epsilon(size * (count * steps) ** 0.5, 1e-5)
+    assert profile.epsilon(1e-5) <= gaussian * (1 + 1e-6)
+    epsilons = [profile.epsilon(delta) for delta in (1e-7, 1e-5, 1e-3)]
+    assert epsilons == sorted(epsilons, reverse=True)
+    deltas = [profile.delta(epsilon) for epsilon in (0.0, 0.1, 1.0)]
+    assert deltas == sorted(deltas, reverse=True)
+
+
+def test_the_gaussian_law_is_exact() -> None:
+    profile = rf.privacy_profile(rf.Gaussian(2.0), draw(50, scale=3.0), sensitivity=0.1, steps=7)
+    assert profile.epsilon(1e-6) == pytest.approx(gaussian_epsilon(0.05 * 350**0.5, 1e-6), rel=1e-6)
+
+
+def test_a_few_coordinates_several_times_against_brute_force() -> None:
+    """The sign law at two coordinates, two steps: all outcomes and all patterns enumerated."""
+    law, thetas, c = rf.StochasticSign(1.0), [0.2, -0.5], 0.6
+    profile = rf.privacy_profile(law, float64(thetas), sensitivity=c, steps=2)
+
+    def masses(where: float) -> list[float]:
+        return [float(law.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
+
+    for epsilon in (0.5, 1.0, 2.0):
+        worst = enumerated_delta(masses, thetas * 2, [c] * 4, epsilon)
+        assert worst <= profile.delta(epsilon) <= 1.25 * worst + 1e-12
+
+
+def test_tensors_of_parameters_and_of_sensitivities() -> None:
+    theta = draw(200)
+    law = rf.TruncatedGaussian(float64([1.0, 2.0]).repeat(100), bound=float64([1.0, 3.0]).repeat(100))
+    sensitivity = float64([1e-2, 2e-2]).repeat(100)
+    together = rf.privacy_profile(law, theta, sensitivity).epsilon(1e-5)
+    apart = [
+        rf.privacy_profile(rf.TruncatedGaussian(s, b), theta[i::2], c).epsilon(1e-5)
+        for i, (s, b, c) in enumerate([(1.0, 1.0, 1e-2), (2.0, 3.0, 2e-2)])
+    ]
+    assert max(apart) < together < sum(apart)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"theta": float("nan")}, "theta must not be NaN"),
+        ({"sensitivity": -1.0}, "sensitivity must be >= 0, got -1.0"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_refused_by_name(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rf.privacy_profile(rf.Gaussian(1.0), **{"theta": 0.0, "sensitivity": 1.0, "steps": 1, **arguments})
+
+
+def test_bad_questions_are_refused_by_name() -> None:
+    profile = rf.privacy_profile(rf.Gaussian(1.0), 0.0, 1.0)
+    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 1.0"):
+        profile.epsilon(1.0)
+    with pytest.raises(ValueError, match=r"epsilon must be >= 0, got -0\.1"):
+        profile.delta(-0.1)
+
+
+def test_no_sensitivity_costs_nothing() -> None:
+    profile = rf.privacy_profile(rf.RectifiedGaussian(1.0, 2.0), float64([0.0, 1.0]), 0.0)
+    assert profile.epsilon(1e-9) == 0
+    assert profile.delta(0.0) == 0
+
+
+@every_case
+def test_one_release_is_not_below_sixty_digits(case: Case) -> None:
+    """The exact curve was given without a charge for its rounding."""
+    law, known = case.make(1.0, -1.0, 1.5), exact.Setting(case.name, 1.0, -1.0, 1.5, levels=17)
+    profile = rf.privacy_profile(law, 0.3, 0.4)
+    for epsilon in (0.0, 0.1, 0.3, 1.0):
+        for start, shift in ((0.3, 0.4), (0.3, -0.4), (0.7, -0.4), (0.3 - 0.4, 0.4)):
+            assert profile.delta(epsilon) >= exact.hockey_stick(known, start, shift, epsilon)
+
+
+def test_dominating_pairs_serve_up_to_their_number_of_coordinates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.accounting.profile.profile.MOST_COORDINATES", 2)
+    for count, served in ((2, True), (3, False)):
+        profile = rf.privacy_profile(rf.RectifiedGaussian(1.0, 1.0), torch.zeros(count), 0.5)
+        assert (profile.proof(1e-2) == "dominating pairs") == served
+
+
+def test_a_loss_too_small_for_a_logarithm_has_a_profile() -> None:
+    """dp-accounting raised a math domain error."""
+    profile = rf.privacy_profile(rf.StochasticSign(1.0), 8.0, 0.0067)
+    assert 0 < profile.delta(1.0) < 1e-10
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(epsilon: float) -> None:
+    """exp((a - 1) (D - epsilon)) (1 - 1 / a)^a / (a - 1) (Canonne, Kamath, Steinke 2020), three releases."""
+    law, theta = rf.StochasticSign(0.8), torch.tensor([0.1, -2.0], dtype=torch.float64)
+    got = rf.privacy_profile(law, theta, 0.4, steps=3).proofs["Rényi"](epsilon)
+    orders = DEFAULT_ORDERS[::2]
+    sums = 3 * rf.per_instance_rdp(law, theta, 0.4, orders).worst
+    deltas = [
+        math.exp(min(600.0, (a - 1) * (rdp - epsilon))) * (1 - 1 / a) ** a / (a - 1)
+        for a, rdp in zip(orders, sums.tolist(), strict=True)
+    ]
+    assert got == pytest.approx(min(deltas) * (1 + 1e-11), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(("smallest", "found"), [(2048.0, 2048.0), (2049.0, math.inf)])
+def test_an_epsilon_beyond_2_to_the_11_is_not_looked_for(smallest: float, found: float) -> None:
+    epsilon = privacy_loss._smallest_epsilon(lambda epsilon: float(epsilon < smallest), 0.5)
+    assert epsilon == pytest.approx(found, rel=1e-6, abs=0)
+
+
+def test_a_proof_that_just_meets_delta_at_once_needs_no_epsilon() -> None:
+    assert privacy_loss._smallest_epsilon(lambda _: 0.5, 0.5) == 0.0
+
+
+def test_proofs_go_by_their_names() -> None:
+    proofs = rf.privacy_profile(rf.RectifiedGaussian(1.0, 1.0), float64([0.5]), 0.1).proofs
+    assert list(proofs) == ["Gaussian", "Rényi", "central limit", "dominating pairs"]

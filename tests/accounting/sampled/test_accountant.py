@@ -1,0 +1,205 @@
+"""Running sums of sampled releases: the contract of every accountant, and what sampling adds."""
+
+import json
+import math
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.per_instance import accountant as per_instance
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.sampled.accountant import SampledAccountant
+from ringfence.accounting.sampled.subsampling import subsampled_rdp
+
+ORDERS = [2, 4, 8, 16]
+LAW = rf.TruncatedGaussian(1.0, bound=1.0)
+BATCHES = 0.5 * torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double()
+
+
+def account(law: rf.Mechanism = LAW, **changes: object) -> SampledAccountant:
+    arguments = {"sensitivity": 0.2, "sampling_rate": 0.1, "orders": ORDERS, "failure_probability": 1e-9}
+    return SampledAccountant(law, **{**arguments, **changes})
+
+
+def test_n_steps_are_n_times_one() -> None:
+    one, many, counted = account(), account(), account()
+    one.step(BATCHES)
+    for _ in range(3):
+        many.step(BATCHES)
+    counted.step(BATCHES, count=3)
+    rdp = subsampled_rdp(LAW, BATCHES, 0.2, 0.1, ORDERS, failure_probability=1e-9)
+    torch.testing.assert_close(one.forward, rdp.forward, rtol=0, atol=0)
+    torch.testing.assert_close(one.backward, rdp.backward, rtol=0, atol=0)
+    for three in (many, counted):
+        torch.testing.assert_close(three.worst, 3 * one.worst)
+        assert three.steps == 3
+        ((mu, rate),) = three.settings
+        assert (mu, rate, three.settings[mu, rate]) == (pytest.approx(0.2 * math.sqrt(3)), 0.1, 3)
+    assert many.spent == pytest.approx(3e-9, rel=1e-9, abs=0)
+    assert counted.spent == 1e-9  # one average, estimated once
+
+
+@pytest.mark.parametrize(
+    "law", [LAW, rf.RectifiedGaussian(1.0, 1.0), rf.StochasticSign(1.0), rf.Gaussian(1.0)], ids=repr
+)
+def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
+    running = account(law)
+    running.step(BATCHES, count=10)
+    assert bool((running.worst <= running.gaussian).all())
+    assert bool((running.worst <= running.data_independent).all())
+    claim = running.guarantee(1e-5)
+    assert claim.epsilon <= claim.gaussian_epsilon
+    assert claim.epsilon_pdp <= claim.gaussian_epsilon_pdp
+    sampled = sampled_gaussian_epsilon({(0.2 * math.sqrt(3), 0.1): 10}, 1e-5)
+    assert claim.epsilon_data_independent <= sampled * (1 + 1e-6)
+
+
+def test_delta_is_paid_for_estimating() -> None:
+    running = account(failure_probability=1e-6)
+    running.step(BATCHES)
+    running.step(BATCHES)
+    claim = running.guarantee(1e-5)
+    assert claim.failure_probability == running.spent == pytest.approx(2e-6, rel=1e-9, abs=0)
+    assert claim.epsilon_renyi == epsilon_from_rdp(running.orders, running.worst, 1e-5 - running.spent)[0]
+    assert "2e-06 is spent on estimating averages over batches" in claim.statement
+    with pytest.raises(ValueError, match=r"delta must be above the 2e-06 spent .* got 2e-06"):
+        running.guarantee(2e-6)
+
+
+def test_monotone_in_delta() -> None:
+    running = account()
+    running.step(BATCHES, count=100)
+    claims = [running.guarantee(delta) for delta in (1e-7, 1e-5, 1e-3)]
+    for name in ("epsilon", "epsilon_pdp", "epsilon_data_independent", "gaussian_epsilon"):
+        values = [getattr(claim, name) for claim in claims]
+        assert values == sorted(values, reverse=True)
+
+
+def test_everything_released_agrees_with_the_plain_account() -> None:
+    theta = BATCHES[0]
+    running, plain = account(sampling_rate=1.0), PerInstanceAccountant(LAW, 0.2, ORDERS)
+    for _ in range(2):
+        running.step([theta])
+        plain.step(theta)
+    claim, expected = running.guarantee(1e-5), plain.guarantee(1e-5)
+    torch.testing.assert_close(running.worst, plain.worst)
+    assert claim.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+    assert claim.epsilon_pdp == pytest.approx(expected.epsilon_pdp, rel=1e-9)
+    assert claim.gaussian_epsilon == pytest.approx(expected.gaussian_epsilon, rel=1e-9)
+    assert claim.epsilon_data_independent >= expected.epsilon_data_independent * (1 - 1e-9)
+    assert claim.failure_probability == 0
+
+
+def test_settings_may_change() -> None:
+    running = account()
+    running.step(BATCHES)
+    running.step(BATCHES, sampling_rate=0.2)
+    running.step(BATCHES, sensitivity=0.1)
+    running.step(BATCHES, mechanism=rf.RectifiedGaussian(2.0, 1.0))
+    running.step(BATCHES[:1], sampling_rate=1.0, sensitivity=0.01)
+    assert running.steps == 5
+    # (0.1, sigma 1) and (0.2, sigma 2) are the same Gaussian
+    assert sorted(running.settings.values()) == [1, 1, 1, 2]
+    assert running.guarantee(1e-5).epsilon_data_independent > 0
+
+
+def test_sampled_gaussians_compose() -> None:
+    one = sampled_gaussian_epsilon({(1.0, 0.1): 5}, 1e-5)
+    both = sampled_gaussian_epsilon({(1.0, 0.1): 5, (0.5, 1.0): 1}, 1e-5)
+    assert both > max(one, gaussian_epsilon(0.5, 1e-5))
+    assert sampled_gaussian_epsilon({(3.0, 1.0): 2, (0.0, 0.5): 7}, 1e-5) == pytest.approx(
+        gaussian_epsilon(math.sqrt(18), 1e-5), rel=1e-12
+    )
+    split = sampled_gaussian_epsilon({(1.0, 0.1): 3, (1.0 + 1e-12, 0.1): 2}, 1e-5)
+    assert split == pytest.approx(one, rel=1e-3)
+    assert sampled_gaussian_epsilon({}, 1e-5) == 0
+
+
+def test_state_round_trip() -> None:
+    running = account(sensitivity=torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64))
+    running.step(BATCHES, count=2)
+    running.step(BATCHES, sampling_rate=0.3)
+    state = running.state_dict()
+    again = SampledAccountant.from_state_dict(json.loads(json.dumps(state)))
+    assert again.state_dict() == state
+    assert again.guarantee(1e-5) == running.guarantee(1e-5)
+    for either in (running, again):
+        either.step(BATCHES)
+    assert again.state_dict() == running.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "PerInstanceAccountant"}, "kind must be 'SampledAccountant'"),
+        ({"version": 2}, "version must be 1, got 2"),
+        ({"more": 1}, "unknown keys \\['more'\\]"),
+        ({"forward": [0.1]}, "forward must hold 4 sums"),
+        ({"gaussian": [0.1, 0.1, 0.1, -1.0]}, "gaussian must be >= 0, got -1.0"),
+        ({"settings": []}, "settings must count 1 steps"),
+        ({"spent": -1.0}, "spent must be >= 0"),
+        ({"sampling_rate": 2.0}, "sampling_rate must be in"),
+    ],
+)
+def test_state_refused(change: dict[str, object], message: str) -> None:
+    running = account(orders=ORDERS)
+    running.step(BATCHES[:2])
+    with pytest.raises(ValueError, match=message):
+        SampledAccountant.from_state_dict({**running.state_dict(), **change})
+
+
+def test_refusals_name_the_argument() -> None:
+    with pytest.raises(ValueError, match="sensitivity must be >= 0, got -1"):
+        account(sensitivity=-1.0)
+    with pytest.raises(ValueError, match="sensitivity must not be NaN"):
+        account(sensitivity=float("nan"))
+    with pytest.raises(ValueError, match="orders must hold at least one"):
+        account(orders=[])
+    with pytest.raises(ValueError, match="orders must be integers"):
+        account(orders=[2.5])
+    with pytest.raises(ValueError, match=r"failure_probability must be in \(0, 1\), got 1"):
+        account(failure_probability=1.0)
+    running = account()
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        running.step(BATCHES, count=0)
+    with pytest.raises(ValueError, match="batches must not be NaN"):
+        running.step(torch.full((2, 3), torch.nan))
+    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 1.5"):
+        running.guarantee(1.5)
+    assert running.steps == 0
+    assert running.guarantee(1e-5).epsilon_data_independent == 0
+
+
+def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
+    law = rf.RectifiedGaussian(1.0, bound=0.5)
+    batches = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)).double()
+    seen, unseen = (rf.SampledAccountant(law, 0.3, 0.2, orders=[2, 8, 32]) for _ in range(2))
+    seen.step(batches, count=7)
+    unseen.step_of_any(torch.zeros(3), count=7)
+    assert bool((unseen.worst >= seen.worst).all())
+    assert torch.equal(unseen.worst, unseen.data_independent)
+    assert unseen.spent == 0
+    assert unseen.steps == 7
+    claims = seen.guarantee(1e-5), unseen.guarantee(1e-5)
+    assert claims[0].epsilon_data_independent == claims[1].epsilon_data_independent
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        unseen.step_of_any(torch.zeros(3), count=0)
+
+
+def test_a_step_of_any_dataset_may_have_settings_of_its_own() -> None:
+    other = {"mechanism": rf.RectifiedGaussian(2.0, 1.0), "sensitivity": 0.3, "sampling_rate": 0.2}
+    account, alone = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5), rf.SampledAccountant(*other.values())
+    account.step_of_any(torch.zeros(3), **other)
+    alone.step_of_any(torch.zeros(3))
+    torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
+    torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)
+
+
+def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = account(rf.StochasticSign(1.0))
+    one.step(iter(BATCHES))
+    monkeypatch.setattr(per_instance, "DivergenceTable", None)
+    one.step(iter(BATCHES))
+    assert one.steps == 2

@@ -1,0 +1,228 @@
+"""Batches that are known: quadrature in one dimension, tensor quadrature in three, every sign."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from mpmath import mp, mpf
+from scipy.special import ndtr
+
+import ringfence as rf
+from ringfence.accounting.per_instance.accountant import per_instance_rdp
+from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, fixed_batch_rdp
+from tests import oracle
+
+ORDERS = [2, 4, 16]
+LAWS = {
+    "truncated": (rf.TruncatedGaussian(1.0, 1.0), oracle.truncated(1, -1, 1)),
+    "rectified": (rf.RectifiedGaussian(1.0, 1.0), oracle.rectified(1, -1, 1)),
+    "sign": (rf.StochasticSign(1.0), oracle.sign(1)),
+    "quantized": (rf.QuantizedGaussian(1.0, 1.0, levels=5), oracle.quantized(1, -1, 1, 5)),
+}
+
+
+def divergence(family: oracle.Family, theta: mpf, shift: float, rate: float, alpha: int, first: str) -> float:
+    """D_alpha between P = M(theta) and the mixture with Q = M(theta + shift), by definition."""
+    p, q = family(theta), family(mpf(theta) + mpf(shift))
+    power = alpha if first == "mixture" else 1 - alpha
+
+    def part(a: mpf, b: mpf) -> mpf:
+        x = mpf(rate) * (b / a - 1)
+        return a * ((1 + x) ** power - 1 - power * x)  # integrates to E - 1, nowhere negative
+
+    total = sum((part(mass, q.atoms[point]) for point, mass in p.atoms.items()), mpf(0))
+    if p.density is not None:
+        total += mp.quad(lambda y: part(p.density(y), q.density(y)), [p.low, (p.low + p.high) / 2, p.high])
+    return float(mp.log1p(total) / (alpha - 1))
+
+
+def worst_sign(
+    family: oracle.Family, theta: float, c: float, rate: float, alpha: int, first: str, record: str
+):
+    # added: theta without the record. removed: theta holds it, and theta - v does not
+    pairs = [(mpf(theta) if record == "added" else mpf(theta) - s, s) for s in (c, -c)]
+    return max(divergence(family, start, s, rate, alpha, first) for start, s in pairs)
+
+
+@pytest.mark.parametrize("record", ["added", "removed"])
+@pytest.mark.parametrize(("theta", "c", "rate"), [(0.0, 1e-3, 0.5), (0.7, 0.1, 0.1), (2.0, 1.0, 0.01)])
+@pytest.mark.parametrize("name", LAWS)
+def test_one_dimension(name: str, theta: float, c: float, rate: float, record: str) -> None:
+    law, family = LAWS[name]
+    rdp = fixed_batch_rdp(law, theta, c, rate, ORDERS, record=record)
+    for i, alpha in enumerate(ORDERS):
+        backward = worst_sign(family, theta, c, rate, alpha, "mixture", record)
+        forward = worst_sign(family, theta, c, rate, alpha, "P", record)
+        assert float(rdp.backward[i]) == pytest.approx(backward, rel=1e-9, abs=0)
+        assert backward <= float(rdp.backward[i])
+        assert forward <= float(rdp.forward[i]) < 1.004 * forward
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "alpha", "at_most"),
+    [(name, *row) for name in LAWS for row in [(0.01, 4, 1.001), (0.01, 32, 1.001), (0.1, 16, 1.014)]],
+)
+def test_forward_is_tight_for_small_shifts(name: str, rate: float, alpha: int, at_most: float) -> None:
+    law, family = LAWS[name]
+    bound = float(fixed_batch_rdp(law, 0.7, 1e-3, rate, [alpha]).forward)
+    assert 1 <= bound / worst_sign(family, 0.7, 1e-3, rate, alpha, "P", "added") < at_most
+
+
+@pytest.mark.parametrize(
+    ("name", "theta", "c", "alpha", "ratio"),
+    [("truncated", 2.0, 1.0, 2, 1.124), ("rectified", 2.0, 1.0, 2, 1.613), ("sign", 0.0, 3.0, 8, 1.628)],
+)
+def test_forward_is_not_dominated_by_backward(
+    name: str, theta: float, c: float, alpha: int, ratio: float
+) -> None:
+    """The inequality of the sampled Gaussian is false here, for the same record in both directions."""
+    law, family = LAWS[name]
+    forward, backward = (divergence(family, theta, c, 0.5, alpha, first) for first in ("P", "mixture"))
+    assert forward / backward == pytest.approx(ratio, abs=5e-4)
+    assert float(fixed_batch_rdp(law, theta, c, 0.5, [alpha]).forward) >= forward
+
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
+
+
+def truncated_masses(theta: float) -> np.ndarray:
+    density = np.exp(-0.5 * (NODES - theta) ** 2) * WEIGHTS
+    return density / density.sum()
+
+
+def rectified_masses(theta: float) -> np.ndarray:
+    inside = np.exp(-0.5 * (NODES - theta) ** 2) / np.sqrt(2 * np.pi) * WEIGHTS
+    return np.concatenate([inside, [ndtr(-1 - theta), ndtr(theta - 1)]])
+
+
+@pytest.mark.parametrize("record", ["added", "removed"])
+@pytest.mark.parametrize("masses", [truncated_masses, rectified_masses])
+def test_three_dimensions_every_sign_pattern(masses: Callable[[float], np.ndarray], record: str) -> None:
+    """Laws on [-1, 1]^3 as weights on a tensor grid, atoms included."""
+    name = masses.__name__.removesuffix("_masses")
+    theta, c, rate = np.array([0.0, 0.6, -1.7]), np.array([0.5, 0.3, 0.4]), 0.2
+    rdp = fixed_batch_rdp(LAWS[name][0], torch.tensor(theta), torch.tensor(c), rate, ORDERS, record=record)
+    truth = {"forward": np.zeros(3), "backward": np.zeros(3)}
+    moments = np.zeros(16)
+    for signs in product((1, -1), repeat=3):
+        start = theta if record == "added" else theta - c * signs
+        p, q = (
+            np.einsum("i,j,k->ijk", *(masses(t) for t in where)).ravel()
+            for where in (start, start + c * signs)
+        )
+        mixture = 1 + rate * (q / p - 1)
+        for i, alpha in enumerate(ORDERS):
+            for way, power in (("forward", 1 - alpha), ("backward", alpha)):
+                value = np.log((p * mixture**power).sum()) / (alpha - 1)
+                truth[way][i] = max(truth[way][i], value)
+        moments = np.maximum(moments, [np.log((p * (q / p) ** k).sum()) for k in range(1, 17)])
+    for way in ("forward", "backward"):
+        ratio = getattr(rdp, way).numpy() / truth[way]
+        assert ratio.min() >= 1 - 1e-12
+        assert ratio.max() < (1.004 if way == "forward" else 1.2)  # the worst v moment by moment
+    # the binomial theorem with the largest moment of any pattern, which is the product of the largest
+    k = np.arange(17)
+    for i, alpha in enumerate(ORDERS):
+        weights = [float(mp.binomial(alpha, j)) * rate**j * (1 - rate) ** (alpha - j) for j in k[: alpha + 1]]
+        total = np.dot(weights, np.exp(np.concatenate([[0], moments])[: alpha + 1]))
+        assert float(rdp.backward[i]) == pytest.approx(np.log(total) / (alpha - 1), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_never_above_the_sampled_gaussian(name: str) -> None:
+    law = LAWS[name][0]
+    theta = torch.tensor([0.0, 0.5, 3.0], dtype=torch.float64)
+    for c, rate in ((1e-3, 0.01), (0.3, 0.5), (2.0, 0.9)):
+        gaussian = fixed_batch_rdp(rf.Gaussian(1.0), theta, c, rate, [2, 8, 40]).backward
+        for record in ("added", "removed"):
+            rdp = fixed_batch_rdp(law, theta, c, rate, [2, 8, 40], record=record)
+            assert bool((rdp.worst <= gaussian).all())
+
+
+def test_gaussian_agrees_with_dp_accounting() -> None:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    account = RdpAccountant(list(SAMPLED_ORDERS))
+    account.compose(PoissonSampledDpEvent(0.05, GaussianDpEvent(2.0)))
+    rdp = fixed_batch_rdp(rf.Gaussian(2.0), torch.zeros(4), 0.5, 0.05)
+    ratio = rdp.backward.numpy() / np.array(account._rdp)
+    few = np.array(SAMPLED_ORDERS) <= 32
+    np.testing.assert_allclose(ratio[few], 1, rtol=1e-8)
+    assert 1 - 1e-9 < ratio.min() <= ratio.max() < 1.01
+    assert bool((rdp.forward <= rdp.backward).all())
+
+
+def test_everything_released_is_per_instance_accounting() -> None:
+    law, theta = LAWS["rectified"][0], torch.tensor([0.2, -1.0, 2.0], dtype=torch.float64)
+    plain = per_instance_rdp(law, theta, 0.3, ORDERS)
+    added, removed = (
+        fixed_batch_rdp(law, theta, 0.3, 1.0, ORDERS, record=record) for record in ("added", "removed")
+    )
+    for result, expected in (
+        (added.forward, plain.forward),
+        (added.backward, plain.backward),
+        (removed.forward, plain.backward),
+        (removed.backward, plain.forward),
+    ):
+        torch.testing.assert_close(result, expected, rtol=1e-10, atol=0)
+
+
+def test_grows_with_rate_and_sensitivity_and_order() -> None:
+    law, theta = LAWS["truncated"][0], torch.tensor([0.2, -1.0], dtype=torch.float64)
+    rows = [fixed_batch_rdp(law, theta, 0.1, rate, ORDERS).backward for rate in (0.01, 0.1, 0.5, 1.0)]
+    assert bool((torch.diff(torch.stack(rows), dim=0) > 0).all())
+    rows = [fixed_batch_rdp(law, theta, c, 0.1, ORDERS) for c in (0.0, 0.01, 0.1, 1.0)]
+    assert float(rows[0].worst.max()) == 0
+    assert bool((torch.diff(torch.stack([row.worst for row in rows]), dim=0) > 0).all())
+    assert bool((torch.diff(rows[-1].backward) > 0).all())
+
+
+def test_refusals_name_the_argument() -> None:
+    law = LAWS["sign"][0]
+    with pytest.raises(ValueError, match=r"record must be 'added' or 'removed', got 'swapped'"):
+        fixed_batch_rdp(law, 0.0, 1.0, 0.5, record="swapped")
+    with pytest.raises(
+        ValueError, match=r"orders must be integers >= 2 for sampling, got 2.5 at index \[1\]"
+    ):
+        fixed_batch_rdp(law, 0.0, 1.0, 0.5, [2, 2.5])
+    with pytest.raises(ValueError, match=r"orders must be > 1, got 1.0"):
+        fixed_batch_rdp(law, 0.0, 1.0, 0.5, [1])
+    with pytest.raises(ValueError, match="orders must hold at least one"):
+        fixed_batch_rdp(law, 0.0, 1.0, 0.5, [])
+    with pytest.raises(ValueError, match=r"sampling_rate must be in \(0, 1\], got 1.5"):
+        fixed_batch_rdp(law, 0.0, 1.0, 1.5)
+    with pytest.raises(ValueError, match=r"sensitivity must be >= 0, got -1.0"):
+        fixed_batch_rdp(law, 0.0, -1.0, 0.5)
+    with pytest.raises(ValueError, match="theta must not be NaN"):
+        fixed_batch_rdp(law, float("nan"), 1.0, 0.5)
+
+
+def test_the_smaller_sign_rounds_down() -> None:
+    """It is subtracted, so that less is the safe side: below the exact sum, and no more than rounding."""
+    theta, size = torch.tensor([0.3, -1.2, 2.0]).double(), 0.2
+    law = rf.TruncatedGaussian(1.0, 1.0)
+    got = SampledRelease(law, size, 0.1, checked_integer_orders([2, 3]))._third_below(theta)
+    forward = torch.minimum(*(law.renyi_divergence(theta, s, 3.0) for s in (size, -size))).sum()
+    backward = torch.minimum(*(law.renyi_divergence(theta + s, -s, 3.0) for s in (size, -size))).sum()
+    for value, exact in zip(got, (forward, backward), strict=True):
+        assert 5e-12 < 1 - float(value / exact) < 2e-11
+
+
+def test_moments_are_at_most_the_gaussians_and_the_laws_own() -> None:
+    """log M_k = k (k - 1) / 2 times the squared shift in units of sigma, or times the information's bound."""
+    law, theta, k = rf.TruncatedGaussian(2.0, 1.0), torch.zeros(3).double(), torch.arange(2, 5).double()
+    release = SampledRelease(law, 0.3, 0.1, checked_integer_orders([2, 3, 4]))
+    gaussian, bounded = (moments[:3] for moments in release._ceiling_moments(theta))
+    assert gaussian.tolist() == pytest.approx((0.5 * k * (k - 1) * 3 * 0.15**2).tolist(), rel=1e-10)
+    own = float(law.fisher_information(0.0))
+    assert bounded.tolist() == pytest.approx((0.5 * k * (k - 1) * 3 * 0.3**2 * own).tolist(), rel=1e-10)
+
+
+def test_a_single_coordinate_is_read_from_a_table_unless_evaluated() -> None:
+    release = SampledRelease(rf.StochasticSign(1.0), 0.1, 0.5, checked_integer_orders([2]))
+    theta = torch.full((1,), 0.37, dtype=torch.float64)
+    assert not torch.equal(release.log_excess(theta, exact=False), release.log_excess(theta, exact=True))

@@ -1,0 +1,544 @@
+"""Secure releases: the exact law, the same points for every theta, and an attack that fails.
+
+The stream of random bits is a seeded one wherever a test measures frequencies, and by chosen bits
+where it checks single draws. Masses come from multi-precision or scipy, not from the package.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from mpmath import mp, mpf
+from scipy import stats
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.mechanisms.secure import release as secure_module
+from ringfence.mechanisms.secure.inversion import Conditioned, Normal
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.noise import GeneratorDraws
+from ringfence.numerics import exact_normal
+from tests.mechanisms.test_samplers import ACCEPT, REJECT, continuous, discrete, truncated_cdf
+from tests.tensors import float64, seeded_releases
+
+LAWS = {
+    "gaussian": rf.Gaussian(1.0),
+    "rectified": rf.RectifiedGaussian(1.0, (-1.5, 2.0)),
+    "truncated": rf.TruncatedGaussian(1.0, (-1.5, 2.0)),
+    "sign": rf.StochasticSign(1.0),
+    "quantized": rf.QuantizedGaussian(1.0, (-1.5, 2.0), levels=8),
+}
+
+
+@pytest.fixture
+def stream() -> Iterator[None]:
+    """Every release from a seed of its own."""
+    with seeded_releases():
+        yield
+
+
+def everywhere(theta: float, count: int) -> Tensor:
+    return torch.full((count,), theta, dtype=torch.float64)
+
+
+def below(x: float, theta: float, sigma: float, low: float = -np.inf, high: float = np.inf) -> mpf:
+    """P(X <= x) by definition, in 150 digits."""
+    with mp.workdps(150):
+
+        def mass(left: mpf, right: mpf) -> mpf:
+            if right <= 0:
+                left, right = -right, -left
+            return (mp.erfc(left / mp.sqrt(2)) - mp.erfc(right / mp.sqrt(2))) / 2
+
+        low, x, high = ((mpf(end) - mpf(theta)) / mpf(sigma) for end in (low, x, high))
+        return mass(low, x) / mass(low, high)
+
+
+def masses(law: rf.Mechanism, theta: float, step: float | None) -> dict[float, mpf]:
+    """Point to mass: cells of the released law, from the definition."""
+    sigma = float(law.sigma)
+    if law.support.interval is None:
+        points = [float(atom) for atom in law.support.atoms]
+        cuts = [(one + next_one) / 2 for one, next_one in pairwise(points)]
+        ends = (-np.inf, np.inf)
+    else:
+        low, high = (float(end) for end in law.support.interval)
+        reach = (low if np.isfinite(low) else theta - 20, high if np.isfinite(high) else theta + 20)
+        numbers = range(round(reach[0] / step), round(reach[1] / step) + 1)
+        points = [step * number for number in numbers]
+        points[0], points[-1] = (
+            end if np.isfinite(end) else point
+            for end, point in zip((low, high), (points[0], points[-1]), strict=True)
+        )
+        cuts = [step * (number + 0.5) for number in numbers[:-1]]
+        ends = (low, high) if law.name == "truncated" else (-np.inf, np.inf)
+    shares = [mpf(0), *(below(cut, theta, sigma, *ends) for cut in cuts), mpf(1)]
+    with mp.workdps(150):
+        return {point: shares[i + 1] - shares[i] for i, point in enumerate(points)}
+
+
+# ------------------------------------------------------------------ a single draw, bit by bit
+
+DRAWS = [
+    ("gaussian", 0.3, -np.inf, np.inf, [-9000, -3000, 0, 1, 5000, 20000]),
+    ("gaussian", 1e9, -np.inf, np.inf, [1024 * 10**9 - 7, 1024 * 10**9 + 4000]),
+    ("rectified", 0.3, -1.1, 2.0, [-1126, -5, 2047]),
+    ("rectified", -9.0, -1.1, 2.0, [-1126, -1125]),
+    ("truncated", 0.3, -1.1, 2.0, [-1126, -5, 2047]),
+    ("truncated", 50.0, -1.0, 1.0, [0, 1000, 1023]),
+    ("truncated", -50.0, -1.0, 1.0, [-1024, -1000, 0]),
+    ("truncated", 5000.0, -1.0, 1.0, [1023, 1022]),
+    ("truncated", 3.0, -np.inf, 1.0, [-3000, 1000]),
+]
+
+
+@pytest.mark.parametrize(("name", "theta", "low", "high", "numbers"), DRAWS)
+def test_a_draw_is_the_exact_quantile_of_its_bits(
+    name: str, theta: float, low: float, high: float, numbers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uniform numbers a hair below and above F(cut) give the points on its two sides."""
+    step = 2.0**-10
+    law = rf.Gaussian(1.0) if name == "gaussian" else rf.Mechanism.by_name(name, sigma=1.0, bound=(low, high))
+    first, last = (round(end / step) if np.isfinite(end) else None for end in (low, high))
+    interval = (low, high) if name == "truncated" else ()
+
+    def point(number: int) -> float:
+        return low if number == first else high if number == last else step * number
+
+    def share(number: int) -> int:
+        """256 bits of F(cut)."""
+        if number in (first and first - 1, last):
+            return 2**256 if number == last else 0
+        with mp.workdps(150):
+            return int(mp.floor(mp.ldexp(below(step * (number + 0.5), theta, 1.0, *interval), 256)))
+
+    checked = 0
+    for number in numbers:
+        before, border, after = (share(number + offset) for offset in (-1, 0, 1))
+        for away in (2, 2**100, 2**200):
+            for bits, expected in ((border - away, number), (border + away, number + 1)):
+                if before + 2 < bits < after - 2:
+                    _only(bits, monkeypatch)
+                    assert float(law.release(float64(theta), step=step)) == point(expected), (number, away)
+                    checked += 1
+    assert checked >= 6
+
+
+def _only(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that gives these 256 bits, first 64 and then the rest if asked."""
+    words = torch.frombuffer(bytearray(bits.to_bytes(32, "big")), dtype=torch.int64)
+    words = torch.frombuffer(bytearray(words.numpy().byteswap().tobytes()), dtype=torch.int64)
+
+    class Chosen:
+        def at(self, *place: object) -> "Chosen":
+            return self
+
+        def words(self, count: int) -> Tensor:
+            return {1: words[:1], 3: words[1:]}[count].unsqueeze(0)
+
+    monkeypatch.setattr(secure_module, "Noise", Chosen)
+
+
+@pytest.mark.parametrize("name", ["sign", "quantized"])
+def test_levels_are_drawn_exactly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = LAWS[name]
+    for theta in (0.0, 0.7, -5.0, 9.0):
+        found = masses(law, theta, None)
+        share = mpf(0)
+        points = list(found)
+        for one, next_one in pairwise(points):
+            with mp.workdps(150):
+                share += found[one]
+                border = int(mp.floor(mp.ldexp(share, 256)))
+            for away in (2**208, 2**225):  # cuts may be a rounding apart
+                for bits, expected in ((border - away, one), (border + away, next_one)):
+                    if 0 <= bits < 2**256 and found[expected] * 2**256 > away:
+                        _only(bits, monkeypatch)
+                        assert float(law.release(theta)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_ends_of_the_uniform_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for (name, law), theta in product(LAWS.items(), (0.0, 3.0, -1e9, 1e9, 1e300, -1e300)):
+        for bits in (0, 2**256 - 1):
+            _only(bits, monkeypatch)
+            value = float(law.release(theta))
+            assert np.isfinite(value), (name, theta)
+            if name != "gaussian":
+                points = law.support.interval or (law.support.atoms[0], law.support.atoms[-1])
+                if abs(theta) < 10 and law.name in ("sign", "quantized", "rectified"):
+                    assert value == float(points[bits > 0])
+
+
+def test_float64_is_trusted_no_more_than_it_deserves() -> None:
+    """The distribution functions are off by less than 2^-41; a draw within 2^-36 is decided exactly."""
+    random = np.random.default_rng(3)
+    assert secure_module._DOUBT >= 32 * 2.0**-41
+    for _ in range(500):
+        width, reach = 10 ** random.uniform(-9, 2.5), 10 ** random.uniform(-4, 4.5)
+        low, sigma = random.uniform(-5, 5), 10 ** random.uniform(-1, 1)
+        theta = float(random.choice([low - reach, low + width + reach, low + width * random.uniform()]))
+        distance = min(width, random.exponential() * sigma / max(1, reach / sigma), width * random.uniform())
+        x = min(max(float(random.choice([low + distance, low + width - distance])), low), low + width)
+        columns = [float64([value]) for value in (theta, sigma, low, low + width)]
+        conditioned, normal = Conditioned(*columns), Normal(*columns[:2])
+        exact = below(x, theta, sigma, low, low + width)
+        assert abs(exact - conditioned.below(float64([x])).item()) < 2**-41
+        assert abs(exact - conditioned.exactly(x, 0)) < mpf(2) ** -300
+        assert abs(below(x, theta, sigma) - normal.below(float64([x])).item()) < 2**-50
+
+
+def test_where_float64_has_no_answer_it_says_so() -> None:
+    columns = [float64([value]) for value in (2.0**700, 1.0, 0.0, 2.0**-699)]
+    law, middle = Conditioned(*columns), 2.0**-700
+    assert law.below(float64([middle])).isnan().all()
+    assert float(law.exactly(middle, 0)) == pytest.approx(1 / (1 + np.e), rel=1e-12)
+
+
+@pytest.mark.parametrize("start", [0, 1, 41, 42, 43, 99, 100])
+@pytest.mark.parametrize("answer", [0, 1, 42, 99, 100])
+def test_search(start: int, answer: int) -> None:
+    asked = []
+
+    def holds(number: int) -> bool:
+        asked.append(number)
+        return number >= answer
+
+    assert exact_normal.search(holds, start, 0, 100) == answer
+    assert all(0 <= number < 100 for number in asked)  # the last has no cut to ask about
+
+
+# ------------------------------------------------------------------ frequencies
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("theta", [0.0, 0.4, -3.0, 12.0, -50.0, 1000.0])
+@pytest.mark.usefixtures("stream")
+def test_points_are_hit_with_their_mass(name: str, theta: float) -> None:
+    law, step = LAWS[name], None if name in ("sign", "quantized") else 0.25
+    expected = masses(law, theta, step)
+    values = law.release(everywhere(theta, 100_000), step=step).numpy()
+    found = dict(zip(*np.unique(values, return_counts=True), strict=True))
+    counts = [int(sum(found.pop(x) for x in list(found) if abs(x - point) < 1e-9)) for point in expected]
+    assert not found
+    assert discrete(counts, [float(mass) for mass in expected.values()]) > ACCEPT
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.usefixtures("stream")
+def test_a_slightly_wrong_sigma_is_rejected(name: str) -> None:
+    law, step = LAWS[name], None if name in ("sign", "quantized") else 0.25
+    values = law.release(everywhere(0.7, 300_000), step=step).numpy()
+    parameters = {**law.parameters(), "sigma": float64(1.04)}
+    wrong = masses(law.with_parameters(parameters), 0.7, step)
+    counts = [int(np.isclose(values, point).sum()) for point in wrong]
+    assert discrete(counts, [float(mass) for mass in wrong.values()]) < REJECT
+
+
+@pytest.mark.parametrize(("theta", "bound"), list(product([0.4, -6.0, 50.0], [0.001, 1.0, 5.0])))
+@pytest.mark.usefixtures("stream")
+def test_the_default_grid_is_fine_enough_not_to_show(theta: float, bound: float) -> None:
+    """Spread again over its cell, a release passes for the continuous law."""
+    release = SecureRelease(rf.TruncatedGaussian(1.0, bound))
+    values = release.draw(everywhere(theta, 20_000)).numpy()
+    step = float(release.step)
+    cdf = truncated_cdf(theta, 1.0, -bound, bound)
+    low, high = (np.clip(values + side * step / 2, -bound, bound) for side in (-1, 1))
+    shares = cdf(low) + np.random.default_rng(0).uniform(size=len(values)) * (cdf(high) - cdf(low))
+    assert continuous(shares, stats.uniform.cdf) > ACCEPT
+    other = truncated_cdf(theta * 1.05 + 0.05, 1.0, -bound, bound)
+    if bound == 5.0:
+        assert continuous(values, other) < REJECT
+
+
+@pytest.mark.usefixtures("stream")
+def test_mean_and_variance() -> None:
+    theta, sigma = 3.25, 2.0
+    values = rf.Gaussian(sigma).release(everywhere(theta, 400_000)).numpy()
+    assert abs(values.mean() - theta) < 5 * sigma / np.sqrt(len(values))
+    assert abs(values.var() / sigma**2 - 1) < 5 * np.sqrt(2 / len(values))
+    assert abs(stats.skew(values)) < 5 * np.sqrt(6 / len(values))
+
+
+# ------------------------------------------------------------------ what it costs
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("theta", [0.0, 0.9, -4.0, 30.0])
+def test_a_release_costs_no_more_than_its_law(name: str, theta: float) -> None:
+    """Divergences and hockey sticks of the points' masses, against the continuous account."""
+    law, step = LAWS[name], None if name in ("sign", "quantized") else 0.125
+    for shift in (0.05, -0.4):
+        p, q = (masses(law, where, step) for where in (theta, theta + shift))
+        shared = [point for point in p if point in q]
+        if name == "gaussian":  # the oracle ends at 20 sigma from theta
+            p, q = ({point: found[point] for point in shared} for found in (p, q))
+        for alpha in (1.5, 8.0):
+            with mp.workdps(60):
+                powers = mp.fsum(p[x] ** alpha * q[x] ** (1 - mpf(alpha)) for x in shared if p[x] > 0)
+                exact = float(mp.log(powers) / (alpha - 1))
+            bound = float(law.renyi_divergence(theta, shift, alpha))
+            assert exact <= bound * (1 + 1e-9) + 1e-300
+            if step is not None and abs(theta) < 1:
+                assert exact > 0.97 * bound  # and the grid gives nothing away for free
+        stick = float(mp.fsum(max(mpf(0), p[x] - mp.exp(0.02) * q[x]) for x in shared))
+        assert stick <= float(law.hockey_stick(theta, shift, 0.02)) * (1 + 1e-9) + 1e-300
+
+
+def test_what_is_added_to_delta() -> None:
+    release = SecureRelease(LAWS["truncated"])
+    assert release.delta(1, 0.0) >= 2 * 2.0**-200
+    assert release.delta(10**6, 3.0) == pytest.approx(1e6 * 2.0**-200 * (1 + np.exp(3.0)), rel=1e-9)
+    assert release.delta(10**6, 1e6) == 1.0
+    # at most 2^52 + 1 cuts, 256 bits of the uniform number, distribution functions to 2^-400
+    assert secure_module._FAILURE > (2**52 + 1) * 2.0**-254
+    assert "2^-200" in release.statement
+    assert "0.0009765625" in release.statement
+
+
+@pytest.mark.usefixtures("stream")
+def test_doubts_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided = []
+    monkeypatch.setattr(secure_module, "_decided", lambda *given: decided.append(given) or given[3])
+    theta = torch.linspace(-60, 60, 300_000, dtype=torch.float64)
+    for law in (*LAWS.values(), rf.TruncatedGaussian(1.0, 1e-6), rf.RectifiedGaussian(1.0, (-0.3, 0.1))):
+        law.release(theta)
+    assert len(decided) < 20
+
+
+# ------------------------------------------------------------------ the attack
+
+
+def reachable(values: Tensor, theta: float) -> Tensor:
+    """Whether some double n has theta + n == value: what a plain sampler at theta can give."""
+    noise = values - theta
+    result = torch.zeros_like(values, dtype=torch.bool)
+    for step in (-torch.inf, 0.0, torch.inf):
+        result |= theta + torch.nextafter(noise, noise + step) == values
+    return result
+
+
+@pytest.mark.parametrize(
+    "law", [rf.Gaussian(1.0), rf.RectifiedGaussian(1.0, 2.0)], ids=["gaussian", "rectified"]
+)
+def test_bits_of_plain_noise_tell_theta_and_those_of_a_secure_release_do_not(
+    law: rf.Mechanism, stream: None
+) -> None:
+    """Mironov 2012: doubles that can occur at theta = 0 cannot at theta = 1."""
+    nothing = torch.zeros(20_000, dtype=torch.float64)
+    plain = law.sample(nothing, generator=torch.Generator().manual_seed(1))
+    assert bool(reachable(plain, 0.0).all())
+    impossible = (~reachable(plain, 1.0)).view(-1, 100)
+    assert float(impossible.double().mean()) > 0.4
+    assert bool(impossible.any(dim=1).all())  # a hundred coordinates tell with certainty
+
+    released = law.release(nothing)
+    assert bool(reachable(released, 0.0).all())
+    assert bool(reachable(released, 1.0).all())
+
+
+class _Replayed(GeneratorDraws):
+    """Draws that give these uniform numbers."""
+
+    def __init__(self, uniform: Tensor) -> None:
+        super().__init__([torch.Generator()])
+        self._uniform = uniform
+
+    def uniforms(self, shape: Sequence[int]) -> Tensor:
+        return self._uniform
+
+
+def test_replaying_the_plain_truncated_sampler_tells_theta(stream: None) -> None:
+    """Its outputs are images of multiples of 2^-53: few doubles, others for another theta."""
+    law, thetas = rf.TruncatedGaussian(1.0, 1.0), (0.0, 1e-3)
+    generator = torch.Generator().manual_seed(2)
+
+    def replayed(values: Tensor, theta: float) -> float:
+        """Share of the values that the sampler at theta gives for some uniform number."""
+        cdf = torch.from_numpy(truncated_cdf(theta, 1.0, -1.0, 1.0)(values.numpy()))
+        found = torch.zeros_like(values, dtype=torch.bool)
+        for share, offset in product((cdf, 1 - cdf), range(-8, 9)):  # it may count from above
+            uniform = ((share * 2**53).round() + offset).clamp(0, 2**53 - 1) * 2.0**-53
+            found |= law.sample(everywhere(theta, len(values)), generator=_Replayed(uniform)) == values
+        return float(found.double().mean())
+
+    for theta, other in (thetas, reversed(thetas)):
+        plain = law.sample(everywhere(theta, 5000), generator=generator)
+        assert replayed(plain, theta) == 1.0  # the attack knows every double that can occur
+        assert 0.2 < replayed(plain, other) < 0.4  # most single draws rule the other theta out
+
+    # secure: whatever is drawn at one is drawn at the other
+    points = [set(law.release(everywhere(theta, 200_000), step=2.0**-6).tolist()) for theta in thetas]
+    assert points[0] == points[1] == {number / 64 for number in range(-64, 65)}
+
+
+@pytest.mark.parametrize("name", ["gaussian", "rectified", "truncated"])
+@pytest.mark.usefixtures("stream")
+def test_a_distinguisher_trained_on_low_bits_has_no_advantage_beyond_the_claim(name: str) -> None:
+    law, shift, count = LAWS[name], 1e-3, 400_000
+    step = float(SecureRelease(law).step)
+
+    def low_bits(theta: float) -> Tensor:
+        values = law.release(everywhere(theta, count))
+        return torch.bincount((values / step).round().long() % 16, minlength=16) / count
+
+    more_likely = low_bits(0.0) > low_bits(shift)  # trained
+    advantage = float((low_bits(0.0) - low_bits(shift))[more_likely].sum())  # tested on fresh draws
+    claim = float(law.hockey_stick(0.0, shift, 0.0))
+    assert advantage <= claim + 5 * np.sqrt(0.5 / count)
+
+
+# ------------------------------------------------------------------ points
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.usefixtures("stream")
+def test_values_depend_on_the_number_of_the_point_alone(name: str, dtype: torch.dtype) -> None:
+    """Bit for bit: no negative zero, no end that is nearly the end."""
+    law = LAWS[name]
+    draws = [law.release(torch.full((50_000,), theta, dtype=dtype)) for theta in (-1e-12, 0.7, 1.9, -40.0)]
+    values = torch.cat(draws).double()
+    assert all(draw.dtype == dtype for draw in draws)
+    assert not bool((torch.signbit(values) & (values == 0)).any())
+    if name in ("rectified", "truncated"):
+        assert (float(values.min()), float(values.max())) == (-1.5, 2.0)
+    if name in ("gaussian", "rectified", "truncated"):
+        assert bool((values * 1024 == (values * 1024).round()).all())
+    else:
+        assert len(values.unique()) <= 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_range_is_public_too(dtype: torch.dtype) -> None:
+    law = rf.Gaussian(1.0)
+    top = 2.0**51 * 2.0**-10
+    for theta, expected in ((1e30, top), (-1e30, -top), (1e300, top)):
+        if theta < torch.finfo(dtype).max:
+            assert float(law.release(torch.tensor(theta, dtype=dtype))) == expected
+    huge = rf.Gaussian(1e30).release(torch.tensor(3e38, dtype=torch.float32))
+    assert bool(torch.isfinite(huge))
+
+
+@pytest.mark.usefixtures("stream")
+def test_parameters_may_differ_by_coordinate() -> None:
+    sigma = float64([1.0, 100.0]).reshape(2, 1)
+    law = rf.TruncatedGaussian(sigma, (float64([[-1.0], [-300.0]]), float64([[1.0], [300.0]])))
+    release = SecureRelease(law)
+    assert release.step.flatten().tolist() == [2.0**-10, 2.0**-4]
+    values = release.draw(torch.zeros(2, 50_000, dtype=torch.float64))
+    for row, (scale, bound) in zip(values.numpy(), ((1.0, 1.0), (100.0, 300.0)), strict=True):
+        expected = stats.truncnorm(-bound / scale, bound / scale, 0.0, scale).std()
+        assert row.std() == pytest.approx(expected, rel=0.02)
+    assert law.release(torch.zeros(1, dtype=torch.float64)).shape == (2, 1)
+    assert rf.Gaussian(1.0).release(torch.zeros(0, 3)).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("law", "step"),
+    [
+        (rf.Gaussian(1.0), 2.0**-10),
+        (rf.Gaussian(0.75), 2.0**-11),
+        (rf.TruncatedGaussian(3.0, 1e-3), 2.0**-19),
+        (rf.RectifiedGaussian(1.0, (0.0, torch.inf)), 2.0**-10),
+    ],
+)
+def test_the_default_step_is_a_power_of_two_from_public_numbers(law: rf.Mechanism, step: float) -> None:
+    assert float(SecureRelease(law).step) == step
+
+
+# ------------------------------------------------------------------ randomness and refusals
+
+
+def test_randomness_is_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = secrets.randbits
+
+    def counted(bits: int) -> int:
+        asked.append(bits)
+        return real(bits)
+
+    monkeypatch.setattr(secrets, "randbits", counted)
+    theta = torch.zeros(100_000, dtype=torch.float64)
+    states = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        before = torch.get_rng_state()
+        states.append(rf.Gaussian(1.0).release(theta))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(*states)
+    assert asked == [256, 256]  # a fresh key for each release
+
+
+def _refused(call: Callable[[], object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_refusals() -> None:
+    gaussian, truncated = LAWS["gaussian"], LAWS["truncated"]
+    generator = torch.Generator().manual_seed(0)
+    for call, error, words in [
+        (lambda: gaussian.release(0.0, step=0.0), ValueError, "step must be > 0"),
+        (lambda: gaussian.release(0.0, step=2.0**-30), ValueError, "step must be at least"),
+        (lambda: truncated.release(0.0, step=4.0), ValueError, "step must be at most the width"),
+        (lambda: rf.RectifiedGaussian(1.0, (1e9, 1e9 + 1e-6)).release(0.0), ValueError, "step must reach"),
+        (lambda: gaussian.release(0.0, step=1e300), ValueError, "step is too large"),
+        (lambda: rf.StochasticSign(1e300).release(0.0), ValueError, "sigma must be at most"),
+        (lambda: LAWS["sign"].release(0.0, step=0.1), ValueError, "step must be None"),
+        (lambda: gaussian.release(float("nan")), ValueError, "theta must not be NaN"),
+        (lambda: gaussian.release(0.0, generator=generator), TypeError, "no seed"),
+        (lambda: gaussian.release(0.0, secure=False), TypeError, "needs a generator"),
+        (lambda: gaussian.release(0.0, secure=False, step=0.1, generator=generator), TypeError, "no step"),
+        (lambda: SecureRelease(truncated).delta(-1, 1.0), ValueError, "coordinates must be"),
+    ]:
+        _refused(call, error, words)
+
+    class Unknown(rf.Gaussian):
+        name = "unknown to secure releases"
+
+    _refused(lambda: Unknown(1.0).release(0.0), NotImplementedError, "unknown to secure releases")
+
+
+def test_without_security_it_is_the_plain_sampler() -> None:
+    theta = torch.zeros(10, dtype=torch.float64)
+    draws = [
+        call(generator=torch.Generator().manual_seed(3))
+        for call in (
+            lambda generator: rf.Gaussian(1.0).release(theta, secure=False, generator=generator),
+            lambda generator: rf.Gaussian(1.0).sample(theta, generator=generator),
+        )
+    ]
+    assert torch.equal(*draws)
+
+
+def test_shapes_that_do_not_fit_are_listed_by_name() -> None:
+    ends = torch.tensor([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"theta \[3\], sigma \[\], lower \[2\], upper \[2\], step \[2\]"):
+        SecureRelease(rf.RectifiedGaussian(1.0, ends)).draw(torch.zeros(3))
+    with pytest.raises(ValueError, match=r"theta \[3\], sigma \[\], lower \[2\], upper \[2\], count \[\]"):
+        SecureRelease(rf.QuantizedGaussian(1.0, ends, 3)).draw(torch.zeros(3))
+
+
+def test_a_release_says_what_it_is() -> None:
+    assert repr(SecureRelease(rf.StochasticSign(1.0))) == "SecureRelease(StochasticSign(sigma=1.0))"
+    assert repr(SecureRelease(rf.Gaussian(1.0), 0.25)) == "SecureRelease(Gaussian(sigma=1.0), step=0.25)"
+
+
+def test_the_finest_step_and_the_largest_sigma() -> None:
+    law = rf.RectifiedGaussian(3.0, 1.5)
+    assert float(SecureRelease(law, 3.0 * 2.0**-20).step) == 3.0 * 2.0**-20
+    with pytest.raises(ValueError, match=r"step must be at least 2\^-20"):
+        SecureRelease(law, 2.9 * 2.0**-20)
+    assert SecureRelease(rf.StochasticSign(1e290)).step is None
+    with pytest.raises(ValueError, match="sigma must be at most 1e290"):
+        SecureRelease(rf.StochasticSign(1.001e290))
+
+
+def test_a_law_with_points_of_its_own_says_so() -> None:
+    assert (
+        "StochasticSign(sigma=1.0) rounded to its own points"
+        in SecureRelease(rf.StochasticSign(1.0)).statement
+    )

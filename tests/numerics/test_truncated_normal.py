@@ -1,0 +1,103 @@
+"""Moments and cumulants of the truncated normal against quadrature in multi-precision."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from mpmath import mp, mpf
+
+from ringfence.numerics.truncated_normal import TruncatedNormal
+from tests.tensors import float64
+
+# lower, width: inside, at 0, in the tail on either side, narrow, wide, half lines cut far out
+INTERVALS = [
+    (-1.0, 2.0),
+    (-0.2, 3.0),
+    (0.0, 1.5),
+    (-7.0, 5.0),
+    (3.0, 9.0),
+    (30.0, 2.0),
+    (-51.0, 1.0),
+    (1000.0, 2.0),
+    (12.0, 2e-3),
+    (-1e-3, 2e-3),
+    (-20.0, 45.0),
+    (5.0, 1e5),
+]
+TILTS = [1e-7, -1e-3, 0.2, -0.21, 0.25, 1.0, -4.0, 30.0, -500.0]
+
+
+def made(lower: float, width: float, dtype: torch.dtype = torch.float64) -> TruncatedNormal:
+    start, size = torch.tensor([lower], dtype=dtype), torch.tensor([width], dtype=dtype)
+    return TruncatedNormal(start, start + size, size)
+
+
+def integral(lower: float, width: float, function: Callable[[mpf], mpf], at: float = 0) -> mpf:
+    """Of function(x) exp(-(x^2 - peak^2) / 2): every panel follows the bulk, around ``at``."""
+    low, high = mpf(lower), mpf(lower) + mpf(width)
+    nearest = min(max(at, low), high)
+    slope = max(abs(nearest - at), mpf(1))
+    panels = [nearest + sign * k / slope for k in (1, 4, 12, 40, 110) for sign in (-1, 1)]
+    inside = sorted({low, nearest, high, *(x for x in panels if low < x < high)})
+    return mp.quad(
+        lambda x: function(x) * mp.exp(((nearest - at) ** 2 - (x - at) ** 2) / 2),
+        inside,
+        method="gauss-legendre",
+    )
+
+
+@pytest.mark.parametrize(("lower", "width"), INTERVALS)
+def test_mass_mean_and_variance(lower: float, width: float) -> None:
+    law = made(lower, width)
+    total = integral(lower, width, lambda x: mpf(1))
+    mean = integral(lower, width, lambda x: x) / total
+    variance = integral(lower, width, lambda x: (x - mean) ** 2) / total
+    nearest = min(max(mpf(0), mpf(lower)), mpf(lower) + mpf(width))
+    log_mass = mp.log(total / mp.sqrt(2 * mp.pi)) - nearest**2 / 2
+
+    assert float(law.variance()) == pytest.approx(float(variance), rel=3e-14, abs=0)
+    assert float(law.log_mass()) == pytest.approx(float(log_mass), rel=1e-14, abs=2e-15)
+    assert float(law.log_partition()) == pytest.approx(float(mp.log(total)), rel=1e-13, abs=1e-14)
+    assert float(law.mean_from_edge()) == pytest.approx(float(mean - nearest), rel=1e-13, abs=1e-16)
+    assert float(law.mean()) == pytest.approx(float(mean), rel=3e-12, abs=1e-19)
+
+
+@pytest.mark.parametrize("tilt", TILTS)
+@pytest.mark.parametrize(("lower", "width"), INTERVALS)
+def test_log_mgf(lower: float, width: float, tilt: float) -> None:
+    with mp.workdps(60):
+        total = integral(lower, width, lambda x: mpf(1))
+        mean = integral(lower, width, lambda x: x) / total
+        # E e^{k X} is the mass of the law moved by k, in units of the two peaks
+        moved = integral(lower, width, lambda x: mpf(1), at=mpf(tilt))
+        ends = mpf(lower), mpf(lower) + mpf(width)
+        peaks = [min(max(at, ends[0]), ends[1]) for at in (mpf(0), mpf(tilt))]
+        exponent = peaks[0] ** 2 / 2 - (peaks[1] - mpf(tilt)) ** 2 / 2 + mpf(tilt) ** 2 / 2
+        truth = mp.log(moved / total) + exponent - mpf(tilt) * mean
+    (got,) = made(lower, width).log_mgf(torch.tensor([tilt], dtype=torch.float64))
+    assert float(got) == pytest.approx(float(truth), rel=1e-12, abs=0)
+
+
+def test_tilts_asked_together_or_alone_agree() -> None:
+    lower = torch.linspace(-30, 30, 61, dtype=torch.float64)
+    width = torch.full_like(lower, 2.0)
+    tilts = [torch.full_like(lower, tilt) for tilt in TILTS]
+    together = TruncatedNormal(lower, lower + width, width).log_mgf(*tilts)
+    for tilt, value in zip(tilts, together, strict=True):
+        (alone,) = TruncatedNormal(lower, lower + width, width).log_mgf(tilt)
+        torch.testing.assert_close(value, alone, rtol=3e-13, atol=0)
+
+
+def test_series_and_masses_meet() -> None:
+    """No jump where the evaluation changes from one form to the other."""
+    law = made(-1.0, 2.0)
+    at = 4.0 / 2.0
+    below, above = law.log_mgf(float64([at * (1 - 1e-15)]), float64([at * (1 + 1e-15)]))
+    assert float(above) == pytest.approx(float(below), rel=1e-13, abs=0)
+
+
+@pytest.mark.parametrize(("lower", "width"), INTERVALS)
+def test_float32_follows_float64(lower: float, width: float) -> None:
+    single, double = made(lower, width, torch.float32), made(lower, width)
+    assert float(single.variance()) == pytest.approx(float(double.variance()), rel=2e-5, abs=0)
+    assert float(single.log_mass()) == pytest.approx(float(double.log_mass()), rel=1e-5, abs=1e-5)

@@ -1,0 +1,141 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.per_instance.accountant import per_instance_rdp
+from ringfence.accounting.profile.profile import privacy_profile
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.rectified import RectifiedGaussian
+from ringfence.mechanisms.sign import StochasticSign
+from ringfence.mechanisms.truncated import TruncatedGaussian
+from ringfence.paper.histogram.rows import (
+    HistogramSettings,
+    absolute_error,
+    histogram,
+    shown_probability,
+    single_epsilons,
+)
+
+SMALL = HistogramSettings(thresholds=(3.0, 4.5, 8.0), plotted=40)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return histogram(SMALL)
+
+
+def test_counts_are_sparse_and_falling():
+    counts = HistogramSettings().counts()
+    assert bool((counts.diff() <= 0).all())
+    assert int((counts == 0).sum()) == 1500
+    assert float(counts[499]) >= 1
+    assert abs(float(counts.sum()) - 10_000) < 50
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        RectifiedGaussian(4.0, (18.0, 1e4)),
+        TruncatedGaussian(4.0, (18.0, 60.0)),
+        StochasticSign(4.0),
+        Gaussian(4.0),
+    ],
+)
+def test_single_epsilons_are_the_tight_profile(law):
+    theta = torch.tensor([1.0, 12.0], dtype=torch.float64)
+    found = single_epsilons(law, theta, 1.0, 1e-5).tolist()
+    expected = [privacy_profile(law, value, 1.0).epsilon(1e-5) for value in theta.split(1)]
+    assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_single_epsilons_hold_and_no_less_would():
+    law = RectifiedGaussian(4.0, (18.0, 1e4))
+    theta = torch.tensor([1.0, 2.0, 10.0], dtype=torch.float64)
+    epsilon = single_epsilons(law, theta, 1.0, 1e-5)
+
+    def delta(at):
+        return torch.stack(
+            [law.hockey_stick(theta, s, at) for s in (1.0, -1.0)]
+            + [law.hockey_stick(theta + s, -s, at) for s in (1.0, -1.0)]
+        ).amax(dim=0)
+
+    assert bool((delta(epsilon) <= 1e-5 * (1 + 1e-9)).all())
+    assert bool((delta(epsilon * 0.999) > 1e-5).all())
+
+
+def test_parameters_may_differ_by_coordinate():
+    sigma = torch.tensor([2.0, 8.0], dtype=torch.float64)
+    both = single_epsilons(StochasticSign(sigma), torch.ones(2, dtype=torch.float64), 1.0, 1e-5)
+    each = [
+        single_epsilons(StochasticSign(float(s)), torch.ones(1, dtype=torch.float64), 1.0, 1e-5)
+        for s in sigma
+    ]
+    assert both.tolist() == pytest.approx([float(one) for one in each], rel=1e-9)
+
+
+def test_utility_is_that_of_the_sampler(result):
+    counts = SMALL.counts()
+    law = SMALL.law(3.0)
+    generator = torch.Generator().manual_seed(2)
+    draws = torch.stack([law.sample(counts, generator=generator) for _ in range(300)])
+    large, empty = counts >= 12, counts == 0
+    row = result.utility[0]
+    assert row.large_cells == int(large.sum())
+    for mask, expected in (
+        (large, row.large_shown),
+        (empty, row.empty_shown),
+        (~large & ~empty, row.small_shown),
+    ):
+        shown = (draws[:, mask] > 12).sum(dim=1).double()
+        assert abs(float(shown.mean()) - expected) < 5 * float(shown.std()) / 300**0.5
+    errors = (draws - counts)[:, large].abs().mean(dim=1)
+    assert abs(float(errors.mean()) - row.absolute_error) < 5 * float(errors.std()) / 300**0.5
+
+
+def test_error_at_the_upper_end_counts_too():
+    law = RectifiedGaussian(4.0, (12.0, 100.0))
+    low, high = (float(absolute_error(torch.tensor([at]), law)) for at in (15.0, 97.0))
+    assert low == pytest.approx(high)
+    assert low < 4 * math.sqrt(2 / math.pi)
+
+
+def test_people(result):
+    distinct = len(set(SMALL.counts().tolist()) | set(range(41)))
+    assert len(result.people) == 3 * distinct
+    gaussian = gaussian_epsilon(1 / 4, 1e-5)
+    for row in result.people:
+        assert 0 <= row.epsilon <= row.gaussian_epsilon == gaussian
+        assert 0 <= row.renyi <= row.gaussian_renyi * (1 + 1e-9)
+    assert sum(row.cells for row in result.people if row.threshold == 3.0) == 2000
+
+
+def test_divergences_are_the_accountants(result):
+    for row in result.people[::17]:
+        exact = per_instance_rdp(SMALL.law(row.threshold), float(row.count), 1.0, [2.0]).worst
+        assert row.renyi == pytest.approx(float(exact), rel=1e-8, abs=1e-280)
+
+
+def test_all_or_nothing(result):
+    by = {(row.threshold, row.count): row for row in result.people}
+    assert by[3.0, 0].epsilon == pytest.approx(
+        by[3.0, 0].gaussian_epsilon, rel=1e-6
+    )  # 3 sigma protect nobody
+    assert by[8.0, 0].epsilon == by[8.0, 10].epsilon == 0
+    assert by[8.0, 32].epsilon == pytest.approx(by[8.0, 32].gaussian_epsilon, rel=1e-6)
+    spared = [row.people_spared for row in result.utility]
+    assert spared == sorted(spared)
+    assert spared[0] == 0 < spared[-1] < 0.5
+
+
+def test_epsilon_never_falls_with_the_count(result):
+    for threshold in SMALL.thresholds:
+        costs = [row.epsilon for row in result.people if row.threshold == threshold]
+        assert all(later >= earlier - 1e-6 for earlier, later in pairwise(costs))
+
+
+def test_shown_probability():
+    shown = shown_probability(torch.tensor([0.0, 12.0, 24.0], dtype=torch.float64), 12.0, 4.0)
+    assert shown.tolist() == pytest.approx([0.0013498980316301, 0.5, 0.99865010196837])

@@ -1,0 +1,255 @@
+"""A run that dies and goes on is the run that never died; what it spent is never forgotten."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ringfence as rf
+from ringfence.files.checkpoint import read_checkpoint
+from ringfence.files.journal import Journal
+from tests.training.engine.runs import Run, network
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(**settings: Any) -> Run:
+    adam = {"optimizer": lambda p: torch.optim.Adam(p, lr=0.01), "loss": nn.functional.cross_entropy}
+    return Run(**{**adam, "fisher_every": 2, **settings})
+
+
+def state(one: Run) -> list[torch.Tensor]:
+    sums = [one.engine.account.forward, one.engine.account.backward, one.engine.fisher_information_loss()]
+    moments = [v for s in one.optimizer.state_dict()["state"].values() for v in s.values()]
+    return [one.weights(), *moments, *sums]
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+@pytest.mark.parametrize("saved", [1, 3])
+def test_resumed_equals_uninterrupted_to_the_bit(tmp_path: Path, sampling: str, saved: int) -> None:
+    whole = run(sampling=sampling).train(5)
+    first = run(sampling=sampling).train(saved)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+    rest = run(sampling=sampling, seed=None)
+    rest.engine.load(tmp_path / "run.ckpt")
+    assert rest.engine.steps == saved
+    rest.train(5)
+    assert all(torch.equal(a, b) for a, b in zip(state(whole), state(rest), strict=True))
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_dropout_goes_on_too(tmp_path: Path, sampling: str) -> None:
+    def dropping() -> Run:
+        return Run(network(nn.Dropout(0.3)), sampling=sampling)
+
+    whole, first, rest = dropping().train(4), dropping().train(2), dropping()
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+    rest.engine.load(tmp_path / "run.ckpt")
+    assert torch.equal(whole.weights(), rest.train(4).weights())
+
+
+def test_what_was_released_after_the_save_is_spent_and_repeated_for_free(tmp_path: Path) -> None:
+    first = run().train(2)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.train(5)  # and then it dies
+    first.engine.close()
+    again = run()
+    again.engine.load(tmp_path / "run.ckpt")
+    assert again.engine.steps == 2
+    assert again.engine.account.steps == 5  # all that was released
+    assert again.engine.guarantee(1e-5) == first.engine.guarantee(1e-5)
+    again.train(5)
+    assert again.engine.account.steps == 5
+    assert torch.equal(first.weights(), again.weights())
+    again.train(6)
+    assert again.engine.account.steps == 6
+
+
+def test_other_data_after_a_crash_is_another_release_with_other_noise(tmp_path: Path) -> None:
+    """Two sums under the same noise would give their difference away."""
+    first = Run(mechanism=rf.Gaussian(0.5)).train(1)
+    first.engine.save(tmp_path / "run.ckpt")
+    before = first.weights()
+    first.train(2)
+    first.engine.close()
+    inputs = torch.randn(60, 1, 4, 4, generator=torch.Generator().manual_seed(9))
+    again = Run(mechanism=rf.Gaussian(0.5), inputs=inputs)
+    again.engine.load(tmp_path / "run.ckpt")
+    assert torch.equal(before, again.weights())
+    again.train(2)
+    assert again.engine.account.steps == 3  # one, two, and the other two
+    difference = (first.weights() - again.weights()) * 60
+    assert float(difference.std()) > 0.5  # sqrt(2) sigma if the noise is independent
+
+
+def test_schedulers_travel_along(tmp_path: Path) -> None:
+    one, two = Run(), Run()
+    schedulers = [torch.optim.lr_scheduler.StepLR(r.optimizer, step_size=2, gamma=0.5) for r in (one, two)]
+    one.train(1)
+    for _ in range(3):
+        schedulers[0].step()
+    one.engine.save(tmp_path / "run.ckpt", scheduler=schedulers[0])
+    with pytest.raises(
+        ValueError, match=r"saved with \['scheduler'\] beside the engine, load was given \[\]"
+    ):
+        two.engine.load(tmp_path / "run.ckpt")
+    one.engine.close()
+    two.engine.load(tmp_path / "run.ckpt", scheduler=schedulers[1])
+    assert schedulers[1].last_epoch == 3
+    assert two.optimizer.param_groups[0]["lr"] == one.optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clip": rf.Clamp(0.06)}, r"clip 'Clamp\(0.05\)', this engine has 'Clamp\(0.06\)'"),
+        ({"mechanism": rf.Gaussian(0.5)}, "mechanism {.*Truncated"),
+        ({"sampling": "poisson"}, "sampling 'full', this engine has 'poisson'"),
+        ({"batch_size": 8}, "batch_size 16, this engine has 8"),
+        ({"public_size": 99}, "public_size 60.0, this engine has 99.0"),
+        ({"model": network(nn.Linear(18, 18))}, "parameters {"),
+        ({"seed": 4}, "another seed than 4"),
+    ],
+)
+def test_other_settings_are_refused_by_name(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    Run().train(1).engine.save(tmp_path / "run.ckpt")
+    with pytest.raises(ValueError, match=f"was written with {message}"):
+        Run(**change).engine.load(tmp_path / "run.ckpt")
+
+
+def test_a_run_is_not_overwritten_by_another(tmp_path: Path) -> None:
+    one = Run().train(1)
+    one.engine.save(tmp_path / "run.ckpt")
+    one.engine.close()
+    with pytest.raises(ValueError, match="holds another run, whose spent budget would be forgotten"):
+        Run().train(2).engine.save(tmp_path / "run.ckpt")
+
+
+def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
+    first, one, two = Run().train(1), Run(), Run()
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+    one.engine.load(tmp_path / "run.ckpt")
+    with pytest.raises(OSError, match="in use by another process"):
+        two.engine.load(tmp_path / "run.ckpt")
+    one.engine.load(tmp_path / "run.ckpt")  # the same engine may
+
+
+def test_an_older_file_of_a_run_that_went_on_elsewhere_is_refused(tmp_path: Path) -> None:
+    one = Run().train(1)
+    one.engine.save(tmp_path / "first.ckpt")
+    one.train(2).engine.save(tmp_path / "second.ckpt")
+    with pytest.raises(ValueError, match=r"went on in second\.ckpt: load that"):
+        Run().engine.load(tmp_path / "first.ckpt")
+    one.engine.close()
+    two = Run()
+    two.engine.load(tmp_path / "second.ckpt")
+    assert two.engine.steps == 2
+
+
+def test_the_file_holds_no_pickle_and_is_the_owners(tmp_path: Path) -> None:
+    Run().train(1).engine.save(tmp_path / "run.ckpt")
+    tensors, saved = read_checkpoint(tmp_path / "run.ckpt")
+    assert saved["steps"] == 1
+    assert any(name.startswith("model.") for name in tensors)
+    assert (tmp_path / "run.ckpt").stat().st_mode & 0o077 == 0
+
+
+_VICTIM = """
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.training.engine.runs import Run
+torch.set_num_threads(1)
+path, trace = Path(sys.argv[1]), Path(sys.argv[2])
+run = Run(sampling="poisson", batch_size=10)
+if path.exists():
+    run.engine.load(path)
+else:
+    run.engine.save(path)
+while run.engine.steps < 40:
+    run.train(run.engine.steps + 1)
+    with trace.open("a") as file:   # the world outside sees the release
+        file.write(f"{{run.engine.steps}} {{float(run.weights().double().sum())!r}}\\n")
+    if run.engine.steps % 7 == 0:
+        run.engine.save(path)
+print(run.engine.account.steps, float(run.weights().double().sum()).hex())
+"""
+
+
+def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
+    """SIGKILL, again and again: what the world saw is repeated to the bit and is always paid for."""
+    path, trace, script = tmp_path / "run.ckpt", tmp_path / "trace", tmp_path / "victim.py"
+    script.write_text(_VICTIM.format(root=str(ROOT)))
+    command = [sys.executable, str(script), str(path), str(trace)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    random_moment = random.Random(0)
+    for _ in range(4):
+        victim = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        target = (_lines(trace) if trace.exists() else 0) + random_moment.randint(1, 9)
+        deadline = time.monotonic() + 60
+        while victim.poll() is None and time.monotonic() < deadline:
+            if trace.exists() and _lines(trace) >= target:
+                break
+            time.sleep(0.002)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        if path.exists():
+            seen = max(int(line.split()[0]) for line in trace.read_text().splitlines())
+            _, saved = read_checkpoint(path)
+            records = Journal.read(tmp_path / "run.ckpt.journal")[1]
+            spent = max([saved["account"]["steps"], *(r["account"]["steps"] for r in records)])
+            assert spent >= seen
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    spent, total = finished.stdout.split()
+    whole = Run(sampling="poisson", batch_size=10).train(40)
+    assert total == whole.weights().double().sum().item().hex()
+    assert int(spent) == 40
+    seen_sums: dict[str, set[str]] = {}
+    for line in trace.read_text().splitlines():
+        step, value = line.split()
+        seen_sums.setdefault(step, set()).add(value)
+    assert all(len(values) == 1 for values in seen_sums.values())
+    assert len(trace.read_text().splitlines()) > 40  # it did die on the way
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def test_load_needs_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Run().engine.load(tmp_path / "none.ckpt")
+    (tmp_path / "text").write_text("hello, this is no checkpoint")
+    with pytest.raises(ValueError, match="not a ringfence checkpoint"):
+        Run().engine.load(tmp_path / "text")
+
+
+def test_after_a_load_that_failed_nothing_is_released(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run = Run().train(1)
+    run.engine.save(path)
+    run.engine.close()
+    kept = path.with_name("run.journal").read_bytes()
+    path.with_name("run.journal").unlink()
+    other = Run()
+    with pytest.raises(ValueError, match=r"run\.journal is missing"):
+        other.engine.load(path)
+    before = other.weights()
+    with pytest.raises(ValueError, match=r"run could not be loaded: load it, or make another engine"):
+        other.train(1)
+    assert torch.equal(other.weights(), before)
+    path.with_name("run.journal").write_bytes(kept)
+    other.engine.load(path)
+    assert other.train(2).engine.account.steps == 2
+    other.engine.close()

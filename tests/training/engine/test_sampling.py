@@ -1,0 +1,121 @@
+"""Who is in a step: everyone, or everyone with the same chance; what cannot be sampled is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+
+from ringfence.noise import Noise
+from ringfence.training.engine.sampling import (
+    FullBatches,
+    MicroBatch,
+    PoissonBatches,
+    PrivateLoader,
+    checked_loader,
+)
+
+DATA = TensorDataset(torch.arange(20.0), torch.arange(20))
+
+
+def loader(batches: Any, start: int = 0, **options: Any) -> tuple[PrivateLoader, list[MicroBatch]]:
+    heard: list[MicroBatch] = []
+    private = PrivateLoader(
+        DataLoader(DATA, batch_size=4, **options),
+        batches,
+        lambda: (start, Noise(7)),
+        lambda batch, _: heard.append(batch),
+    )
+    return private, heard
+
+
+def test_every_example_has_the_same_independent_chance() -> None:
+    batches = PoissonBatches(200, 20, public_size=200)
+    member = torch.zeros(4000, 200)
+    for step in range(4000):
+        member[step, list(batches.of_step(step, Noise(1))[0].indices)] = 1
+    rate = member.mean(dim=0)
+    assert float((rate - 0.1).abs().max()) < 5 * (0.09 / 4000) ** 0.5
+    sizes = member.sum(dim=1)
+    assert abs(float(sizes.var()) / 18 - 1) < 0.15  # binomial, not fixed
+    together = (member[:, 0] * member[:, 1]).mean()
+    assert abs(float(together) - 0.01) < 5 * (0.0099 / 4000) ** 0.5
+
+
+def test_samples_belong_to_seed_and_step() -> None:
+    batches = PoissonBatches(100, 50, public_size=100)
+    assert batches.of_step(3, Noise(1)) == batches.of_step(3, Noise(1))
+    assert batches.of_step(3, Noise(1))[0].indices != batches.of_step(4, Noise(1))[0].indices
+    assert batches.of_step(3, Noise(1))[0].indices != batches.of_step(3, Noise(2))[0].indices
+
+
+def test_a_full_step_holds_everyone_once() -> None:
+    parts = FullBatches(20, 6, public_size=20).of_step(0, Noise(0))
+    assert sorted(i for part in parts for i in part.indices) == list(range(20))
+    assert [part.last for part in parts] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_announced_is_what_comes(workers: int) -> None:
+    private, heard = loader(PoissonBatches(20, 4, public_size=20), num_workers=workers)
+    for values, indices in private:
+        assert tuple(indices.tolist()) == heard[-1].indices
+        assert values.tolist() == indices.tolist()
+    assert [batch.step for batch in heard] == list(range(5))
+    assert len(private) == 5
+
+
+def test_empty_batches_keep_their_shapes() -> None:
+    private, heard = loader(PoissonBatches(20, 1, public_size=100))
+    shapes = [(values.shape, values.dtype, indices.dtype) for values, indices in private]
+    assert any(not batch.indices for batch in heard)
+    for (shape, *dtypes), batch in zip(shapes, heard, strict=True):
+        assert shape == (len(batch.indices),)
+        assert dtypes == [torch.float32, torch.int64]
+
+
+def test_an_epoch_goes_on_where_the_run_is() -> None:
+    private, heard = loader(PoissonBatches(20, 4, public_size=20), start=8)
+    for _ in private:
+        pass
+    assert [batch.step for batch in heard] == [8, 9]
+
+
+def test_iterating_draws_nothing_from_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    list(loader(PoissonBatches(20, 4, public_size=20))[0])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+class _Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+class _Unsized(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1, 2], "loader must be a torch.utils.data.DataLoader, got list"),
+        (DataLoader(_Stream()), "dataset of known size, got _Stream"),
+        (DataLoader(_Unsized(), sampler=range(3)), "dataset of known size, got _Unsized"),
+        (DataLoader(TensorDataset(torch.zeros(0))), "at least one example"),
+        (DataLoader(DATA, batch_size=None), "must have a batch_size"),
+        (
+            DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 20, 20)),
+            "with WeightedRandomSampler, which would be replaced",
+        ),
+    ],
+)
+def test_what_cannot_be_accounted_for_is_refused_by_name(given: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        checked_loader(given)
+
+
+def test_more_than_everyone_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size must be at most public_size 10, got 20"):
+        PoissonBatches(20, 20, public_size=10)

@@ -1,0 +1,267 @@
+"""Fisher information loss of a linear model's examples: against jacobians by automatic differentiation."""
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.training.linear import information as subject
+from ringfence.training.linear.information import linear_information
+from tests.mechanisms.cases import CASES, Case
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_clip = pytest.mark.parametrize("clip", [rf.Clamp(0.3), rf.Scale(0.3)], ids=repr)
+GAP = 5e-3  # stated in the docstring, on eta^2
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def drawn(count: int, classes: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """theta, weights, features, labels."""
+    labels = torch.randint(0, classes, (count,), generator=torch.Generator().manual_seed(seed))
+    theta, weights = draw(classes, width, seed=seed + 1), draw(classes, width, seed=seed + 2)
+    return theta, weights, draw(count, width, seed=seed + 3), labels
+
+
+def jacobians(weights: Tensor, features: Tensor, labels: Tensor, clip: rf.Clip) -> Tensor:
+    """(n, d, p): the gradient of the loss, clipped, differentiated by torch."""
+
+    def clipped(record: Tensor, own: Tensor) -> Tensor:
+        shares = torch.softmax(weights @ record, dim=0)
+        # softmax - e_y without cancellation, so that confident examples can be compared too
+        residual = torch.where(own, -torch.where(own, 0.0, shares).sum(), shares)
+        return clip((residual[:, None] * record)[None])[0].flatten()
+
+    own = torch.nn.functional.one_hot(labels, len(weights)).bool()
+    return torch.func.vmap(torch.func.jacrev(clipped))(features, own)
+
+
+def exact(law: rf.Mechanism, theta: Tensor, matrices: Tensor, kind: str = "spectral") -> Tensor:
+    eta = law.fisher_information(theta.double()).flatten().sqrt()
+    weighted = eta[:, None] * matrices
+    if kind == "trace":
+        return weighted.square().sum((1, 2)) / matrices.shape[2]
+    return torch.linalg.svdvals(weighted)[:, 0] ** 2
+
+
+def holds(bound: Tensor, truth: Tensor, gap: float = GAP) -> bool:
+    return bool(((bound >= truth * (1 - 1e-13)) & (bound <= truth * (1 + gap) + 1e-200)).all())
+
+
+@every_case
+@every_clip
+@pytest.mark.parametrize("shape", [(4, 12), (2, 3), (3, 40), (5, 1)])
+def test_is_above_the_largest_singular_value_and_near(
+    case: Case, clip: rf.Clip, shape: tuple[int, int]
+) -> None:
+    law = case.make(0.7, -1.0, 1.5)
+    theta, weights, features, labels = drawn(40, *shape)
+    truth = exact(law, theta, jacobians(weights, features, labels, clip))
+    assert holds(linear_information(law, theta, weights, features, labels, clip), truth)
+
+
+@every_clip
+@pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("reach", [0.01, 1.0, 30.0])
+def test_weights_and_clips_of_any_size(clip: rf.Clip, size: float, reach: float) -> None:
+    """From no weights at all to examples that are certain, from all clipped to none."""
+    clip = type(clip)(clip.sensitivity * reach)
+    law = rf.TruncatedGaussian(1.0, 2.0)
+    theta, weights, features, labels = drawn(60, 3, 20, seed=5)
+    features[:10] = features[:10].relu()
+    truth = exact(law, theta, jacobians(size * weights, features, labels, clip))
+    assert holds(linear_information(law, theta, size * weights, features, labels, clip), truth)
+
+
+@every_clip
+def test_examples_that_are_certain_have_hardly_any_information(clip: rf.Clip) -> None:
+    """softmax - e_y underflows; what is left is more than nothing, and not NaN."""
+    weights, features = torch.eye(3, 4).double() * 1e3, torch.eye(3, 4).double()
+    ours = linear_information(rf.Gaussian(1.0), 0 * weights, weights, features, torch.arange(3), clip)
+    assert bool(((ours > 0) & (ours < 1e-290)).all())
+
+
+def test_trace_is_exact() -> None:
+    law = rf.RectifiedGaussian(0.5, 1.0)
+    theta, weights, features, labels = drawn(50, 4, 15, seed=9)
+    for clip in (rf.Clamp(0.2), rf.Scale(0.2), rf.Clamp(100.0)):
+        truth = exact(law, theta, jacobians(weights, features, labels, clip), "trace")
+        ours = linear_information(law, theta, weights, features, labels, clip, kind="trace")
+        assert holds(ours, truth, gap=1e-8)
+
+
+@every_clip
+def test_attributes_are_what_features_are_made_of(clip: rf.Clip) -> None:
+    law = rf.TruncatedGaussian(1.0, 2.0)
+    theta, weights, features, labels = drawn(40, 3, 12, seed=2)
+    features[:, -1] = 1.0
+    features[0, -1] = 100.0  # the largest of its example, which Scale divides by
+    rates = torch.rand(12, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
+    rates[-1] = 0.0
+    matrices = (jacobians(weights, features, labels, clip) * rates)[:, :, :-1]
+    for kind, gap in (("spectral", GAP), ("trace", 1e-8)):
+        ours = linear_information(law, theta, weights, features, labels, clip, rates, kind=kind)
+        assert holds(ours, exact(law, theta, matrices, kind), gap)
+
+
+def test_saturated_examples_give_nothing_away() -> None:
+    theta, weights, features, labels = drawn(20, 3, 6)
+    features[:10] = 50 * features[:10].sign()
+    ours = linear_information(rf.Gaussian(1.0), theta, 0 * weights, features, labels, rf.Clamp(1e-2))
+    assert ours[:10].tolist() == [0.0] * 10
+    at_the_kink = torch.tensor([[0.5, 8.0]]).double()
+    zero = torch.zeros(2, 2).double()
+    ours = linear_information(rf.Gaussian(1.0), zero, zero, at_the_kink, torch.tensor([0]), rf.Clamp(0.25))
+    assert float(ours) == pytest.approx(0.5, rel=1e-9)  # counted as not clipped
+
+
+def test_chunks_and_order_and_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    law, clip = rf.StochasticSign(1.0), rf.Clamp(0.3)
+    theta, weights, features, labels = drawn(50, 3, 8)
+    features = features.float()
+    whole = linear_information(law, theta, weights, features, labels, clip)
+    assert whole.dtype == torch.float64
+    monkeypatch.setattr(subject, "_CPU_ENTRIES", 7 * weights.numel())
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+    parts = linear_information(law, theta, weights, features[order], labels[order], clip)
+    assert torch.allclose(parts, whole[order], rtol=GAP, atol=0)
+    assert torch.allclose(
+        whole, exact(law, theta, jacobians(weights, features.double(), labels, clip)), rtol=GAP
+    )
+
+
+def test_every_trial_proves_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    theta, weights, features, labels = drawn(60, 3, 20, seed=7)
+    law, clip = rf.TruncatedGaussian(1.0, 2.0), rf.Clamp(0.3)
+    truth = exact(law, theta, jacobians(weights, features, labels, clip))
+    gaps = []
+    for trials in (0, 1, 2, 12):
+        monkeypatch.setattr(subject, "_TRIALS", trials)
+        ours = linear_information(law, theta, weights, features, labels, clip)
+        assert bool((ours >= truth).all())
+        gaps.append(float((ours / truth).max() - 1))
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[0] > 0.5 > GAP > gaps[-1]
+
+
+def test_scores_that_have_no_digits_are_refused() -> None:
+    theta, weights, features, labels = drawn(5, 3, 4)
+    with pytest.raises(ValueError, match="must be smaller"):
+        linear_information(rf.Gaussian(1.0), theta, 1e8 * weights, 1e8 * features, labels, rf.Clamp(1.0))
+    with pytest.raises(ValueError, match="must be smaller"):
+        linear_information(rf.Gaussian(1.0), theta, 0 * weights, 1e200 * features, labels, rf.Clamp(1e38))
+
+
+class Unknown(rf.Clip):
+    def __call__(self, gradients: Tensor) -> Tensor:
+        return gradients
+
+    def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
+        return residuals.T @ features
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clip": Unknown(1.0)}, "linear_information is not known for Unknown"),
+        ({"kind": "worst"}, "kind must be 'spectral' or 'trace', got 'worst'"),
+        ({"labels": torch.tensor([0, 1, 2, 1, 3])}, "labels must be in 0 .. 2, got 3 at index 4"),
+        ({"labels": torch.tensor([0, 1])}, "labels must be 5 int64 numbers"),
+        ({"features": torch.zeros(5, 3)}, "features \\(n, p\\), got shapes \\[3, 4\\] and \\[5, 3\\]"),
+        ({"features": torch.full((5, 4), torch.nan)}, "features must not be NaN"),
+        ({"weights": torch.full((3, 4), torch.inf)}, "weights must be finite"),
+        ({"theta": torch.zeros(5)}, "theta must have shape \\[3, 4\\], got \\[5\\]"),
+        ({"attributes": torch.ones(3)}, "attributes must be 4 numbers, got shape \\[3\\]"),
+        ({"attributes": -torch.ones(4)}, "attributes must be >= 0, got -1.0 at index \\[0\\]"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    theta, weights, features, labels = drawn(5, 3, 4)
+    arguments: dict[str, Any] = {"theta": theta, "weights": weights, "features": features, "labels": labels}
+    arguments = {"mechanism": rf.Gaussian(1.0), "clip": rf.Clamp(1.0), **arguments, **changes}
+    with pytest.raises(ValueError, match=message):
+        linear_information(**arguments)
+
+
+def test_needs_no_scikit_learn() -> None:
+    code = "import sys; sys.modules['sklearn'] = None; import ringfence.training.linear.information"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# ------------------------------------------------------------------ the probe
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, 60)
+FEATURES = RNG.normal(size=(60, 6)).astype(np.float32) + 2 * np.eye(3, 6, dtype=np.float32)[LABELS]
+
+
+def fitted(labels: Any = LABELS, features: Any = FEATURES, **changes: Any) -> rf.LinearProbe:
+    law = rf.TruncatedGaussian(1.0, 10.0)
+    arguments = {"clip": 0.2, "learning_rate": 8.0, "steps": 3, "random_state": 0, **changes}
+    return rf.LinearProbe(law, **arguments).fit(features, labels)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("labels", [LABELS, (LABELS > 0).astype(int)], ids=["three", "two"])
+@pytest.mark.parametrize("clip", [0.2, rf.Scale(0.5)], ids=repr)
+def test_of_a_probe_is_about_the_raw_features_over_all_steps(
+    intercept: bool, labels: Any, clip: float | rf.Clip
+) -> None:
+    scale = np.arange(1.0, 7.0)
+    probe = fitted(labels, clip=clip, fit_intercept=intercept, public_center=0.5, public_scale=scale)
+    _, codes, rule, trajectory = probe._training
+    raw = torch.from_numpy(FEATURES).double()
+
+    def scaled(record: Tensor) -> Tensor:
+        inside = (record - 0.5) / torch.from_numpy(scale)
+        return torch.cat((inside, torch.ones(1).double())) if intercept else inside
+
+    inner, outer = torch.func.vmap(scaled)(raw), torch.func.vmap(torch.func.jacrev(scaled))(raw)
+    steps = [(s.theta, jacobians(s.weights.double(), inner, codes, rule) @ outer) for s in trajectory]
+    for kind, gap in (("spectral", GAP), ("trace", 1e-5)):
+        total = sum(exact(probe.mechanism, theta, matrices, kind) for theta, matrices in steps)
+        ours = torch.from_numpy(probe.fisher_information_loss(kind=kind)).square()
+        # training rounded the scaled features to float32
+        assert bool(((ours >= total * (1 - 1e-5)) & (ours <= total * (1 + gap))).all())
+
+
+def test_of_a_probe_is_in_the_order_of_fit() -> None:
+    probe = fitted(steps=1)
+    losses = probe.fisher_information_loss()
+    order = np.random.default_rng(1).permutation(60)
+    shuffled = fitted(LABELS[order], FEATURES[order], steps=1).fisher_information_loss()
+    assert np.allclose(shuffled, losses[order], rtol=1e-3)
+    assert not np.allclose(shuffled, losses, rtol=1e-3)
+    assert (probe.fisher_information_loss("trace") <= losses).all()
+
+
+def test_a_saved_probe_does_not_hold_the_data() -> None:
+    with pytest.raises(ValueError, match="fisher_information_loss needs the training data"):
+        pickle.loads(pickle.dumps(fitted())).fisher_information_loss()
+    with pytest.raises(ValueError, match="kind must be"):
+        fitted().fisher_information_loss(kind="worst")
+
+
+def test_a_library_that_gives_up_is_asked_again_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = torch.tensor([[[2.0, 1.0], [1.0, 2.0]]], dtype=torch.float64)
+    solve, calls = torch.linalg.eigh, []
+
+    def stubborn(values: torch.Tensor) -> object:
+        calls.append(values)
+        if len(calls) == 1:
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return solve(values)
+
+    monkeypatch.setattr(torch.linalg, "eigh", stubborn)
+    values, vectors = subject._eigenvectors(matrix)
+    assert len(calls) == 2
+    torch.testing.assert_close(values, torch.tensor([[1.0, 3.0]], dtype=torch.float64))
+    torch.testing.assert_close(matrix @ vectors, vectors * values[:, None])

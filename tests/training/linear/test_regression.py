@@ -1,0 +1,128 @@
+"""Training in torch alone: what is released, what it costs, what is refused."""
+
+import math
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.training.linear.regression import clipped_gradients, residuals
+
+FEATURES = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+LABELS = (FEATURES[:, 0] > 0).long() + (FEATURES[:, 1] > 1).long()
+
+
+def train(**changes: object) -> rf.LinearRun:
+    arguments = {
+        "features": FEATURES,
+        "labels": LABELS,
+        "classes": 3,
+        "mechanism": rf.TruncatedGaussian(0.5, 30.0),
+        "clip": rf.Clamp(0.1),
+        "learning_rate": 10.0,
+        "steps": 4,
+        "public_size": 300,
+        "seed": 1,
+        **changes,
+    }
+    return rf.train_linear(**arguments)
+
+
+def test_residuals_are_the_gradient_of_the_loss() -> None:
+    weights = torch.randn(3, 5, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    loss = torch.nn.functional.cross_entropy(FEATURES @ weights.T, LABELS, reduction="sum")
+    loss.backward()
+    ours = residuals(weights.detach(), FEATURES, LABELS).T @ FEATURES
+    assert torch.allclose(weights.grad, ours, atol=1e-3)
+
+
+def test_theta_is_the_sum_of_clipped_gradients_and_is_what_is_charged() -> None:
+    run = train()
+    account = rf.PerInstanceAccountant(rf.TruncatedGaussian(0.5, 30.0), 0.1)
+    for step in run.trajectory:
+        each = torch.cat(list(clipped_gradients(step.weights, FEATURES, LABELS, rf.Clamp(0.1))))
+        assert float(each.abs().max()) <= 0.1
+        assert torch.allclose(each.sum(dim=0).view(3, 5), step.theta, atol=1e-4)
+        account.step(step.theta)
+    assert torch.equal(run.account.forward, account.forward)
+    assert torch.equal(run.account.backward, account.backward)
+
+
+def test_the_update_is_the_release_over_a_public_constant() -> None:
+    """The same releases with another number of examples move the weights the same way."""
+    run = train(steps=1, mechanism=rf.Gaussian(1e-6))
+    moved = -run.weights * 300 / 10.0
+    assert torch.allclose(moved, run.trajectory[0].theta, atol=1e-4)
+    half = train(steps=1, mechanism=rf.Gaussian(1e-6), features=FEATURES[:150], labels=LABELS[:150])
+    assert torch.allclose(-half.weights * 300 / 10.0, half.trajectory[0].theta, atol=1e-4)
+
+
+def test_momentum_adds_what_came_before() -> None:
+    run = train(steps=2, momentum=0.5, mechanism=rf.Gaussian(1e-6))
+    first, second = (step.theta for step in run.trajectory)
+    assert torch.allclose(run.weights, -(first + second + 0.5 * first) * 10.0 / 300, atol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_another() -> None:
+    one, same = (train().weights for _ in range(2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, train(seed=9).weights)
+    assert not torch.equal(train(seed=None).weights, train(seed=None).weights)
+
+
+def test_it_learns_when_there_is_little_noise() -> None:
+    run = train(steps=60, mechanism=rf.Gaussian(0.01))
+    guesses = (FEATURES @ run.weights.T).argmax(dim=1)
+    assert float((guesses == LABELS).double().mean()) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": LABELS + 1}, r"labels must be in 0 \.\. 2, got 3 at index"),
+        ({"labels": LABELS[:10]}, "labels must be 300 int64 numbers"),
+        ({"labels": LABELS.float()}, "labels must be 300 int64 numbers"),
+        ({"features": FEATURES.where(FEATURES < 2, math.nan)}, "features must not be NaN"),
+        ({"features": FEATURES[:0], "labels": LABELS[:0]}, "not be empty"),
+        ({"classes": 1}, "classes must be at least 2, got 1"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be > 0"),
+        ({"public_size": -5}, "public_size must be > 0"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1\.0"),
+        ({"mechanism": rf.Gaussian(torch.ones(7))}, "shapes do not broadcast"),
+        (
+            {"mechanism": rf.Gaussian(torch.ones(2, 3, 5))},
+            r"mechanism must fit weights of shape \[3, 5\], its own is \[2, 3, 5\]",
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_released(
+    changes: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.training.linear.regression.run_noise", None)  # noise would be an error
+    with pytest.raises(ValueError, match=message):
+        train(**changes)
+
+
+def test_a_mechanism_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="mechanism must be a ringfence mechanism, got None"):
+        train(mechanism=None)
+
+
+def test_a_learning_rate_that_overflows_is_refused_by_name() -> None:
+    """Gave weights of infinity, or a NaN among residuals."""
+    for rate in (1e30, 1e300):
+        with pytest.raises(ValueError, match="learning_rate must be smaller"):
+            train(learning_rate=rate, public_size=1e-9)
+
+
+@pytest.mark.parametrize("name", ["features", "labels"])
+def test_data_that_is_no_tensor_is_refused_by_name(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be a tensor"):
+        train(**{name: [[1.0]]})
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "public_size", "momentum"])
+def test_numbers_are_single_numbers(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a single number"):
+        train(**{name: torch.full((3,), 0.5)})
