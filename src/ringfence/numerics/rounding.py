@@ -3,6 +3,8 @@
 import math
 from decimal import ROUND_CEILING, Decimal, localcontext
 
+from torch import Tensor
+
 ROUNDING = 1e-11  # charged, relative, on divergences and conversions; the largest error measured is 3e-13
 UNDERFLOW = 1e-290  # what a law may leave out of a coordinate: it may return 0 for less
 
@@ -18,3 +20,12 @@ def rounded_up(value: float, digits: int = 4) -> str:
     with localcontext() as context:
         context.prec, context.rounding = digits, ROUND_CEILING
         return f"{+Decimal(value).normalize():f}"
+
+
+def square_is_representable(values: Tensor) -> Tensor:
+    """True where x^2 and 1/x^2 are representable.
+
+    >>> square_is_representable(torch.tensor([1e-150, 1.0]).double()).tolist()
+    [False, True]
+    """
+    return (values >= 1e-140) & (values <= 1e140)

@@ -12,6 +12,7 @@ from ringfence.data.digits import digits
 from ringfence.data.features import Features
 from ringfence.numerics.threads import one_thread
 from ringfence.paper.comparison.chart import frontier_chart, ratio_chart
+from ringfence.paper.comparison.chosen_settings import like_for_like
 from ringfence.paper.comparison.comparison import Comparison, compare
 from ringfence.paper.comparison.table import comparison_cells
 from ringfence.paper.histogram.chart import histogram_chart
@@ -24,7 +25,6 @@ from ringfence.paper.motivation.chart import motivation_chart
 from ringfence.paper.motivation.rows import MotivationSettings, motivation
 from ringfence.paper.single_examples.chart import distribution_chart
 from ringfence.paper.single_examples.rows import SingleExampleRow, single_examples
-from ringfence.paper.sweep.chosen_settings import like_for_like
 from ringfence.paper.sweep.data import SweepData, sweep_data
 from ringfence.paper.sweep.grid_file import read_grid
 from ringfence.paper.sweep.run import read_rows, run_sweep

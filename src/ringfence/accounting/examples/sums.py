@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
-from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_representable
 
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
@@ -24,7 +24,10 @@ def fits(law: Mechanism, theta: Tensor) -> None:
         raise ValueError(f"theta must have shape (d,) with d > 0, got {list(theta.shape)}")
     parameters = law.parameters()
     checks.require(
-        "sigma", "must be in [1e-140, 1e140] for single examples", law.sigma, within_squares(law.sigma)
+        "sigma",
+        "must be in [1e-140, 1e140] for single examples",
+        law.sigma,
+        square_is_representable(law.sigma),
     )
     shape = checks.broadcast(("theta", *parameters), (theta, *parameters.values()))
     if shape != theta.shape:
@@ -68,11 +71,6 @@ def exact_bound(law: Mechanism, theta: Tensor, orders: Tensor) -> Bound:
         return torch.where(present, result * (1 + ROUNDING) + block.shape[1] * UNDERFLOW, result).cpu()
 
     return sums
-
-
-def within_squares(values: Tensor) -> Tensor:
-    """Whose squares, and their reciprocals, floats hold."""
-    return (values >= 1e-140) & (values <= 1e140)
 
 
 class InUnits:

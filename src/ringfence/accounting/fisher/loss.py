@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.examples.sums import within_squares
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.rounding import square_is_representable
 from ringfence.numerics.singular_values import (
     DENSE_LIMIT,
     SingularValueBounds,
@@ -170,7 +170,9 @@ def coordinate_losses(mechanism: Mechanism, theta: Real, height: int) -> Tensor:
     theta = checks.finite("theta", theta).double()
     sigma = checked_mechanism(mechanism).sigma
     # the information is in units of 1 / sigma^2: of a larger sigma it would be 0
-    checks.require("sigma", "must be in [1e-140, 1e140] for its information", sigma, within_squares(sigma))
+    checks.require(
+        "sigma", "must be in [1e-140, 1e140] for its information", sigma, square_is_representable(sigma)
+    )
     information = mechanism.fisher_information(theta)
     if information.numel() != height:
         raise ValueError(

@@ -24,6 +24,7 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
+from ringfence.training.engine.auxiliary import AuxiliarySums, each_loss, targets_of
 from ringfence.training.engine.loop import Loop
 from ringfence.training.engine.model_checks import checked_model, refuse_random_layers
 from ringfence.training.engine.private_objects import PrivateModule, PrivateOptimizer
@@ -37,7 +38,6 @@ from ringfence.training.engine.sampling import (
     PrivateLoader,
     checked_loader,
 )
-from ringfence.training.per_example.auxiliary import AuxiliarySums, each_loss, targets_of
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.gradients import ExampleGradients, Inputs
 from ringfence.training.per_example.information import Loss

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from ringfence.paper.comparison.chosen_settings import like_for_like
 from ringfence.paper.comparison.comparison import CLAMPED, Comparison, ComparisonRow
-from ringfence.paper.sweep.chosen_settings import like_for_like
 from ringfence.paper.sweep.settings import SweepSetting
 
 
