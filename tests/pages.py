@@ -1,8 +1,8 @@
 """The two blocks of the docs that are made from the source: ``python -m tests.pages`` writes them again.
 
 The floor plan in ``docs/design.md`` lists every room, chapter and file with the first sentence of its
-docstring. ``docs/reference.md`` groups the exports by hand; the line of each export, and those of its methods, come from
-their docstrings. ``test_pages.py`` fails when a page differs from what this module writes.
+docstring. ``docs/reference.md`` groups the exports by hand; the line of each export, and those of its
+methods, come from their docstrings. ``test_pages.py`` fails when a page differs from what this module writes.
 """
 
 import ast
