@@ -14,6 +14,10 @@ class Clip(ABC):
 
     The mechanism is applied to the **sum** of clipped gradients, which one example moves by at
     most ``sensitivity`` a coordinate. Whatever divides the sum afterwards must be public.
+
+    >>> import ringfence as rf
+    >>> [(type(clip).__name__, clip.sensitivity) for clip in (rf.Clamp(0.5), rf.Scale(0.5))]
+    [('Clamp', 0.5), ('Scale', 0.5)]
     """
 
     def __init__(self, sensitivity: float) -> None:

@@ -29,7 +29,14 @@ class Step:
 
 @dataclass(frozen=True)
 class LinearRun:
-    """What training gave: the weights, which were released, and what they cost."""
+    """What training gave: the weights, which were released, and what they cost.
+
+    >>> import ringfence as rf
+    >>> run = rf.train_linear(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=rf.Gaussian(1.0),
+    ...     clip=rf.Clamp(0.1), learning_rate=1.0, steps=2, public_size=8, seed=0)
+    >>> run.weights.shape, run.account.steps, len(run.trajectory)
+    (torch.Size([2, 3]), 2, 2)
+    """
 
     weights: Tensor  # (classes, features)
     account: PerInstanceAccountant
