@@ -2,9 +2,9 @@
 
     python -m tests.test_unchanged    records the numbers again and prints which have moved
 
-These tests know no truth, only what was printed before: that the numbers are right is for the tests beside the
-code. A change that was not meant to matter is seen to matter here. If a number was meant to move, record it again
-and say in CHANGELOG.md which moved and why.
+These tests know no truth, only what was printed before: that the numbers are right is for the tests beside
+the code. A change that was not meant to matter is seen to matter here. If a number was meant to move, record it
+again and say in CHANGELOG.md which moved and why.
 """
 
 import json
@@ -88,8 +88,9 @@ def numbers_of_training() -> Iterator[tuple[str, Any]]:
     yield "probe information loss", probe.fisher_information_loss()[:5]
     target = {"epsilon": 0.7, "delta": DELTA}
     yield "sigma", rf.calibrate_sigma(law, None, 0.05, steps=3, coordinates=100, **target)
-    yield "sampled sigma", rf.calibrate_sigma(
-        law, None, 0.05, steps=30, coordinates=100, sampling_rate=0.1, **target
+    yield (
+        "sampled sigma",
+        rf.calibrate_sigma(law, None, 0.05, steps=30, coordinates=100, sampling_rate=0.1, **target),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rf.PerInstanceCalibrationWarning)
