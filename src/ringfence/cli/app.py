@@ -115,7 +115,7 @@ def figure_pdp(
     from ringfence.paper.comparison.chart import frontier_chart, ratio_chart
     from ringfence.paper.reproduce import comparisons
     from ringfence.paper.sweep.grid_file import read_grid
-    from ringfence.report.paper_chart import save_chart
+    from ringfence.report.image_files import save_chart
 
     with _bar(quiet=as_json) as show:
         results = comparisons(
@@ -397,7 +397,7 @@ def audit(
     from ringfence.audit.page import audit_chart, audit_tables, write_audit
     from ringfence.audit.suite import run_audit
     from ringfence.numerics.threads import one_thread
-    from ringfence.report.paper_chart import save_chart
+    from ringfence.report.image_files import save_chart
 
     with _bar(quiet=as_json) as show, one_thread():
         result = run_audit(

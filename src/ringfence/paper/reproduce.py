@@ -34,8 +34,9 @@ from ringfence.paper.votes.rows import VotesSettings, votes
 from ringfence.report.chart import Chart
 from ringfence.report.content import Report, Section
 from ringfence.report.csv_file import write_csv
-from ringfence.report.page import installed_versions, save_charts, write_report
-from ringfence.report.paper_chart import save_chart
+from ringfence.report.image_files import save_chart, save_charts
+from ringfence.report.page.page import write_report
+from ringfence.report.versions import installed_versions
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

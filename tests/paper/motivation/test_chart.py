@@ -2,7 +2,7 @@
 
 from ringfence.paper.motivation.chart import motivation_chart
 from ringfence.paper.motivation.rows import MotivationSettings, motivation
-from ringfence.report.paper_chart import paper_figure
+from ringfence.report.image_files import paper_figure
 
 SETTINGS = MotivationSettings(points=21)
 

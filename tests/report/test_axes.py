@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from ringfence.report.axes import MOST_TICKS, drawn_values, log_ticks, range_from_zero
 from ringfence.report.chart import Line, Panel
-from ringfence.report.scales import MOST_TICKS, drawn_values, log_ticks, range_from_zero
 
 
 def panel(

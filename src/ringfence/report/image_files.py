@@ -1,26 +1,27 @@
-"""Charts on paper: matplotlib, to PNG and PDF."""
+"""Charts as image files: matplotlib draws them to PNG and PDF."""
 
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.report.axes import log_ticks, range_from_zero
 from ringfence.report.chart import Chart, Panel
+from ringfence.report.content import Report, publishable_part
 from ringfence.report.curves import band, curve, off_axes
-from ringfence.report.figures import LABEL, TITLE, Look, looks, looks_by, new_figure, save, wrapped
-from ringfence.report.scales import log_ticks, range_from_zero
+from ringfence.report.looks import LABEL, TITLE, Look, looks, looks_by, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_PANEL = (3.3, 3.6)  # inches
-_LEGEND = 9  # points
+_PANEL = (3.3, 3.6)  # width and height in inches
+_LEGEND = 9  # height of its letters in points
 _GRAY = "#777777"
 
 
 def save_chart(chart: Chart, folder: Path) -> list[Path]:
-    """NAME.png and NAME.pdf of a chart, in a folder that is made if missing; the same bytes each time.
+    """Writes NAME.png and NAME.pdf of a chart, the same bytes each time, to a folder that is made if missing.
 
     >>> from tempfile import TemporaryDirectory
     >>> from ringfence.report.chart import Line
@@ -30,15 +31,46 @@ def save_chart(chart: Chart, folder: Path) -> list[Path]:
     >>> [file.name for file in files]
     ['demo.png', 'demo.pdf']
     """
-    return save(paper_figure(chart), folder, chart.name)
+    name = chart.name
+    if name != Path(name).name or name in {"", ".", ".."}:
+        raise ValueError(f"name must be a file name without a folder, got {name!r}")
+    figure = paper_figure(chart)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    figure.savefig(paths[0], dpi=200, metadata={"Software": None})
+    figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    return paths
+
+
+def save_charts(report: Report, folder: Path, publishable: bool = False) -> list[Path]:
+    """Saves each chart of the report as PNG and PDF; ``publishable`` leaves out the sensitive charts.
+
+    >>> save_charts(Report("No charts", ()), Path("unused"))
+    []
+    """
+    shown = publishable_part(report) if publishable else report
+    charts = [chart for section in shown.sections for chart in section.charts]
+    names = [chart.name for chart in charts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"charts of a report must have different names, got twice: {', '.join(twice)}")
+    return [path for chart in charts for path in save_chart(chart, folder)]
 
 
 def paper_figure(chart: Chart) -> "Figure":
-    """Panels in rows of ``columns``, one legend below. The title and the caption are the page's."""
+    """Draws the panels in rows of ``columns``, with one legend below. Only a page has title and caption.
+
+    >>> len(paper_figure(Chart("demo", "", "", (Panel("one", "x", "y", ()),))).axes)
+    1
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[plots]'") from None
     columns = max(1, min(chart.columns, len(chart.panels)))
     rows = math.ceil(len(chart.panels) / columns)
     width = max(4.6, _PANEL[0] * columns)
-    figure = new_figure(width, _PANEL[1] * rows + 0.4)
+    figure = Figure(figsize=(width, _PANEL[1] * rows + 0.4), layout="constrained")
     axes = list(figure.subplots(max(1, rows), columns, squeeze=False).flat)
     by_name = looks(chart)
     legend: dict[str, Any] = {}
@@ -47,7 +79,7 @@ def paper_figure(chart: Chart) -> "Figure":
         _draw(place, panel, by_name, legend, shapes)
     for place in axes[len(chart.panels) :]:
         place.set_axis_off()
-    legend |= shapes  # last, as on the page
+    legend |= shapes  # shapes come last, as on the page
     if legend:
         figure.legend(
             list(legend.values()),
@@ -96,7 +128,7 @@ def _draw(
 
 
 def _legend_handle(artist: Any, plain: bool) -> Any:
-    """A line without markers is shown without one, though a lone point of it has one."""
+    """The legend shows a line without markers without one, though a lone point of that line has a marker."""
     if not plain:
         return artist
     from matplotlib.lines import Line2D
@@ -139,15 +171,15 @@ def _label(text: str, width: int = LABEL) -> str:
 
 
 def _plain(text: str) -> str:
-    """A dollar is a dollar, not mathematics."""
+    """Escapes dollar signs: matplotlib would read what is between two of them as mathematics."""
     return text.replace("$", r"\$")
 
 
 def _legend_columns(names: list[str], width: float) -> int:
-    """As many as fit in ``width`` inches: a letter is 0.6 of its height wide, a handle with space 5."""
+    """How many columns fit in ``width`` inches: a letter is 0.6 of its height wide, a handle with its space 5."""
     for columns in range(len(names), 1, -1):
         rows, longer = divmod(len(names), columns)
-        sizes = [rows + 1] * longer + [rows] * (columns - longer)  # as matplotlib fills them
+        sizes = [rows + 1] * longer + [rows] * (columns - longer)  # how matplotlib distributes the entries
         left = iter(names)
         longest = [max(len(next(left)) for _ in range(size)) for size in sizes]
         if sum(_LEGEND * (0.6 * letters + 5) for letters in longest) <= 72 * width:

@@ -1,28 +1,28 @@
-"""Charts on a page: what plotly.js is given, plain data without plotly's Python classes."""
+"""Charts on a page: what plotly.js is given, as plain data without plotly's Python classes."""
 
 import math
 from typing import Any
 
+from ringfence.report.axes import MOST_TICKS, log_ticks, range_from_zero
 from ringfence.report.chart import Chart, Panel
 from ringfence.report.curves import off_axes
-from ringfence.report.figures import TITLE, wrapped
-from ringfence.report.page_axis import INK, page_axis
-from ringfence.report.page_text import axis_name, shown_lines, shown_text
-from ringfence.report.page_traces import page_traces
+from ringfence.report.looks import TITLE, wrapped
+from ringfence.report.page.text import axis_name, shown_lines, shown_text
+from ringfence.report.page.traces import page_traces
 
-_GRAY = "#777777"
-_FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": INK}
-_NARROWEST = 250  # pixels of a panel with its axis
+_GRAY, _INK, _RULE = "#777777", "#1a1a1a", "#e3e3e3"
+_FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": _INK}
+_NARROWEST = 250  # width in pixels of a panel with its axis
 _MARGINS = {"r": 14, "t": 26}
-_LINE = 17  # pixels of a line of text
+_LINE = 17  # height in pixels of a line of text
 
 Data = dict[str, Any]
 
 
 def page_chart(chart: Chart) -> Data:
-    """``data`` once, and a layout for each number of panels side by side: the page takes what fits.
+    """``data`` once, and a layout for each number of panels side by side: the page takes the one that fits.
 
-    Text is escaped, since plotly reads some HTML in it. A gap is None, JSON's null.
+    Text is escaped, since plotly reads some HTML in it. A gap is None, which JSON writes as null.
 
     >>> from ringfence.report.chart import Line
     >>> line = Line("<b>", (0.0, 1.0), (1.0, float("nan")))
@@ -65,7 +65,7 @@ def _layout(chart: Chart, columns: int, traces: list[Data]) -> Data:
             "orientation": "h", "x": 0.5, "xanchor": "center", "y": -below / inside, "yanchor": "top",
             "itemwidth": 38, "traceorder": "normal",
         },
-        "modebar": {"bgcolor": "rgba(255, 255, 255, 0)", "color": "#888888", "activecolor": INK},
+        "modebar": {"bgcolor": "rgba(255, 255, 255, 0)", "color": "#888888", "activecolor": _INK},
         "annotations": [],
         "shapes": [],
     }  # fmt: skip
@@ -77,16 +77,44 @@ def _layout(chart: Chart, columns: int, traces: list[Data]) -> Data:
         left = column * (width + gap)
         top = 1 - (row * (panel_height + titles + below) + titles) / inside
         bottom = top - panel_height / inside
-        layout[axis_name("xaxis", number)] = page_axis(panel, "x") | {
+        layout[axis_name("xaxis", number)] = _axis(panel, "x") | {
             "domain": [left, min(1.0, left + width)],
             "anchor": axis_name("y", number),
         }
-        layout[axis_name("yaxis", number)] = page_axis(panel, "y") | {
+        layout[axis_name("yaxis", number)] = _axis(panel, "y") | {
             "domain": [max(0.0, bottom), top],
             "anchor": axis_name("x", number),
         }
         layout["annotations"] += _annotations(panel, number, headings[number])
         layout["shapes"] += _shapes(panel, number, named)
+    return layout
+
+
+def _axis(panel: Panel, axis: str) -> Data:
+    """The x axis or the y axis of a panel."""
+    log, label = (panel.x_log, panel.x_label) if axis == "x" else (panel.y_log, panel.y_label)
+    layout: Data = {
+        "title": {"text": shown_lines(label), "standoff": 8, "font": {"size": 13}},
+        "type": "log" if log else "linear",
+        "exponentformat": "power",
+        "gridcolor": _RULE,
+        "linecolor": _INK,
+        "showline": True,
+        "mirror": True,
+        "ticks": "outside",
+        "ticklen": 4,
+        "zeroline": False,
+        "nticks": MOST_TICKS,
+    }
+    if log:
+        ticks = log_ticks(panel, axis)
+        layout |= (
+            {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+            if ticks
+            else {"tickformat": ".3~g"}
+        )
+    elif axis == "y" and panel.y_from_zero:
+        layout |= {"range": range_from_zero(panel)}
     return layout
 
 
@@ -137,7 +165,7 @@ def _in_legend(name: str, named: set[str]) -> Data:
 
 
 def _legend_height(names: list[str], width: float) -> float:
-    """Entries one after the other, in lines of this width: a letter takes 7 pixels, a handle 58."""
+    """The height of the legend if its lines have this width: a letter takes 7 pixels, a handle 58."""
     lines, used = 1, 0.0
     for name in names:
         used += 7 * len(name) + 58

@@ -7,7 +7,7 @@ import plotly.graph_objects as plotly
 import pytest
 
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.page_chart import page_chart
+from ringfence.report.page.layout import page_chart
 from tests.report.samples import HOSTILE, everything, hostile_chart
 
 
@@ -76,3 +76,10 @@ def test_a_lone_panel_does_not_repeat_the_title() -> None:
     panel = Panel("one", "x", "y", (Line("sign", (1.0,), (math.e,)),))
     assert not page_chart(Chart("", "one", "", (panel,)))["layouts"][1]["annotations"]
     assert page_chart(Chart("", "two", "", (panel,)))["layouts"][1]["annotations"]
+
+
+def test_a_log_axis_has_the_ticks_of_image_files() -> None:
+    panel = Panel("", "x", "y", (Line("sign", (1.0, 2.0), (0.01, 10.0)),), y_log=True)
+    layout = page_chart(Chart("", "", "", (panel,)))["layouts"][1]
+    assert layout["xaxis"]["type"] == "linear"
+    assert layout["yaxis"]["ticktext"] == ["0.01", "0.1", "1", "10"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.report.page import write_report
-from tests.report.browser import Browser, needs_chromium
+from ringfence.report.page.page import write_report
+from tests.report.page.browser import Browser, needs_chromium
 from tests.report.samples import HOSTILE, full_report, hostile_report
 
 pytestmark = needs_chromium

@@ -1,14 +1,16 @@
-"""Charts by matplotlib."""
+"""Image files: charts drawn by matplotlib."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
 import pytest
 
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.paper_chart import paper_figure, save_chart
-from tests.report.samples import everything, hostile_chart
+from ringfence.report.content import Report, Section
+from ringfence.report.image_files import paper_figure, save_chart, save_charts
+from tests.report.samples import everything, full_report, hostile_chart
 
 
 def test_everything_is_drawn() -> None:
@@ -57,3 +59,20 @@ def test_matplotlib_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"ringfence\[plots\]"):
         paper_figure(everything())
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd"])
+def test_a_name_does_not_leave_the_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="name must be a file name"):
+        save_chart(replace(everything(), name=name), tmp_path)
+
+
+def test_pictures_of_sensitive_charts_are_only_saved_where_asked(tmp_path: Path) -> None:
+    report = Report("t", (Section("h", charts=(everything(sensitive=True),)),))
+    assert [path.name for path in save_charts(report, tmp_path / "all")] == [
+        "everything.png",
+        "everything.pdf",
+    ]
+    assert save_charts(report, tmp_path / "public", publishable=True) == []
+    with pytest.raises(ValueError, match="different names, got twice: everything"):
+        save_charts(full_report(), tmp_path)

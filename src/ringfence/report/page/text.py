@@ -1,12 +1,12 @@
-"""Names and texts as plotly takes them."""
+"""Names and texts in the form plotly takes them."""
 
 import html
 
-from ringfence.report.figures import LABEL, wrapped
+from ringfence.report.looks import LABEL, wrapped
 
 
 def axis_name(name: str, number: int) -> str:
-    """The axes of the second panel are x2 and y2.
+    """What plotly calls an axis of the panel with this number: the axes of the second panel are x2 and y2.
 
     >>> axis_name("x", 0), axis_name("yaxis", 1)
     ('x', 'yaxis2')
@@ -15,7 +15,7 @@ def axis_name(name: str, number: int) -> str:
 
 
 def shown_text(text: str) -> str:
-    """As plotly shows it literally: tags escaped, and no template to fill in.
+    """A text that plotly shows literally: tags are escaped, and no template is filled in.
 
     >>> shown_text("<b> %{x}")
     '&lt;b&gt; %&#123;x}'
@@ -24,7 +24,7 @@ def shown_text(text: str) -> str:
 
 
 def shown_lines(text: str, width: int = LABEL) -> str:
-    """In lines that fit the panel.
+    """The same, broken into lines that fit the panel.
 
     >>> shown_lines("a < b")
     'a &lt; b'

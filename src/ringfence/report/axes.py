@@ -1,4 +1,4 @@
-"""How far axes reach and where a log axis has its ticks, the same on paper and on a page."""
+"""How far axes reach and where a log axis has its ticks, the same in image files and on pages."""
 
 import math
 import sys
@@ -6,8 +6,10 @@ import sys
 from ringfence.report.chart import Panel
 from ringfence.report.curves import band, curve
 
-MOST_TICKS = 7  # on an axis
-_LOG_TICKS: tuple[tuple[int, tuple[float, ...]], ...] = (  # every so many decades, these digits
+MOST_TICKS = 7  # per axis
+_LOG_TICKS: tuple[
+    tuple[int, tuple[float, ...]], ...
+] = (  # pairs: one decade in so many has ticks, and at these digits
     (1, (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 8)),
     (1, (1, 1.5, 2, 3, 4, 6)),
     (1, (1, 2, 5)),
@@ -16,7 +18,7 @@ _LOG_TICKS: tuple[tuple[int, tuple[float, ...]], ...] = (  # every so many decad
 
 
 def drawn_values(panel: Panel, axis: str) -> list[float]:
-    """All that the x or the y axis has to reach.
+    """All finite values that the x axis or the y axis has to reach.
 
     >>> from ringfence.report.chart import Line
     >>> drawn_values(Panel("", "x", "y", (Line("sign", (1.0,), (2.0,)),), reference=3.0), "y")
@@ -33,7 +35,7 @@ def drawn_values(panel: Panel, axis: str) -> list[float]:
 
 
 def range_from_zero(panel: Panel) -> tuple[float, float] | None:
-    """Zero, and a little more than the largest value; less than zero only if a value is.
+    """From 0 to a little above the largest value; below 0 only where a value is negative.
 
     >>> from ringfence.report.chart import Line
     >>> range_from_zero(Panel("", "x", "y", (Line("sign", (1.0,), (2.0,)),)))
@@ -45,7 +47,7 @@ def range_from_zero(panel: Panel) -> tuple[float, float] | None:
 
 
 def log_ticks(panel: Panel, axis: str) -> list[float]:
-    """The finest usual ticks that are few enough not to run into each other; none where none fit.
+    """The finest usual ticks that are few enough not to run into each other; an empty list where none fit.
 
     >>> from ringfence.report.chart import Line
     >>> line = Line("sign", (0.5, 3.0), (0.01, 10.0))

@@ -3,23 +3,19 @@
 import base64
 import hashlib
 import math
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from platform import platform, python_version
 from typing import Any
 
 from ringfence.report.chart import Chart, Line
-from ringfence.report.content import Pairs, Report, Table, publishable_part, sensitive_parts
-from ringfence.report.page_chart import page_chart
-from ringfence.report.paper_chart import save_chart
-
-_PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "matplotlib", "plotly")
+from ringfence.report.content import Report, Table, publishable_part, sensitive_parts
+from ringfence.report.page.layout import page_chart
 
 
 def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
-    """The page, with everything it needs inside, the same bytes each time.
+    """Writes the page, with everything it needs inside, the same bytes each time.
 
-    ``publishable`` leaves out what is marked sensitive. The button on the other page only hides it.
+    ``publishable`` leaves out what is marked sensitive. Without it, the page has a button that only
+    hides those parts: they are still in the file.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -32,23 +28,17 @@ def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
     return path
 
 
-def save_charts(report: Report, folder: Path, publishable: bool = False) -> list[Path]:
-    """PNG and PDF of each chart in the report; of a publishable one, without the sensitive charts."""
-    shown = publishable_part(report) if publishable else report
-    charts = [chart for section in shown.sections for chart in section.charts]
-    names = [chart.name for chart in charts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"charts of a report must have different names, got twice: {', '.join(twice)}")
-    return [path for chart in charts for path in save_chart(chart, folder)]
-
-
 def page(report: Report, publishable: bool = False) -> str:
     """The text of the page.
 
-    Guarantee: with ``publishable`` nothing of a part marked sensitive is in it, neither its name nor
+    Guarantee: with ``publishable`` the text holds nothing of a part marked sensitive, neither its name nor
     its numbers. A content security policy lets the browser run the page's own two scripts, by their
     hashes, and fetch nothing.
+
+    >>> from ringfence.report.content import Section
+    >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True),))
+    >>> "Epsilon is 1.5" in page(report), "Epsilon is 1.5" in page(report, publishable=True)
+    (True, False)
     """
     templates = _templates()
     shown = publishable_part(report) if publishable else report
@@ -68,23 +58,8 @@ def page(report: Report, publishable: bool = False) -> str:
     return html
 
 
-def installed_versions() -> Pairs:
-    """Python, the platform and the packages whose version can change a number.
-
-    >>> dict(installed_versions())["Python"] == python_version()
-    True
-    """
-    pairs = [("Python", python_version()), ("platform", platform())]
-    for package in _PACKAGES:
-        try:
-            pairs.append((package, version(package)))
-        except PackageNotFoundError:
-            continue
-    return tuple(pairs)
-
-
 def data_tables(chart: Chart) -> list[Table]:
-    """The numbers of a chart, a table for the lines of a panel that share their x.
+    """The numbers of a chart: per panel, one table for all lines with the same x.
 
     >>> from ringfence.report.chart import Panel
     >>> lines = (Line("a", (1.0,), (2.0,)), Line("b", (1.0,), (float("nan"),)))
@@ -127,7 +102,7 @@ def _templates() -> Any:
     except ModuleNotFoundError:
         raise ModuleNotFoundError("the report needs jinja2: pip install 'ringfence[report]'") from None
     templates = Environment(
-        loader=PackageLoader("ringfence.report", "template"),
+        loader=PackageLoader("ringfence.report.page", "template"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -138,7 +113,7 @@ def _templates() -> Any:
 
 
 def _source(templates: Any, name: str) -> Any:
-    """A file of ours as it is: our own text needs no escaping."""
+    """The text of a file in the folder template, unescaped: it is our own."""
     from markupsafe import Markup
 
     return Markup(templates.loader.get_source(templates, name)[0])

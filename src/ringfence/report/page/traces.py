@@ -5,8 +5,8 @@ from typing import Any
 
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.curves import band, curve
-from ringfence.report.figures import Look, looks, looks_by
-from ringfence.report.page_text import axis_name, shown_text
+from ringfence.report.looks import Look, looks, looks_by
+from ringfence.report.page.text import axis_name, shown_text
 
 _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "x": "x-thin", ".": "circle",
@@ -17,7 +17,7 @@ Data = dict[str, Any]
 
 
 def page_traces(chart: Chart) -> list[Data]:
-    """Bands below, lines above, then the legend's entries: samples without data, one a name.
+    """The bands, then the lines above them, then one entry of the legend per name: a sample without data.
 
     >>> chart = Chart("", "", "", (Panel("", "x", "y", (Line("sign", (1.0, 2.0), (3.0, 4.0)),)),))
     >>> [(trace["name"], trace["showlegend"], trace["y"]) for trace in page_traces(chart)]
@@ -47,7 +47,7 @@ def page_traces(chart: Chart) -> list[Data]:
 
 
 def _groups(chart: Chart) -> dict[str, str]:
-    """The legend entry that switches lines without one of their own: the first of the same look."""
+    """Which legend entry switches the lines that have none of their own: the first entry of the same look."""
     groups: dict[str, str] = {}
     for panel in chart.panels:
         for line in panel.lines:
@@ -83,7 +83,7 @@ def _trace(panel: Panel, line: Line, look: Look, order: int) -> Data:
 
 
 def _entry(line: Line, look: Look) -> Data:
-    """What the legend shows: plotly has no entry for a trace without any point, nor a size for many."""
+    """What the legend shows. Plotly makes no entry for a trace without points, nor for one with many sizes."""
     unmarked = _plain(line, look) and not line.points
     return {
         "x": [None],
@@ -95,7 +95,7 @@ def _entry(line: Line, look: Look) -> Data:
 
 
 def _plain(line: Line, look: Look) -> bool:
-    """Without markers on the way."""
+    """Whether the line carries no markers between its ends."""
     return line.dashed or not look.marker
 
 
@@ -118,7 +118,7 @@ def _marker(line: Line, look: Look) -> Data:
 
 
 def _band(panel: Panel, line: Line, look: Look) -> Data:
-    """Closed outlines, one a stretch: plotly's own fill between two lines runs across gaps."""
+    """A closed outline per stretch: plotly's own fill between two lines would run across gaps."""
     x: list[float | None] = []
     y: list[float | None] = []
     for stretch in band(panel, line):
@@ -131,6 +131,7 @@ def _band(panel: Panel, line: Line, look: Look) -> Data:
 
 
 def _gaps(values: tuple[float, ...]) -> list[float | None]:
+    """None, which JSON writes as null, where a value is not finite."""
     return [value if math.isfinite(value) else None for value in values]
 
 

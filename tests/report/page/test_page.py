@@ -1,4 +1,4 @@
-"""The page, read with the standard library's parser; in a browser: test_page_in_browser.py."""
+"""The page, read with the standard library's parser; in a browser: test_in_browser.py."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.report.content import Report, Section
-from ringfence.report.page import data_tables, installed_versions, page, save_charts, write_report
+from ringfence.report.page.page import data_tables, page, write_report
 from tests.report.samples import HOSTILE, everything, full_report, hostile_report
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -141,21 +141,6 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     first = write_report(full_report(), tmp_path / "new" / "a.html")
     second = write_report(full_report(), tmp_path / "b.html")
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_pictures_of_sensitive_charts_are_only_saved_where_asked(tmp_path: Path) -> None:
-    report = Report("t", (Section("h", charts=(everything(sensitive=True),)),))
-    assert [path.name for path in save_charts(report, tmp_path / "all")] == [
-        "everything.png",
-        "everything.pdf",
-    ]
-    assert save_charts(report, tmp_path / "public", publishable=True) == []
-    with pytest.raises(ValueError, match="different names, got twice: everything"):
-        save_charts(full_report(), tmp_path)
-
-
-def test_versions_name_what_computed() -> None:
-    assert {"Python", "ringfence", "torch", "plotly"} <= dict(installed_versions()).keys()
 
 
 def test_plotly_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
