@@ -24,7 +24,7 @@ def test_what_is_no_mechanism_gets_a_look_of_its_own() -> None:
 def test_a_look_that_does_not_exist_is_refused_by_name() -> None:
     """The diagonal of the audit's chart asked for "quantized", and silently got another look."""
     line = Line("bound = claim", (), (), mechanism="quantized")
-    with pytest.raises(ValueError, match="line 'bound = claim' must be one of .*, got 'quantized'"):
+    with pytest.raises(ValueError, match=r"line 'bound = claim' must be one of .*, got 'quantized'"):
         looks(Chart("", "", "", (Panel("", "", "", (line,)),)))
 
 

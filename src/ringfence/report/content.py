@@ -1,4 +1,4 @@
-"""The content of a report before it is a page: sections of text, charts and tables, and which are sensitive."""
+"""A report before it is a page: sections of text, charts and tables, and which of them are sensitive."""
 
 from dataclasses import dataclass, replace
 

@@ -176,7 +176,7 @@ def _plain(text: str) -> str:
 
 
 def _legend_columns(names: list[str], width: float) -> int:
-    """How many columns fit in ``width`` inches: a letter is 0.6 of its height wide, a handle with its space 5."""
+    """How many columns fit in ``width`` inches: a letter is 0.6 of its height wide, a handle 5."""
     for columns in range(len(names), 1, -1):
         rows, longer = divmod(len(names), columns)
         sizes = [rows + 1] * longer + [rows] * (columns - longer)  # how matplotlib distributes the entries

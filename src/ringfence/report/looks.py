@@ -11,14 +11,14 @@ TITLE, LABEL = 30, 36  # how many characters of a line fit above a panel, and ho
 
 @dataclass(frozen=True)
 class Look:
-    """A colour, the marker on a line (empty for the Gaussian, whose line has none) and that of a single point."""
+    """A colour, the marker on a line (empty where the line has none) and the marker of a single point."""
 
     color: str
     marker: str
     point: str
 
 
-# The colours are Okabe and Ito's, which colour-blind readers can tell apart; the markers serve in black and white.
+# Colour-blind readers can tell Okabe and Ito's colours apart; the markers serve in black and white.
 _LOOKS = {
     "Gaussian": Look("#000000", "", "x"),
     "rectified": Look("#0072B2", "o", "o"),

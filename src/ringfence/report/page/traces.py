@@ -83,7 +83,7 @@ def _trace(panel: Panel, line: Line, look: Look, order: int) -> Data:
 
 
 def _entry(line: Line, look: Look) -> Data:
-    """What the legend shows. Plotly makes no entry for a trace without points, nor for one with many sizes."""
+    """What the legend shows: plotly makes no entry for a trace without points or with many sizes."""
     unmarked = _plain(line, look) and not line.points
     return {
         "x": [None],
