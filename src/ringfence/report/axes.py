@@ -7,9 +7,8 @@ from ringfence.report.chart import Panel
 from ringfence.report.curves import band, curve
 
 MOST_TICKS = 7  # per axis
-_LOG_TICKS: tuple[
-    tuple[int, tuple[float, ...]], ...
-] = (  # pairs: one decade in so many has ticks, and at these digits
+# Pairs of numbers: every how many decades there are ticks, and at which digits.
+_LOG_TICKS: tuple[tuple[int, tuple[float, ...]], ...] = (
     (1, (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 8)),
     (1, (1, 1.5, 2, 3, 4, 6)),
     (1, (1, 2, 5)),

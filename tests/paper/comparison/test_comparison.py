@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringfence.paper.comparison.comparison import CLAMPED, Comparison, ComparisonRow, compare
+from ringfence.paper.comparison.comparison import Comparison, ComparisonRow, compare
+from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.sweep.settings import LABELS, SweepSetting
 from ringfence.paper.sweep.store import SweepRow
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ringfence.paper.comparison.comparison import CLAMPED
+from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.information.chart import eta_ratio, information_chart
 from ringfence.paper.information.rows import InformationRow, InformationSettings
 from ringfence.report.image_files import paper_figure

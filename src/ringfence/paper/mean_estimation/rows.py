@@ -15,6 +15,7 @@ from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.progress import Progress
 
 _BISECTIONS = 32
 
@@ -79,7 +80,7 @@ class MeanEstimationRow:
 
 
 def mean_estimation(
-    settings: MeanEstimationSettings, progress: Callable[[float], None] | None = None
+    settings: MeanEstimationSettings, progress: Progress | None = None
 ) -> Iterator[MeanEstimationRow]:
     """Every comparison, at every mean, noise and trial; settings that cannot reach the error have no row.
 
@@ -95,7 +96,7 @@ def mean_estimation(
         for sigma in settings.sigmas:
             yield from _rows(settings, sigma, mean, thetas)
         if progress is not None:
-            progress((done + 1) / len(settings.means))
+            progress("mean-estimation", (done + 1) / len(settings.means))
 
 
 def rectified_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) -> Tensor:

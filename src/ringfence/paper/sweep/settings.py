@@ -12,8 +12,6 @@ import torch
 
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
-from ringfence.training.clipping import Clamp
-from ringfence.training.linear.grid import LinearSettings
 
 Search = Literal["paper", "fair"]
 
@@ -57,11 +55,6 @@ class SweepSetting:
     def key(self) -> str:
         """The same for equal settings, whatever the sweep, the machine and the day."""
         return digest(asdict(self))[:32]
-
-    def training(self, seed: int) -> LinearSettings:
-        """What is trained. Noise depends on setting and seed alone: not on the settings beside it."""
-        noise = int(digest([self.key, seed])[:15], 16)
-        return LinearSettings(self.law, Clamp(self.clip), self.learning_rate, self.steps, noise)
 
     def __str__(self) -> str:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "mechanism"}

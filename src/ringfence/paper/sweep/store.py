@@ -8,8 +8,8 @@ from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ringfence.paper.sweep.batch import Measured, Sums
 from ringfence.paper.sweep.epsilons import Epsilons, epsilons
+from ringfence.paper.sweep.measured import Measured, Sums
 from ringfence.paper.sweep.settings import LABELS, SweepSetting, digest
 
 FILE = "sweep.sqlite"

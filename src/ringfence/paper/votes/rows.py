@@ -8,7 +8,7 @@ noisy surplus, only its sign is read, so laws are compared at an equal chance of
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -23,6 +23,7 @@ from ringfence.accounting.profile.profile import PrivacyProfile
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.truncated_normal import TruncatedNormal
 from ringfence.paper.histogram.rows import single_epsilons
+from ringfence.progress import Progress
 
 _BISECTIONS = 60
 # For 2 to 64 questions dp-accounting composes every pattern of signs, which takes seconds to minutes.
@@ -73,7 +74,7 @@ class VotesRow:
         return self.gaussian_epsilon / self.epsilon if self.epsilon > 0 else math.inf
 
 
-def votes(settings: VotesSettings, progress: Callable[[float], None] | None = None) -> Iterator[VotesRow]:
+def votes(settings: VotesSettings, progress: Progress | None = None) -> Iterator[VotesRow]:
     """Every law at every margin, error and number of questions.
 
     >>> few = VotesSettings(margins=(0.1,), questions=(100,), errors=(0.01,), curve_errors=())
@@ -90,7 +91,7 @@ def votes(settings: VotesSettings, progress: Callable[[float], None] | None = No
         for questions in settings.questions:
             yield _row(settings, design, questions, single)
         if progress is not None:
-            progress((done + 1) / len(designs))
+            progress("votes", (done + 1) / len(designs))
 
 
 def wrong_answer(surplus: float, sigma: float) -> float:

@@ -1,10 +1,13 @@
 """Single examples: the numbers of the probe that was trained, for the examples that were picked."""
 
+import math
+import random
+
 import numpy as np
 import pytest
 import torch
 
-from ringfence.paper.single_examples.rows import single_examples
+from ringfence.paper.single_examples import distribution_chart, single_examples
 from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.settings import SweepSetting
 
@@ -48,6 +51,40 @@ def test_numbers_do_not_depend_on_who_else_is_measured(data: SweepData) -> None:
 
 
 def test_progress_ends_at_one(data: SweepData) -> None:
-    seen: list[float] = []
-    list(single_examples(data, SETTINGS, 1e-5, examples=2, progress=seen.append))
-    assert seen == [0.5, 1.0]
+    seen: list[tuple[str, float]] = []
+    list(single_examples(data, SETTINGS, 1e-5, examples=2, progress=lambda *told: seen.append(told)))
+    assert seen == [("single examples", 0.5), ("single examples", 1.0)]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_counts_of_the_distribution_are_numpys(log: bool) -> None:
+    generator = random.Random(5)
+    values = {
+        name: [generator.lognormvariate(mu, 1) for _ in range(500)]
+        for name, mu in (("sign", 0), ("rectified", 1))
+    }
+    (panel,) = distribution_chart("h", "t", "c", values, x_label="epsilon", bins=17, x_log=log).panels
+    everything = [value for numbers in values.values() for value in numbers]
+    space = np.geomspace if log else np.linspace
+    edges = space(min(everything), max(everything), 18)
+    for line in panel.lines:
+        counts, _ = np.histogram(values[line.name], edges)
+        assert line.x[1:-1:2] == pytest.approx(edges[:-1], rel=1e-12)
+        assert line.y[1:-1:2] == line.y[2::2][:17] == tuple(counts)
+        assert line.y[0] == line.y[-1] == 0
+        assert sum(line.y[1:-1:2]) == 500
+
+
+def test_what_is_in_no_bin_is_said() -> None:
+    values = {"sign": [1.0, 2.0, math.inf, math.nan, 0.0]}
+    chart = distribution_chart("h", "t", "Caption.", values, x_label="epsilon", x_log=True)
+    assert chart.caption.startswith("Caption. In no bin: 3")
+    assert sum(chart.panels[0].lines[0].y[1:-1:2]) == 2
+
+
+def test_equal_values_and_none_at_all() -> None:
+    (panel,) = distribution_chart("h", "t", "", {"sign": [3.0, 3.0]}, x_label="", bins=4).panels
+    assert max(panel.lines[0].y) == 2
+    assert distribution_chart("h", "t", "", {"sign": []}, x_label="").panels[0].lines[0].x == ()
+    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+        distribution_chart("h", "t", "", {}, x_label="", bins=0)

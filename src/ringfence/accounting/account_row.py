@@ -1,18 +1,14 @@
-"""One account of a theta read from a file: every number a reader may ask for, side by side."""
+"""The account of releases of a fixed theta: every number a reader may ask for, side by side."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.profile import privacy_profile
-from ringfence.data.features import read_array
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import rounded_up
@@ -30,7 +26,7 @@ class AccountRow:
     gaussian_epsilon_profile: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, with the statements."""
+        """The row as plain data, with the statements."""
         return {
             "mechanism": repr(self.mechanism),
             "coordinates": self.coordinates,
@@ -43,7 +39,7 @@ class AccountRow:
 
     @property
     def profile_statement(self) -> str:
-        """What the tight number says."""
+        """What the tight epsilon promises."""
         return (
             "Tight, theta fixed in advance: if none of the releases changed theta, they are "
             f"({rounded_up(self.epsilon_profile)}, {self.guarantee.delta:.3g})-indistinguishable from those "
@@ -55,8 +51,9 @@ class AccountRow:
 def account_row(
     mechanism: Mechanism, theta: Tensor, sensitivity: float, steps: int, delta: float
 ) -> AccountRow:
-    """The account of ``steps`` releases of theta.
+    """The account of ``steps`` releases of the same theta.
 
+    >>> import torch
     >>> row = account_row(Gaussian(1.0), torch.zeros(100), 1e-2, steps=10, delta=1e-5)
     >>> row.epsilon_profile <= row.guarantee.epsilon_pdp
     True
@@ -69,7 +66,7 @@ def account_row(
     claim = account.guarantee(delta)
     tight, proof = min(
         (profile.epsilon(delta), profile.proof(delta)), (claim.epsilon_pdp, claim.proof_pdp)
-    )  # theta is fixed, so both hold
+    )  # both hold, because theta is fixed
     return AccountRow(
         mechanism=mechanism,
         coordinates=theta.numel(),
@@ -78,15 +75,3 @@ def account_row(
         proof=proof,
         gaussian_epsilon_profile=min(gaussian.epsilon(delta), claim.gaussian_epsilon_pdp),
     )
-
-
-def read_theta(path: Path) -> Tensor:
-    """A .npy file of floats (or of integers, which become float64), as a vector."""
-    values = read_array(path)
-    if values.dtype.kind not in "fiu":
-        raise ValueError(f"{path} must hold numbers, got {values.dtype}")
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float64)
-    if values.size == 0:
-        raise ValueError(f"{path} must hold at least one coordinate, got none")
-    return torch.from_numpy(np.ascontiguousarray(values)).reshape(-1)
