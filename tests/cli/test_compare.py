@@ -1,10 +1,13 @@
 """``ringfence compare``: one sentence, and a table that says never where a mechanism never arrives."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
+import ringfence as ringfence_package
 from ringfence.cli.compare import terminal_table
 from ringfence.paper.comparison.comparison import compare
 from tests.paper.comparison.test_comparison import sweep
@@ -33,3 +36,27 @@ def test_compare_says_yes_or_no_in_one_sentence(swept: Path) -> None:
     (one,) = json.loads(ringfence("compare", swept / "out", "--json").stdout)
     assert one["data"] == "toy"
     assert {row["mechanism"] for row in one["rows"]} >= {"Gaussian", "truncated"}
+
+
+def test_comparing_finished_sweeps_loads_neither_training_nor_scikit_learn(swept: Path) -> None:
+    """Whoever receives a sweep compares it without what made it."""
+    program = (
+        "import sys, types, pathlib\n"
+        # The package without its __init__, which exports training too: what the files themselves import.
+        "package = types.ModuleType('ringfence')\n"
+        "package.__path__, package.__version__ = [sys.argv[1]], ''\n"
+        "sys.modules['ringfence'] = package\n"
+        "from ringfence.cli.compare import compared, terminal_table\n"
+        "from ringfence.paper.comparison.page import write_comparison\n"
+        "import ringfence.mechanisms.gaussian, ringfence.mechanisms.truncated  # as __init__ does\n"
+        "[one] = compared([pathlib.Path(sys.argv[2])], 'per-instance')\n"
+        "terminal_table(one)\n"
+        "write_comparison([one], pathlib.Path(sys.argv[2]) / 'report.html')\n"
+        "loaded = [name for name in sys.modules if name.startswith(('ringfence.training', 'sklearn'))]\n"
+        "print(one.data, loaded)"
+    )
+    source = Path(ringfence_package.__file__).parent
+    run = subprocess.run(
+        [sys.executable, "-c", program, source, swept / "out"], capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "toy []\n", run.stderr
