@@ -62,21 +62,6 @@ def test_account_refuses_bad_settings_in_one_line(theta: Path, change: list[obje
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_account_refuses_files_that_are_not_arrays(tmp_path: Path) -> None:
-    (tmp_path / "text.npy").write_text("no array")
-    np.save(tmp_path / "empty.npy", np.zeros(0))
-    np.save(tmp_path / "words.npy", np.array(["a"]))
-    for name, complaint in (
-        ("text.npy", "is not a .npy file of numbers"),
-        ("empty.npy", "must hold at least one coordinate, got none"),
-        ("words.npy", "must hold numbers, got <U1"),
-        ("missing.npy", "No such file or directory"),
-    ):
-        run = ringfence("account", tmp_path / name, *SETTINGS)
-        assert run.returncode == 2
-        assert complaint in run.stderr
-
-
 def test_what_floats_do_not_hold_is_one_line(tmp_path: Path) -> None:
     """A FloatingPointError was a traceback."""
     np.save(tmp_path / "theta.npy", np.full(3, 1.7e308))

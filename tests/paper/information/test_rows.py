@@ -122,20 +122,6 @@ def test_a_network_row_is_that_of_the_engine_at_the_better_rate(rows):
     assert row.max_eta == pytest.approx(float(eta.max()), rel=1e-9)
 
 
-def test_fresh_networks_are_equal_and_leave_the_global_generator_alone():
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    one, two = NETWORK.fresh(10), NETWORK.fresh(10)
-    assert torch.equal(torch.rand(3), expected)
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-
-
-def test_another_network_can_be_given():
-    given = NetworkSettings(model=lambda image, classes: nn.Linear(image[1] * image[2], classes))
-    assert given.fresh(3).weight.shape == (3, 64)
-
-
 def test_settings_that_hardly_learn_are_left_out():
     noise = replace(SEARCH, settings=4, noise_multiplier=(60, 1e5))
     settings = InformationSettings(replace(SETTINGS.grid, fair=noise), None)
@@ -143,12 +129,6 @@ def test_settings_that_hardly_learn_are_left_out():
     assert 0 < len(of(found, "linear probe", "Gaussian")) < 4
     best = max(row.validation_accuracy for row in found)
     assert min(row.validation_accuracy for row in found) >= best / 2
-
-
-def test_images_of_another_size_are_refused_by_name():
-    settings = replace(SETTINGS, network=replace(NETWORK, image=(3, 8, 8)))
-    with pytest.raises(ValueError, match=r"image must have as many pixels .* 64, got \(3, 8, 8\)"):
-        list(information(settings))
 
 
 def test_the_frontier_beats_every_other_row():
