@@ -44,7 +44,14 @@ def account(
 
 
 def account_table(row: "AccountRow") -> Table:
-    """Every epsilon with what it is a statement about, beside the Gaussian's computed in the same way."""
+    """Every epsilon with what it is a statement about, beside the Gaussian's computed in the same way.
+
+    >>> import ringfence as rf
+    >>> from torch import zeros
+    >>> from ringfence.accounting.account_row import account_row
+    >>> account_table(account_row(rf.StochasticSign(1.0), zeros(3), 1e-2, steps=1, delta=1e-5)).row_count
+    4
+    """
     from ringfence.numerics.rounding import rounded_up
 
     claim = row.guarantee

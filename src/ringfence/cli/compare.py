@@ -30,7 +30,7 @@ def compare(folders: Folders, kind: EpsilonKind = "per-instance", as_json: AsJso
 
 
 def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[Comparison]":
-    """One comparison per folder; ``kind`` is text from the command line, which ``compare`` checks."""
+    """The comparison of each folder; ``kind`` is text from the command line, which the library checks."""
     from ringfence.paper.comparison.comparison import compare as compare_rows
     from ringfence.paper.comparison.frontier import ComparedEpsilon
     from ringfence.paper.sweep.store import read_rows
@@ -41,7 +41,12 @@ def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[Compar
 
 
 def terminal_table(comparison: "Comparison") -> Table:
-    """Epsilon at equal accuracy: one line per target, one column per mechanism."""
+    """Epsilon at equal accuracy: one line per target, one column per mechanism.
+
+    >>> from ringfence.paper.comparison.comparison import Comparison
+    >>> terminal_table(Comparison("toy", "per-instance", (), False, "", (), True, 0.5)).title
+    'toy: per-instance epsilon at equal accuracy'
+    """
     from ringfence.paper.comparison.page import comparison_table
 
     cells = comparison_table(comparison)

@@ -9,7 +9,12 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose cells are text: the author has formatted the numbers, and rounded privacy numbers up."""
+    """A table whose cells are text: the author has formatted the numbers, and rounded privacy numbers up.
+
+    >>> Table("epsilons", ("law", "epsilon"), (("sign",),))
+    Traceback (most recent call last):
+    ValueError: a row of table 'epsilons' must have 2 cells, got 1
+    """
 
     title: str
     columns: tuple[str, ...]
