@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def account(
     theta: Annotated[Path, typer.Argument(help="What is released, before noise: a .npy file of floats.")],
-    sensitivity: Annotated[float, typer.Option(help="How far one record moves a coordinate, at most.")],
+    sensitivity: Annotated[float, typer.Option(help="The most that one record can move a coordinate.")],
     sigma: Sigma,
     mechanism: Law = "rectified",
     bound: Interval = None,
@@ -25,7 +25,7 @@ def account(
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
-    """What releases of theta cost, to whom, and what may be said about it.
+    """What releases of theta cost, and what may be said about them.
 
     Example: ringfence account theta.npy --mechanism rectified --sigma 1 --bound 4 --sensitivity 1e-3
     """

@@ -11,19 +11,23 @@ from ringfence.cli.terminal import print_files, print_table, progress_bars
 
 
 def audit(
-    settings: Annotated[int, typer.Option(help="Random releases to attack.")] = 300,
-    trials: Annotated[int, typer.Option(help="Draws of each.")] = 1000,
-    tight: Annotated[int, typer.Option(help="Releases with 20 times as many draws.")] = 5,
-    probes: Annotated[int, typer.Option(help="Linear models trained with and without a record.")] = 5,
-    runs: Annotated[int, typer.Option(help="Of each, on either side.")] = 300,
-    seed: Annotated[int, typer.Option(help="Of the attacks.")] = 0,
-    confidence: Annotated[float, typer.Option(help="Of all lower bounds together.")] = 0.99,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the page and figure.")] = None,
+    settings: Annotated[int, typer.Option(help="How many random releases to attack.")] = 300,
+    trials: Annotated[int, typer.Option(help="How many draws of each release.")] = 1000,
+    tight: Annotated[int, typer.Option(help="How many releases get 20 times as many draws.")] = 5,
+    probes: Annotated[
+        int, typer.Option(help="How many linear models are trained with and without a record.")
+    ] = 5,
+    runs: Annotated[
+        int, typer.Option(help="How often each is trained, with the record and without it.")
+    ] = 300,
+    seed: Annotated[int, typer.Option(help="Seed of the attacks.")] = 0,
+    confidence: Annotated[float, typer.Option(help="Confidence of all lower bounds together.")] = 0.99,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the page and the figure.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attacks that must not beat the claims, and planted flaws that they must see.
 
-    The exit status is 1 where a claim fell or a flaw was not seen.
+    The exit status is 1 if a claim fell or a flaw was not seen.
 
     Example: ringfence audit --settings 300
     """

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
 Law = Annotated[str, typer.Option("--mechanism", help="gaussian, rectified, truncated, sign or quantized.")]
-Interval = Annotated[float | None, typer.Option("--bound", help="b for the interval [-b, b].")]
+Interval = Annotated[
+    float | None, typer.Option("--bound", help="b of the interval [-b, b], for laws that have one.")
+]
 Levels = Annotated[int | None, typer.Option(help="Levels of the quantized law.")]
-Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
+Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
 GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
@@ -21,7 +23,7 @@ FeatureFile = Annotated[
     Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
 ]
 PublicStatistics = Annotated[
-    Path | None, typer.Option(help="Public features whose mean and deviation center and scale.")
+    Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]

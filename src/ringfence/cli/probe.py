@@ -21,42 +21,52 @@ def probe(
         Path, typer.Argument(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
     ],
     sigma: Sigma,
-    clip: Annotated[float, typer.Option(help="Each coordinate of an example's gradient is clamped to this.")],
-    learning_rate: Annotated[float, typer.Option(help="Times the released sum over --public-size.")],
+    clip: Annotated[
+        float, typer.Option(help="Each coordinate of an example's gradient is clamped to [-clip, clip].")
+    ],
+    learning_rate: Annotated[float, typer.Option(help="Multiplies the released sum over --public-size.")],
     mechanism: Law = "truncated",
     bound: Interval = None,
     levels: Levels = None,
     steps: Annotated[int, typer.Option(help="Full-batch steps, one release each.")] = 10,
-    momentum: Annotated[float, typer.Option(help="Of earlier releases, in [0, 1).")] = 0.0,
+    momentum: Annotated[float, typer.Option(help="Weight of earlier releases, in [0, 1).")] = 0.0,
     intercept: Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")] = False,
-    center: Annotated[float | None, typer.Option(help="Taken off every feature: a public constant.")] = None,
-    scale: Annotated[float | None, typer.Option(help="Divides every feature: a public constant.")] = None,
+    center: Annotated[
+        float | None, typer.Option(help="A public constant, subtracted from every feature.")
+    ] = None,
+    scale: Annotated[float | None, typer.Option(help="A public constant that divides every feature.")] = None,
     public_statistics: PublicStatistics = None,
     public_size: Annotated[
         float | None,
         typer.Option(
-            help="Divides the sum; else the number of examples counts as public. Needed by --secure."
+            help="Divides the sum; by default the number of examples, which then counts as public. "
+            "--secure needs it."
         ),
     ] = None,
     public_classes: Annotated[
-        int | None, typer.Option(help="Labels are 0 .. N - 1; else which labels occur counts as public.")
+        int | None,
+        typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
     ] = None,
-    labels: Annotated[Path | None, typer.Option(help="Of a .npy file, if not in NAME.labels.npy.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
+    ] = None,
     delta: Delta = 1e-5,
     seed: Annotated[
-        int | None, typer.Option(help="To repeat a run. Who knows the seed knows the noise.")
+        int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
     ] = None,
     device: Device = "cpu",
     out: Annotated[
         Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")
     ] = None,
-    examples: Annotated[bool, typer.Option("--examples", help="Epsilons of single examples too.")] = False,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Also print epsilons of single examples.")
+    ] = False,
     secure: Annotated[
         bool, typer.Option("--secure", help="Noise from the operating system, on a public grid; no seed.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a linear classifier on features privately: how well it does and what it cost.
+    """Train a linear classifier on features privately, and print its accuracy and what it cost.
 
     Accuracy is that of the file's test split, if it has one.
 
