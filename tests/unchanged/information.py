@@ -10,7 +10,8 @@ from ringfence.accounting.fisher.loss import (
     reconstruction_error_bound,
 )
 from ringfence.mechanisms.base import Mechanism
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.operator_trace import probable_traces
 from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
 from ringfence.numerics.singular_values import dense_bounds, norm_bounds, squared_frobenius
 from tests.unchanged.cases import Values, even, laws, normal, over, seeded, vector

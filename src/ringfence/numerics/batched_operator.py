@@ -1,4 +1,21 @@
-"""Many matrices of one shape known by their products: largest singular values and squared norms."""
+"""Many matrices of one shape known by their products: certified bounds of their largest singular values.
+
+Let A be one of the matrices, B = A^T A with largest eigenvalue b and unit eigenvector v, and G a (p, r)
+block of independent N(0, 1) numbers, the r probes. The lower bound of b is a Rayleigh quotient
+|A w|^2 / |w|^2. The upper bound has three steps.
+
+1. |v^T G|^2 is chi-squared with r degrees of freedom. Its density is at most
+   y^(r/2-1) / (2^(r/2) Gamma(r/2)), so it is below t^2 with probability at most
+   (t^2 / 2)^(r/2) / Gamma(r/2 + 1). Setting this to the failure probability fixes t.
+2. For every polynomial f, |f(b)| |v^T G| = |v^T f(B) G| <= |f(B) G|_F.
+3. Take f(y) = T_k(2 y / c - 1), a Chebyshev polynomial, and any c > 0. Either b <= c, or
+   T_k(x) <= |f(B) G|_F / t at x = 2 b / c - 1 > 1, hence
+   b <= c (1 + cosh(arccosh(|f(B) G|_F / t) / k)) / 2.
+
+Only the event of step 1 is random. So c and k may depend on G, and the least bound over all of them may
+be taken. The bound does not depend on the spectrum, depends hardly on p, and closes like 1 / k^2.
+Rounding lowers t: by how much is the ``charge`` of a ``Search``.
+"""
 
 import math
 from collections.abc import Callable
@@ -10,18 +27,16 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.numerics.singular_values import UNIT, SingularValueBounds, gamma
 
-_FIRST_DEGREE = 4  # enough to find where the spectrum ends; the next polynomial then bounds it
-
 
 @dataclass(frozen=True)
 class BatchedOperator:
     """``count`` matrices A of ``shape`` (d, p), known by what they do to (m, r, p) blocks of r vectors.
 
-    ``squares(block, rows)`` gives |A v|^2, (m, r), for the m matrices with those numbers, and
-    ``gram(block, rows)`` the same and A^T A v, (m, r, p); all in float64.
+    ``squares(block, rows)`` returns |A v|^2, of shape (m, r), for the m matrices whose numbers are
+    ``rows``. ``gram(block, rows)`` returns the same and A^T A v, of shape (m, r, p). All is float64.
 
     ``rounding`` is a premise of every bound: applying A or its transpose errs by at most
-    ``rounding`` times the norm of A times that of the vector.
+    ``rounding`` times the norm of A times the norm of the vector.
 
     >>> matrices = torch.eye(3).double() * torch.tensor([1.0, 2.0]).double()[:, None, None]
     >>> operator = BatchedOperator.of(matrices)
@@ -46,7 +61,7 @@ class BatchedOperator:
 
     @staticmethod
     def of(matrices: Tensor) -> "BatchedOperator":
-        """Dense ones, (n, d, p)."""
+        """The operator of dense matrices, (n, d, p)."""
         matrices = matrices.double()
 
         def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,15 +69,30 @@ class BatchedOperator:
             return image.square().sum(2), image @ matrices[rows]
 
         count, height, width = matrices.shape
-        rounding = gamma(max(height, width)) * math.sqrt(min(height, width))
         return BatchedOperator(
             count,
             (height, width),
             lambda block, rows: gram(block, rows)[0],
             gram,
-            rounding,
+            dense_rounding(height, width),
             device=matrices.device,
         )
+
+
+@dataclass(frozen=True)
+class Search:
+    """How closely the upper bounds are looked for. Every choice of these numbers gives bounds that hold.
+
+    ``degrees``: the polynomials that are tried, in this order, each with c the best lower bound so far.
+    ``tolerance``: a matrix needs no further polynomial once upper <= (1 + tolerance) lower.
+    ``tolerance_within``: a polynomial is left before its last degree once upper is that close to lower.
+    ``charge(k, |G|_F, t)``: how much rounding may take from t in a polynomial of degree k.
+    """
+
+    degrees: tuple[int, ...]
+    tolerance: float
+    tolerance_within: float
+    charge: Callable[[int, Tensor, float], Tensor]
 
 
 def probable_bounds_of_many(
@@ -74,183 +104,198 @@ def probable_bounds_of_many(
     tolerance: float = 0.05,
     maximum_degree: int = 32,
 ) -> SingularValueBounds:
-    """``probable_bounds`` for every matrix at once, each with probes and polynomials of its own.
+    """Lower and upper bounds of the largest singular value of every matrix, each with its own probes.
 
-    All upper ends hold at once except with ``failure_probability``, each one alone except with
-    ``failure_probability`` / count; the lower ends always hold. The proof is that of
-    ``probable_bounds``; only its last line, what rounding takes from t, is sharper, because few
-    digits are left in float32. With x = 2 b / c - 1 >= 1 and u = 2^-53, step j + 1 of the
-    recurrence errs by at most 5 (e + 5 u) (x + 1) |P_j|, which U_(k-1-j)(x) <= (k - j) T_(k-1-j)(x)
-    carries to the end. As (x + 1) T_j <= 2 T_(j+1) and T_i T_j <= T_(i+j), and as long as all of it
-    is below t, t falls by 5 (e + 5 u) k (k + 1) (|G|_F + t).
-
-    Matrices whose ends are within ``tolerance`` are left alone; the others go on to polynomials of
+    Matrices whose two bounds are within ``tolerance`` are left alone. The others go on to polynomials of
     four times the degree, up to ``maximum_degree``. Neither changes what holds.
+
+    Guarantee: all upper bounds hold at once except with ``failure_probability`` over the generator's
+    draw, each one alone except with ``failure_probability`` / count; the lower bounds always hold. The
+    proof is at the head of this file.
+
+    What rounding takes from t: with x = 2 b / c - 1 >= 1 and u = 2^-53, step j + 1 of the recurrence errs
+    by at most 5 (e + 5 u) (x + 1) |P_j|, which U_(k-1-j)(x) <= (k - j) T_(k-1-j)(x) carries to the end.
+    As (x + 1) T_j <= 2 T_(j+1) and T_i T_j <= T_(i+j), and as long as all of it is below t, t falls by
+    5 (e + 5 u) k (k + 1) (|G|_F + t).
 
     >>> operator = BatchedOperator.of(torch.ones(2, 5, 9))
     >>> bounds = probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(1))
     >>> bool((bounds.lower**2 <= 45).all()), bool((bounds.upper**2 >= 45).all()), bounds.failure_probability
     (True, True, 1e-06)
     """
-    _checked(generator, failure_probability, probes)
-    checks.count("maximum_degree", maximum_degree, at_least=1)
-    share = failure_probability / operator.count
-    threshold = math.exp(math.log(2) / 2 + (math.log(share) + math.lgamma(probes / 2 + 1)) / probes)
+
+    def charge(degree: int, size: Tensor, threshold: float) -> Tensor:
+        return 5 * (operator.rounding + 5 * UNIT) * degree * (degree + 1) * (size + threshold)
+
+    checked_generator(generator, failure_probability, probes)
+    return searched_bounds(
+        operator,
+        lambda rows: standard_normal_probes(operator, rows, probes, generator),
+        Search(rising_degrees(4, 4, maximum_degree), tolerance, tolerance, charge),
+        failure_probability,
+    )
+
+
+def searched_bounds(
+    operator: BatchedOperator, draw: Callable[[Tensor], Tensor], search: Search, failure_probability: float
+) -> SingularValueBounds:
+    """Bounds of all largest singular values; ``draw(rows)`` gives fresh probes, (m, r, p), to those rows."""
     lower = torch.zeros(operator.count, dtype=torch.float64, device=operator.device)
     upper = torch.zeros_like(lower)
     rows = torch.arange(operator.count, device=operator.device)
     while len(rows):
-        start = _draw(operator, rows, probes, generator)
-        lower[rows], upper[rows] = _squares(operator, rows, start, threshold, tolerance, maximum_degree)
-        # Where the ends have crossed, the event behind the upper one is seen to have failed. Starting
-        # afresh then only lowers the chance that the answer is one of its failures.
+        start = draw(rows)
+        threshold = _threshold(failure_probability / operator.count, start.shape[1])
+        lower[rows], upper[rows] = _squares(operator, rows, start, threshold, search)
+        # Where the two bounds have crossed, the event of step 1 is seen to have failed. Starting afresh
+        # then only lowers the chance that the answer is one of its failures.
         rows = rows[upper[rows] < lower[rows]]
     if bool(upper.isinf().any()):
         raise ValueError(
-            f"failure_probability {failure_probability!r} of {operator.count} matrices is below what "
-            f"rounding {operator.rounding!r} allows with {probes} probes"
+            f"failure_probability must be larger, got {failure_probability!r} for {operator.count} matrices: "
+            f"rounding {operator.rounding!r} leaves nothing of {start.shape[1]} probes"
         )
     return SingularValueBounds(
         lower.sqrt() * (1 - 2 * UNIT), upper.sqrt() * (1 + 2 * UNIT), failure_probability
     )
 
 
+def _threshold(failure_probability: float, probes: int) -> float:
+    """t of step 1: |v^T G| is below it with at most this probability."""
+    return math.exp(math.log(2) / 2 + (math.log(failure_probability) + math.lgamma(probes / 2 + 1)) / probes)
+
+
 def _squares(
-    operator: BatchedOperator,
-    rows: Tensor,
-    start: Tensor,
-    threshold: float,
-    tolerance: float,
-    maximum_degree: int,
+    operator: BatchedOperator, rows: Tensor, start: Tensor, threshold: float, search: Search
 ) -> tuple[Tensor, Tensor]:
-    """Both ends of the squares, from one draw."""
-    slack = 1 + 1e-12 + gamma(start[0].numel())
-    size = start.flatten(1).norm(dim=1) * slack
+    """Lower and upper bounds of the largest eigenvalues b of A^T A, from one draw of probes."""
     lower, back = _product(operator, start, rows)
     upper = torch.where(lower > 0, math.inf, lower)
-    degree = min(_FIRST_DEGREE, maximum_degree)
-    while len(todo := (upper > lower * (1 + tolerance) ** 2).nonzero()[:, 0]):
-        cut, previous = lower[todo, None, None], start[todo]
-        current = 2 / cut * back[todo] - previous
-        for step in range(1, degree + 1):
-            lost = 5 * (operator.rounding + 5 * UNIT) * step * (step + 1)
-            sure = threshold - lost * (size[todo] + threshold)
-            norm = current.flatten(1).norm(dim=1) * slack
-            angle = torch.acosh((norm / sure).clamp(min=1)) / step
-            bound = cut[:, 0, 0] * (1 + torch.cosh(angle)) / 2 * (1 + 1e-12)
-            usable = (sure > 0) & (norm < 1e100)
-            upper[todo] = torch.minimum(upper[todo], torch.where(usable, bound, math.inf))
-            on = usable & (upper[todo] > lower[todo] * (1 + tolerance) ** 2)
-            if step == degree or not bool(on.any()):
-                break
-            todo, cut, previous, current = todo[on], cut[on], previous[on], current[on]
-            better, image = _product(operator, current, rows[todo])
-            lower[todo] = torch.maximum(lower[todo], better)
-            previous, current = current, 2 * (2 / cut * image - current) - previous
-        if degree == maximum_degree:
+    for degree in search.degrees:
+        going = _apart(lower, upper, search.tolerance).nonzero()[:, 0]
+        if not len(going):
             break
-        degree = min(4 * degree, maximum_degree)
+        ends = lower[going], upper[going]
+        lower[going], upper[going] = _by_one_polynomial(
+            operator, rows[going], start[going], back[going], ends, threshold, degree, search
+        )
     return lower, upper
 
 
-def probable_traces(
+def _by_one_polynomial(
     operator: BatchedOperator,
-    *,
-    generator: torch.Generator,
-    failure_probability: float = 1e-6,
-    probes: int = 64,
-    at_once: int = 4,
+    rows: Tensor,
+    start: Tensor,
+    back: Tensor,
+    ends: tuple[Tensor, Tensor],
+    threshold: float,
+    degree: int,
+    search: Search,
 ) -> tuple[Tensor, Tensor]:
-    """Both ends of |A|_F^2 = trace(A^T A), each matrix with probes of its own.
+    """``ends`` (lower, upper) improved by T_1, ..., T_degree of 2 B / c - 1 applied to G = ``start``.
 
-    With ``probes`` >= p the unit vectors take their place: exact but for rounding, no chance. Below,
-    q = |A G|_F^2 / r over r probes has mean |A|_F^2 = a, but is no bound of it. With l_i the
-    eigenvalues of A^T A, for s > 0
-
-        E exp(-s r q) = prod_i (1 + 2 s l_i)^(-r/2) <= (1 + 2 s a)^(-r/2),
-
-    and likewise with -s < 0, so both tails are at most those that Chernoff gives a (chi-squared
-    / r): P(q <= y a), y < 1, and P(q >= y a), y > 1, are at most (y e^(1-y))^(r/2). All ends hold at
-    once except with ``failure_probability``. Rounding moves |A G|_F by at most e |A|_F |G|_F.
-
-    >>> operator = BatchedOperator.of(torch.ones(2, 5, 9))
-    >>> lower, upper = probable_traces(operator, generator=torch.Generator().manual_seed(1))
-    >>> bool((lower <= 45).all()), bool((upper >= 45).all()), bool((upper < 45.001).all())
-    (True, True, True)
+    ``back`` is B G. With c = lower, T_k(2 B / c - 1) G obeys P_(k+1) = 2 (2 B / c - 1) P_k - P_(k-1).
     """
-    _checked(generator, failure_probability, probes)
-    count, (height, width) = operator.count, operator.shape
-    exact, used = probes >= width, min(probes, width)
-    rows = torch.arange(count, device=operator.device)
-    total = torch.zeros(count, dtype=torch.float64, device=operator.device)
-    if exact:
-        block = torch.eye(width, dtype=torch.float64, device=operator.device).expand(count, width, width)
-    else:
-        block = _draw(operator, rows, probes, generator)
-    for some in block.split(at_once, dim=1):
-        squares = operator.squares(some, rows)
-        _finite("squares", squares, some.shape[:2])
-        total += squares.double().sum(1)
-    smallest, largest = (1.0, 1.0) if exact else _tails(used, failure_probability / count / 2)
-    ends = [math.sqrt(1.0 if exact else used * tail) for tail in (largest, smallest)]
-    moved = operator.rounding * torch.linalg.vector_norm(block, dim=(1, 2)) * (1 + 1e-9)
-    slack = 1 + 1e-12 + 2 * gamma(height + used)
-    if bool((moved >= ends[1]).any()):
-        raise ValueError(f"rounding {operator.rounding!r} leaves nothing of {probes} probes")
-    return total / (ends[0] + moved) ** 2 / slack, total / (ends[1] - moved) ** 2 * slack
+    lower, upper = ends
+    size = _norms(start)
+    going = torch.arange(len(rows), device=rows.device)  # the matrices that are still worked on
+    cut = lower.clone()
+    previous, current = start, 2 / cut[:, None, None] * back - start
+    for step in range(1, degree + 1):
+        sure = threshold - search.charge(step, size[going], threshold)
+        bound, usable = _upper_bound(cut[going], current, sure, step)
+        upper[going] = torch.minimum(upper[going], bound)
+        kept = usable & _apart(lower[going], upper[going], search.tolerance_within)
+        if step == degree or not bool(kept.any()):
+            break
+        going, previous, current = going[kept], previous[kept], current[kept]
+        quotients, image = _product(operator, current, rows[going])
+        lower[going] = torch.maximum(lower[going], quotients)
+        factor = 2 / cut[going][:, None, None]
+        previous, current = current, 2 * (factor * image - current) - previous
+    return lower, upper
 
 
-def _tails(degrees: int, probability: float) -> tuple[float, float]:
-    """y below and above 1 with (y e^(1-y))^(degrees/2) <= probability, by bisection on the safe side."""
-    needed = -2 / degrees * math.log(probability) * (1 + 1e-12)
-
-    def far(y: float) -> bool:
-        return y - 1 - math.log(y) >= needed
-
-    ends = []
-    for outer in (math.exp(-1 - needed), 2 + 4 * needed):
-        inner = 1.0
-        for _ in range(200):
-            middle = (inner + outer) / 2
-            inner, outer = (inner, middle) if far(middle) else (middle, outer)
-        ends.append(outer)
-    return ends[0], ends[1]
+def _upper_bound(cut: Tensor, polynomial: Tensor, sure: Tensor, degree: int) -> tuple[Tensor, Tensor]:
+    """The bound of step 3 with t = ``sure`` (infinite where it proves nothing), and where it proves one."""
+    norm = _norms(polynomial)
+    angle = torch.acosh((norm / sure).clamp(min=1)) / degree
+    bound = cut * (1 + torch.cosh(angle)) / 2 * (1 + 1e-12)
+    usable = (sure > 0) & (norm < 1e100)
+    return torch.where(usable, bound, math.inf), usable
 
 
-def _draw(operator: BatchedOperator, rows: Tensor, probes: int, generator: torch.Generator) -> Tensor:
-    """N(0, 1), fresh for every matrix; matrix by matrix, so that it does not matter how many there are."""
-    each = [
-        torch.randn(
-            (probes, operator.shape[1]), generator=generator, dtype=torch.float64, device=generator.device
-        )
-        for _ in rows
-    ]
-    return torch.stack(each).to(operator.device)
+def _norms(blocks: Tensor) -> Tensor:
+    """At least the Frobenius norm of each block."""
+    return blocks.flatten(1).norm(dim=1) * (1 + 1e-12 + gamma(blocks[0].numel()))
+
+
+def _apart(lower: Tensor, upper: Tensor, tolerance: float) -> Tensor:
+    """True where the singular values' bounds, the roots of these, differ by more than ``tolerance``."""
+    return upper > lower * (1 + tolerance) ** 2
 
 
 def _product(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """(lower bounds of the squared norms, A^T A block), with what the callable returns checked."""
+    """(the largest Rayleigh quotients from below, A^T A block); refuses what is no such product."""
     squares, back = operator.gram(block, rows)
-    _finite("gram", squares, block.shape[:2])
-    _finite("gram", back, block.shape)
+    require_product("gram", squares, block.shape[:2])
+    require_product("gram", back, block.shape)
     squares, back = squares.double(), back.double()
     inner, norm = (block * back).sum(2), block.norm(dim=2)
     allowed = max(1e-9, 100 * operator.rounding) * (squares + norm * back.norm(dim=2))
     if bool(((squares - inner).abs() > allowed).any()):
-        raise ValueError("gram must be A^T A: its inner products differ from squares by more than rounding")
+        raise ValueError(
+            "gram must be A^T A (apply_transpose must be the transpose of apply): v^T A^T A v differs from "
+            "|A v|^2 by more than rounding"
+        )
     slack = 1 + operator.rounding + 1e-12 + gamma(sum(operator.shape))
     return (squares / norm.square()).amax(1) / slack**2, back
 
 
-def _finite(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
+def rising_degrees(first: int, factor: int, maximum_degree: int) -> tuple[int, ...]:
+    """Degrees that grow by ``factor`` and end at ``maximum_degree``.
+
+    >>> rising_degrees(4, 4, 40)
+    (4, 16, 40)
+    """
+    degrees, most = [first], checks.count("maximum_degree", maximum_degree, at_least=1)
+    while degrees[-1] < most:
+        degrees.append(degrees[-1] * factor)
+    return (*degrees[:-1], most)
+
+
+def standard_normal_probes(
+    operator: BatchedOperator, rows: Tensor, probes: int, generator: torch.Generator
+) -> Tensor:
+    """Fresh N(0, 1) probes, (m, r, p), drawn matrix by matrix: the size of a batch does not change them."""
+    shape = probes, operator.shape[1]
+    each = [
+        torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device) for _ in rows
+    ]
+    return torch.stack(each).to(operator.device)
+
+
+def dense_rounding(height: int, width: int) -> float:
+    """The ``rounding`` of a dense product: | |A| |v| | <= sqrt(min(d, p)) ||A|| ||v||, times gamma.
+
+    >>> dense_rounding(1, 1) == gamma(1)
+    True
+    """
+    return gamma(max(height, width)) * math.sqrt(min(height, width))
+
+
+def require_product(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuses a product of the wrong shape or with a number that is not finite."""
     if value.shape != shape:
         raise ValueError(f"{name} must return shape {list(shape)}, got {list(value.shape)}")
     if not bool(torch.isfinite(value).all()):
         raise ValueError(f"{name} must return finite numbers, got NaN or infinity")
 
 
-def _checked(generator: object, failure_probability: float, probes: int) -> None:
+def checked_generator(generator: object, failure_probability: float, probes: int) -> torch.Generator:
+    """The generator; refuses arguments that bounds from random probes cannot be made with."""
     if not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
     checks.probability("failure_probability", failure_probability)
     checks.count("probes", probes, at_least=1)
+    return generator

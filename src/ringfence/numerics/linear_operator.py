@@ -1,4 +1,4 @@
-"""Matrices known by their products, and their largest singular value from random probes."""
+"""One matrix known by its products, and its largest singular value: a batch of one."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,16 +7,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringfence import checks
-from ringfence.numerics.singular_values import UNIT, SingularValueBounds, gamma
+from ringfence.numerics.batched_operator import (
+    BatchedOperator,
+    Search,
+    checked_generator,
+    dense_rounding,
+    require_product,
+    rising_degrees,
+    searched_bounds,
+)
+from ringfence.numerics.singular_values import UNIT, SingularValueBounds
 
 
 @dataclass(frozen=True)
 class LinearOperator:
-    """A (d, p) matrix known by what it does: ``apply`` takes (p, r) to (d, r), its transpose back.
+    """A (d, p) matrix known by what it does: ``apply`` takes a (p, r) block to (d, r), the transpose back.
 
     ``rounding`` is a premise of every bound: an application errs by at most ``rounding`` times the
-    operator's norm times the vector's. Work in float64.
+    operator's norm times the vector's norm. Work in float64.
 
     >>> twice = LinearOperator((3, 3), lambda block: 2 * block, lambda block: 2 * block)
     >>> bounds = probable_bounds(twice, generator=torch.Generator().manual_seed(0))
@@ -37,14 +45,27 @@ class LinearOperator:
 
     @staticmethod
     def of(matrix: Tensor) -> "LinearOperator":
-        """A dense matrix; |A| |v| <= sqrt(min(d, p)) ||A|| ||v|| turns gamma into ``rounding``."""
+        """The operator of a dense (d, p) matrix.
+
+        >>> LinearOperator.of(torch.eye(2)).apply(torch.ones(2, 1).double()).flatten().tolist()
+        [1.0, 1.0]
+        """
         matrix = matrix.double()
-        rounding = gamma(max(matrix.shape)) * math.sqrt(min(matrix.shape))
-        shape = (matrix.shape[0], matrix.shape[1])
-        return LinearOperator(shape, lambda block: matrix @ block, lambda block: matrix.mT @ block, rounding)
+        height, width = matrix.shape
+        return LinearOperator(
+            (height, width),
+            lambda block: matrix @ block,
+            lambda block: matrix.mT @ block,
+            dense_rounding(height, width),
+        )
 
     def weighted(self, weights: Tensor) -> "LinearOperator":
-        """diag(weights) A."""
+        """The operator diag(weights) A.
+
+        >>> double = LinearOperator.of(torch.eye(2)).weighted(torch.tensor([2.0, 2.0]).double())
+        >>> double.apply(torch.ones(2, 1).double()).flatten().tolist()
+        [2.0, 2.0]
+        """
         scale = weights[:, None]
         return LinearOperator(
             self.shape,
@@ -55,7 +76,11 @@ class LinearOperator:
 
     @staticmethod
     def stacked(operators: Sequence["LinearOperator"]) -> "LinearOperator":
-        """One above the other, so that the Gram matrices add."""
+        """The operators one above the other, so that their Gram matrices add.
+
+        >>> LinearOperator.stacked([LinearOperator.of(torch.eye(2))] * 3).shape
+        (6, 2)
+        """
         heights = [operator.shape[0] for operator in operators]
 
         def back(block: Tensor) -> Tensor:
@@ -84,88 +109,46 @@ def probable_bounds(
     tolerance: float = 0.01,
     maximum_degree: int = 256,
 ) -> SingularValueBounds:
-    """Both ends of the largest singular value from products alone.
+    """Lower and upper bound of the operator's largest singular value, from products alone.
 
-    The lower end is |A w| / |w|. The upper: let B = A^T A, top eigenvalue b, unit eigenvector v,
-    and G a (p, r) block of independent N(0, 1).
+    Work stops once the two are within ``tolerance``, or after polynomials of ``maximum_degree``; neither
+    changes what holds.
 
-    1. |v^T G|^2 is chi-squared with r degrees of freedom; its density is at most
-       y^(r/2-1) / (2^(r/2) Gamma(r/2)), so it is below t^2 with probability at most
-       (t^2 / 2)^(r/2) / Gamma(r/2 + 1): this is ``failure_probability`` and fixes t.
-    2. For every polynomial f, |f(b)| |v^T G| = |v^T f(B) G| <= |f(B) G|_F.
-    3. With f(y) = T_k(2 y / c - 1), a Chebyshev polynomial, and any c > 0: either b <= c, or
-       T_k(x) <= |f(B) G|_F / t at x = 2 b / c - 1 > 1, hence
-       b <= c (1 + cosh(arccosh(|f(B) G|_F / t) / k)) / 2.
+    Guarantee: the lower bound always holds, the upper one except with ``failure_probability`` over the
+    generator's draw. The proof is at the head of ``batched_operator.py``.
 
-    Only the event of 1 is random, so c and k may depend on G and the least bound over all of them
-    is taken. It does not depend on the spectrum, hardly on p, and closes like 1 / k^2. Rounding:
-    an application errs by e = ``rounding``, the recurrence carries an error made at step j by
-    U_(k-j)(x) <= (k - j + 1) T_(k-j)(x), and T_i T_j <= T_(i+j); altogether t falls by
+    What rounding takes from t: an application errs by e = ``rounding``. The recurrence carries an error
+    made at step j by U_(k-j)(x) <= (k - j + 1) T_(k-j)(x), and T_i T_j <= T_(i+j). Altogether t falls by
     20 (e + u) k^2 |G|_F.
 
     >>> bounds = probable_bounds(LinearOperator.of(torch.eye(9)), generator=torch.Generator().manual_seed(1))
     >>> bool(bounds.lower <= 1 <= bounds.upper), bounds.failure_probability
     (True, 1e-06)
     """
-    if not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-    failure_probability = checks.probability("failure_probability", failure_probability)
-    checks.count("probes", probes, at_least=1)
-    log_square = math.log(2) + 2 / probes * (math.log(failure_probability) + math.lgamma(probes / 2 + 1))
-    start = torch.randn(
-        (operator.shape[1], probes), generator=generator, dtype=torch.float64, device=generator.device
+    source = checked_generator(generator, failure_probability, probes)
+    shape, device = (operator.shape[1], probes), source.device
+
+    def draw(rows: Tensor) -> Tensor:
+        return torch.randn(shape, generator=source, dtype=torch.float64, device=device).mT[None]
+
+    def charge(degree: int, size: Tensor, threshold: float) -> Tensor:
+        return 20 * (operator.rounding + UNIT) * degree**2 * size
+
+    # every polynomial runs to its end: for a single operator a closer bound is worth the products
+    search = Search(rising_degrees(8, 2, maximum_degree), tolerance, 0.0, charge)
+    bounds = searched_bounds(_batch_of_one(operator, device), draw, search, failure_probability)
+    return SingularValueBounds(bounds.lower[0], bounds.upper[0], failure_probability)
+
+
+def _batch_of_one(operator: LinearOperator, device: torch.device) -> BatchedOperator:
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        columns = block[0].mT.contiguous()
+        image = operator.apply(columns)
+        back = operator.apply_transpose(image)
+        require_product("apply", image, (operator.shape[0], columns.shape[1]))
+        require_product("apply_transpose", back, columns.shape)
+        return image.double().square().sum(0)[None], back.double().mT[None]
+
+    return BatchedOperator(
+        1, operator.shape, lambda block, rows: gram(block, rows)[0], gram, operator.rounding, device
     )
-    slack = 1 + 1e-12 + gamma(start.numel())
-    size = float(start.norm()) * slack
-    lower, back = _product(operator, start)
-    upper = math.inf
-    degree = 8
-    while lower > 0 and degree <= maximum_degree:
-        cut = lower * lower
-        previous, current = start, 2 / cut * back - start
-        for step in range(1, degree + 1):
-            sure = math.exp(log_square / 2) - 20 * (operator.rounding + UNIT) * step**2 * size
-            norm = float(current.norm()) * slack
-            if sure <= 0 or norm > 1e100:
-                break
-            angle = math.acosh(max(1.0, norm / sure)) / step
-            upper = min(upper, math.sqrt(cut * (1 + math.cosh(angle)) / 2) * (1 + 1e-12))
-            if step < degree:
-                better, image = _product(operator, current)
-                lower = max(lower, better)
-                previous, current = current, 2 * (2 / cut * image - current) - previous
-        degree = degree * 2 if upper > lower * (1 + tolerance) else maximum_degree + 1
-    if upper < lower:
-        # The event of 1 is seen to have failed. Starting afresh then only lowers the chance that the
-        # answer is one of its failures.
-        return probable_bounds(
-            operator,
-            generator=generator,
-            failure_probability=failure_probability,
-            probes=probes,
-            tolerance=tolerance,
-            maximum_degree=maximum_degree,
-        )
-    if upper == math.inf and lower > 0:
-        raise ValueError(f"failure_probability {failure_probability!r} is below what rounding allows")
-    ends = torch.tensor([lower, upper if lower > 0 else 0.0], dtype=torch.float64, device=start.device)
-    return SingularValueBounds(ends[0], ends[1], failure_probability)
-
-
-def _product(operator: LinearOperator, block: Tensor) -> tuple[float, Tensor]:
-    """(a lower bound of the norm, A^T A block), with what the callables return checked."""
-    image = operator.apply(block)
-    back = operator.apply_transpose(image)
-    for name, value, height in (("apply", image, 0), ("apply_transpose", back, 1)):
-        expected = (operator.shape[height], block.shape[1])
-        if value.shape != expected:
-            raise ValueError(f"{name} must return shape {list(expected)}, got {list(value.shape)}")
-        if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{name} must return finite numbers, got NaN or infinity")
-    here, there = image.double().square().sum(0), (block * back.double()).sum(0)
-    allowed = max(1e-9, 100 * operator.rounding) * (here + block.norm(dim=0) * back.double().norm(dim=0))
-    if bool(((here - there).abs() > allowed).any()):
-        raise ValueError("apply_transpose must be the transpose of apply: the inner products differ")
-    norm = float((image.double().norm(dim=0) / block.norm(dim=0)).max())
-    slack = operator.rounding + 1e-12 + gamma(sum(operator.shape))
-    return norm / (1 + slack), back.double()

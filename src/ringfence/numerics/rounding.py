@@ -25,6 +25,7 @@ def rounded_up(value: float, digits: int = 4) -> str:
 def square_is_representable(values: Tensor) -> Tensor:
     """True where x^2 and 1/x^2 are representable.
 
+    >>> import torch
     >>> square_is_representable(torch.tensor([1e-150, 1.0]).double()).tolist()
     [False, True]
     """
