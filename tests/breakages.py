@@ -568,10 +568,10 @@ BREAKAGES = [
     ),
     Breakage(
         "an eigenvalue believed without a proof",
-        f"{NUMERICS}/singular_values.py",
+        f"{NUMERICS}/spectral/singular_values.py",
         "proved = (torch.linalg.cholesky_ex(shifted).info == 0) | (trial >= ceiling)",
         "proved = trial > 0",
-        ("tests/numerics/test_singular_values.py",),
+        ("tests/numerics/spectral/test_singular_values.py",),
     ),
     Breakage(
         "only the last release in the Gram matrix",

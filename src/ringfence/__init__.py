@@ -36,8 +36,8 @@ from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
 from ringfence.noise import Noise as Noise
-from ringfence.numerics.linear_operator import LinearOperator as LinearOperator
-from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
+from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
+from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale

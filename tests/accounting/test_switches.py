@@ -15,8 +15,8 @@ from ringfence.accounting.per_instance.divergence_sums import DivergenceTable
 from ringfence.accounting.profile import dominating_pair
 from ringfence.accounting.profile import profile as privacy_loss
 from ringfence.accounting.sampled import release as sampled_release
-from ringfence.numerics import singular_values
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.spectral import singular_values
+from ringfence.numerics.spectral.batched_operator import BatchedOperator, probable_bounds_of_many
 from tests.tensors import float64
 
 LAW = rf.StochasticSign(1.0)

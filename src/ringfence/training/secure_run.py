@@ -18,7 +18,7 @@ from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.secure.release import SecureRelease
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.spectral.singular_values import gamma
 
 NEEDS_SIZE = (
     "public_size must be given where releases are secure, got None: the number of records could be read off "

@@ -13,7 +13,7 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.accounting.fisher.accountant import FisherAccountant
 from ringfence.accounting.fisher.loss import fisher_information_loss, poisson_information_factor
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, exact, holds
 from tests.mechanisms.cases import CASES, Case

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 
 import ringfence as rf
-from ringfence.numerics import batched_operator
+from ringfence.numerics.spectral import batched_operator
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example import information as module
 from ringfence.training.per_example.information import ExampleInformation, example_information

@@ -20,8 +20,13 @@ from ringfence.accounting.fisher.loss import (
 )
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.singular_values import Gram, SingularValueBounds, squared_frobenius, upper_bounds
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.singular_values import (
+    Gram,
+    SingularValueBounds,
+    squared_frobenius,
+    upper_bounds,
+)
 
 _STATE = {
     *("version", "mechanism", "cheap", "gram_limit", "steps", "records"),

@@ -10,9 +10,9 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
 from ringfence.numerics.rounding import square_is_representable
-from ringfence.numerics.singular_values import (
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.singular_values import (
     DENSE_LIMIT,
     SingularValueBounds,
     dense_bounds,

@@ -12,7 +12,7 @@ share, and of K vectors a_k = r_k omega_k^2 x of the example's own:
     D_m = sum_k omega_km^2 r_k^2,    t_k = sum_j omega_kj^2 x_j^2.
 
 Every sum over features is then a product of matrices. Roundings are charged as in
-``numerics/singular_values.py``.
+``numerics/spectral/singular_values.py``.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.fisher.loss import UP, Kind, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.spectral.singular_values import gamma
 from ringfence.training.clipping import Clamp, Clip, Scale
 from ringfence.training.linear.regression import Step, accurate_residuals, relative_error, shares_and_others
 

@@ -11,7 +11,7 @@ from ringfence import checks
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise, side_by_side
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.spectral.singular_values import gamma
 from ringfence.training.clipping import Clip
 from ringfence.training.secure_run import largest_count, stretched
 

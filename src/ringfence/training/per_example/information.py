@@ -11,8 +11,8 @@ from torch.func import functional_call, grad, jvp, vjp, vmap
 from ringfence import checks
 from ringfence.accounting.fisher.loss import LOWER, UP, Kind, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many
-from ringfence.numerics.operator_trace import probable_traces
+from ringfence.numerics.spectral.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
 
 Loss = Callable[[Tensor, Tensor], Tensor]

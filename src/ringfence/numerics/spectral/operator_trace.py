@@ -5,13 +5,13 @@ import math
 import torch
 from torch import Tensor
 
-from ringfence.numerics.batched_operator import (
+from ringfence.numerics.spectral.batched_operator import (
     BatchedOperator,
     checked_generator,
     require_product,
     standard_normal_probes,
 )
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.spectral.singular_values import gamma
 
 
 def probable_traces(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringfence.numerics.batched_operator import (
+from ringfence.numerics.spectral.batched_operator import (
     BatchedOperator,
     Search,
     checked_generator,
@@ -16,7 +16,7 @@ from ringfence.numerics.batched_operator import (
     rising_degrees,
     searched_bounds,
 )
-from ringfence.numerics.singular_values import UNIT, SingularValueBounds
+from ringfence.numerics.spectral.singular_values import UNIT, SingularValueBounds
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringfence.numerics import batched_operator
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many
-from ringfence.numerics.operator_trace import probable_traces
-from ringfence.numerics.singular_values import UNIT
+from ringfence.numerics.spectral import batched_operator
+from ringfence.numerics.spectral.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.spectral.operator_trace import probable_traces
+from ringfence.numerics.spectral.singular_values import UNIT
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
-from tests.numerics.operators import SPECTRA, diagonal, generator, matrices
+from tests.numerics.spectral.operators import SPECTRA, diagonal, generator, matrices
 
 
 @pytest.mark.parametrize("tolerance", [0.2, 0.02, 1e-3])

@@ -7,12 +7,12 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from ringfence.numerics import operator_trace
-from ringfence.numerics.batched_operator import BatchedOperator
-from ringfence.numerics.operator_trace import probable_traces
-from ringfence.numerics.singular_values import UNIT
+from ringfence.numerics.spectral import operator_trace
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.operator_trace import probable_traces
+from ringfence.numerics.spectral.singular_values import UNIT
 from tests.accounting.drawing import draw
-from tests.numerics.operators import SPECTRA, diagonal, generator, matrices
+from tests.numerics.spectral.operators import SPECTRA, diagonal, generator, matrices
 
 
 @pytest.mark.parametrize("probes", [1, 7, 59, 60, 100])

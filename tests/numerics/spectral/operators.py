@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ringfence.numerics.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
 from tests.accounting.drawing import draw
 from tests.tensors import float64
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.numerics.singular_values import UNIT, SingularValueBounds, gamma
+from ringfence.numerics.spectral.singular_values import UNIT, SingularValueBounds, gamma
 
 
 @dataclass(frozen=True)

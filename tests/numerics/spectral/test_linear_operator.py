@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
 from tests.tensors import float64
