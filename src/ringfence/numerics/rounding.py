@@ -6,6 +6,7 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from torch import Tensor
 
 ROUNDING = 1e-11  # charged, relative, on divergences and conversions; the largest error measured is 3e-13
+UP = 1 + 2.0**-50  # raises a float64 number by more than a few roundings took from it
 UNDERFLOW = 1e-290  # what a law may leave out of a coordinate: it may return 0 for less
 
 

@@ -11,8 +11,7 @@ from ringfence import checks
 from ringfence.accounting.fisher.loss import (
     INFORMATION_LOST,
     LOWER,
-    UP,
-    Kind,
+    InformationNorm,
     checked_jacobian,
     coordinate_losses,
     poisson_information_factor,
@@ -20,6 +19,7 @@ from ringfence.accounting.fisher.loss import (
 )
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.numerics.rounding import UP
 from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
 from ringfence.numerics.spectral.singular_values import (
     Gram,
@@ -148,7 +148,7 @@ class FisherAccountant:
     def fisher_information_loss(
         self,
         *,
-        kind: Kind = "spectral",
+        kind: InformationNorm = "spectral",
         generator: torch.Generator | None = None,
         failure_probability: float = 1e-6,
     ) -> Tensor:

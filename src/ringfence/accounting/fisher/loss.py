@@ -10,7 +10,7 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.numerics.rounding import square_is_representable
+from ringfence.numerics.rounding import UP, square_is_representable
 from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
 from ringfence.numerics.spectral.singular_values import (
     DENSE_LIMIT,
@@ -20,19 +20,18 @@ from ringfence.numerics.spectral.singular_values import (
     upper_bounds,
 )
 
-Kind = Literal["spectral", "trace"]
+InformationNorm = Literal["spectral", "trace"]
 
 # The relative error of a law's information as its contract tests allow it (measured, not proved),
 # and what it may have lost to underflow, in units of 1 / sigma^2.
 _INFORMATION_ERROR = 1e-12
 INFORMATION_LOST = 1e-290
-UP = 1 + 2.0**-50  # a few roundings
 _DOWN = 1 - 2.0**-50
 LOWER = 1 - 2 * _INFORMATION_ERROR  # a lower end computed with eta from above
 
 
 def fisher_information_loss(
-    mechanism: Mechanism, theta: Real, jacobian: Tensor, *, kind: Kind = "spectral"
+    mechanism: Mechanism, theta: Real, jacobian: Tensor, *, kind: InformationNorm = "spectral"
 ) -> Tensor:
     """eta of a record: sigma_max(diag(eta_j) J), J = d theta / d record, eta_j that of a coordinate.
 
@@ -59,12 +58,10 @@ def fisher_information_loss(
     2.0
     """
     weights, matrices, single = checked_jacobian(mechanism, theta, jacobian)
-    if kind == "trace":
+    if checked_norm(kind) == "trace":
         result = (squared_frobenius(weights, matrices) / matrices.shape[2]).sqrt() * UP
-    elif kind == "spectral":
-        result = upper_bounds(weights, matrices)
     else:
-        raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
+        result = upper_bounds(weights, matrices)
     return result[0] if single else result
 
 
@@ -163,6 +160,18 @@ def poisson_information_factor(sampling_rate: float, pure_epsilon: float) -> flo
         raise ValueError(f"pure_epsilon must be >= 0, got {pure_epsilon!r}")
     share = sampling_rate / (sampling_rate + (1 - sampling_rate) * math.exp(-ratio))
     return min(1.0, sampling_rate * share * UP)
+
+
+def checked_norm(kind: object) -> InformationNorm:
+    """``kind``, or a ValueError.
+
+    >>> checked_norm("nuclear")
+    Traceback (most recent call last):
+    ValueError: kind must be 'spectral' or 'trace', got 'nuclear'
+    """
+    if kind == "spectral" or kind == "trace":
+        return kind
+    raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
 
 
 def coordinate_losses(mechanism: Mechanism, theta: Real, height: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
@@ -107,7 +107,7 @@ class PrivacyEngine:
         loss_reduction: Literal["mean", "sum"] = "mean",
         loss: Loss | None = None,
         fisher_every: int = 0,
-        fisher_kind: Kind = "spectral",
+        fisher_kind: InformationNorm = "spectral",
         auxiliary_batches: int = 0,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,

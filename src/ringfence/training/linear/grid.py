@@ -17,7 +17,14 @@ from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear.regression import LinearRun, Step, _check, data_digest, run_noise, train_linear
+from ringfence.training.linear.regression import (
+    LinearRun,
+    Step,
+    check_examples,
+    data_digest,
+    run_noise,
+    train_linear,
+)
 
 # Scores held at once, n times classes times settings; there are three such tensors. A GPU wants
 # long launches.
@@ -99,7 +106,7 @@ def train_linear_grid(
     >>> [run.account.steps for run in runs], accuracies(runs, features, labels).tolist()
     ([3, 3], [1.0, 1.0])
     """
-    _check(features, labels, classes)
+    check_examples(features, labels, classes)
     size = checks.number("public_size", public_size, checks.positive)
     shape = (classes, features.shape[1])
     for i, setting in enumerate(settings):

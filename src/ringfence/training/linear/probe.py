@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.examples.accountant import ExampleAccountant, Kind
-from ringfence.accounting.fisher.loss import UP
-from ringfence.accounting.fisher.loss import Kind as FisherKind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear.information import information_losses
@@ -165,7 +165,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             examples.step(step.theta.reshape(-1), gradients)
         return examples.epsilons(delta, kind).numpy()
 
-    def fisher_information_loss(self, kind: FisherKind = "spectral") -> Any:
+    def fisher_information_loss(self, kind: InformationNorm = "spectral") -> Any:
         """eta of each training example's features as given to fit, in the order of fit.
 
         From above (``information_losses``). The label is discrete, so eta says nothing about it. Computed

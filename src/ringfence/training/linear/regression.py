@@ -72,7 +72,7 @@ def train_linear(
     >>> run.account.steps, bool(run.weights[1] > run.weights[0])
     (3, True)
     """
-    _check(features, labels, classes)
+    check_examples(features, labels, classes)
     checks.count("steps", steps, at_least=1)
     rate = checks.number("learning_rate", learning_rate, checks.positive)
     size = checks.number("public_size", public_size, checks.positive)
@@ -199,7 +199,8 @@ def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: C
         yield clip(outer).flatten(1)
 
 
-def _check(features: Tensor, labels: Tensor, classes: int) -> None:
+def check_examples(features: Tensor, labels: Tensor, classes: int) -> None:
+    """Refuses what cannot be trained on: features (n, p), finite, and labels (n,) in 0 .. classes - 1."""
     for name, value in (("features", features), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
@@ -207,9 +208,19 @@ def _check(features: Tensor, labels: Tensor, classes: int) -> None:
     checks.count("classes", classes, at_least=2)
     if features.dim() != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
-    if labels.shape != features.shape[:1] or labels.dtype != torch.int64:
+    check_labels(labels, len(features), classes)
+
+
+def check_labels(labels: Tensor, count: int, classes: int) -> None:
+    """Refuses what is not ``count`` labels in 0 .. classes - 1.
+
+    >>> check_labels(torch.tensor([0, 2]), 2, classes=2)
+    Traceback (most recent call last):
+    ValueError: labels must be in 0 .. 1, got 2 at index 1
+    """
+    if labels.shape != (count,) or labels.dtype != torch.int64:
         raise ValueError(
-            f"labels must be {len(features)} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
+            f"labels must be {count} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
         )
     outside = (labels < 0) | (labels >= classes)
     if bool(outside.any()):

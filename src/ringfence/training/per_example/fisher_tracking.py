@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
@@ -28,7 +28,12 @@ class FisherTracking:
     """
 
     def __init__(
-        self, loss: Loss, count: int, every: int, kind: Kind = "spectral", failure_probability: float = 1e-6
+        self,
+        loss: Loss,
+        count: int,
+        every: int,
+        kind: InformationNorm = "spectral",
+        failure_probability: float = 1e-6,
     ) -> None:
         self.loss, self.every, self.kind = loss, every, kind
         self.failure_probability = checks.probability("failure_probability", failure_probability)

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp, vmap
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import LOWER, UP, Kind, coordinate_losses
+from ringfence.accounting.fisher.loss import LOWER, InformationNorm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.rounding import UP
 from ringfence.numerics.spectral.batched_operator import BatchedOperator, probable_bounds_of_many
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
@@ -57,7 +58,7 @@ def example_information(
     mechanism: Mechanism,
     theta: Tensor,
     generator: torch.Generator,
-    kind: Kind = "spectral",
+    kind: InformationNorm = "spectral",
     failure_probability: float = 1e-6,
     probes: int | None = None,
     tolerance: float = 0.05,
