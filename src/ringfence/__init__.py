@@ -9,7 +9,7 @@ from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
-from ringfence.accounting.fisher.accountant import FisherGuarantee as FisherGuarantee
+from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee
 from ringfence.accounting.fisher.loss import fisher_information_bounds as fisher_information_bounds
 from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_information_loss
 from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor

@@ -227,7 +227,8 @@ def _upper_bound(cut: Tensor, polynomial: Tensor, sure: Tensor, degree: int) -> 
 
 def _norms(blocks: Tensor) -> Tensor:
     """At least the Frobenius norm of each block."""
-    return blocks.flatten(1).norm(dim=1) * (1 + 1e-12 + gamma(blocks[0].numel()))
+    norms: Tensor = blocks.flatten(1).norm(dim=1) * (1 + 1e-12 + gamma(blocks[0].numel()))
+    return norms
 
 
 def _apart(lower: Tensor, upper: Tensor, tolerance: float) -> Tensor:

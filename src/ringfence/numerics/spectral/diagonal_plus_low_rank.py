@@ -1,4 +1,4 @@
-"""Many symmetric matrices, each a diagonal plus a matrix of low rank: trace and largest eigenvalue from above.
+"""Symmetric matrices that are a diagonal plus a low rank: upper bounds of trace and largest eigenvalue.
 
 Roundings are charged as in ``singular_values.py``.
 """

@@ -40,7 +40,7 @@ from ringfence.training.engine.sampling import (
 )
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.gradients import ExampleGradients, Inputs
-from ringfence.training.per_example.information import Loss
+from ringfence.training.per_example.jacobian_operator import Loss
 from ringfence.training.secure_run import NEEDS_SIZE, largest_count, secure_guarantee, stretched
 
 

@@ -12,7 +12,8 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.gradients import Inputs
-from ringfence.training.per_example.information import Loss, example_information
+from ringfence.training.per_example.information import example_information
+from ringfence.training.per_example.jacobian_operator import Loss
 
 
 class FisherTracking:

@@ -109,29 +109,40 @@ class ExampleGradients:
     def _chunks(self, inputs: Inputs) -> list[Inputs]:
         count = _length(inputs)
         if count and self._chunk is None:
-            self._chunk = max(1, self.memory_budget // self._bytes_an_example(inputs))
+            self._chunk = max(1, self.memory_budget // self._bytes_per_example(inputs))
         step = self._chunk or 1
         return [
             _mapped(lambda tensor, at=at: tensor[at : at + step], inputs)  # type: ignore[misc]
             for at in range(0, count, step)
         ]
 
-    def _bytes_an_example(self, inputs: Inputs) -> int:
+    def _bytes_per_example(self, inputs: Inputs) -> int:
         """Three copies of the gradient (itself, flat, clipped), and twice what a backward pass keeps."""
-        kept = 0
-
-        def count(tensor: Tensor) -> Tensor:
-            nonlocal kept
-            kept += tensor.numel() * tensor.element_size()
-            return tensor
-
         args, kwargs = _mapped(lambda tensor: tensor[:1], inputs)
         random = [torch.cuda.current_device()] if args and args[0].is_cuda else []
-        hooks = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
-        with torch.random.fork_rng(random), torch.enable_grad(), hooks:
-            self.model(*args, **kwargs)
+        with torch.random.fork_rng(random):
+            kept = bytes_kept(lambda: self.model(*args, **kwargs))
         gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())
         return 3 * gradient + 2 * kept
+
+
+def bytes_kept(call: Callable[[], object]) -> int:
+    """How many bytes autograd keeps for the backward pass of ``call``.
+
+    >>> x = torch.ones(10, requires_grad=True)
+    >>> bytes_kept(lambda: x.exp())
+    40
+    """
+    kept = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        call()
+    return kept
 
 
 def _mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:

@@ -1,22 +1,18 @@
 """Fisher information loss of examples under any torch model, many at once, without their jacobians."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, jvp, vjp, vmap
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import LOWER, InformationNorm, coordinate_losses
+from ringfence.accounting.fisher.loss import LOWER, InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
-from ringfence.numerics.spectral.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.spectral.batched_operator import probable_bounds_of_many
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
-
-Loss = Callable[[Tensor, Tensor], Tensor]
+from ringfence.training.per_example.jacobian_operator import Loss, MixedDerivatives, jacobian_operator
 
 # Measured on this package's networks, of norm times norm: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-12, torch.float32: 2e-6}
@@ -100,8 +96,7 @@ def example_information(
     >>> information.upper.shape, bool((information.gap < 0.11).all())
     (torch.Size([5]), True)
     """
-    if kind not in ("spectral", "trace"):
-        raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
+    checked_norm(kind)
     if dtype not in _ROUNDING:
         raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype!r}")
     failure_probability = checks.probability("failure_probability", failure_probability)
@@ -115,20 +110,20 @@ def example_information(
     if targets.ndim < 1 or len(targets) != len(inputs):
         raise ValueError(f"targets must have {len(inputs)} examples, got shape {list(targets.shape)}")
     _refuse_tf32(inputs)
-    gradient = _ExampleGradient(model, loss, dtype)
-    if theta.numel() != gradient.size:
+    derivatives = MixedDerivatives(model, loss, dtype)
+    if theta.numel() != derivatives.size:
         raise ValueError(
-            f"theta must have a coordinate for each of the model's {gradient.size} trainable parameters, "
+            f"theta must have a coordinate for each of the model's {derivatives.size} trainable parameters, "
             f"got {theta.numel()}"
         )
-    weights = coordinate_losses(mechanism, theta, gradient.size).to(inputs.device)
+    weights = coordinate_losses(mechanism, theta, derivatives.size).to(inputs.device)
     largest = float(weights.max())  # worked with in units of it, so that squares do not underflow
     count, width, lower, upper = len(inputs), inputs[0].numel(), [], []
     at_once = _AT_ONCE if kind == "trace" else probes
-    some = max(1, memory // gradient.bytes_an_example(inputs[:1], at_once))
+    some = max(1, memory // derivatives.bytes_per_example(inputs[:1], at_once))
     for x, y in zip(inputs.split(some), targets.split(some), strict=True):
         error = _ROUNDING[dtype] if rounding is None else rounding
-        operator = _operator(gradient, clip, x, y, weights / largest, error)
+        operator = jacobian_operator(derivatives, clip, x, y, weights / largest, error)
         share = failure_probability * len(x) / count
         if kind == "trace":
             ends = probable_traces(
@@ -152,106 +147,6 @@ def example_information(
     return ExampleInformation(
         torch.cat(lower) * scale * LOWER**2 / UP, torch.cat(upper) * scale * UP, failing
     )
-
-
-class _ExampleGradient:
-    """The flat gradient of one example's loss, and the mixed second derivatives of that loss."""
-
-    def __init__(self, model: nn.Module, loss: Loss, dtype: torch.dtype) -> None:
-        def cast(tensor: Tensor) -> Tensor:
-            # a copy: a layer may write to its buffers
-            return tensor.detach().to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
-
-        parameters = dict(model.named_parameters())
-        self.model, self.loss = model, loss
-        self.trained = {name: cast(value) for name, value in parameters.items() if value.requires_grad}
-        self.fixed = {name: cast(value) for name, value in parameters.items() if not value.requires_grad}
-        self.fixed |= {name: cast(value) for name, value in model.named_buffers()}
-        self.size = sum(value.numel() for value in self.trained.values())
-        if not self.size:
-            raise ValueError("model must have a parameter that requires a gradient, got none")
-
-    def value(self, trained: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        output = functional_call(self.model, {**trained, **self.fixed}, (x[None],))
-        return self.loss(output, y[None]).sum()
-
-    def flat(self, x: Tensor, y: Tensor) -> Tensor:
-        """grad_w, (d,)."""
-        parts = grad(self.value)(self.trained, x, y)
-        return torch.cat([part.reshape(-1) for part in parts.values()])
-
-    def forward(self, x: Tensor, y: Tensor, direction: Tensor) -> Tensor:
-        """How grad_w changes when x moves: (p,) to (d,)."""
-        tangent: Tensor = jvp(lambda x: self.flat(x, y), (x,), (direction.reshape(x.shape),))[1]
-        return tangent
-
-    def backward(self, x: Tensor, y: Tensor, direction: Tensor) -> Tensor:
-        """Its transpose, how grad_x changes when w moves: (d,) to (p,)."""
-        pieces = direction.split([value.numel() for value in self.trained.values()])
-        moved = {
-            name: piece.reshape(value.shape)
-            for (name, value), piece in zip(self.trained.items(), pieces, strict=True)
-        }
-        by_input = grad(self.value, argnums=1)
-        tangent: Tensor = jvp(lambda w: by_input(w, x, y), (self.trained,), (moved,))[1]
-        return tangent.reshape(-1)
-
-    def bytes_an_example(self, x: Tensor, probes: int) -> int:
-        """Held at once for one example, roughly: what a gradient keeps, twice with every tangent."""
-        kept = 0
-
-        def keep(tensor: Tensor) -> Tensor:
-            nonlocal kept
-            kept += tensor.numel()
-            return tensor
-
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            functional_call(
-                self.model,
-                {
-                    **{name: value.clone().requires_grad_() for name, value in self.trained.items()},
-                    **self.fixed,
-                },
-                (x,),
-            )
-        return (probes + 1) * (2 * kept * x.element_size() + 16 * self.size)
-
-
-def _operator(
-    gradient: _ExampleGradient, clip: Clip, x: Tensor, y: Tensor, weights: Tensor, rounding: float
-) -> BatchedOperator:
-    """diag(weights) d clip(gradient) / d x of a few examples."""
-    at = vmap(gradient.flat)(x, y)
-    if not bool(torch.isfinite(at).all()):
-        raise ValueError("model and loss must give finite gradients, got NaN or infinity")
-    # Scale divides by the gradient's size. Where that is 0 no clip acts, as it does not at c / 2.
-    at = torch.where((at == 0).all(1, keepdim=True), clip.largest / 2, at)
-    forward, backward = (
-        vmap(vmap(direction, in_dims=(None, None, 0))) for direction in (gradient.forward, gradient.backward)
-    )
-
-    def image(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(|v|, diag(weights) J v / |v|): unit vectors cannot leave the range of float32."""
-        norm = block.norm(dim=2, keepdim=True)
-        moved = forward(x[rows], y[rows], (block / norm).to(x.dtype))
-        clipped = vmap(lambda t: jvp(clip, (at[rows],), (t,))[1], in_dims=1, out_dims=1)(moved)
-        return norm, clipped.double() * weights
-
-    def squares(block: Tensor, rows: Tensor) -> Tensor:
-        norm, seen = image(block, rows)
-        result: Tensor = (seen.norm(dim=2) * norm[:, :, 0]).square()
-        return result
-
-    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        norm, seen = image(block, rows)
-        size = seen.norm(dim=2, keepdim=True)
-        unit = (seen * weights / size.clamp(min=torch.finfo(torch.float64).tiny)).to(x.dtype)
-        unclipped = vmap(vjp(clip, at[rows])[1], in_dims=1, out_dims=1)(unit)[0]
-        back = backward(x[rows], y[rows], unclipped).double() * (size * norm)
-        return (size * norm).square()[:, :, 0], back
-
-    shape = (gradient.size, math.prod(x.shape[1:]))
-    return BatchedOperator(len(x), shape, squares, gram, rounding, x.device)
 
 
 def _refuse_tf32(inputs: Tensor) -> None:
