@@ -1,27 +1,27 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
-from dataclasses import replace
-from numbers import Integral
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.examples.accountant import ExampleAccountant, Kind
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.regression import Step, clipped_gradients, train_linear
+from ringfence.training.linear.probe_input import class_codes, plain, scaled, seed_of, validated
+from ringfence.training.linear.regression import LinearRun, Step, clipped_gradients, train_linear
 from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
 
 
@@ -58,6 +58,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     5
     """
 
+    account_: PerInstanceAccountant
+    assumptions_: tuple[str, ...]
+    _training: tuple[Tensor, Tensor, Clip, tuple[Step, ...]] | None
+
     def __init__(
         self,
         mechanism: Mechanism,
@@ -91,39 +95,28 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
-        with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = validated(self, _plain(X), _plain(y), dtype=np.float32)  # noqa: N806
-        check_classification_targets(y)
-        secure = self._secure()
-        clip = self.clip if isinstance(self.clip, Clip) else Clamp(self.clip)
-        classes, codes = self._codes(y)
-        features, labels = self._features(X), torch.from_numpy(codes).to(self.device)
+        data, secure = prepared(self, X, y), is_secure(self)
         run = train_linear(
-            features,
-            labels,
-            len(classes),
+            data.features,
+            data.labels,
+            len(data.classes),
             mechanism=self.mechanism,
-            clip=clip,
+            clip=clip_of(self),
             learning_rate=self.learning_rate,
             steps=self.steps,
             momentum=self.momentum,
-            public_size=len(X) if self.public_size is None else self.public_size,
+            public_size=len(data.features) if self.public_size is None else self.public_size,
             seed=None if secure else self._seed(),
-            secure=self.secure,
+            secure=secure,
         )
-        self.classes_ = classes
-        self.account_, self.assumptions_ = run.account, self._assumptions()
-        weights = run.weights.cpu().numpy().astype(np.float64)
-        self.coef_ = weights[:, : X.shape[1]]
-        self.intercept_ = weights[:, -1] if self.fit_intercept else np.zeros(len(classes))
-        self._training = (features.to(run.weights.dtype), labels, clip, run.trajectory)
+        keep_run(self, data, run)
         return self
 
     def decision_function(self, X: Any) -> Any:  # noqa: N803
         """Scores (n, classes), or (n,) where there are two classes."""
         check_is_fitted(self)
         X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
-        scores = self._scaled(X) @ self.coef_.T + self.intercept_
+        scores = scaled(X, self.public_center, self.public_scale) @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -197,78 +190,61 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self._training
 
-    def _codes(self, y: Any) -> tuple[Any, Any]:
-        if self.public_classes is None:
-            classes, codes = np.unique(y, return_inverse=True)
-        else:
-            classes = np.unique(np.asarray(self.public_classes))
-            if len(classes) < 2:
-                raise ValueError(f"public_classes must hold 2 classes at least, got {self.public_classes!r}")
-            codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-            outside = classes[codes] != y
-            if outside.any():
-                first = int(np.argmax(outside))
-                raise ValueError(
-                    f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}"
-                )
-        if len(classes) < 2:
-            raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
-        return classes, codes.astype(np.int64)
-
-    def _features(self, X: Any) -> Tensor:  # noqa: N803
-        with np.errstate(over="ignore"):  # refused where training begins
-            features = self._scaled(X).astype(np.float32)
-        if self.fit_intercept:
-            features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
-        return torch.from_numpy(features).to(self.device)
-
-    def _scaled(self, X: Any) -> Any:  # noqa: N803
-        center = checks.finite("public_center", self.public_center).cpu().numpy()
-        scale = checks.positive("public_scale", self.public_scale).cpu().numpy()
-        for name, value in (("public_center", center), ("public_scale", scale)):
-            if value.size != 1 and value.shape != X.shape[1:]:
-                raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
-        return (X - center) / scale
-
-    def _secure(self) -> bool:
-        if checks.flag("secure", self.secure) and self.random_state is not None:
-            raise ValueError(
-                f"random_state must be None, got {self.random_state!r}: secure releases have no seed"
-            )
-        if self.secure and self.public_size is None:
-            raise ValueError(NEEDS_SIZE)
-        return self.secure
-
-    def _assumptions(self) -> tuple[str, ...]:
-        return assumptions(
-            size_given=self.public_size is not None,
-            classes_given=self.public_classes is not None,
-            seed_given=self.random_state is not None,
-        )
-
     def _seed(self) -> int | None:
-        """An integer is the seed itself; a numpy RandomState gives 128 bits, other ones in every fit."""
-        if self.random_state is None:
-            return None
-        try:
-            state = check_random_state(self.random_state)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"random_state {self.random_state!r} cannot be used: {error}") from None
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int.from_bytes(state.bytes(16), "big")
+        return seed_of(self.random_state)
 
 
-def validated(probe: LinearProbe, *data: Any, **options: Any) -> Any:
-    """scikit-learn's checks; numpy's word for an integer that no float holds names no argument."""
-    try:
-        return validate_data(probe, *data, **options)
-    except OverflowError:
-        raise ValueError("X must hold numbers that float32 can hold") from None
+@dataclass(frozen=True)
+class ProbeData:
+    """What a probe is trained on: the classes in order, scaled features, and labels as places in classes."""
+
+    classes: Any
+    features: Tensor
+    labels: Tensor
+    width: int  # the number of features given, without an intercept
 
 
-def _plain(values: Any) -> Any:
-    """A tensor as an array, which scikit-learn would not make of one with a gradient."""
-    if isinstance(values, Tensor) and values.layout == torch.strided and not values.is_meta:
-        return values.detach().cpu().resolve_conj().resolve_neg().numpy()
-    return values
+def prepared(probe: LinearProbe, X: Any, y: Any) -> ProbeData:  # noqa: N803
+    """The data as the probe is trained on it; everything about the data is checked here."""
+    with np.errstate(over="ignore"):  # what float32 does not hold is refused
+        X, y = validated(probe, plain(X), plain(y), dtype=np.float32)  # noqa: N806
+    check_classification_targets(y)
+    classes, codes = class_codes(y, probe.public_classes)
+    with np.errstate(over="ignore"):  # refused where training begins
+        features = scaled(X, probe.public_center, probe.public_scale).astype(np.float32)
+    if probe.fit_intercept:
+        features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
+    tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
+    return ProbeData(classes, tensors[0], tensors[1], X.shape[1])
+
+
+def clip_of(probe: LinearProbe) -> Clip:
+    """The probe's clip: a number c stands for ``Clamp(c)``."""
+    return probe.clip if isinstance(probe.clip, Clip) else Clamp(probe.clip)
+
+
+def is_secure(probe: LinearProbe) -> bool:
+    """Whether the probe's releases are secure; refuses settings that do not go together with that."""
+    if checks.flag("secure", probe.secure) and probe.random_state is not None:
+        raise ValueError(
+            f"random_state must be None, got {probe.random_state!r}: secure releases have no seed"
+        )
+    if probe.secure and probe.public_size is None:
+        raise ValueError(NEEDS_SIZE)
+    return probe.secure
+
+
+def keep_run(probe: LinearProbe, data: ProbeData, run: LinearRun) -> None:
+    """Makes the probe a fitted one: what a run released, and its account."""
+    probe.classes_, probe.account_ = data.classes, run.account
+    probe.assumptions_ = assumptions(
+        size_given=probe.public_size is not None,
+        classes_given=probe.public_classes is not None,
+        seed_given=probe.random_state is not None,
+    )
+    weights = run.weights.cpu().numpy().astype(np.float64)
+    probe.coef_ = weights[:, : data.width]
+    probe.intercept_ = weights[:, -1] if probe.fit_intercept else np.zeros(len(data.classes))
+    # trajectories of a grid are not kept
+    kept = (data.features.to(run.weights.dtype), data.labels, clip_of(probe), run.trajectory)
+    probe._training = kept if run.trajectory else None
