@@ -29,22 +29,23 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Softmax regression by full-batch private gradient descent from zero (Algorithm 1).
 
     At every step each example's gradient is clipped, the clipped gradients are summed, the
-    mechanism is applied to the sum, and the weights move by
-    learning_rate / public_size times what it released.
+    mechanism is applied to the sum, and the weights move by learning_rate / public_size times what the
+    mechanism released.
 
-    Parameters: ``mechanism``; ``clip``, a number c for ``Clamp(c)`` or a ``Clip``; ``learning_rate``;
+    Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
     ``steps``; ``momentum``; ``fit_intercept``, which adds a feature that is always 1; ``public_center``
     and ``public_scale``, numbers or arrays that features are shifted and divided by; ``public_size``,
-    what the sum is divided by; ``public_classes``; ``random_state``; ``device``; ``secure``, which takes
-    noise from the operating system, without a seed, and releases points of a public grid: rounding and
-    finite randomness are then in ``guarantee``, not in the numbers of single examples (docs/security.md).
+    the number that the sum is divided by; ``public_classes``, all the labels there may be;
+    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a
+    seed, and releases points of a public grid. Rounding and finite randomness are then part of
+    ``guarantee``, but not of the numbers of single examples (docs/security.md).
 
-    Guarantee: whatever is named public must be: constants, or statistics of public data. Nothing is
-    fitted to the training data but through the mechanism, with two exceptions that are named here and in
-    the statement: where ``public_size`` is None the number of training examples counts as public (it can
-    be read off the weights; secure releases refuse it), and where ``public_classes`` is None so does the
-    set of labels. A given ``random_state`` must not be known to anyone else. The accounts are those of
-    ``docs/guarantees.md``; a record is a row of features with its label.
+    Guarantee: every argument named public must be public: a constant, or a statistic of public data.
+    Nothing depends on the training data except through the mechanism, with two exceptions that are named
+    here and in the statement: where ``public_size`` is None the number of training examples counts as
+    public (it can be read off the weights; secure releases refuse it), and where ``public_classes`` is
+    None the set of labels counts as public. A given ``random_state`` must not be known to anyone else. The
+    accounts are those of ``docs/guarantees.md``; a record is a row of features with its label.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> rng = np.random.default_rng(0)
@@ -113,20 +114,20 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Any:  # noqa: N803
-        """Scores (n, classes), or (n,) where there are two classes."""
+        """The scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
         X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
         scores = scaled(X, self.public_center, self.public_scale) @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """The class with the largest score."""
+        """The class with the largest score, for each row of X."""
         scores = self.decision_function(X)
         best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Softmax of the scores."""
+        """The softmax of the scores, (n, classes)."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             scores = np.stack((np.zeros_like(scores), scores), axis=1)
@@ -148,8 +149,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def example_epsilons(self, delta: float, kind: Kind = "ex_post") -> Any:
         """Each training example's own epsilon, in the order of fit (``ExampleAccountant``).
 
-        Computed when asked, from the training data, which the fitted probe refers to and which is
-        not saved with it. The numbers are sensitive.
+        The numbers are computed when they are asked for, from the training data. The fitted probe refers
+        to that data, but is saved without it. The numbers are sensitive.
         """
         features, labels, clip, trajectory = self._kept("example_epsilons")
         examples = ExampleAccountant(self.mechanism, self.account_.orders)
@@ -159,29 +160,29 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return examples.epsilons(delta, kind).numpy()
 
     def fisher_information_loss(self, kind: InformationNorm = "spectral") -> Any:
-        """eta of each training example's features as given to fit, in the order of fit.
+        """An upper bound of eta for each training example's features as given to fit, in the order of fit.
 
-        From above (``information_losses``). The label is discrete, so eta says nothing about it. Computed
-        when asked, from the training data, which the fitted probe refers to and which is not saved with
-        it. The numbers are sensitive.
+        ``information_losses`` says what holds. The label is discrete, so eta says nothing about it. The
+        numbers are computed when they are asked for, from the training data. The fitted probe refers to
+        that data, but is saved without it. The numbers are sensitive.
         """
         features, labels, clip, trajectory = self._kept("fisher_information_loss")
         scale = torch.as_tensor(np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64))
-        # how features move with what was given to fit; an intercept does not
+        # how fast features move with what was given to fit; an intercept does not move
         attributes = features.new_zeros(features.shape[1], dtype=torch.float64)
         attributes[: len(scale)] = UP / scale
         eta = information_losses(self.mechanism, trajectory, features, labels, clip, attributes, kind=kind)
         return eta.cpu().numpy()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the training data: a model that is passed on must not carry it."""
+        """The state without the training data: a model that is passed on must not carry it."""
         state = dict(super().__getstate__())
         if "_training" in state:
             state["_training"] = None
         return state
 
     def _kept(self, asker: str) -> tuple[Tensor, Tensor, Clip, tuple[Step, ...]]:
-        """What fit saw, and how it went."""
+        """The data that fit was given, the clip, and the trajectory of the run."""
         check_is_fitted(self)
         if self._training is None:
             raise ValueError(

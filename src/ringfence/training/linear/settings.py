@@ -13,7 +13,7 @@ from ringfence.training.linear.regression import LinearRun, run_noise, train_lin
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """What may differ between runs on the same data; ``seed`` as for ``train_linear``.
+    """The settings that may differ between runs on the same data. ``seed`` is that of ``train_linear``.
 
     >>> from ringfence import Clamp, Gaussian
     >>> LinearSettings(Gaussian(1.0), Clamp(0.1), learning_rate=1.0, steps=3, seed=0).momentum
@@ -44,7 +44,7 @@ class LinearSettings:
         return run_noise(self.seed, data, self.mechanism, self.clip, numbers)
 
     def train(self, features: Tensor, labels: Tensor, classes: int, *, public_size: float) -> LinearRun:
-        """This setting alone, its trajectory kept."""
+        """Trains this setting alone, and keeps its trajectory."""
         return train_linear(
             features,
             labels,

@@ -1,4 +1,4 @@
-"""Fisher information loss of examples under any torch model, many at once, without their jacobians."""
+"""Fisher information loss of single examples under any torch model, without their jacobians."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,15 @@ from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.jacobian_operator import Loss, MixedDerivatives, jacobian_operator
 
-# Measured on this package's networks, of norm times norm: 2e-15 and 7e-7.
+# The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-12, torch.float32: 2e-6}
-_PROBES = {torch.float64: 4, torch.float32: 16}  # rounding takes from what more probes make sure
+_PROBES = {torch.float64: 4, torch.float32: 16}  # float32 needs a larger t, since rounding takes more from it
 _TRACE_PROBES, _AT_ONCE = 64, 4
 
 
 @dataclass(frozen=True)
 class ExampleInformation:
-    """lower <= eta^2 <= upper of each example; all at once, except with ``failure_probability``.
+    """lower <= eta^2 <= upper of each example: all hold at once, except with ``failure_probability``.
 
     >>> information = ExampleInformation(torch.tensor([4.0]), torch.tensor([4.84]), 1e-6)
     >>> round(float(information.gap), 6), round(float(information.fisher_information_loss), 6)
@@ -35,12 +35,12 @@ class ExampleInformation:
 
     @property
     def gap(self) -> Tensor:
-        """upper / lower - 1, of eta^2."""
+        """upper / lower - 1, a gap of eta^2."""
         return torch.where(self.upper > 0, self.upper / self.lower - 1, 0.0)
 
     @property
     def fisher_information_loss(self) -> Tensor:
-        """eta from above."""
+        """An upper bound of eta."""
         return self.upper.sqrt() * UP
 
 
@@ -72,21 +72,23 @@ def example_information(
     record. ``kind="trace"`` gives trace(J^T diag(eta_j^2) J) / p instead (Maeng et al. 2023).
 
     ``inputs`` is (n, ...), ``targets`` (n, ...); ``loss(output, target)`` takes a batch of one, as
-    ``torch.nn.functional.cross_entropy`` does. J is never formed: J v is a directional derivative by
-    x of grad_w, J^T u one by w of grad_x. Every example has ``probes`` random vectors of its own: 4, or
-    16 in float32; 64 for the trace, which is exact from p on. Examples are taken a few at a time, so
-    that about ``memory`` bytes are held. ``tolerance`` is the gap of eta at which work stops.
+    ``torch.nn.functional.cross_entropy`` does. J is never formed: J v is a directional derivative of
+    grad_w by x, and J^T u is one of grad_x by w. Every example has ``probes`` random vectors of its own:
+    by default 4, or 16 in float32, or 64 for the trace, which is exact with p vectors or more. Examples
+    are taken a few at a time, so that about ``memory`` bytes are held. Work stops at a gap of eta of
+    ``tolerance``, or at polynomials of ``maximum_degree``.
 
-    Guarantee: all n upper ends hold at once except with ``failure_probability`` over the generator's
-    draw; each alone except with ``failure_probability`` / n. Lower ends always hold, but for those of
-    an estimated trace, which share that probability. ``probable_bounds_of_many`` and
-    ``probable_traces`` have the proofs. They are about J as the network has it in ``dtype``, to which
-    parameters and inputs are cast: what rounding does to the gradient itself is not charged, nor which
-    side of the clip it falls on; relatively that is large where the loss is as small as ``dtype``'s
-    precision. ``rounding`` is their premise, not proved: a product errs by at most that fraction of
-    norm times norm. By default 1e-12 in float64 and 2e-6 in float32, 500 and 3 times the largest
-    measured. TF32 is refused. Where the loss has no second derivative (ReLU, clipping), autograd's is
-    taken. It holds for this dataset and this step, and is itself sensitive.
+    Guarantee: all n upper bounds hold at once except with ``failure_probability`` over the generator's
+    draw, and each one alone except with ``failure_probability`` / n. Lower bounds always hold, except for
+    those of an estimated trace, which share that probability. The proofs are at
+    ``probable_bounds_of_many`` and ``probable_traces``. The bounds are about J as the network has it in
+    ``dtype``, to which parameters and inputs are cast: what rounding does to the gradient itself is not
+    charged, nor on which side of the clip rounding puts it; relatively that is large where the loss is as
+    small as ``dtype``'s precision. ``rounding`` is a premise that is not proved: a product errs by at most
+    that fraction of norm times norm. By default it is 1e-12 in float64 and 2e-6 in float32, 500 and 3
+    times the largest error measured. TF32 is refused. Where the loss has no second derivative (ReLU,
+    clipping), autograd's is taken. The bounds hold for this dataset and this step, and are themselves
+    sensitive.
 
     >>> from ringfence import Clamp, Gaussian
     >>> model = nn.Linear(3, 2).double()
@@ -117,7 +119,7 @@ def example_information(
             f"got {theta.numel()}"
         )
     weights = coordinate_losses(mechanism, theta, derivatives.size).to(inputs.device)
-    largest = float(weights.max())  # worked with in units of it, so that squares do not underflow
+    largest = float(weights.max())  # everything is divided by it, so that squares do not underflow
     count, width, lower, upper = len(inputs), inputs[0].numel(), [], []
     at_once = _AT_ONCE if kind == "trace" else probes
     some = max(1, memory // derivatives.bytes_per_example(inputs[:1], at_once))
