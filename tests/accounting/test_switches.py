@@ -16,7 +16,8 @@ from ringfence.accounting.profile import dominating_pair
 from ringfence.accounting.profile import profile as privacy_loss
 from ringfence.accounting.sampled import release as sampled_release
 from ringfence.numerics.spectral import singular_values
-from ringfence.numerics.spectral.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
 from tests.tensors import float64
 
 LAW = rf.StochasticSign(1.0)

@@ -10,7 +10,8 @@ from ringfence.accounting.fisher.loss import (
     reconstruction_error_bound,
 )
 from ringfence.mechanisms.base import Mechanism
-from ringfence.numerics.spectral.batched_operator import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
 from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.numerics.spectral.singular_values import dense_bounds, norm_bounds, squared_frobenius

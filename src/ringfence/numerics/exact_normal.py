@@ -86,8 +86,6 @@ def _between(context: Any, low: Any, high: Any) -> Any:
 
 def _tail(context: Any, x: Any) -> Any:
     """P(N(0, 1) >= x)."""
-    if x > 1e100 and context.isfinite(
-        x
-    ):  # mpmath's erfc fails; this form errs by 1 / x^2
+    if x > 1e100 and context.isfinite(x):  # mpmath's erfc fails; this form errs by 1 / x^2
         return context.exp(-x * x / 2) / (x * context.sqrt(2 * context.pi))
     return context.erfc(x / context.sqrt(2)) / 2

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 
 import ringfence as rf
-from ringfence.numerics.spectral import batched_operator
+from ringfence.numerics.spectral import chebyshev_bounds
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example import information as module
 from ringfence.training.per_example.information import ExampleInformation, example_information
@@ -235,13 +235,13 @@ def test_float32_holds_with_the_rounding_it_states(name: str) -> None:
 def test_no_jacobian_is_ever_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of probes is the widest thing that passes through the network."""
     seen = []
-    honest = batched_operator._product
+    honest = chebyshev_bounds._product
 
     def watched(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         seen.append(block.shape)
         return honest(operator, block, rows)
 
-    monkeypatch.setattr(batched_operator, "_product", watched)
+    monkeypatch.setattr(chebyshev_bounds, "_product", watched)
     bounds(perceptron())
     assert {shape[1:] for shape in seen} == {(4, 16)}
     assert len(seen) <= 4 + 16 + 32

@@ -84,7 +84,7 @@ def fisher_information_bounds(
     neither changes what holds.
 
     Guarantee: with random vectors the upper bound fails with at most ``failure_probability`` over the
-    generator's draw (the proof is in ``numerics/spectral/batched_operator.py``), and both bounds rest on
+    generator's draw (the proof is in ``numerics/spectral/chebyshev_bounds.py``), and both bounds rest on
     the operator's ``rounding``. The lower bound takes the information as measured: it may be too high
     where that is below 1e-290 / sigma^2.
 

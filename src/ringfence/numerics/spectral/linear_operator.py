@@ -9,13 +9,11 @@ from torch import Tensor
 
 from ringfence.numerics.spectral.batched_operator import (
     BatchedOperator,
-    Search,
     checked_generator,
     dense_rounding,
     require_product,
-    rising_degrees,
-    searched_bounds,
 )
+from ringfence.numerics.spectral.chebyshev_bounds import Search, rising_degrees, searched_bounds
 from ringfence.numerics.spectral.singular_values import UNIT, SingularValueBounds
 
 
@@ -115,7 +113,7 @@ def probable_bounds(
     changes what holds.
 
     Guarantee: the lower bound always holds, the upper one except with ``failure_probability`` over the
-    generator's draw. The proof is at the head of ``batched_operator.py``.
+    generator's draw. The proof is at the head of ``chebyshev_bounds.py``.
 
     What rounding takes from t: an application errs by e = ``rounding``. The recurrence carries an error
     made at step j by U_(k-j)(x) <= (k - j + 1) T_(k-j)(x), and T_i T_j <= T_(i+j). Altogether t falls by

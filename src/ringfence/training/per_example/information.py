@@ -9,7 +9,7 @@ from ringfence import checks
 from ringfence.accounting.fisher.loss import LOWER, InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
-from ringfence.numerics.spectral.batched_operator import probable_bounds_of_many
+from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.jacobian_operator import Loss, MixedDerivatives, jacobian_operator
