@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 import ringfence as rf
 from benchmarks.timing import peak_memory, ratio, seconds
 from ringfence.training.kernels.outer_sum import plain_outer_sum
-from ringfence.training.linear.regression import residuals
+from ringfence.training.linear.residuals import residuals
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

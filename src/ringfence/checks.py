@@ -22,12 +22,7 @@ def real(name: str, value: object) -> Tensor:
 
 
 def finite(name: str, value: object) -> Tensor:
-    """``value`` as ``tensor`` takes it, without NaN and infinity.
-
-    >>> finite("sigma", math.inf)
-    Traceback (most recent call last):
-    ValueError: sigma must be finite, got inf
-    """
+    """``value`` as ``tensor`` takes it, without NaN and infinity."""
     values = tensor(name, value)
     if values.numel() and not all(map(math.isfinite, torch.aminmax(values))):  # one pass, no copy
         require(name, "must not be NaN", values, ~torch.isnan(values))

@@ -9,7 +9,7 @@ from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.settings import SweepSetting
 from ringfence.training.linear.grid import accuracies
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.regression import clipped_gradients
+from ringfence.training.linear.residuals import clipped_gradients
 
 
 @dataclass(frozen=True)

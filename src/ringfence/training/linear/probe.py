@@ -1,6 +1,6 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,8 +20,9 @@ from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.probe_input import class_codes, plain, scaled, seed_of, validated
-from ringfence.training.linear.regression import LinearRun, Step, clipped_gradients, train_linear
+from ringfence.training.linear.probe_input import ProbeData, class_codes, plain, scaled, seed_of, validated
+from ringfence.training.linear.regression import LinearRun, Step, train_linear
+from ringfence.training.linear.residuals import clipped_gradients
 from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
 
 
@@ -193,16 +194,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _seed(self) -> int | None:
         return seed_of(self.random_state)
-
-
-@dataclass(frozen=True)
-class ProbeData:
-    """What a probe is trained on: the classes in order, scaled features, and labels as places in classes."""
-
-    classes: Any
-    features: Tensor
-    labels: Tensor
-    width: int  # the number of features given, without an intercept
 
 
 def prepared(probe: LinearProbe, X: Any, y: Any) -> ProbeData:  # noqa: N803

@@ -1,5 +1,6 @@
 """What a linear probe makes of the features and labels it is given, before anything is released."""
 
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -11,6 +12,16 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ringfence import checks
+
+
+@dataclass(frozen=True)
+class ProbeData:
+    """What a probe is trained on: the classes in order, scaled features, and labels as places in classes."""
+
+    classes: Any
+    features: Tensor
+    labels: Tensor
+    width: int  # the number of features given, without an intercept
 
 
 def validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
