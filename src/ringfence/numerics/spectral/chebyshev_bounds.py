@@ -152,22 +152,23 @@ def _by_one_polynomial(
     ``back`` is B G. With c = lower, T_k(2 B / c - 1) G obeys P_(k+1) = 2 (2 B / c - 1) P_k - P_(k-1).
     """
     lower, upper = ends
-    size = _norms(start)
-    going = torch.arange(len(rows), device=rows.device)  # the matrices that are still worked on
-    cut = lower.clone()
-    previous, current = start, 2 / cut[:, None, None] * back - start
+    size, cut, factor = _norms(start), lower.clone(), 2 / lower[:, None, None]
+    going: slice | Tensor = slice(None)  # the matrices that are still worked on
+    previous, current = start, factor * back - start
     for step in range(1, degree + 1):
         sure = threshold - search.charge(step, size[going], threshold)
         bound, usable = _upper_bound(cut[going], current, sure, step)
         upper[going] = torch.minimum(upper[going], bound)
         kept = usable & _apart(lower[going], upper[going], search.tolerance_within)
-        if step == degree or not bool(kept.any()):
+        left = int(kept.sum())
+        if step == degree or not left:
             break
-        going, previous, current = going[kept], previous[kept], current[kept]
+        if left < len(kept):
+            going = torch.arange(len(rows), device=rows.device)[going][kept]
+            previous, current = previous[kept], current[kept]
         quotients, image = _product(operator, current, rows[going])
         lower[going] = torch.maximum(lower[going], quotients)
-        factor = 2 / cut[going][:, None, None]
-        previous, current = current, 2 * (factor * image - current) - previous
+        previous, current = current, 2 * (factor[going] * image - current) - previous
     return lower, upper
 
 
