@@ -15,8 +15,9 @@ class Clip(ABC):
     The mechanism is applied to the **sum** of clipped gradients, of which one example moves each
     coordinate by at most ``sensitivity``. Whatever divides the sum afterwards must be public.
 
-    >>> Clamp(0.5).sensitivity, isinstance(Scale(0.5), Clip)
-    (0.5, True)
+    >>> import ringfence as rf
+    >>> [(type(clip).__name__, clip.sensitivity) for clip in (rf.Clamp(0.5), rf.Scale(0.5))]
+    [('Clamp', 0.5), ('Scale', 0.5)]
     """
 
     def __init__(self, sensitivity: float) -> None:

@@ -49,6 +49,13 @@ class StepReport:
     """After a release: how many there were, the loss of its batch, and what they cost.
 
     ``loss`` is None unless the engine knows the loss. It comes from private data: for your eyes only.
+
+    >>> import ringfence as rf
+    >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
+    >>> account.step(0.0)
+    >>> report = StepReport(account.steps, None, account.guarantee)
+    >>> report.steps, round(report.guarantee(1e-5).epsilon_data_independent, 3)
+    (1, 0.341)
     """
 
     steps: int

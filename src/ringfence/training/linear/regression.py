@@ -38,9 +38,11 @@ class Step:
 class LinearRun:
     """The result of training: the weights, which were released, their account, and the private steps.
 
-    >>> from ringfence import Gaussian
-    >>> LinearRun(torch.zeros(2, 3), PerInstanceAccountant(Gaussian(1.0), 1.0), ()).account.steps
-    0
+    >>> import ringfence as rf
+    >>> run = rf.train_linear(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=rf.Gaussian(1.0),
+    ...     clip=rf.Clamp(0.1), learning_rate=1.0, steps=2, public_size=8, seed=0)
+    >>> run.weights.shape, run.account.steps, len(run.trajectory)
+    (torch.Size([2, 3]), 2, 2)
     """
 
     weights: Tensor  # (classes, features)
