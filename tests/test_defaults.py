@@ -11,7 +11,9 @@ import pytest
 
 import ringfence as rf
 from ringfence import accounting, mechanisms
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
+from ringfence.numerics.spectral.operator_trace import probable_traces
 from tests.tensors import float64
 
 

@@ -3,8 +3,8 @@
     python -m tests.test_unchanged    records the numbers again and prints which have moved
 
 These tests know no truth, only what was printed before: that the numbers are right is for the tests beside
-the code. A change that was not meant to matter is seen to matter here. If a number was meant to move, record it
-again and say in CHANGELOG.md which moved and why.
+the code. A change that was not meant to matter is seen to matter here. If a number was meant to move,
+record it again and say in CHANGELOG.md which moved and why.
 """
 
 import json

@@ -11,7 +11,7 @@ from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
-from ringfence.accounting.fisher.accountant import FisherGuarantee as FisherGuarantee
+from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee
 from ringfence.accounting.fisher.loss import fisher_information_bounds as fisher_information_bounds
 from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_information_loss
 from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor
@@ -38,8 +38,8 @@ from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
 from ringfence.noise import Noise as Noise
-from ringfence.numerics.linear_operator import LinearOperator as LinearOperator
-from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
+from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
+from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.audit.page import audit_section
 from ringfence.audit.suite import run_audit
 from ringfence.data.digits import digits
@@ -101,7 +101,7 @@ def reproduce(
     with one_thread(data.train_features.size):
         results = comparisons(settings, data, out / "sweeps", public=public, device=device, progress=progress)
         parts = sweep_data(data, settings, "fair", public).to(device)
-        kind: Kind = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
+        kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
         if features is not None:
             fewer = replace(settings.fair, settings=min(settings.fair.settings, INFORMATION_SETTINGS))
             wanted = InformationSettings(replace(settings, fair=fewer), None, kind, EXAMPLES)

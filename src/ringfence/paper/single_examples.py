@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ringfence import checks
 from ringfence.accounting.examples.accountant import ExampleAccountant
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.paper.comparison.chosen_settings import like_for_like
 from ringfence.paper.comparison.comparison import Comparison
 from ringfence.paper.sweep.batch import linear_settings
@@ -19,7 +19,7 @@ from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Section
 from ringfence.training.linear.grid import accuracies
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.regression import clipped_gradients
+from ringfence.training.linear.residuals import clipped_gradients
 
 EXAMPLES = 1000  # how many examples are shown: the numbers of all would take hours on two cores
 _KINDS = {"spectral": "the largest over directions", "trace": "the root of the mean square over features"}
@@ -55,7 +55,7 @@ def single_examples(
     delta: float,
     *,
     examples: int = EXAMPLES,
-    kind: Kind = "spectral",
+    kind: InformationNorm = "spectral",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Iterator[ExamplesOfRun]:
@@ -100,7 +100,7 @@ def single_examples(
 
 
 def single_examples_section(
-    data: SweepData, delta: float, fair: Comparison, kind: Kind, progress: Progress | None = None
+    data: SweepData, delta: float, fair: Comparison, kind: InformationNorm, progress: Progress | None = None
 ) -> tuple[Section, list[SingleExampleRow]]:
     """What a run cost single examples, with the same setting for every law; and the rows of the charts."""
     target, chosen = like_for_like(fair)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.paper.sweep.data import SweepData
 from ringfence.training.clipping import Clamp
@@ -38,7 +38,7 @@ class NetworkSettings:
     learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0)
     steps: int = 12
     batch_size: int = 80
-    kind: Kind = "trace"
+    kind: InformationNorm = "trace"
 
     def fresh(self, classes: int) -> nn.Module:
         """The network before training, with the same weights every time."""
@@ -58,7 +58,7 @@ def train_network(
     law: Mechanism,
     rate: float,
     seed: int,
-    kind: Kind | None = None,
+    kind: InformationNorm | None = None,
 ) -> tuple[float, float, Tensor]:
     """Validation accuracy, test accuracy, and eta of every training example (zeros if ``kind`` is None)."""
     images, labels = images_of(data.train, settings)

@@ -17,10 +17,11 @@ import numpy as np
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import UP, Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.data.digits import digits
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.rounding import UP
 from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.information.network import NetworkSettings, images_of, train_network, validation_part
 from ringfence.paper.sweep.batch import linear_settings
@@ -57,7 +58,7 @@ class InformationSettings:
 
     grid: Grid = field(default_factory=lambda: replace(read_grid("digits"), fair=_SEARCH))
     network: NetworkSettings | None = field(default_factory=NetworkSettings)
-    kind: Kind = "spectral"
+    kind: InformationNorm = "spectral"
     examples: int | None = None
 
 
@@ -74,7 +75,7 @@ class InformationRow:
     setting: str
     validation_accuracy: float
     test_accuracy: float
-    kind: Kind
+    kind: InformationNorm
     max_eta: float
     median_eta: float
 
@@ -143,7 +144,7 @@ def _probe_rows(
 
 
 def _probe_etas(
-    data: SweepData, setting: SweepSetting, seed: int, kind: Kind, picked: Tensor
+    data: SweepData, setting: SweepSetting, seed: int, kind: InformationNorm, picked: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
     """Yields an account's name and eta of the picked examples; the rectified law's run has two accounts."""
     training = linear_settings(setting, seed)

@@ -12,8 +12,9 @@ from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.measured import Measured, Sums, failed
 from ringfence.paper.sweep.settings import Job, SweepSetting, digest
 from ringfence.training.clipping import Clamp
-from ringfence.training.linear.grid import LinearSettings, accuracies, train_linear_grid
+from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
+from ringfence.training.linear.settings import LinearSettings
 
 
 def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
