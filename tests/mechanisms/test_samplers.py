@@ -14,7 +14,7 @@ from mpmath import mp, mpf
 from scipy import stats
 
 import ringfence as rf
-from ringfence.mechanisms.truncated import _quantile_in_tail, _quantile_near
+from ringfence.numerics.truncated_quantile import quantile_in_tail, quantile_near
 from tests import oracle
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -198,9 +198,9 @@ def test_truncated_quantile_inverts_the_distribution_function(low: float, width:
     start, end = torch.full_like(uniform, low), torch.full_like(uniform, low + width)
     if low > 4:
         size = torch.full_like(uniform, width)
-        got = [mpf(step) for step in _quantile_in_tail(start, end, size, uniform).tolist()]
+        got = [mpf(step) for step in quantile_in_tail(start, end, size, uniform).tolist()]
     else:
-        got = [mpf(x) - mpf(low) for x in _quantile_near(start, end, uniform).tolist()]
+        got = [mpf(x) - mpf(low) for x in quantile_near(start, end, uniform).tolist()]
     everything = oracle.between(mpf(low), mpf(low) + mpf(width))
     for step, share in zip(got, shares, strict=True):
         truth = mpf(share) + mpf(2) ** -54

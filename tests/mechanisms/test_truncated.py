@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.mechanisms.truncated import _quantile_near
+from ringfence.numerics.truncated_quantile import quantile_near
 from tests.tensors import float64
 
 
@@ -67,7 +67,7 @@ def test_the_information_is_largest_at_the_centre_wherever_that_is(bound: tuple[
 def test_the_smallest_and_the_largest_uniform_are_mirrored() -> None:
     """Uniforms are multiples of 2^-53 from 0 on, each moved to the middle of its cell."""
     ends = float64([40.0, 40.0])
-    low, high = _quantile_near(-ends, ends, float64([0.0, 1 - 2.0**-53]))
+    low, high = quantile_near(-ends, ends, float64([0.0, 1 - 2.0**-53]))
     assert float(low) == -float(high) == float(torch.special.ndtri(float64(2.0**-54)))
 
 

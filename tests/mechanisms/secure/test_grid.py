@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.mechanisms.secure.grid import Grid, Levels, Steps
+from ringfence.mechanisms.secure.grid import Levels, Steps
 from tests.tensors import float64
 
 
@@ -11,7 +11,7 @@ from tests.tensors import float64
     ("make", "last"), [(Steps, [0.25, 0.5, 0.125]), (Levels, [3.0, 5.0, 9.0])], ids=["steps", "levels"]
 )
 def test_one_coordinate_is_selected_from_numbers_and_columns(
-    make: type[Grid], last: list[float], place: int
+    make: type[Levels | Steps], last: list[float], place: int
 ) -> None:
     lower, upper = float64([-1.0]), float64([1.0, 2.0, 3.0])
     grid = make(lower, upper, float64(last)).select(place)
