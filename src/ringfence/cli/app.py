@@ -33,9 +33,9 @@ figures = typer.Typer(help="Draw one figure of the paper.", no_args_is_help=True
 app.add_typer(figures, name="figure")
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
-Law = Annotated[str, typer.Option("--mechanism", help="gaussian, rectified, truncated, sign or quantized.")]
+Law = Annotated[str, typer.Option("--mechanism", help=f"One of {', '.join(Mechanism.known())}.")]
 Interval = Annotated[float | None, typer.Option("--bound", help="b for the interval [-b, b].")]
-Levels = Annotated[int | None, typer.Option(help="Levels of the quantized law.")]
+Levels = Annotated[int | None, typer.Option(help="How many points, for a law with levels.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
 GridName = Annotated[

@@ -2,10 +2,11 @@
 
 import re
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.law import Look
 from ringfence.report.chart import Chart, Line
 
 if TYPE_CHECKING:
@@ -14,24 +15,9 @@ if TYPE_CHECKING:
 TITLE, LABEL = 30, 36  # characters that fit above a panel, and beside one
 
 
-@dataclass(frozen=True)
-class Look:
-    """A colour, a marker on lines (none for the Gaussian's) and one for single points."""
-
-    color: str
-    marker: str
-    point: str
-
-
-# Okabe and Ito's colours, told apart by colour-blind readers; the markers serve in black and white.
-_LOOKS = {
-    "Gaussian": Look("#000000", "", "x"),
-    "rectified": Look("#0072B2", "o", "o"),
-    "truncated": Look("#D55E00", "s", "s"),
-    "sign": Look("#009E73", "^", "^"),
-    "quantised": Look("#CC79A7", "D", "D"),
-    "any": Look("#555555", "", "."),
-}
+# The laws bring their own looks: Okabe and Ito's colours, which colour-blind readers tell apart, and markers
+# that serve in black and white.
+_ANY = {"any": Look("#555555", "", ".")}
 _OTHERS = tuple(
     Look(color, marker, marker)
     for color, marker in (
@@ -54,10 +40,11 @@ def looks_by(line: Line) -> str:
 
 
 def looks(chart: Chart) -> dict[str, Look]:
-    """A look for everything in the chart; what is no mechanism gets the next free one."""
+    """A look for everything in the chart: a law's own, by its label; what has none gets the next free one."""
+    known = _ANY | {law.label: law.look for law in Mechanism.known().values() if law.look is not None}
     names = [looks_by(line) for panel in chart.panels for line in panel.lines]
-    others = [name for name in dict.fromkeys(names) if name not in _LOOKS]
-    return _LOOKS | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}
+    others = [name for name in dict.fromkeys(names) if name not in known]
+    return known | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}
 
 
 def wrapped(text: str, width: int = LABEL) -> list[str]:

@@ -4,9 +4,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.mechanisms.law import Look
 from ringfence.report.chart import Chart, Panel
 from ringfence.report.curves import band, curve, off_axes
-from ringfence.report.figures import LABEL, TITLE, Look, looks, looks_by, new_figure, save, wrapped
+from ringfence.report.figures import LABEL, TITLE, looks, looks_by, new_figure, save, wrapped
 from ringfence.report.scales import log_ticks, range_from_zero
 
 if TYPE_CHECKING:

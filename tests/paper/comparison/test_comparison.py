@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ringfence.paper.comparison.comparison import CLAMPED, Comparison, ComparisonRow, compare
-from ringfence.paper.sweep.settings import LABELS, SweepSetting
+from ringfence.paper.sweep.settings import SweepSetting, label
 from ringfence.paper.sweep.store import SweepRow
 
 SEEDS = (0, 1, 2)
@@ -32,7 +32,7 @@ def sweep(
             rows.append(
                 SweepRow(
                     "toy",
-                    LABELS[mechanism],
+                    label(mechanism),
                     setting,
                     seed,
                     1e-5,
