@@ -507,11 +507,8 @@ def test_a_law_that_does_not_say_how_it_is_released_is_refused() -> None:
             return None
 
     for law in (Unknown(1.0), WithoutCells(1.0)):
-        _refused(
-            lambda law=law: law.release(0.0),
-            NotImplementedError,
-            f"no secure release of the law '{law.name}'",
-        )
+        words = f"no secure release of the law '{law.name}'"
+        _refused(lambda law=law: law.release(0.0), NotImplementedError, words)
 
 
 def test_without_security_it_is_the_plain_sampler() -> None:

@@ -80,11 +80,9 @@ class SecureRelease:
         """
         bits = Noise().at("secure release") if draws is None else draws
         theta = checks.finite("theta", theta)
-        named = {
-            "theta": theta,
-            **self.law.parameters(),
-            **({} if self.step is None else {"step": self.step}),
-        }
+        named = {"theta": theta, **self.law.parameters()}
+        if self.step is not None:
+            named["step"] = self.step
         checks.broadcast(list(named), list(named.values()))
         columns = (theta, *self.law.parameters().values(), *self._steps())
         points = blockwise(partial(self._drawn, bits), *(column.cpu().double() for column in columns))
