@@ -120,7 +120,7 @@ class Points:
         return torch.tensor(len(self.values) - 1)
 
     def nearest(self, value: Tensor) -> Tensor:
-        return torch.stack([(value > cut).long() for cut in self.cuts]).sum(dim=0)
+        return torch.stack(torch.broadcast_tensors(*(value > cut for cut in self.cuts))).sum(dim=0)
 
     def point(self, number: Tensor) -> Tensor:
         return torch.tensor(self.values, dtype=torch.float64)[number]
