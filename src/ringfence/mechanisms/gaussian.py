@@ -1,4 +1,4 @@
-"""The Gaussian mechanism: the law every other one here is measured against."""
+"""The Gaussian mechanism: the law that every other one here is measured against."""
 
 import torch
 from torch import Tensor
@@ -67,10 +67,14 @@ class Gaussian(Mechanism):
 
 
 def standard_normal(draws: Draws, *like: Tensor) -> Tensor:
-    """N(0, 1) in float64, of the shape that ``like`` broadcasts to."""
+    """Draws from N(0, 1) in float64, of the shape that the tensors ``like`` broadcast to."""
     return draws.normals(torch.broadcast_shapes(*(tensor.shape for tensor in like)))
 
 
 def log_density(value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
-    """log of the density of N(theta, sigma^2)."""
+    """The log of the density of N(theta, sigma^2).
+
+    >>> round(float(log_density(*torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64))), 6)  # -log(2 sqrt(2 π))
+    -1.612086
+    """
     return -0.5 * ((value - theta) / sigma).square() - torch.log(sigma) - LOG_SQRT_TWO_PI

@@ -62,6 +62,10 @@ def renyi(log_p: Tensor, rho: Tensor, alpha: Tensor, inner: Tensor | None = None
         exp((alpha - 1) D) - 1 = sum_i Q_i f(P_i / Q_i) + P_0^alpha Q_0^(1 - alpha) (e^inner - 1),
 
     f(r) = r^alpha - 1 - alpha (r - 1) >= 0.
+
+    >>> p, q = torch.tensor([[0.5], [0.5]]), torch.tensor([[0.25], [0.75]])
+    >>> round(float(renyi(p.log(), (p / q).log(), torch.tensor([2.0]))), 4)  # log(1 + 1/3)
+    0.2877
     """
     terms = log_p - rho + log_excess(rho, alpha)
     if inner is not None:
@@ -72,7 +76,12 @@ def renyi(log_p: Tensor, rho: Tensor, alpha: Tensor, inner: Tensor | None = None
 
 
 def hockey_stick(log_p: Tensor, rho: Tensor, epsilon: Tensor) -> Tensor:
-    """sum_i max(P_i - e^epsilon Q_i, 0) over atoms."""
+    """The sum of max(P_i - e^epsilon Q_i, 0) over atoms.
+
+    >>> p, q = torch.tensor([[0.5], [0.5]]), torch.tensor([[0.25], [0.75]])
+    >>> round(float(hockey_stick(p.log(), (p / q).log(), torch.tensor([0.0]))), 4)
+    0.25
+    """
     margin = (rho - epsilon).clamp(min=0)  # a piece with P_i <= e^epsilon Q_i is not in the set
     return (torch.exp(log_p) * -torch.expm1(-margin)).sum(dim=0)
 
@@ -101,7 +110,7 @@ def atoms(lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_mass_ratio(stretch: TruncatedNormal, shift: Tensor) -> Tensor:
-    """log of the mass of a stretch under N(0, 1) over that under N(shift, 1)."""
+    """The log of the mass of a stretch under N(0, 1) over its mass under N(shift, 1)."""
     return shift * (0.5 * shift - stretch.mean()) - stretch.log_mgf(shift)[0]
 
 
@@ -157,10 +166,10 @@ class _LossOnStretch:
 
 
 def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:
-    """rho with the entry of a piece that holds most of the mass replaced by a sharper one.
+    """rho, with a sharper entry for a piece that holds most of the mass.
 
-    Its ratio is so close to 1 that only what all the others gained or lost still shows it. For
-    laws of atoms alone; where the heavy piece has an inside, that tells far more than its mass.
+    The ratio of such a piece is so close to 1 that only what all the others gained or lost still shows it.
+    This is for laws of atoms alone: where the heavy piece has an inside, that tells far more than its mass.
     """
     heavy = (log_p > _HEAVY) & (rho.abs() < 0.5)
     if not bool(heavy.any()):
@@ -202,7 +211,7 @@ def _log_excess_by_series(rho: Tensor, alpha: Tensor, largest: float) -> Tensor:
 
 
 def _log_excess_by_exponentials(rho: Tensor, alpha: Tensor) -> Tensor:
-    """The same with the larger exponential taken out, so that nothing overflows."""
+    """log f(e^rho) with the larger exponential taken out, so that nothing overflows."""
     above = rho.clamp(min=0)
     rest = (alpha - 1) * above
     upper = torch.expm1(-above) * torch.exp(-rest) * (alpha - 1) - torch.expm1(-rest)

@@ -112,7 +112,7 @@ class QuantizedGaussian(Mechanism):
     def _masses(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """log P and log P/Q of every cell, the two outer ones first."""
+        """log P and log P/Q of every cell, the two outer cells first."""
         first, last, inner = self._cells(theta, sigma, lower, upper)
         shift = shift / sigma
         log_p, rho = pieces.atoms(first, last, shift)
@@ -125,7 +125,7 @@ class QuantizedGaussian(Mechanism):
     def _cells(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> tuple[Tensor, Tensor, TruncatedNormal | None]:
-        """First and last cut seen from theta, and the cells between them, a row each."""
+        """The first and the last cut seen from theta, and the cells between them, one row for each cell."""
         index = torch.arange(self.levels - 1, dtype=theta.dtype, device=theta.device)
         index = index.view(-1, *(1,) * theta.dim())
         cuts = (self._cut(index, lower, upper) - theta) / sigma

@@ -82,7 +82,7 @@ class RectifiedGaussian(Mechanism):
     def _renyi_divergence(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, alpha: Tensor
     ) -> Tensor:
-        """Lemma 4.4 in a form without cancellation: the two atoms, and the stretch between."""
+        """Lemma 4.4 in a form without cancellation: the two atoms, and the stretch between them."""
         lower, upper, width = pieces.standardized(theta, sigma, lower, upper)
         shift = shift / sigma
         middle = TruncatedNormal(lower, upper, width)

@@ -18,8 +18,8 @@ from ringfence.numerics.truncated_normal import TruncatedNormal
 class TruncatedGaussian(Mechanism):
     """N(theta, sigma^2) conditioned on [lower, upper]: a density inside, no atoms.
 
-    ``bound`` is a pair (lower, upper), or b for (-b, b); an end may be infinite. Not a function
-    of the Gaussian release, and still never worse (Theorem 4.9).
+    ``bound`` is a pair (lower, upper), or b for (-b, b); an end may be infinite. The law is not a
+    function of the Gaussian release, and still never worse (Theorem 4.9).
 
     Guarantee: for every theta, sign, direction and alpha > 1 the divergence is at most
     I(0) alpha c^2 / 2 with I(0) the information at the centre of the interval, an ordinary
@@ -110,6 +110,6 @@ class TruncatedGaussian(Mechanism):
         part, value = pieces.below_threshold(lower, upper, width, shift, threshold)
         fall = 0.5 * (part.edge - law.edge) * (part.edge + law.edge)
         result = torch.exp(part.log_partition() - law.log_partition() - fall) * value
-        # A shift so large that the threshold has lost its distance from the end: 1 is above any answer.
+        # With a shift this large, rounding has destroyed threshold - end: return the trivial bound 1.
         lost = (shift * law.window > 0.01 / torch.finfo(shift.dtype).eps) & (epsilon < shift * width)
         return torch.where(lost, 1.0, result)

@@ -56,7 +56,7 @@ class SecureRelease:
     """
 
     def __init__(self, law: Law, step: Real | None = None) -> None:
-        parameters = law.parameters().values()
+        parameters = [value.double().cpu() for value in law.parameters().values()]
         own_points = law.public_points(*parameters) is not None
         if not own_points and law.support.interval is None:
             raise NotImplementedError(f"there is no secure release of the law {law.name!r}")
@@ -68,7 +68,7 @@ class SecureRelease:
         checks.require("sigma", "must be at most 1e290", law.sigma, law.sigma.double() <= 1e290)
         self.law = law
         self.step = None if own_points else _checked_step(law, step)
-        if law.distribution(law.sigma, *parameters) is None:
+        if law.distribution(parameters[0], *parameters) is None:  # at a theta that broadcasts
             raise NotImplementedError(f"there is no secure release of the law {law.name!r}")
 
     def draw(self, theta: Real, draws: CipherDraws | None = None) -> Tensor:
