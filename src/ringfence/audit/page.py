@@ -66,7 +66,7 @@ def audit_chart(results: Sequence[AuditResult]) -> Chart:
         for name in names
     }
     lines = [
-        Line(name, tuple(x for x, _ in places), tuple(y for _, y in places), mechanism=name, points=True)
+        Line(name, tuple(x for x, _ in places), tuple(y for _, y in places), points=True)
         for name, places in points.items()
         if places
     ]
