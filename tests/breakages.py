@@ -78,8 +78,9 @@ BREAKAGES = [
     Breakage(
         "P and Q swapped in the truncated divergence",
         f"{MECHANISMS}/truncated.py",
-        "law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))\n        shift = shift / sigma\n",
-        "law = TruncatedNormal(*units.interval(theta + shift, sigma, lower, upper))\n"
+        "law = TruncatedNormal(*pieces.standardized(theta, sigma, lower, upper))\n"
+        "        shift = shift / sigma\n",
+        "law = TruncatedNormal(*pieces.standardized(theta + shift, sigma, lower, upper))\n"
         "        shift = -shift / sigma\n",
     ),
     Breakage(
@@ -124,7 +125,7 @@ BREAKAGES = [
     ),
     Breakage(
         "the width formed from rounded ends",
-        f"{MECHANISMS}/units.py",
+        f"{MECHANISMS}/pieces.py",
         "((upper - lower) / sigma).clamp(max=2 * limit)",
         "((upper - theta) / sigma - (lower - theta) / sigma).clamp(max=2 * limit)",
     ),
@@ -154,13 +155,13 @@ BREAKAGES = [
     ),
     Breakage(
         "the tail sampled as if it began at 4 sigma",
-        f"{MECHANISMS}/truncated.py",
-        "tail = low > _TAIL",
-        "tail = low > 1e9",
+        f"{MECHANISMS}/secure/inversion.py",
+        "tail = self.near > TAIL",
+        "tail = self.near > 1e9",
     ),
     Breakage(
         "one Newton step too few in the tail sampler",
-        f"{MECHANISMS}/truncated.py",
+        f"{NUMERICS}/truncated_quantile.py",
         "for _ in range(3):",
         "for _ in range(1):",
     ),
@@ -295,7 +296,7 @@ BREAKAGES = [
     ),
     Breakage(
         "the truncated law's factor given to every law",
-        f"{MECHANISMS}/base.py",
+        f"{MECHANISMS}/law.py",
         "return self.sigma.double() ** -2\n",
         "return 0.5 * self.sigma.double() ** -2\n",
         accounting("per_instance/accountant", "contract", "guarantee"),

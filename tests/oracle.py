@@ -1,17 +1,26 @@
 """The laws by definition, in multi-precision: densities, atoms and integrals, no closed forms.
 
-Nothing here shares a line with the package. An oracle is slow and is trusted because it is plain.
+Nothing here shares a line with the package. An oracle is slow and is trusted because it is plain. The oracle
+of a law may also stand beside its test (docs/adding_a_mechanism.md).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from itertools import pairwise
+from typing import TypeVar
 
 from mpmath import mp, mpf
 
-mp.dps = 30
+mp.dps = 30  # integrals, which are compared to 12 digits
+
+# Sums over atoms: an atom that holds nearly all the mass is 1 minus the others, and two laws differ only
+# in the others. A divergence of such a sum has 12 digits if it is above the smallest one told from 0.
+_DIGITS_OF_ATOMS = 100
+SMALLEST_DIVERGENCE_OF_ATOMS = 1e-85
 
 Number = float | mpf
+Answer = TypeVar("Answer")
 
 
 def phi(x: mpf) -> mpf:
@@ -40,6 +49,17 @@ class Law:
 
 
 Family = Callable[[Number], Law]
+
+
+def with_enough_digits(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The function of a family, evaluated with more digits where its laws have no density."""
+
+    @wraps(function)
+    def evaluated(family: Family, *arguments: Number) -> Answer:
+        with mp.workdps(mp.dps if family(arguments[0]).density else max(mp.dps, _DIGITS_OF_ATOMS)):
+            return function(family, *arguments)
+
+    return evaluated
 
 
 def gaussian(sigma: Number) -> Family:
@@ -100,6 +120,7 @@ def mass(family: Family, theta: Number) -> mpf:
     return _integral(law.density, law, [theta]) + sum(law.atoms.values())
 
 
+@with_enough_digits
 def renyi(family: Family, theta: Number, shift: Number, alpha: Number) -> mpf:
     """log of the integral of p^alpha q^(1 - alpha), over alpha - 1."""
     alpha, shift = mpf(alpha), mpf(shift)
@@ -111,6 +132,7 @@ def renyi(family: Family, theta: Number, shift: Number, alpha: Number) -> mpf:
     return mp.log(total) / (alpha - 1)
 
 
+@with_enough_digits
 def fisher(family: Family, theta: Number) -> mpf:
     """E[(d/dtheta log p)^2], the derivative by central differences in high precision."""
     step = mpf(10) ** -12
@@ -127,6 +149,7 @@ def fisher(family: Family, theta: Number) -> mpf:
     return total
 
 
+@with_enough_digits
 def hockey_stick(family: Family, theta: Number, shift: Number, epsilon: Number) -> mpf:
     """The integral of the positive part of p - e^epsilon q."""
     p, q = family(theta), family(mpf(theta) + mpf(shift))
@@ -143,6 +166,7 @@ def hockey_stick(family: Family, theta: Number, shift: Number, epsilon: Number) 
     return total
 
 
+@with_enough_digits
 def loss_moments(family: Family, theta: Number, shift: Number) -> list[mpf]:
     """Central moments 2, 3 and 4 of log p/q under p."""
     p, q = family(theta), family(mpf(theta) + mpf(shift))

@@ -28,10 +28,10 @@ from ringfence.accounting.sampled.accountant import SampledAccountant as Sampled
 from ringfence.accounting.sampled.subsampling import SubsampledRdp as SubsampledRdp
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_batch_rdp
 from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
-from ringfence.mechanisms.base import LossMoments as LossMoments
 from ringfence.mechanisms.base import Mechanism as Mechanism
-from ringfence.mechanisms.base import Support as Support
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
+from ringfence.mechanisms.law import LossMoments as LossMoments
+from ringfence.mechanisms.law import Support as Support
 from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
 from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease

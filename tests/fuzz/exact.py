@@ -12,6 +12,7 @@ from typing import Any
 from mpmath import mp, mpf
 
 DIGITS = 60
+LAWS = ("gaussian", "rectified", "truncated", "sign", "quantized")  # whose closed forms are here
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Setting:
         def both(left: Any, right: Any) -> tuple[Any, Any]:
             return tuple(_between((left - t) / sigma, (right - t) / sigma) for t in (first, second))
 
+        if self.law not in LAWS:
+            raise ValueError(f"law must be one of {LAWS}, got {self.law!r}")
         if self.law == "gaussian":
             return [], (-mp.inf, mp.inf, mpf(0))
         if self.law == "sign":

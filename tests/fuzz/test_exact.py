@@ -178,7 +178,9 @@ def test_sampled_epsilons_are_not_below(
                 assert left * back <= delta, (start, shift, epsilon)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name in exact.LAWS], ids=lambda case: case.name
+)
 @pytest.mark.parametrize(("theta", "shift"), [(0.3, 0.7), (-2.0, -0.4), (3.0, -1.0)])
 def test_the_closed_forms_are_the_definitions(case: Any, theta: float, shift: float) -> None:
     known = Setting(case.name, 1.0, -1.0, 1.5, levels=17)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import pickle
 
 import pytest
@@ -43,11 +44,14 @@ def relative(got: torch.Tensor, truth: mpf) -> float:
 def test_renyi_is_the_integral(case: Case, point: tuple[float, ...]) -> None:
     theta, *parameters = point
     law, family = case.make(*parameters), case.oracle(*parameters)
+    smallest = 1e-290 if case.has_density else oracle.SMALLEST_DIVERGENCE_OF_ATOMS
     for shift, alpha in itertools.product(SHIFTS, ORDERS):
         truth = oracle.renyi(family, theta, shift, alpha)
         got = law.renyi_divergence(theta, shift, alpha)
-        if truth > 1e-290:
+        if truth > smallest:
             assert relative(got, truth) < 1e-12, (shift, alpha)
+        else:
+            assert 0 <= float(got) < 2 * smallest, (shift, alpha)
 
 
 @every_case
@@ -170,15 +174,35 @@ def _gauss(left: float, right: float) -> tuple[torch.Tensor, torch.Tensor]:
 @every_case
 def test_log_prob_outside_the_support_is_minus_infinity(case: Case) -> None:
     law = case.make(1.0, -1.0, 2.0)
-    outside = torch.tensor([-1.5, 2.5, 0.123], dtype=torch.float64)
-    got = law.log_prob(outside, 0.3)
-    if law.support.interval is None:
-        assert (got == -torch.inf).all()
-    elif case.uses_bound:
-        assert (got[:2] == -torch.inf).all()
-        assert torch.isfinite(got[2])
+    points = sorted(float(point) for point in law.support.interval or law.support.atoms)
+    beyond = float64([point for point in (points[0] - 0.5, points[-1] + 0.5) if math.isfinite(point)])
+    assert (law.log_prob(beyond, 0.3) == -torch.inf).all()
+    between = [0.9 * one + 0.1 * other for one, other in itertools.pairwise(points)]
+    inside = law.log_prob(float64([0.123] if case.has_density else between), 0.3)
+    assert bool(torch.isfinite(inside).all()) == case.has_density
+    assert case.has_density or bool((inside == -torch.inf).all())
+
+
+@every_case
+@pytest.mark.parametrize("theta", [0.3, -2.5, 7.0])
+def test_a_secure_release_inverts_the_law(case: Case, theta: float) -> None:
+    """The cells of its points have the masses of the atoms, or of a thin stretch of the density."""
+    law = case.make(0.8, -1.0, 1.5)
+    where, parameters = float64([theta]), [value.double().reshape(1) for value in law.parameters().values()]
+    distribution, points = law.distribution(where, *parameters), law.public_points(*parameters)
+    assert (points is None) == case.has_density
+    if points is not None:
+        numbers = torch.arange(int(points.first), int(points.last) + 1)
+        until = distribution.below(points.cut(numbers[:-1]))
+        masses = torch.cat((until, float64([1.0]))) - torch.cat((float64([0.0]), until))
+        places = points.point(numbers)
+        assert sorted(float(atom) for atom in law.support.atoms) == pytest.approx(places.tolist(), abs=1e-12)
+        torch.testing.assert_close(masses, law.log_prob(places, where).exp(), rtol=1e-9, atol=1e-14)
     else:
-        assert torch.isfinite(got).all()
+        inside, width = float64([-0.7, 0.2, 1.1]), 1e-5
+        mass = distribution.below(inside + width) - distribution.below(inside - width)
+        density = law.log_prob(inside, where).exp()
+        torch.testing.assert_close(mass / (2 * width), density, rtol=1e-6, atol=1e-9)
 
 
 # ------------------------------------------------------------------ shape of the divergence

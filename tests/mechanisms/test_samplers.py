@@ -10,11 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from mpmath import mp, mpf
+from mpmath import mpf
 from scipy import stats
 
 import ringfence as rf
-from ringfence.mechanisms.truncated import _quantile_in_tail, _quantile_near
 from tests import oracle
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -178,34 +177,6 @@ def test_noise_lost_to_an_underflowing_cdf_is_rejected(theta: float) -> None:
     flawed = (theta + torch.special.ndtri(low + uniform * (high - low))).clamp(-1, 1).numpy()
     assert len(np.unique(flawed)) < 500
     assert continuous(flawed, truncated_cdf(theta, 1.0, -1.0, 1.0)) < REJECT
-
-
-# ------------------------------------------------------------------ the quantile itself
-
-
-INTERVALS = [
-    (low, width)
-    for low in (-5.0, -0.3, -2e-4, 0.0, 2.0, 3.999, 4.001, 9.0, 38.0, 1000.0)
-    for width in (1e-3, 0.4, 3.0, 60.0)
-    if low + width >= -low  # the sampler has reflected the others
-]
-
-
-@pytest.mark.parametrize(("low", "width"), INTERVALS)
-def test_truncated_quantile_inverts_the_distribution_function(low: float, width: float) -> None:
-    shares = [0.0, 1e-9, 0.02, 0.49, 0.5, 0.9, 1 - 1e-9, 1 - 2**-53]
-    uniform = torch.tensor(shares, dtype=torch.float64)
-    start, end = torch.full_like(uniform, low), torch.full_like(uniform, low + width)
-    if low > 4:
-        size = torch.full_like(uniform, width)
-        got = [mpf(step) for step in _quantile_in_tail(start, end, size, uniform).tolist()]
-    else:
-        got = [mpf(x) - mpf(low) for x in _quantile_near(start, end, uniform).tolist()]
-    everything = oracle.between(mpf(low), mpf(low) + mpf(width))
-    for step, share in zip(got, shares, strict=True):
-        truth = mpf(share) + mpf(2) ** -54
-        reached = oracle.between(mpf(low), mpf(low) + step) / everything if step > 0 else mpf(0)
-        assert abs(reached - truth) < mpf(10) ** -11 / min(1, mpf(width)), (share, mp.nstr(reached))
 
 
 # ------------------------------------------------------------------ randomness is an argument

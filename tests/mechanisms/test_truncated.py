@@ -4,8 +4,6 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.mechanisms.truncated import _quantile_near
-from tests.tensors import float64
 
 
 def test_support_is_an_interval_without_atoms() -> None:
@@ -62,13 +60,6 @@ def test_the_information_is_largest_at_the_centre_wherever_that_is(bound: tuple[
     theta = torch.linspace(bound[0] - 2, bound[1] + 2, 4001, dtype=torch.float64)
     largest = float(law.fisher_information(theta).max())
     assert float(law.information_bound()) == pytest.approx(largest, rel=1e-9, abs=0)
-
-
-def test_the_smallest_and_the_largest_uniform_are_mirrored() -> None:
-    """Uniforms are multiples of 2^-53 from 0 on, each moved to the middle of its cell."""
-    ends = float64([40.0, 40.0])
-    low, high = _quantile_near(-ends, ends, float64([0.0, 1 - 2.0**-53]))
-    assert float(low) == -float(high) == float(torch.special.ndtri(float64(2.0**-54)))
 
 
 @pytest.mark.parametrize("theta", [1e17, 1e19, 1e30, -1e60])

@@ -117,10 +117,8 @@ def _zones(
 ) -> tuple[list[tuple[float, float]], float]:
     """Stretches outside which f hardly varies, and the largest |theta| in them."""
     reach = _REACH * unit + 2 * alpha * move
-    ends = [float(value) for name, value in mechanism.parameters().items() if name != "sigma"]
+    ends = [float(value) for value in mechanism.turning_points()]
     dense = mechanism.support.interval is not None
-    if not ends and not dense:
-        ends = [0.0]  # the sign turns there
     zones = [(end - reach, end + reach) for end in ends if math.isfinite(end)]
     if len(zones) == 2 and (not dense or zones[0][1] >= zones[1][0]):
         zones = [(zones[0][0], zones[1][1])]

@@ -1,7 +1,7 @@
-"""Many inserted examples, one training run (Steinke, Nasr and Jagielski 2023, arXiv 2305.08846).
+"""Many inserted examples in one training run (Steinke, Nasr and Jagielski 2023, arXiv 2305.08846).
 
-Each canary is in the training data with probability 1/2, by its own coin. Who sees the trained
-model guesses the coins, as many as it likes. Too many right guesses refute (epsilon, delta).
+Each canary is in the training data with probability 1/2, by its own coin. The attacker sees the trained
+model and guesses as many coins as it likes. Too many right guesses refute (epsilon, delta).
 """
 
 import math
@@ -21,7 +21,7 @@ from ringfence.training.linear.residuals import clipped_gradients
 if TYPE_CHECKING:
     from ringfence.training.linear.probe import LinearProbe
 
-_LARGEST = 64.0  # epsilon looked for
+_LARGEST = 64.0  # no larger epsilon is searched for
 _BISECTIONS = 50
 
 
@@ -35,7 +35,7 @@ class Canaries:
 
     @classmethod
     def random(cls, count: int, width: int, classes: int, scale: float, generator: torch.Generator) -> Self:
-        """So many of them, each feature +-scale.
+        """``count`` canaries, each feature of which is +-scale.
 
         >>> canaries = Canaries.random(100, 8, 3, 5.0, torch.Generator().manual_seed(0))
         >>> canaries.features.abs().unique().tolist(), 30 < int(canaries.included.sum()) < 70
@@ -47,14 +47,14 @@ class Canaries:
         return cls(scale * signs.float(), labels, included)
 
     def inserted(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The data with those canaries whose coin says so."""
+        """The data, and after them the canaries whose coin says that they are in."""
         return (
             torch.cat((features, self.features[self.included])),
             torch.cat((labels, self.labels[self.included])),
         )
 
     def right_guesses(self, scores: Tensor, guesses: int) -> int:
-        """Of so many guesses: in for the highest scores, out for the lowest, nothing said in between."""
+        """How many guesses are right: in for the highest scores, out for the lowest, none in between."""
         if not 2 <= guesses <= len(scores):
             raise ValueError(f"guesses must be from 2 to the {len(scores)} canaries, got {guesses}")
         ranked = self.included[scores.argsort()]
@@ -63,7 +63,7 @@ class Canaries:
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """How likely so many right guesses are, at most, if training is (epsilon, delta)-DP.
+    """An upper bound of the probability of so many right guesses if training is (epsilon, delta)-DP.
 
     Theorem 5.2 (Corollary 5.4) of Steinke, Nasr and Jagielski: with W binomial of ``guesses`` trials
     with chance e^eps / (1 + e^eps) each, v right guesses and m canaries,
@@ -88,10 +88,10 @@ def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, del
 
 
 def one_run_epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """What epsilon is at least, given delta, after so many right guesses.
+    """A confidence lower bound of epsilon, given delta, after so many right guesses.
 
     Guarantee: above the true epsilon with probability at most 1 - ``confidence``, if the number of
-    guesses was fixed in advance. (epsilon, delta) at a larger epsilon is implied, so the largest
+    guesses was fixed in advance. (epsilon, delta) implies the same at a larger epsilon, so the largest
     epsilon that the p-value refutes counts.
 
     >>> round(one_run_epsilon(1000, 100, 75, 1e-4, 0.95), 3)
@@ -118,11 +118,11 @@ def audit_probe_canaries(
     delta: float,
     confidence: float = 0.95,
 ) -> AuditResult:
-    """Fits the probe once, to the data with canaries, and guesses from its weights who was in.
+    """Fits the probe once, to the data with canaries, and guesses from its weights which ones were in.
 
-    The score of a canary is how much of the step that its own clipped gradient at the start asked
-    for is in the weights (least squares over all canaries). ``probe`` needs public_size and
-    public_classes, since the number of examples depends on the coins.
+    A canary's own clipped gradient at the start asks for a step. Its score is how much of that step is in
+    the weights (least squares over all canaries). ``probe`` needs public_size and public_classes, since the
+    number of examples depends on the coins.
     """
     if probe.public_size is None or probe.public_classes is None:
         raise ValueError("probe must have public_size and public_classes: the canaries are not public")
@@ -156,10 +156,10 @@ def audit_engine_canaries(
     delta: float,
     confidence: float = 0.95,
 ) -> AuditResult:
-    """Trains a model of any kind once with the engine, and guesses from its parameters who was in.
+    """Trains a model of any kind once with the engine, and guesses from its parameters which ones were in.
 
-    A classifier under cross entropy; the score is as for the probe, from the parameters before and
-    after training. The engine needs public_size.
+    The model is a classifier under cross entropy. The score is as for the probe, from the parameters before
+    and after training. The engine needs public_size.
     """
     if engine.public_size is None:
         raise ValueError("engine must have public_size: the canaries are not public")
@@ -191,7 +191,7 @@ def audit_engine_canaries(
 
 
 def _scores(steps: Tensor, moved: Tensor) -> Tensor:
-    """How much of each canary's step is in the movement, the other canaries' steps accounted for."""
+    """How much of each canary's step is in the movement, by least squares over all their steps."""
     return torch.mv(torch.linalg.pinv(steps.T), -moved)
 
 

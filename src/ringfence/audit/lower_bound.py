@@ -7,12 +7,12 @@ from torch import Tensor
 
 from ringfence import checks
 
-_THRESHOLDS = 64  # tried on the first half of the draws
+_THRESHOLDS = 64  # how many are tried on the first half of the draws
 
 
 @lru_cache(maxsize=32)
 def rate_bounds(trials: int, failure_probability: float) -> tuple[Tensor, Tensor]:
-    """What a rate is at least, and at most, after k = 0 .. trials hits (Clopper and Pearson 1934).
+    """Lower and upper confidence bounds of a rate after k = 0 .. trials hits (Clopper and Pearson 1934).
 
     Guarantee: each end fails with at most ``failure_probability``, whatever the rate.
 
@@ -29,7 +29,7 @@ def rate_bounds(trials: int, failure_probability: float) -> tuple[Tensor, Tensor
 
 
 def epsilon_lower_bound(ours: Tensor, theirs: Tensor, delta: Tensor, confidence: float) -> Tensor:
-    """What epsilon is at least, given delta, a number for each setting.
+    """A confidence lower bound of epsilon, given delta, for each setting.
 
     ``ours`` and ``theirs`` are (tests, settings, trials): draws of a statistic under P and under Q,
     for each of several tests. Every set S = {statistic >= t} gives
@@ -40,7 +40,7 @@ def epsilon_lower_bound(ours: Tensor, theirs: Tensor, delta: Tensor, confidence:
     P(S) from below and Q(S) from above. Any statistic gives a bound that holds; the likelihood
     ratio gives the best one.
 
-    Guarantee: above the true epsilon with probability at most 1 - ``confidence``, each setting.
+    Guarantee: above the true epsilon with probability at most 1 - ``confidence``, for each setting.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> draws = torch.randn(2, 1, 1, 100_000, generator=generator, dtype=torch.float64)

@@ -19,12 +19,12 @@ _FLAW_COLUMNS = ("planted flaw", "epsilon claimed", "epsilon proved", "result")
 
 
 def audit_tables(audit: Audit) -> tuple[TerminalTable, ...]:
-    """For the terminal, 80 columns wide: a line for each attack and claim, then the planted flaws."""
+    """The audit for the terminal, 80 columns wide: a line per attack and claim, then the planted flaws."""
     return tuple(_terminal(cells) for cells in audit_cells(audit))
 
 
 def audit_cells(audit: Audit) -> tuple[content.Table, content.Table]:
-    """The same for a page. Settings are made up or random: nothing in it is sensitive."""
+    """The audit's tables for a page. Settings are made up or random: nothing in them is sensitive."""
     return (
         content.Table(_title(audit), _COLUMNS, _lines(audit)),
         content.Table("Flaws that attacks must see", _FLAW_COLUMNS, tuple(map(_flaw, audit.planted))),
@@ -43,7 +43,7 @@ def audit_section(audit: Audit) -> content.Section:
 
 
 def write_audit(audit: Audit, path: Path) -> Path:
-    """The audit alone as a page."""
+    """Writes the audit alone as a page, and returns its path."""
     report = content.Report("Audit", (audit_section(audit),), versions=installed_versions())
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_report(report, path)
@@ -66,10 +66,9 @@ def audit_chart(results: Sequence[AuditResult]) -> Chart:
         ]
         for name in names
     }
-    looks = ("truncated", "rectified", "Gaussian", "sign")
     lines = [
-        Line(name, tuple(x for x, _ in places), tuple(y for _, y in places), mechanism=look, points=True)
-        for (name, places), look in zip(points.items(), looks, strict=False)
+        Line(name, tuple(x for x, _ in places), tuple(y for _, y in places), points=True)
+        for name, places in points.items()
         if places
     ]
     values = [value for places in points.values() for pair in places for value in pair]

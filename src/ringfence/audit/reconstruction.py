@@ -1,9 +1,9 @@
 """Reconstruction of a training example from a release, against the Fisher information loss.
 
 At its first step, from zero weights, a linear model releases M(theta) with theta the sum of
-r_i x_i^T over the examples, r_i known from the label. Who knows all examples but one estimates its
-features x from that. Of an unbiased estimate every feature, and every direction u, has variance at
-least 1 / eta^2 (``reconstruction_error_bound``).
+r_i x_i^T over the examples, where r_i is known from the label. An attacker who knows all examples but one
+estimates its features x from that. Every feature of an unbiased estimate, and every direction u, has
+variance at least 1 / eta^2 (``reconstruction_error_bound``).
 """
 
 import math
@@ -18,18 +18,23 @@ from ringfence.accounting.fisher.loss import fisher_information_loss, reconstruc
 from ringfence.mechanisms.base import Mechanism
 
 _STEP = 0.25  # how far the example is moved to see how its estimate follows, in units of 1 / eta
-_DIFFERENCE = 1e-4  # of a score, in sigma
+_DIFFERENCE = 1e-4  # of theta, in sigma: a score is a difference quotient of log_prob
 
 
 @dataclass(frozen=True)
 class ReconstructionResult:
-    """Variance of the best unbiased estimate, measured, and what it was claimed to be at least."""
+    """The measured variance of the best unbiased estimate, and the lower bound that was claimed for it.
+
+    >>> found = ReconstructionResult("", 0.99, 100, variance=2.0, variance_high=2.2, claim=1.9)
+    >>> found.holds
+    True
+    """
 
     name: str
     confidence: float
     trials: int
     variance: float
-    variance_high: float  # at this confidence
+    variance_high: float  # an upper bound of the variance at this confidence
     claim: float
 
     @property
@@ -100,7 +105,7 @@ def audit_reconstruction(
     here = scores(0.0)
     squares = (here - here.mean()).square()
     spread, spread_error = float(squares.mean()), float(squares.std()) / math.sqrt(trials)
-    # half of what may fail for either
+    # either bound may fail with half of the probability
     quantile = NormalDist().inv_cdf(1 - (1 - checks.probability("confidence", confidence)) / 2)
     smallest = slope - quantile * slope_error
     return ReconstructionResult(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 class AuditResult:
     """A lower bound on epsilon at this delta and confidence, and the claims that it must not exceed.
 
-    ``exceeded`` is about ex-post numbers: a lower bound on how often the realised loss was above
-    the epsilon that was claimed for its run, which may happen with probability delta.
+    ``exceeded`` is about ex-post numbers: a lower bound on the probability that the realised loss is above
+    the epsilon that was claimed for its run, which may be delta.
 
     >>> AuditResult("a release", 1e-5, 0.99, 1000, epsilon_lower=0.7, claims={"data-independent": 1.2}).holds
     True

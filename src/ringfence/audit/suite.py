@@ -1,7 +1,6 @@
 """All the attacks, one after the other, from one seed."""
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,24 +11,18 @@ from ringfence import checks
 from ringfence.audit import planted
 from ringfence.audit.canaries import Canaries, audit_engine_canaries, audit_probe_canaries
 from ringfence.audit.claims import printed_claims, with_profiles
-from ringfence.audit.distinguisher import audit_release, audit_releases
+from ringfence.audit.distinguisher import audit_release, audit_targets
 from ringfence.audit.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
-from ringfence.audit.releases import Release, random_releases
 from ringfence.audit.result import AuditResult
+from ringfence.audit.targets import Target, example, random_targets
 from ringfence.audit.trajectories import audit_training
 from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.mechanisms.quantized import QuantizedGaussian
-from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.mechanisms.sign import StochasticSign
-from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.noise import Noise
+from ringfence.progress import Progress
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine.engine import PrivacyEngine
 
-Progress = Callable[[str, float], None]
-
-_FEW = 8  # coordinates of a release whose tight profile is quick
+_FEW = 8  # coordinates of a target whose tight profile is quick
 
 
 @dataclass(frozen=True)
@@ -37,7 +30,7 @@ class Audit:
     """What every attack found: claims that must hold, and planted flaws that must be seen."""
 
     releases: tuple[AuditResult, ...]
-    tight: tuple[AuditResult, ...]  # fewer, with more draws, against the tight profile too
+    tight: tuple[AuditResult, ...]  # fewer releases, with more draws, against the tight profile too
     training: tuple[AuditResult, ...]
     canaries: tuple[AuditResult, ...]
     reconstruction: tuple[ReconstructionResult, ...]
@@ -52,16 +45,16 @@ class Audit:
 
     @property
     def holds(self) -> bool:
-        """Every claim stands, and every planted flaw was seen."""
+        """Whether every claim stands and every planted flaw was seen."""
         return self.claims_hold and not any(result.holds for result in self.planted)
 
     @property
     def claims_hold(self) -> bool:
-        """No attack proved a claim wrong."""
+        """Whether no attack proved a claim wrong."""
         return all(one.holds for one in self.attacks) and all(one.holds for one in self.reconstruction)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The audit as plain data."""
         return {**asdict(self), "holds": self.holds}
 
 
@@ -78,8 +71,9 @@ def run_audit(
 ) -> Audit:
     """Attacks random releases, training runs, canaries and reconstructions, and the planted flaws.
 
-    ``settings`` releases get ``trials`` draws each, ``tight`` of them twenty times as many; each of
-    ``probes`` linear models is trained ``runs`` times with a record and as often without.
+    ``settings`` releases, of every law in turn, get ``trials`` draws each, ``tight`` of them twenty times as
+    many; each of ``probes`` linear models is trained ``runs`` times with a record and as often without.
+    Canaries and reconstructions attack the laws with a density.
 
     Guarantee: where every claim is right, one is called wrong with probability at most
     1 - ``confidence``, all attacks together.
@@ -93,21 +87,24 @@ def run_audit(
     started = time.monotonic()
     show = progress or (lambda _name, _share: None)
     generator = torch.Generator().manual_seed(checks.count("seed", seed, at_least=0))
-    # a third of what may fail for each kind of attack, split evenly where they are run one by one
+    laws = [example(law, 1.0, 2.0) for law in Mechanism.known().values()]
+    dense = [law for law in laws if law.support.interval is not None]
+    # each kind of attack may fail with a third of the probability; attacks run one by one share theirs evenly
     share = (1 - checks.probability("confidence", confidence)) / 3
-    each = 1 - share / (probes + 3 * len(_laws()))
-    chosen = random_releases(settings, generator)
-    few = [release for release in chosen if release.theta.numel() <= _FEW][:tight]
+    each = 1 - share / (probes + 3 * len(dense))
+    chosen = random_targets(settings, generator)
+    few = [target for target in chosen if target.theta.numel() <= _FEW][:tight]
     releases, sharp = (
-        audit_releases(
+        audit_targets(
             some,
             trials=draws,
             generator=generator,
             confidence=1 - share,
             claims=claims,
-            progress=lambda done, name=name: show(name, done),  # type: ignore[misc]
+            part=part,
+            progress=progress,
         )
-        for name, some, draws, claims in (
+        for part, some, draws, claims in (
             ("releases", chosen, trials, printed_claims),
             ("tight profiles", few, 20 * trials, with_profiles),
         )
@@ -115,10 +112,10 @@ def run_audit(
     training = []
     for index in range(probes):
         show("training runs", index / probes)
-        training.append(_training(index, runs, seed, each))
+        training.append(_training(laws[index % len(laws)], index, runs, seed, each))
     canaries, reconstruction = [], []
-    for index, law in enumerate(_laws()):
-        show("canaries and reconstruction", index / len(_laws()))
+    for index, law in enumerate(dense):
+        show("canaries and reconstruction", index / len(dense))
         canaries += _canaries(law, seed, each)
         theta = torch.randn(12, generator=generator, dtype=torch.float64)
         reconstruction.append(
@@ -144,44 +141,39 @@ def planted_flaws(generator: torch.Generator, confidence: float) -> tuple[AuditR
     >>> [result.violated[0] for result in planted_flaws(torch.Generator().manual_seed(0), 0.999)]
     ['one-sided', 'data-independent', 'quadrature']
     """
-    flaws: tuple[tuple[str, Release, dict[str, Any]], ...] = (
+    flaws: tuple[tuple[str, Target, dict[str, Any]], ...] = (
         (
             "accounting for one side only",
-            planted.one_sided_release(),
+            planted.one_sided_target(),
             {"claims": planted.wrong_one_sided_claims},
         ),
         (
             "a sampler without tail noise",
-            planted.tail_release(),
+            planted.tail_target(),
             {"sampler": planted.wrong_sampler_without_tails, "claims": printed_claims},
         ),
-        ("quadrature missing the peak", planted.wide_release(), {"claims": planted.wrong_quadrature_claims}),
+        ("quadrature missing the peak", planted.wide_target(), {"claims": planted.wrong_quadrature_claims}),
     )
     results = (
         audit_release(
-            release.mechanism,
-            release.theta,
-            release.sensitivity,
-            release.delta,
+            target.mechanism,
+            target.theta,
+            target.sensitivity,
+            target.delta,
             trials=20_000,
             generator=generator,
             confidence=confidence,
             **wrong,
         )
-        for _, release, wrong in flaws
+        for _, target, wrong in flaws
     )
     return tuple(replace(result, name=flaw[0]) for result, flaw in zip(results, flaws, strict=True))
 
 
-def _laws() -> tuple[Mechanism, ...]:
-    return Gaussian(1.0), RectifiedGaussian(1.0, bound=2.0), TruncatedGaussian(1.0, bound=2.0)
-
-
-def _training(index: int, runs: int, seed: int, confidence: float) -> AuditResult:
-    """One to four steps on a dozen examples, every law in turn; the record is clipped in every coordinate."""
+def _training(law: Mechanism, index: int, runs: int, seed: int, confidence: float) -> AuditResult:
+    """One to four steps on a dozen examples; the record is clipped in every coordinate."""
     place = Noise(seed).torch_seed("audit", index)
     generator = torch.Generator().manual_seed(place)
-    laws = (*_laws(), StochasticSign(1.0), QuantizedGaussian(1.0, bound=2.0, levels=9))
     clip = 0.2 + 0.6 * float(torch.rand((), generator=generator))
     return audit_training(
         (
@@ -190,7 +182,7 @@ def _training(index: int, runs: int, seed: int, confidence: float) -> AuditResul
         ),
         (torch.full((1, 2), 12 * clip, dtype=torch.float64), torch.tensor([0])),
         2,
-        mechanism=laws[index % len(laws)],
+        mechanism=law,
         clip=Clamp(clip),
         learning_rate=1.0,
         steps=int(torch.randint(1, 5, (), generator=generator)),
@@ -210,7 +202,7 @@ def _canaries(law: Mechanism, seed: int, confidence: float) -> list[AuditResult]
     features = torch.randn(100, 256, generator=generator)
     labels = torch.randint(4, (100,), generator=generator)
     canaries = Canaries.random(200, 256, 4, 1.0, generator)
-    # 2 m delta is charged against what may fail, so delta has to be far below it
+    # 2 m delta is charged against the probability of failure, so delta has to be far below it
     shared: dict[str, Any] = {"guesses": 100, "delta": 1e-8, "confidence": confidence}
     probe = LinearProbe(law, 0.03, 1.0, steps=3, public_size=200, public_classes=range(4), random_state=seed)
     engine = PrivacyEngine(law, Clamp(0.03), sampling="full", public_size=200, seed=seed)

@@ -36,10 +36,10 @@ def audit_training(
     seed: int,
     confidence: float = 0.99,
 ) -> AuditResult:
-    """Trains ``runs`` linear models on the data and as many on them with ``record``, and tells them apart.
+    """Trains ``runs`` linear models on the data and as many on the data with ``record``; tells them apart.
 
-    Who sees every release knows the weights at every step, hence theta with and without the record,
-    and adds up log p/q over the steps.
+    An attacker who sees every release knows the weights at every step, hence theta with and without the
+    record, and adds up log p/q over the steps.
 
     Two claims are put to the test: the data-independent epsilon, by how well the two are told apart;
     and the ex-post one of every single run, by how often the realised loss is above it.
@@ -69,7 +69,7 @@ def audit_training(
         claim = accounts[0].guarantee(delta).epsilon_data_independent
         losses.append(loss)
     without, present = losses
-    # half of what may fail for the distinguisher, half for the ex-post claim
+    # half of the probability of failure for the distinguisher, half for the ex-post claim
     share = (1 - checks.probability("confidence", confidence)) / 2
     bound = epsilon_lower_bound(
         torch.stack((without, -present)).unsqueeze(1),
@@ -91,8 +91,8 @@ def audit_training(
 def _losses(
     trained: list[LinearRun], data: Data, record: Data, mechanism: Mechanism, clip: Clip, divisor: float
 ) -> Tensor:
-    """log of the likelihood without the record over that with it, each run."""
-    # what was released says all weights; the sums that the run had are not used
+    """log of the likelihood without the record over the likelihood with it, for each run."""
+    # the attacker knows the releases, which give all weights, and not the sums that the run had
     weights = torch.stack(
         [torch.stack([*(step.weights for step in run.trajectory), run.weights]) for run in trained], dim=1
     )
@@ -106,7 +106,7 @@ def _losses(
 
 
 def _sums(weights: Tensor, some: Data, clip: Clip) -> Tensor:
-    """theta at the weights of every run: (runs, classes, features)."""
+    """theta at the weights of every run, of shape (runs, classes, features)."""
     features, labels = some
     errors = torch.softmax(torch.einsum("np,rkp->rnk", features, weights), dim=2)
     errors = errors - one_hot(labels, errors.shape[2])
@@ -115,7 +115,7 @@ def _sums(weights: Tensor, some: Data, clip: Clip) -> Tensor:
 
 
 def _snapped(mechanism: Mechanism, released: Tensor) -> Tensor:
-    """Onto the support: a difference of weights is off by rounding, and atoms are single points."""
+    """Moves the releases onto the support: differences of weights are off by rounding, atoms are points."""
     support = mechanism.support
     if support.interval is not None:
         lower, upper = support.interval

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.mechanisms.base import Mechanism
+
 if TYPE_CHECKING:
     from ringfence.data.features import Features
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
-Law = Annotated[str, typer.Option("--mechanism", help="gaussian, rectified, truncated, sign or quantized.")]
+Law = Annotated[str, typer.Option("--mechanism", help=f"One of {', '.join(Mechanism.known())}.")]
 Interval = Annotated[
     float | None, typer.Option("--bound", help="b of the interval [-b, b], for laws that have one.")
 ]
-Levels = Annotated[int | None, typer.Option(help="Levels of the quantized law.")]
+Levels = Annotated[int | None, typer.Option(help="How many points, for a law with levels.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
 GridName = Annotated[

@@ -1,1 +1,1 @@
-"""What is released: one law a file."""
+"""What is released: one file for each law."""

@@ -1,12 +1,14 @@
-"""The Gaussian mechanism: the law every other one here is measured against."""
+"""The Gaussian mechanism: the law that every other one here is measured against."""
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Real
-from ringfence.mechanisms import pieces, units
-from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.law import Look, Support
+from ringfence.mechanisms.secure.inversion import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import LOG_SQRT_TWO_PI
 
@@ -22,7 +24,8 @@ class Gaussian(Mechanism):
     0.25
     """
 
-    name = "gaussian"
+    name, label = "gaussian", "Gaussian"
+    look = Look("#000000", "", "x")
     exponential_family = True
 
     def __init__(self, sigma: Real) -> None:
@@ -35,6 +38,9 @@ class Gaussian(Mechanism):
 
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma}
+
+    def distribution(self, theta: Tensor, sigma: Tensor) -> Normal:
+        return Normal(theta, sigma)
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor) -> Tensor:
         return theta + sigma * standard_normal(draws, theta, sigma)
@@ -54,17 +60,21 @@ class Gaussian(Mechanism):
         return torch.stack((variance, none, 3 * variance * variance, torch.full_like(none, torch.inf)))
 
     def _hockey_stick(self, theta: Tensor, sigma: Tensor, shift: Tensor, epsilon: Tensor) -> Tensor:
-        end = torch.full_like(theta, units.far(theta))
+        end = torch.full_like(theta, pieces.far(theta))
         shift = (shift / sigma).abs()
         part, value = pieces.below_threshold(-end, end, 2 * end, shift, 0.5 * shift - epsilon / shift)
         return torch.exp(part.log_mass()) * value
 
 
 def standard_normal(draws: Draws, *like: Tensor) -> Tensor:
-    """N(0, 1) in float64, of the shape that ``like`` broadcasts to."""
+    """Draws from N(0, 1) in float64, of the shape that the tensors ``like`` broadcast to."""
     return draws.normals(torch.broadcast_shapes(*(tensor.shape for tensor in like)))
 
 
 def log_density(value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
-    """log of the density of N(theta, sigma^2)."""
+    """The log of the density of N(theta, sigma^2).
+
+    >>> round(float(log_density(*torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64))), 6)  # -log(2 sqrt(2 π))
+    -1.612086
+    """
     return -0.5 * ((value - theta) / sigma).square() - torch.log(sigma) - LOG_SQRT_TWO_PI

@@ -1,8 +1,8 @@
 """Divergences of laws that are made of pieces: atoms, and perhaps a stretch of density.
 
-P and Q give piece i the masses P_i and Q_i; ``log_p`` and ``rho = log(P_i / Q_i)`` hold one row a
-piece. Everything is a sum of non-negative terms in log space, so that nothing cancels, underflows
-or overflows (docs/notation.md).
+Everything is seen from theta, in units of sigma (``standardized``). P and Q give piece i the masses P_i and
+Q_i; ``log_p`` and ``rho = log(P_i / Q_i)`` hold one row for each piece. Everything is a sum of non-negative
+terms in log space, so that nothing cancels, underflows or overflows (docs/notation.md).
 """
 
 import math
@@ -17,6 +17,42 @@ from ringfence.numerics.truncated_normal import TruncatedNormal
 _HEAVY = math.log(0.6)
 
 
+def far(like: Tensor) -> float:
+    """A distance so large that every tail beyond it is exactly zero, while its square is finite.
+
+    >>> far(torch.zeros(1)), far(torch.zeros(1, dtype=torch.float64))
+    (1e+18, 1e+100)
+    """
+    return 1e100 if like.dtype == torch.float64 else 1e18
+
+
+def standardized(theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(lower, upper, width) of an interval, seen from theta in units of sigma; infinite ends become far ones.
+
+    The width is formed from the bounds themselves: a difference of the standardized ends would have lost
+    the digits that matter when the interval is narrow and far away.
+
+    >>> [float(x) for x in standardized(*(torch.tensor(x) for x in (1.0, 2.0, 0.0, 5.0)))]
+    [-0.5, 2.0, 2.5]
+    """
+    limit = far(theta)
+    return (
+        ((lower - theta) / sigma).clamp(-limit, limit),
+        ((upper - theta) / sigma).clamp(-limit, limit),
+        ((upper - lower) / sigma).clamp(max=2 * limit),
+    )
+
+
+def upward(shift: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """|shift| and the interval, reflected where the shift was downward.
+
+    >>> [float(x) for x in upward(*(torch.tensor(x) for x in (-1.0, 0.0, 5.0)))]
+    [1.0, -5.0, -0.0]
+    """
+    down = shift < 0
+    return shift.abs(), torch.where(down, -upper, lower), torch.where(down, -lower, upper)
+
+
 def renyi(log_p: Tensor, rho: Tensor, alpha: Tensor, inner: Tensor | None = None) -> Tensor:
     """D_alpha(P || Q) from the masses of the pieces.
 
@@ -26,6 +62,10 @@ def renyi(log_p: Tensor, rho: Tensor, alpha: Tensor, inner: Tensor | None = None
         exp((alpha - 1) D) - 1 = sum_i Q_i f(P_i / Q_i) + P_0^alpha Q_0^(1 - alpha) (e^inner - 1),
 
     f(r) = r^alpha - 1 - alpha (r - 1) >= 0.
+
+    >>> p, q = torch.tensor([[0.5], [0.5]]), torch.tensor([[0.25], [0.75]])
+    >>> round(float(renyi(p.log(), (p / q).log(), torch.tensor([2.0]))), 4)  # log(1 + 1/3)
+    0.2877
     """
     terms = log_p - rho + log_excess(rho, alpha)
     if inner is not None:
@@ -36,7 +76,12 @@ def renyi(log_p: Tensor, rho: Tensor, alpha: Tensor, inner: Tensor | None = None
 
 
 def hockey_stick(log_p: Tensor, rho: Tensor, epsilon: Tensor) -> Tensor:
-    """sum_i max(P_i - e^epsilon Q_i, 0) over atoms."""
+    """The sum of max(P_i - e^epsilon Q_i, 0) over atoms.
+
+    >>> p, q = torch.tensor([[0.5], [0.5]]), torch.tensor([[0.25], [0.75]])
+    >>> round(float(hockey_stick(p.log(), (p / q).log(), torch.tensor([0.0]))), 4)
+    0.25
+    """
     margin = (rho - epsilon).clamp(min=0)  # a piece with P_i <= e^epsilon Q_i is not in the set
     return (torch.exp(log_p) * -torch.expm1(-margin)).sum(dim=0)
 
@@ -65,47 +110,66 @@ def atoms(lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_mass_ratio(stretch: TruncatedNormal, shift: Tensor) -> Tensor:
-    """log of the mass of a stretch under N(0, 1) over that under N(shift, 1)."""
+    """The log of the mass of a stretch under N(0, 1) over its mass under N(shift, 1)."""
     return shift * (0.5 * shift - stretch.mean()) - stretch.log_mgf(shift)[0]
 
 
 def loss_moments(log_p: Tensor, rho: Tensor, density: tuple[TruncatedNormal, Tensor] | None = None) -> Tensor:
     """Rows: variance, third and fourth central moment of L = log p/q under P, and sup L - inf L.
 
-    Atoms, and perhaps a density between two of them: its stretch and the shift, L = shift^2 / 2 - shift x.
-    It adds its own moments to those of its mean. Atoms whose mass underflows are left out.
+    The pieces are atoms, and perhaps a density between two of them, given by its stretch and the shift. Atoms
+    whose mass underflows are left out.
     """
     mass = torch.exp(log_p)
-    rho = torch.where(mass > 0, rho, 0.0)  # 0 is within the range of L
-    mean = (mass * rho).sum(dim=0)
-    if density is not None:
-        stretch, shift = density
-        middle = torch.exp(stretch.log_mass())
-        inside = torch.where(middle > 0, shift * (0.5 * shift - stretch.mean()), 0.0)
-        mean = mean + middle * inside
-    away = rho - mean
-    rows = [(mass * away**k).sum(dim=0) for k in (2, 3, 4)]
-    ends = torch.stack((rho.amax(dim=0), rho.amin(dim=0)))
-    if density is not None:
-        second, third, fourth = stretch.central_moments()
-        second, third, fourth = shift**2 * second, -(shift**3) * third, shift**4 * fourth
-        inside = inside - mean
-        square = inside * inside
-        rows[0] = rows[0] + middle * (square + second)
-        rows[1] = rows[1] + middle * (inside * (square + 3 * second) + third)
-        rows[2] = rows[2] + middle * (square * (square + 6 * second) + 4 * inside * third + fourth)
-        edges = torch.stack(torch.broadcast_tensors(*(shift * (0.5 * shift - x) for x in stretch.ends)))
-        ends = torch.stack(
-            (torch.maximum(ends[0], edges.amax(dim=0)), torch.minimum(ends[1], edges.amin(dim=0)))
+    loss = torch.where(mass > 0, rho, 0.0)  # 0 is within the range of L
+    mean = (mass * loss).sum(dim=0)
+    between = None if density is None else _LossOnStretch(*density)
+    if between is not None:
+        mean = mean + between.mass * between.mean
+    moments = [(mass * (loss - mean) ** k).sum(dim=0) for k in (2, 3, 4)]
+    highest, lowest = loss.amax(dim=0), loss.amin(dim=0)
+    if between is not None:
+        inner = between.moments_about(mean)
+        moments = [own + between.mass * more for own, more in zip(moments, inner, strict=True)]
+        highest, lowest = torch.maximum(highest, between.highest), torch.minimum(lowest, between.lowest)
+    return torch.stack((*moments, (highest - lowest).expand_as(moments[0])))
+
+
+class _LossOnStretch:
+    """The privacy loss where both laws have a density: L = shift^2 / 2 - shift x, linear in the output x."""
+
+    def __init__(self, stretch: TruncatedNormal, shift: Tensor) -> None:
+        self.stretch, self.shift = stretch, shift
+        self.mass = torch.exp(stretch.log_mass())
+        self.mean = torch.where(self.mass > 0, self._loss(stretch.mean()), 0.0)
+        ends = torch.stack(torch.broadcast_tensors(*(self._loss(x) for x in stretch.ends)))
+        self.highest, self.lowest = ends.amax(dim=0), ends.amin(dim=0)
+
+    def _loss(self, x: Tensor) -> Tensor:
+        return self.shift * (0.5 * self.shift - x)
+
+    def moments_about(self, centre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """E (L - centre)^k on the stretch for k = 2, 3, 4.
+
+        With d = E L - centre and Y = L - E L, expand (d + Y)^k and use E Y = 0. The central moments of L are
+        (-shift)^k times those of x.
+        """
+        second, third, fourth = self.stretch.central_moments()
+        second, third, fourth = self.shift**2 * second, -(self.shift**3) * third, self.shift**4 * fourth
+        away = self.mean - centre
+        square = away * away
+        return (
+            square + second,
+            away * (square + 3 * second) + third,
+            square * (square + 6 * second) + 4 * away * third + fourth,
         )
-    return torch.stack((*rows, (ends[0] - ends[1]).expand_as(rows[0])))
 
 
 def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:
-    """rho with the entry of a piece that holds most of the mass replaced by a sharper one.
+    """rho, with a sharper entry for a piece that holds most of the mass.
 
-    Its ratio is so close to 1 that only what all the others gained or lost still shows it. For
-    laws of atoms alone; where the heavy piece has an inside, that tells far more than its mass.
+    The ratio of such a piece is so close to 1 that only what all the others gained or lost still shows it.
+    This is for laws of atoms alone: where the heavy piece has an inside, that tells far more than its mass.
     """
     heavy = (log_p > _HEAVY) & (rho.abs() < 0.5)
     if not bool(heavy.any()):
@@ -147,7 +211,7 @@ def _log_excess_by_series(rho: Tensor, alpha: Tensor, largest: float) -> Tensor:
 
 
 def _log_excess_by_exponentials(rho: Tensor, alpha: Tensor) -> Tensor:
-    """The same with the larger exponential taken out, so that nothing overflows."""
+    """log f(e^rho) with the larger exponential taken out, so that nothing overflows."""
     above = rho.clamp(min=0)
     rest = (alpha - 1) * above
     upper = torch.expm1(-above) * torch.exp(-rest) * (alpha - 1) - torch.expm1(-rest)

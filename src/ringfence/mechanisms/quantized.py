@@ -1,13 +1,18 @@
 """The quantised Gaussian mechanism: the noisy value is rounded to one of a few levels."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Bound, Real
-from ringfence.mechanisms import pieces, units
-from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import standard_normal
+from ringfence.mechanisms.law import Look, Support
+from ringfence.mechanisms.secure.grid import Levels
+from ringfence.mechanisms.secure.inversion import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, hazard
 from ringfence.numerics.truncated_normal import TruncatedNormal
@@ -29,7 +34,9 @@ class QuantizedGaussian(Mechanism):
     [-2.0, -1.0, 0.0, 1.0, 2.0]
     """
 
-    name = "quantized"
+    name, label = "quantized", "quantised"
+    look = Look("#CC79A7", "D", "D")
+    attacked_settings: ClassVar = {"levels": (3, 17)}
 
     def __init__(self, sigma: Real, bound: Bound, levels: int) -> None:
         self.sigma = checks.positive("sigma", sigma)
@@ -45,11 +52,17 @@ class QuantizedGaussian(Mechanism):
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
-    def _values_per_coordinate(self) -> int:
+    def values_per_coordinate(self) -> int:
         return self.levels
 
     def settings(self) -> dict[str, int]:
         return {"levels": self.levels}
+
+    def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Normal:
+        return Normal(theta, sigma)
+
+    def public_points(self, sigma: Tensor, lower: Tensor, upper: Tensor) -> Levels:
+        return Levels(lower, upper, torch.tensor(self.levels, dtype=torch.float64))
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         noisy = theta + sigma * standard_normal(draws, theta, sigma, lower, upper)
@@ -57,7 +70,7 @@ class QuantizedGaussian(Mechanism):
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         index = self._nearest(value, lower, upper)
-        left, right, width = units.interval(
+        left, right, width = pieces.standardized(
             theta,
             sigma,
             torch.where(index == 0, -torch.inf, self._cut(index - 1, lower, upper)),
@@ -99,7 +112,7 @@ class QuantizedGaussian(Mechanism):
     def _masses(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """log P and log P/Q of every cell, the two outer ones first."""
+        """log P and log P/Q of every cell, the two outer cells first."""
         first, last, inner = self._cells(theta, sigma, lower, upper)
         shift = shift / sigma
         log_p, rho = pieces.atoms(first, last, shift)
@@ -112,7 +125,7 @@ class QuantizedGaussian(Mechanism):
     def _cells(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor
     ) -> tuple[Tensor, Tensor, TruncatedNormal | None]:
-        """First and last cut seen from theta, and the cells between them, a row each."""
+        """The first and the last cut seen from theta, and the cells between them, one row for each cell."""
         index = torch.arange(self.levels - 1, dtype=theta.dtype, device=theta.device)
         index = index.view(-1, *(1,) * theta.dim())
         cuts = (self._cut(index, lower, upper) - theta) / sigma

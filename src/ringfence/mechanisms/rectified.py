@@ -5,9 +5,11 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Bound, Real
-from ringfence.mechanisms import pieces, units
-from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import log_density, standard_normal
+from ringfence.mechanisms.law import Look, Support
+from ringfence.mechanisms.secure.inversion import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, log_tail, mills_ratio
 from ringfence.numerics.truncated_normal import TruncatedNormal
@@ -28,6 +30,7 @@ class RectifiedGaussian(Mechanism):
     """
 
     name = "rectified"
+    look = Look("#0072B2", "o", "o")
 
     def __init__(self, sigma: Real, bound: Bound) -> None:
         self.sigma = checks.positive("sigma", sigma)
@@ -39,6 +42,9 @@ class RectifiedGaussian(Mechanism):
 
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
+
+    def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Normal:
+        return Normal(theta, sigma)
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         noise = standard_normal(draws, theta, sigma, lower, upper)
@@ -59,7 +65,7 @@ class RectifiedGaussian(Mechanism):
 
             G(near) + phi(near)^2 / Phi(near)  +  phi(far)^2 / Phi(-far) - G(far).
         """
-        lower, upper, _ = units.interval(theta, sigma, lower, upper)
+        lower, upper, _ = pieces.standardized(theta, sigma, lower, upper)
         far = torch.maximum(upper, -lower)
         near = torch.maximum(lower, -upper)
         far_mills = mills_ratio(far)
@@ -76,8 +82,8 @@ class RectifiedGaussian(Mechanism):
     def _renyi_divergence(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, alpha: Tensor
     ) -> Tensor:
-        """Lemma 4.4 in a form without cancellation: the two atoms, and the stretch between."""
-        lower, upper, width = units.interval(theta, sigma, lower, upper)
+        """Lemma 4.4 in a form without cancellation: the two atoms, and the stretch between them."""
+        lower, upper, width = pieces.standardized(theta, sigma, lower, upper)
         shift = shift / sigma
         middle = TruncatedNormal(lower, upper, width)
         toward, away = middle.log_mgf(shift, (1 - alpha) * shift)
@@ -90,8 +96,8 @@ class RectifiedGaussian(Mechanism):
     def _hockey_stick(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor
     ) -> Tensor:
-        lower, upper, width = units.interval(theta, sigma, lower, upper)
-        shift, lower, upper = units.upward(shift / sigma, lower, upper)
+        lower, upper, width = pieces.standardized(theta, sigma, lower, upper)
+        shift, lower, upper = pieces.upward(shift / sigma, lower, upper)
         threshold = 0.5 * shift - epsilon / shift
         part, value = pieces.below_threshold(lower, upper, width, shift, threshold)
         log_p, rho = pieces.atoms(lower, upper, shift)
@@ -100,7 +106,7 @@ class RectifiedGaussian(Mechanism):
     def _loss_moments(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
     ) -> Tensor:
-        lower, upper, width = units.interval(theta, sigma, lower, upper)
+        lower, upper, width = pieces.standardized(theta, sigma, lower, upper)
         shift = shift / sigma
         log_p, rho = pieces.atoms(lower, upper, shift)
         return pieces.loss_moments(log_p, rho, (TruncatedNormal(lower, upper, width), shift))

@@ -6,8 +6,11 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import standard_normal
+from ringfence.mechanisms.law import Look, Support
+from ringfence.mechanisms.secure.grid import Points
+from ringfence.mechanisms.secure.inversion import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, log_tail, mills_ratio
 
@@ -23,6 +26,7 @@ class StochasticSign(Mechanism):
     """
 
     name = "sign"
+    look = Look("#009E73", "^", "^")
 
     def __init__(self, sigma: Real) -> None:
         self.sigma = checks.positive("sigma", sigma)
@@ -34,6 +38,15 @@ class StochasticSign(Mechanism):
 
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma}
+
+    def turning_points(self) -> tuple[Tensor, ...]:
+        return (torch.zeros_like(self.sigma),)
+
+    def distribution(self, theta: Tensor, sigma: Tensor) -> Normal:
+        return Normal(theta, sigma)
+
+    def public_points(self, sigma: Tensor) -> Points:
+        return Points((-1.0, 1.0), (torch.zeros_like(sigma),))
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor) -> Tensor:
         noisy = theta + sigma * standard_normal(draws, theta, sigma)

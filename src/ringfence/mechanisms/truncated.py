@@ -7,22 +7,19 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Bound, Real
-from ringfence.mechanisms import pieces, units
-from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.law import Look, Support
+from ringfence.mechanisms.secure.inversion import Conditioned
 from ringfence.noise import Draws
-from ringfence.numerics.normal import cumulative, hazard, mills_ratio
 from ringfence.numerics.truncated_normal import TruncatedNormal
-
-# Beyond this many sigma outside the support the law is sampled as a corrected exponential.
-_TAIL = 4.0
-_HALF_STEP = 2.0**-54  # half the spacing of float64 uniforms: keeps them inside (0, 1)
 
 
 class TruncatedGaussian(Mechanism):
     """N(theta, sigma^2) conditioned on [lower, upper]: a density inside, no atoms.
 
-    ``bound`` is a pair (lower, upper), or b for (-b, b); an end may be infinite. Not a function
-    of the Gaussian release, and still never worse (Theorem 4.9).
+    ``bound`` is a pair (lower, upper), or b for (-b, b); an end may be infinite. The law is not a
+    function of the Gaussian release, and still never worse (Theorem 4.9).
 
     Guarantee: for every theta, sign, direction and alpha > 1 the divergence is at most
     I(0) alpha c^2 / 2 with I(0) the information at the centre of the interval, an ordinary
@@ -34,6 +31,7 @@ class TruncatedGaussian(Mechanism):
     """
 
     name = "truncated"
+    look = Look("#D55E00", "s", "s")
     exponential_family = True
 
     def __init__(self, sigma: Real, bound: Bound) -> None:
@@ -47,26 +45,17 @@ class TruncatedGaussian(Mechanism):
     def _parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
-    def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """The inverse of the distribution function at one uniform a coordinate."""
-        low, high, width = units.interval(theta, sigma, lower, upper)
-        reflected = low + high < 0
-        low, high = torch.maximum(low, -high), torch.maximum(high, -low)
-        uniform = draws.uniforms(low.shape)
+    def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Conditioned:
+        return Conditioned(theta, sigma, lower, upper)
 
-        near = _quantile_near(low.clamp(max=_TAIL), high, uniform)
-        result = theta + sigma * torch.where(reflected, -near, near)
-        tail = low > _TAIL
-        if bool(tail.any()):
-            ends = (low, high, width.expand_as(low), uniform)
-            step = torch.zeros_like(result)
-            step[tail] = _quantile_in_tail(*(end[tail] for end in ends))
-            step *= sigma
-            result = torch.where(tail, torch.where(reflected, upper - step, lower + step), result)
-        return torch.minimum(torch.maximum(result, lower), upper)
+    def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        """The inverse of the distribution function at one uniform number for each coordinate."""
+        law = Conditioned(theta, sigma, lower, upper)
+        value = law.quantile(draws.uniforms(law.near.shape))
+        return torch.minimum(torch.maximum(value, lower), upper)
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))
+        law = TruncatedNormal(*pieces.standardized(theta, sigma, lower, upper))
         nearest = torch.minimum(torch.maximum(theta, lower), upper)
         # log density relative to that at the point of the support nearest to theta
         fall = (value - nearest) / sigma * ((value - theta) + (nearest - theta)) / sigma
@@ -75,7 +64,7 @@ class TruncatedGaussian(Mechanism):
 
     def _fisher_information(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         """The variance of the law over sigma^4 (exponential family)."""
-        law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))
+        law = TruncatedNormal(*pieces.standardized(theta, sigma, lower, upper))
         return law.variance().div_(sigma * sigma)
 
     def _renyi_divergence(
@@ -85,7 +74,7 @@ class TruncatedGaussian(Mechanism):
 
         Equal to the appendix's form of Lemma 4.7; the main text's is wrong (docs/errata.md, A2).
         """
-        law = TruncatedNormal(*units.interval(theta, sigma, lower, upper))
+        law = TruncatedNormal(*pieces.standardized(theta, sigma, lower, upper))
         shift = shift / sigma
         toward, away = law.log_mgf(shift, (1 - alpha) * shift)
         return toward + away / (alpha - 1)
@@ -93,7 +82,7 @@ class TruncatedGaussian(Mechanism):
     def _loss_moments(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
     ) -> Tensor:
-        lower, upper, width = units.interval(theta, sigma, lower, upper)
+        lower, upper, width = pieces.standardized(theta, sigma, lower, upper)
         shift = shift / sigma
         second, third, fourth = TruncatedNormal(lower, upper, width).central_moments()
         rows = (shift**2 * second, -(shift**3) * third, shift**4 * fourth, shift.abs() * width)
@@ -114,42 +103,13 @@ class TruncatedGaussian(Mechanism):
     def _hockey_stick(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor
     ) -> Tensor:
-        lower, upper, width = units.interval(theta, sigma, lower, upper)
-        shift, lower, upper = units.upward(shift / sigma, lower, upper)
+        lower, upper, width = pieces.standardized(theta, sigma, lower, upper)
+        shift, lower, upper = pieces.upward(shift / sigma, lower, upper)
         law = TruncatedNormal(lower, upper, width)
         threshold = law.mean() + (law.log_mgf(shift)[0] - epsilon) / shift
         part, value = pieces.below_threshold(lower, upper, width, shift, threshold)
         fall = 0.5 * (part.edge - law.edge) * (part.edge + law.edge)
         result = torch.exp(part.log_partition() - law.log_partition() - fall) * value
-        # A shift so large that the threshold has lost its distance from the end: 1 is above any answer.
+        # With a shift this large, rounding has destroyed threshold - end: return the trivial bound 1.
         lost = (shift * law.window > 0.01 / torch.finfo(shift.dtype).eps) & (epsilon < shift * width)
         return torch.where(lost, 1.0, result)
-
-
-def _quantile_near(low: Tensor, high: Tensor, uniform: Tensor) -> Tensor:
-    """Quantile of N(0, 1) on [low, high], low <= 4, from whichever tail keeps the digits."""
-    below, above = cumulative(low), cumulative(-high)
-    mass = torch.where(low > 0, cumulative(-low) - above, 1 - below - above)
-    from_below = below + (uniform + _HALF_STEP) * mass
-    from_above = above + ((1 - uniform) - _HALF_STEP) * mass
-    return torch.where(from_below < 0.5, torch.special.ndtri(from_below), -torch.special.ndtri(from_above))
-
-
-def _quantile_in_tail(low: Tensor, high: Tensor, width: Tensor, uniform: Tensor) -> Tensor:
-    """Distance of the quantile from ``low``, low >= 4: almost an exponential.
-
-    Solves log P(X > low) - log P(X > low + step) = energy by Newton's method; the derivative is
-    the hazard. The start is the root with the hazard frozen, right to 1 / low^2.
-    """
-    start = mills_ratio(low)
-    log_survival = torch.log(mills_ratio(high) / start) - width * (low + 0.5 * width)
-    below = uniform + _HALF_STEP
-    left_over = ((1 - uniform) - _HALF_STEP) + below * torch.exp(log_survival)
-    energy = -torch.where(uniform < 0.5, torch.log1p(below * torch.expm1(log_survival)), torch.log(left_over))
-    rate = hazard(low)
-    step = 2 * energy / (rate + torch.sqrt(rate * rate + 2 * energy))
-    for _ in range(3):
-        here = mills_ratio(low + step)
-        gap = step * (low + 0.5 * step) - torch.log(here / start) - energy
-        step = (step - gap * here).clamp(min=0)
-    return torch.minimum(step, width)

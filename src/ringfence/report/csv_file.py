@@ -14,7 +14,7 @@ def write_csv(rows: "Sequence[DataclassInstance]", path: Path) -> Path:
     """Writes one line per row; the columns are the fields of the rows.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from ringfence.report.looks import Look
+    >>> from ringfence.mechanisms.law import Look
     >>> with TemporaryDirectory() as folder:
     ...     write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv").read_text().split()
     ['color,marker,point', '#000000,,x']

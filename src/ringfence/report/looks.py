@@ -2,31 +2,17 @@
 
 import re
 import textwrap
-from dataclasses import dataclass
 
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.law import Look
 from ringfence.report.chart import Chart, Line
 
 TITLE, LABEL = 30, 36  # how many characters of a line fit above a panel, and how many beside it
 
 
-@dataclass(frozen=True)
-class Look:
-    """A colour, the marker on a line (empty where the line has none) and the marker of a single point."""
-
-    color: str
-    marker: str
-    point: str
-
-
-# Colour-blind readers can tell Okabe and Ito's colours apart; the markers serve in black and white.
-_LOOKS = {
-    "Gaussian": Look("#000000", "", "x"),
-    "rectified": Look("#0072B2", "o", "o"),
-    "truncated": Look("#D55E00", "s", "s"),
-    "sign": Look("#009E73", "^", "^"),
-    "quantised": Look("#CC79A7", "D", "D"),
-    "any": Look("#555555", "", "."),
-}
+# The laws bring their own looks: Okabe and Ito's colours, which colour-blind readers can tell apart, and
+# markers that serve in black and white. "any" stands for no law in particular.
+_ANY = {"any": Look("#555555", "", ".")}
 _OTHERS = tuple(
     Look(color, marker, marker)
     for color, marker in (
@@ -49,22 +35,23 @@ def looks_by(line: Line) -> str:
 
 
 def looks(chart: Chart) -> dict[str, Look]:
-    """The look of every name in the chart; a name that is no mechanism gets the next free look.
+    """The look of every name in the chart: a law's own, by its label; any other name gets the next free look.
 
     >>> from ringfence.report.chart import Panel
     >>> looks(Chart("", "", "", (Panel("", "x", "y", (Line("sign", (), ()),)),)))["sign"].marker
     '^'
     """
+    laws = {law.label: law.look for law in Mechanism.known().values()}
     lines = [line for panel in chart.panels for line in panel.lines]
     for line in lines:
-        if line.mechanism is not None and line.mechanism not in _LOOKS:
-            known = ", ".join(_LOOKS)
+        if line.mechanism is not None and line.mechanism not in _ANY | laws:
+            known = ", ".join(_ANY | laws)
             raise ValueError(
                 f"mechanism of line {line.name!r} must be one of {known}, got {line.mechanism!r}"
             )
-    names = [looks_by(line) for line in lines]
-    others = [name for name in dict.fromkeys(names) if name not in _LOOKS]
-    return _LOOKS | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}
+    own = _ANY | {label: look for label, look in laws.items() if look is not None}
+    others = [name for name in dict.fromkeys(map(looks_by, lines)) if name not in own]
+    return own | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}
 
 
 def wrapped(text: str, width: int = LABEL) -> list[str]:

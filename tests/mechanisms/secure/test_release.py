@@ -496,10 +496,19 @@ def test_refusals() -> None:
     ]:
         _refused(call, error, words)
 
-    class Unknown(rf.Gaussian):
-        name = "unknown to secure releases"
 
-    _refused(lambda: Unknown(1.0).release(0.0), NotImplementedError, "unknown to secure releases")
+def test_a_law_that_does_not_say_how_it_is_released_is_refused() -> None:
+    class Unknown(rf.Gaussian):
+        def distribution(self, *arguments: Tensor) -> None:  # type: ignore[override]
+            return None
+
+    class WithoutCells(rf.StochasticSign):
+        def public_points(self, *parameters: Tensor) -> None:  # type: ignore[override]
+            return None
+
+    for law in (Unknown(1.0), WithoutCells(1.0)):
+        words = f"no secure release of the law '{law.name}'"
+        _refused(lambda law=law: law.release(0.0), NotImplementedError, words)
 
 
 def test_without_security_it_is_the_plain_sampler() -> None:
@@ -518,7 +527,7 @@ def test_shapes_that_do_not_fit_are_listed_by_name() -> None:
     ends = torch.tensor([1.0, 2.0])
     with pytest.raises(ValueError, match=r"theta \[3\], sigma \[\], lower \[2\], upper \[2\], step \[2\]"):
         SecureRelease(rf.RectifiedGaussian(1.0, ends)).draw(torch.zeros(3))
-    with pytest.raises(ValueError, match=r"theta \[3\], sigma \[\], lower \[2\], upper \[2\], count \[\]"):
+    with pytest.raises(ValueError, match=r"theta \[3\], sigma \[\], lower \[2\], upper \[2\]$"):
         SecureRelease(rf.QuantizedGaussian(1.0, ends, 3)).draw(torch.zeros(3))
 
 

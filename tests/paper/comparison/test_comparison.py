@@ -8,7 +8,7 @@ import pytest
 
 from ringfence.paper.comparison.comparison import Comparison, ComparisonRow, compare
 from ringfence.paper.comparison.frontier import CLAMPED
-from ringfence.paper.sweep.settings import LABELS, SweepSetting
+from ringfence.paper.sweep.settings import SweepSetting, label
 from ringfence.paper.sweep.store import SweepRow
 
 SEEDS = (0, 1, 2)
@@ -33,7 +33,7 @@ def sweep(
             rows.append(
                 SweepRow(
                     "toy",
-                    LABELS[mechanism],
+                    label(mechanism),
                     setting,
                     seed,
                     1e-5,

@@ -1,48 +1,24 @@
-"""Points that are public: where a release may lie, and where one point's cell ends.
+"""Public points: where a secure release may lie, and where the cell of each point ends.
 
-A grid numbers its points with integers. ``point`` and ``cut`` depend on the number and on public
-parameters only. The cell of a point is what lies between the cut before it and its own; the
-first and the last cell reach to the ends of the support.
+``Steps``, ``Levels`` and ``Points`` implement ``ringfence.mechanisms.law.PublicPoints``. Their tensors have
+one entry, or one entry per coordinate.
 """
 
 from dataclasses import dataclass, fields
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-FARTHEST = 2**51  # of the numbers: up to there a number and a half is exact in float64
-
-
-class Grid(Protocol):
-    """What a release needs of its public points."""
-
-    @property
-    def first(self) -> Tensor:
-        """Number of the lowest point, int64."""
-
-    @property
-    def last(self) -> Tensor:
-        """Number of the highest point, int64."""
-
-    def nearest(self, value: Tensor) -> Tensor:
-        """Number of the point whose cell the value is in, up to rounding."""
-
-    def point(self, number: Tensor) -> Tensor:
-        """The point itself."""
-
-    def cut(self, number: Tensor) -> Tensor:
-        """Where the cell ends, for numbers before the last."""
-
-    def select(self, place: int) -> Self:
-        """The grid of one coordinate."""
+FARTHEST = 2**51  # the largest number of a point: up to there a number and a half is exact in float64
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Parameters of many coordinates, a tensor each, of one entry or one a coordinate."""
+    """Parameters of many coordinates."""
 
     def select(self, place: int) -> Self:
+        """The same for one coordinate."""
         columns = (getattr(self, field.name) for field in fields(self))
         return type(self)(*(_entry(column, place) for column in columns))
 
@@ -89,7 +65,7 @@ class Steps(_Columns):
 
 @dataclass(frozen=True)
 class Levels(_Columns):
-    """``count`` equally spaced points from ``lower`` to ``upper``.
+    """``count`` equally spaced points from ``lower`` to ``upper``; cells end half way between two of them.
 
     >>> levels = Levels(*(torch.tensor(x, dtype=torch.float64) for x in (-1.0, 1.0, 5)))
     >>> levels.point(levels.nearest(torch.tensor([-7.0, 0.3], dtype=torch.float64))).tolist()
@@ -121,6 +97,43 @@ class Levels(_Columns):
 
     def _at(self, number: Tensor) -> Tensor:
         return self.lower + (self.upper - self.lower) * (number / (self.count - 1))
+
+
+@dataclass(frozen=True)
+class Points:
+    """A few points, the same for every coordinate, in ascending order, and the cuts between their cells.
+
+    >>> points = Points((-1.0, 0.0, 5.0), (torch.tensor([-2.0]), torch.tensor([2.0])))
+    >>> points.point(points.nearest(torch.tensor([-3.0, 1.0, 2.5]))).tolist()
+    [-1.0, 0.0, 5.0]
+    """
+
+    values: tuple[float, ...]
+    cuts: tuple[Tensor, ...]  # one fewer than the points
+
+    @property
+    def first(self) -> Tensor:
+        return torch.tensor(0)
+
+    @property
+    def last(self) -> Tensor:
+        return torch.tensor(len(self.values) - 1)
+
+    def nearest(self, value: Tensor) -> Tensor:
+        return torch.stack(torch.broadcast_tensors(*(value > cut for cut in self.cuts))).sum(dim=0)
+
+    def point(self, number: Tensor) -> Tensor:
+        return torch.tensor(self.values, dtype=torch.float64)[number]
+
+    def cut(self, number: Tensor) -> Tensor:
+        result = self.cuts[-1]
+        for before, cut in reversed(list(enumerate(self.cuts[:-1]))):
+            result = torch.where(number <= before, cut, result)
+        return result
+
+    def select(self, place: int) -> "Points":
+        """The same for one coordinate."""
+        return Points(self.values, tuple(_entry(cut, place) for cut in self.cuts))
 
 
 def _entry(column: Tensor, place: int) -> Tensor:

@@ -1,19 +1,19 @@
-"""Distribution functions of the laws behind every release: quickly in float64, and exactly.
+"""Distribution functions of the noisy values behind every release: quickly in float64, and exactly.
 
-``guess`` is the quantile, as well as float64 gives it. ``below`` is P(X <= x), for x in the
-support: NaN, or off by less than 2^-41. ``exactly`` is the same to 400 bits, for one coordinate.
+``Normal`` and ``Conditioned`` implement ``ringfence.mechanisms.law.Distribution``.
 """
 
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ringfence.mechanisms import units
-from ringfence.mechanisms.truncated import _TAIL, _quantile_in_tail, _quantile_near
+from ringfence.mechanisms import pieces
 from ringfence.numerics import exact_normal
 from ringfence.numerics.normal import cumulative, mills_ratio
 from ringfence.numerics.quadrature import gauss_legendre
+from ringfence.numerics.truncated_quantile import TAIL, quantile_in_tail, quantile_near
 
 # Where the log density changes by no more than this over the interval, five nodes integrate the
 # density to 1e-16; a difference of distribution functions would lose digits there.
@@ -23,7 +23,7 @@ _NARROWEST = 1e-280  # sigma: distances inside a narrower interval may underflow
 
 
 class Normal:
-    """N(theta, sigma^2)."""
+    """N(theta, sigma^2), of which a function is released."""
 
     def __init__(self, theta: Tensor, sigma: Tensor) -> None:
         self.theta, self.sigma = theta, sigma
@@ -56,26 +56,23 @@ class Conditioned:
 
     def __init__(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> None:
         self.theta, self.sigma, self.lower, self.upper = theta, sigma, lower, upper
-        low, high, self.width = units.interval(theta, sigma, lower, upper)
+        low, high, self.width = pieces.standardized(theta, sigma, lower, upper)
         self.turned = low + high < 0
         self.near, self.far = torch.maximum(low, -high), torch.maximum(high, -low)
-        self.flat = self.width * (self.near.abs() + 0.5 * self.width) < _FLAT
-        self.outside = self.near.clamp(min=0)
-        self.mills, self.before = mills_ratio(self.outside), cumulative(self.near)
-        # Out there float64 cannot hold what is needed, and NaN says so.
-        beyond = (self.near >= units.far(theta)) | (self.width < _NARROWEST)
-        self.whole = torch.where(beyond, torch.nan, self._mass(self.width, self.far))
 
     def guess(self, uniform: Tensor) -> Tensor:
-        uniform = torch.where(self.turned, 1 - uniform, uniform)
-        x = _quantile_near(self.near.clamp(max=_TAIL), self.far, uniform)
+        return self.quantile(torch.where(self.turned, 1 - uniform, uniform))
+
+    def quantile(self, share: Tensor) -> Tensor:
+        """The value with this share of the mass between it and the end of the interval nearer to theta."""
+        x = quantile_near(self.near.clamp(max=TAIL), self.far, share)
         x = self.theta + self.sigma * torch.where(self.turned, -x, x)
-        tail = self.near > _TAIL
+        tail = self.near > TAIL
         if bool(tail.any()):
             tail = tail.expand_as(x)
-            ends = (self.near, self.far, self.width, uniform)
+            ends = (self.near, self.far, self.width, share)
             distance = torch.zeros_like(x)
-            distance[tail] = _quantile_in_tail(*(end.expand_as(x)[tail] for end in ends))
+            distance[tail] = quantile_in_tail(*(end.expand_as(x)[tail] for end in ends))
             distance *= self.sigma
             from_end = torch.where(self.turned, self.upper - distance, self.lower + distance)
             x = torch.where(tail, from_end, x)
@@ -90,15 +87,41 @@ class Conditioned:
         """
         distance = torch.where(self.turned, self.upper - x, x - self.lower) / self.sigma
         position = torch.where(self.turned, self.theta - x, x - self.theta) / self.sigma
-        share = self._mass(distance.clamp(max=units.far(x)), position) / self.whole
+        share = self._mass(distance.clamp(max=pieces.far(x)), position) / self.whole
         return torch.where(self.turned, 1 - share, share)
 
     def exactly(self, x: float, place: int) -> Any:
         entries = _entries(place, self.theta, self.sigma, self.lower, self.upper)
         return exact_normal.cumulative(x, *entries)
 
+    @cached_property
+    def whole(self) -> Tensor:
+        """G(width), or NaN where float64 cannot hold what is needed."""
+        beyond = (self.near >= pieces.far(self.theta)) | (self.width < _NARROWEST)
+        return torch.where(beyond, torch.nan, self._mass(self.width, self.far))
+
+    @cached_property
+    def flat(self) -> Tensor:
+        """Whether the log density hardly changes over the interval."""
+        return self.width * (self.near.abs() + 0.5 * self.width) < _FLAT
+
+    @cached_property
+    def outside(self) -> Tensor:
+        """How far theta is outside the interval: a where that is positive, else 0."""
+        return self.near.clamp(min=0)
+
+    @cached_property
+    def mills(self) -> Tensor:
+        """m(a) outside."""
+        return mills_ratio(self.outside)
+
+    @cached_property
+    def before(self) -> Tensor:
+        """Phi(a)."""
+        return cumulative(self.near)
+
     def _mass(self, distance: Tensor, position: Tensor) -> Tensor:
-        """G at a distance from the nearer end, which is the position seen from theta."""
+        """G at a distance from the nearer end; ``position`` is the same place seen from theta."""
         fall = torch.exp(-distance * (self.outside + 0.5 * distance))
         tail = 1 - fall * mills_ratio(self.outside + distance) / self.mills
         mass = torch.where(self.near < 0, cumulative(position) - self.before, tail)

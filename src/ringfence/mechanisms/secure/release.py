@@ -1,7 +1,8 @@
 """Releases that floating point cannot undo: points of a public grid, drawn exactly.
 
-What is released is M(theta) rounded to a grid that is fixed in advance. With F the distribution
-function of M(theta) and U a uniform number from a cryptographic stream, it is the point k with
+What is released is M(theta) rounded to a grid that is fixed in advance. Let F be the distribution
+function of the noisy value (``law.distribution``) and U a uniform number from a cryptographic stream.
+The release is the point k with
 
     F(cut before k) <= U < F(cut of k).
 
@@ -16,16 +17,11 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Real
-from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.secure.grid import FARTHEST, Grid, Levels, Steps
-from ringfence.mechanisms.secure.inversion import Conditioned, Normal
+from ringfence.mechanisms.law import Distribution, Law, PublicPoints
+from ringfence.mechanisms.secure.grid import FARTHEST, Steps
 from ringfence.noise import CipherDraws, Noise
 from ringfence.numerics import exact_normal
 from ringfence.numerics.blocks import blockwise
-
-_STEPS = {"gaussian", "rectified", "truncated"}  # laws with a density: rounded to steps
-_LEVELS = {"sign", "quantized"}  # equally spaced points already
-_CONDITIONED = {"truncated"}  # the others send N(theta, sigma^2) to the nearest of their points
 
 _DOUBT = 2.0**-36  # 32 times what F in float64 may be off (docs/security.md)
 _DEFAULT = 2.0**-10  # of sigma, or of the width if that is less
@@ -42,13 +38,13 @@ class SecureRelease:
     ``step`` is the spacing of the grid, a number or a tensor like sigma. Left out it is the
     largest power of two up to sigma / 1024 and width / 1024. The grid is the multiples of the
     step inside the interval of the law, and its ends; on the side of an infinite end it stops
-    after 2^51 steps. The sign and the quantised law have their own points and take no step.
+    after 2^51 steps. A law of atoms (``law.public_points``) has its own points and takes no step.
 
-    Guarantee: up to 2^-200 of total variation a coordinate, the release is a fixed function of a
+    Guarantee: up to 2^-200 of total variation per coordinate, the release is a fixed function of a
     draw of the law at the same theta. Every divergence, hockey stick and information of the law
     therefore bounds the release's, at the same sensitivity; ``delta`` is what to add to an
     account's delta. The points that can occur are the same for every theta. docs/security.md has
-    the proof, and what is not covered: time, for one.
+    the proof, and says what is not covered: time, for one.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> secure = SecureRelease(TruncatedGaussian(1.0, bound=2.0))
@@ -59,17 +55,21 @@ class SecureRelease:
     (True, True)
     """
 
-    def __init__(self, law: Mechanism, step: Real | None = None) -> None:
-        if law.name not in _STEPS | _LEVELS:
+    def __init__(self, law: Law, step: Real | None = None) -> None:
+        parameters = [value.double().cpu() for value in law.parameters().values()]
+        own_points = law.public_points(*parameters) is not None
+        if not own_points and law.support.interval is None:
             raise NotImplementedError(f"there is no secure release of the law {law.name!r}")
-        if law.name in _LEVELS and step is not None:
+        if own_points and step is not None:
             raise ValueError(
                 f"step must be None for the law {law.name!r}, got {step!r}: it has its own points"
             )
         # Up to here differences that overflow are differences of very many sigma.
         checks.require("sigma", "must be at most 1e290", law.sigma, law.sigma.double() <= 1e290)
         self.law = law
-        self.step = _checked_step(law, step) if law.name in _STEPS else None
+        self.step = None if own_points else _checked_step(law, step)
+        if law.distribution(parameters[0], *parameters) is None:  # at a theta that broadcasts
+            raise NotImplementedError(f"there is no secure release of the law {law.name!r}")
 
     def draw(self, theta: Real, draws: CipherDraws | None = None) -> Tensor:
         """One release of each coordinate: theta's dtype and device.
@@ -80,11 +80,12 @@ class SecureRelease:
         """
         bits = Noise().at("secure release") if draws is None else draws
         theta = checks.finite("theta", theta)
-        columns = {"theta": theta, **self._columns()}
-        checks.broadcast(list(columns), list(columns.values()))
-        points = blockwise(
-            partial(self._points, bits), *(column.cpu().double() for column in columns.values())
-        )
+        named = {"theta": theta, **self.law.parameters()}
+        if self.step is not None:
+            named["step"] = self.step
+        checks.broadcast(list(named), list(named.values()))
+        columns = (theta, *self.law.parameters().values(), *self._steps())
+        points = blockwise(partial(self._drawn, bits), *(column.cpu().double() for column in columns))
         if bool(torch.isnan(points).any()):
             raise FloatingPointError(f"{self!r} cannot be represented at these arguments")
         # Rounded to theta's dtype, and clamped to what it holds: a function of the point.
@@ -94,7 +95,7 @@ class SecureRelease:
     def delta(self, coordinates: int, epsilon: float) -> float:
         """What releasing this many numbers adds to the delta of an account, at this epsilon.
 
-        If the laws are (epsilon, delta)-close, what is within t of them is
+        If two laws are (epsilon, delta)-close, laws within total variation t of them are
         (epsilon, delta + (1 + e^epsilon) t)-close.
 
         >>> from ringfence.mechanisms.gaussian import Gaussian
@@ -107,54 +108,60 @@ class SecureRelease:
 
     @property
     def statement(self) -> str:
-        """What is released and what it costs, in plain words."""
+        """What is released and what it costs, in plain words.
+
+        >>> from ringfence import StochasticSign
+        >>> SecureRelease(StochasticSign(1.0)).statement.split(",")[0]
+        'StochasticSign(sigma=1.0) rounded to its own points'
+        """
         grid = "its own points" if self.step is None else f"a public grid of step {_shown(self.step)}"
         return (
             f"{self.law!r} rounded to {grid}, with randomness from the operating system. "
             "It costs what the law costs at the same theta and sensitivity; total variation of "
-            "2^-200 a coordinate is added to delta. Time and memory access are not covered."
+            "2^-200 per coordinate is added to delta. Time and memory access are not covered."
         )
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f", step={_shown(self.step)}"
         return f"SecureRelease({self.law!r}{step})"
 
-    def _columns(self) -> dict[str, Tensor]:
-        """sigma, the outermost points, and the step or the number of points."""
-        support = self.law.support
-        if self.step is not None and support.interval is not None:
-            lower, upper = support.interval
-            return {"sigma": self.law.sigma, "lower": lower, "upper": upper, "step": self.step}
-        lower, upper = support.atoms[0], support.atoms[-1]
-        count = torch.tensor(float(len(support.atoms)), dtype=torch.float64)
-        return {"sigma": self.law.sigma, "lower": lower, "upper": upper, "count": count}
+    def _steps(self) -> tuple[Tensor, ...]:
+        """The ends and the step of a grid of steps; nothing where the law has its own points."""
+        if self.step is None or self.law.support.interval is None:
+            return ()
+        return (*self.law.support.interval, self.step)
 
-    def _points(
-        self, bits: CipherDraws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, last: Tensor
-    ) -> Tensor:
-        conditioned = self.law.name in _CONDITIONED
-        law = Conditioned(theta, sigma, lower, upper) if conditioned else Normal(theta, sigma)
-        grid = Levels(lower, upper, last) if self.step is None else Steps(lower, upper, last)
-        shape = torch.broadcast_shapes(*(column.shape for column in (theta, sigma, lower, upper, last)))
-        return grid.point(_numbers(law, grid, bits, shape.numel()))
+    def _drawn(self, bits: CipherDraws, theta: Tensor, *columns: Tensor) -> Tensor:
+        """The points for one block of coordinates, from theta, the parameters of the law and ``_steps``."""
+        count = len(self.law.parameters())
+        parameters, steps = columns[:count], columns[count:]
+        points = Steps(*steps) if steps else self.law.public_points(*parameters)
+        distribution = self.law.distribution(theta, *parameters)
+        assert points is not None  # the constructor has asked for both
+        assert distribution is not None
+        shape = torch.broadcast_shapes(*(column.shape for column in (theta, *columns)))
+        return points.point(_numbers(distribution, points, bits, shape.numel()))
 
 
-def _numbers(law: Normal | Conditioned, grid: Grid, bits: CipherDraws, count: int) -> Tensor:
+def _numbers(distribution: Distribution, points: PublicPoints, bits: CipherDraws, count: int) -> Tensor:
     """The number of the point that U falls on, for each coordinate."""
     words = bits.words(count)[0]
     uniform = ((words >> 11) & (2**53 - 1)).double() * 2.0**-53  # U rounded down to 53 bits
     # Whatever the guess is, even NaN: it is checked below.
-    number = torch.maximum(torch.minimum(grid.nearest(law.guess(uniform)), grid.last), grid.first)
-    before = torch.where(number == grid.first, -1.0, law.below(grid.cut(number - 1)))
-    until = torch.where(number == grid.last, 2.0, law.below(grid.cut(number)))
+    guess = points.nearest(distribution.guess(uniform))
+    number = torch.maximum(torch.minimum(guess, points.last), points.first)
+    before = torch.where(number == points.first, -1.0, distribution.below(points.cut(number - 1)))
+    until = torch.where(number == points.last, 2.0, distribution.below(points.cut(number)))
     sure = (uniform - before > _DOUBT) & (until - uniform > _DOUBT)
     for place in (~sure).nonzero().flatten().tolist():
         more = [int(words[place]), *bits.words(_MORE_WORDS)[0].tolist()]
-        number[place] = _decided(law, grid.select(place), more, int(number[place]), place)
+        number[place] = _decided(distribution, points.select(place), more, int(number[place]), place)
     return number
 
 
-def _decided(law: Normal | Conditioned, grid: Grid, words: list[int], start: int, place: int) -> int:
+def _decided(
+    distribution: Distribution, points: PublicPoints, words: list[int], start: int, place: int
+) -> int:
     """The number of the point for one coordinate, beyond doubt; ``words`` are the bits of U, 64 in each."""
     uniform = 0
     for word in words:
@@ -162,14 +169,14 @@ def _decided(law: Normal | Conditioned, grid: Grid, words: list[int], start: int
     bits = 64 * len(words)
 
     def before_the_cut(number: int) -> bool:
-        cut = float(grid.cut(torch.tensor(number)))
-        return exact_normal.is_below(uniform, bits, law.exactly(cut, place))
+        cut = float(points.cut(torch.tensor(number)))
+        return exact_normal.is_below(uniform, bits, distribution.exactly(cut, place))
 
-    return exact_normal.search(before_the_cut, start, int(grid.first), int(grid.last))
+    return exact_normal.search(before_the_cut, start, int(points.first), int(points.last))
 
 
-def _checked_step(law: Mechanism, step: Real | None) -> Tensor:
-    """The step as given or by default, in float64: a function of public parameters alone."""
+def _checked_step(law: Law, step: Real | None) -> Tensor:
+    """The step as it is given, or the default one, in float64: a function of public parameters alone."""
     ends = [end.double() for end in law.support.interval or ()]
     width = ends[1] - ends[0]
     scale = torch.minimum(law.sigma.double().to(width.device), width)

@@ -27,7 +27,7 @@ from ringfence.paper.information.network import NetworkSettings, images_of, trai
 from ringfence.paper.sweep.batch import linear_settings
 from ringfence.paper.sweep.data import SweepData, sweep_data
 from ringfence.paper.sweep.grid_file import read_grid
-from ringfence.paper.sweep.settings import LABELS, TAKES, FairSearch, Grid, SweepSetting
+from ringfence.paper.sweep.settings import FairSearch, Grid, SweepSetting, label, own_fields
 from ringfence.progress import Progress
 from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
@@ -150,7 +150,7 @@ def _probe_etas(
     training = linear_settings(setting, seed)
     features, labels = data.train
     run = training.train(features, labels, data.classes, public_size=len(features))
-    accounts: dict[str, Mechanism] = {LABELS[setting.mechanism]: training.mechanism}
+    accounts: dict[str, Mechanism] = {label(setting.mechanism): training.mechanism}
     if setting.mechanism == "rectified":
         accounts[CLAMPED] = Gaussian(setting.sigma)
     some, theirs = features[picked], labels[picked]
@@ -168,7 +168,7 @@ def _network_rows(
     for done, (noise, name) in enumerate(pairs):
         sigma = noise * settings.clip
         own = {"bound": settings.bound_over_sigma * sigma, "levels": grid.levels[0]}
-        law = Mechanism.by_name(name, sigma=sigma, **{key: own[key] for key in TAKES[name]})
+        law = Mechanism.by_name(name, sigma=sigma, **{key: own[key] for key in own_fields(name)})
         tried = [
             _mean([train_network(data, settings, law, rate, seed)[:2] for seed in grid.seeds])
             for rate in settings.learning_rates
@@ -176,10 +176,10 @@ def _network_rows(
         best = max(range(len(tried)), key=lambda i: tried[i][0])
         rate = settings.learning_rates[best]
         eta = train_network(data, settings, law, rate, grid.seeds[0], settings.kind)[2]
-        shown = f"{LABELS[name]}, clip {settings.clip:g}, noise multiplier {noise:g}, learning rate {rate:g}"
+        shown = f"{label(name)}, clip {settings.clip:g}, noise multiplier {noise:g}, learning rate {rate:g}"
         # A move of a feature in the file moves the network's input by at most this factor.
         eta = eta * float(data.attributes.max()) * UP
-        yield InformationRow("network", LABELS[name], shown, *tried[best], settings.kind, *_summary(eta))
+        yield InformationRow("network", label(name), shown, *tried[best], settings.kind, *_summary(eta))
         if progress is not None:
             progress("fil, network", (done + 1) / len(pairs))
 

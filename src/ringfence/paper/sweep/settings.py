@@ -15,15 +15,23 @@ from ringfence.mechanisms.base import Mechanism
 
 Search = Literal["paper", "fair"]
 
-# What each law takes beside sigma, and what it is called in rows and pictures.
-TAKES: dict[str, tuple[str, ...]] = {
-    "gaussian": (),
-    "rectified": ("bound",),
-    "truncated": ("bound",),
-    "sign": (),
-    "quantized": ("bound", "levels"),
-}
-LABELS = {**{name: name for name in TAKES}, "gaussian": "Gaussian", "quantized": "quantised"}
+
+def label(mechanism: str) -> str:
+    """What the law of this name is called in rows and charts.
+
+    >>> label("gaussian")
+    'Gaussian'
+    """
+    return Mechanism.known()[mechanism].label
+
+
+def own_fields(mechanism: str) -> tuple[str, ...]:
+    """What the law of this name takes beside sigma.
+
+    >>> own_fields("quantized")
+    ('bound', 'levels')
+    """
+    return tuple(field for field in Mechanism.known()[mechanism].fields() if field != "sigma")
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class SweepSetting:
     def __str__(self) -> str:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "mechanism"}
         shown = (f"{name} {value:g}" for name, value in given.items() if value is not None)
-        return f"{LABELS[self.mechanism]}, {', '.join(shown)}".replace("_", " ")
+        return f"{label(self.mechanism)}, {', '.join(shown)}".replace("_", " ")
 
 
 Job = tuple[SweepSetting, int]  # a setting and a seed
@@ -117,7 +125,7 @@ class FairSearch:
 class Grid:
     """A sweep: what is tried on one data set, with which seeds, at which delta.
 
-    ``bound`` is absolute, as in the paper; the Gaussian and the sign have none. Features are shifted by
+    ``bound`` is absolute, as in the paper; laws without a bound leave it out. Features are shifted by
     ``center`` and divided by ``scale``, two constants; ``public_statistics`` names a file of public features
     to take them from instead. ``fisher`` asks for the Fisher information loss of every example as well,
     which takes far longer than training.
@@ -155,8 +163,8 @@ class Grid:
             if isinstance(value, tuple) and len(set(value)) < len(value):
                 raise ValueError(f"{field.name} must not hold a value twice, got {list(value)}")
         for name in self.mechanisms:
-            if name not in TAKES:
-                raise ValueError(f"mechanisms must be among {', '.join(TAKES)}, got {name!r}")
+            if name not in Mechanism.known():
+                raise ValueError(f"mechanisms must be among {', '.join(Mechanism.known())}, got {name!r}")
         for key in ("clip", "noise_multiplier", "bound", "learning_rate"):
             for number in getattr(self, key):
                 checks.positive(key, float(number))
@@ -187,9 +195,9 @@ class Grid:
 
     def _product(self) -> Iterator[SweepSetting]:
         for name in self.mechanisms:
-            own: list[tuple[Any, ...]] = [getattr(self, key) for key in TAKES[name]]
+            own: list[tuple[Any, ...]] = [getattr(self, key) for key in own_fields(name)]
             lists = (self.clip, self.noise_multiplier, *own, self.learning_rate, self.steps)
-            keys = ("clip", "noise_multiplier", *TAKES[name], "learning_rate", "steps")
+            keys = ("clip", "noise_multiplier", *own_fields(name), "learning_rate", "steps")
             for values in itertools.product(*lists):
                 yield SweepSetting(name, **dict(zip(keys, values, strict=True)))
 
@@ -206,7 +214,7 @@ class Grid:
                 point["noise_multiplier"],
                 point["learning_rate"],
                 round(point["steps"]),
-                **{key: own[key] for key in TAKES[name]},
+                **{key: own[key] for key in own_fields(name)},
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ringfence.paper.sweep.epsilons import Epsilons, epsilons
 from ringfence.paper.sweep.measured import Measured, Sums
-from ringfence.paper.sweep.settings import LABELS, SweepSetting, digest
+from ringfence.paper.sweep.settings import SweepSetting, digest, label
 
 FILE = "sweep.sqlite"
 _EPSILONS = tuple(field.name for field in fields(Epsilons))
@@ -136,8 +136,7 @@ def read_rows(folder: Path) -> list[SweepRow]:
     with _connection(path) as connection:
         about, found = _verified(path, connection)
     rows = [_row(about, dict(zip(_COLUMNS, values, strict=True))) for values in found]
-    places = {label: place for place, label in enumerate(LABELS.values())}
-    return sorted(rows, key=lambda row: (places[row.mechanism], _order(row.setting), row.seed))
+    return sorted(rows, key=lambda row: (row.setting.mechanism, _order(row.setting), row.seed))
 
 
 def _order(setting: SweepSetting) -> tuple[float, ...]:
@@ -168,7 +167,7 @@ def _row(about: Mapping[str, str], values: dict[str, Any]) -> SweepRow:
         kept = Sums(tuple(kept.pop("orders")), tuple(kept.pop("worst")), **kept)
         values |= asdict(epsilons(kept, setting.steps, delta))
     del values["setting"]
-    return SweepRow(about["name"], LABELS[setting.mechanism], setting, values.pop("seed"), delta, **values)
+    return SweepRow(about["name"], label(setting.mechanism), setting, values.pop("seed"), delta, **values)
 
 
 def _verified(path: Path, connection: sqlite3.Connection) -> tuple[dict[str, str], list[Sequence[Any]]]:

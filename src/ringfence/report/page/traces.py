@@ -3,9 +3,10 @@
 import math
 from typing import Any
 
+from ringfence.mechanisms.law import Look
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.curves import band, curve
-from ringfence.report.looks import Look, looks, looks_by
+from ringfence.report.looks import looks, looks_by
 from ringfence.report.page.text import axis_name, shown_text
 
 _SYMBOLS = {

@@ -1,0 +1,61 @@
+"""How a kernel of a law is evaluated: on checked arguments of one dtype, in blocks, and never giving NaN."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.mechanisms.law import Law
+from ringfence.numerics.blocks import blockwise
+
+Kernel = Callable[..., Tensor]
+
+
+def checked_arguments(law: Law, theta: Tensor) -> dict[str, Tensor]:
+    """theta and the parameters of the law by name, as theta's dtype and device hold them."""
+    arguments = {"theta": theta}
+    for name, value in law.parameters().items():
+        check = checks.positive if name == "sigma" else checks.real
+        arguments[name] = checks.like(theta, name, value, check)
+    if "lower" in arguments:
+        checks.interval("bound", (arguments["lower"], arguments["upper"]))
+    return arguments
+
+
+def evaluated(
+    law: Law, name: str, kernel: Kernel, arguments: dict[str, Tensor], rows: int | None = None
+) -> Tensor:
+    """The kernel at these arguments, block by block; ``name`` is the public method that asks for it."""
+    checks.broadcast(list(arguments), list(arguments.values()))
+    values = law.values_per_coordinate() * (rows or 1)
+    result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
+    return without_nan(law, name, result)
+
+
+def without_nan(law: Law, name: str, result: Tensor) -> Tensor:
+    """The result, or an error where it holds NaN: no privacy quantity may pass as one."""
+    if bool(torch.isnan(result).any()):
+        raise FloatingPointError(
+            f"{type(law).__name__}.{name} cannot be represented in {result.dtype} at these arguments"
+        )
+    return result
+
+
+def at_any_shift_and_epsilon(hockey_stick: Kernel) -> Kernel:
+    """The hockey stick at any shift and epsilon, from a kernel that needs shift != 0 and epsilon >= 0.
+
+    P(S) - e^eps Q(S) = 1 - e^eps + e^eps (Q(S') - e^-eps P(S')), where S' is the complement of S.
+    """
+
+    def kernel(theta: Tensor, *rest: Tensor) -> Tensor:
+        *parameters, shift, epsilon = rest
+        turned = epsilon < 0
+        start = torch.where(turned, theta + shift, theta)
+        still = shift == 0
+        moved = torch.where(still, torch.ones_like(shift), torch.where(turned, -shift, shift))
+        size = epsilon.abs()
+        value = torch.where(still, 0.0, hockey_stick(start, *parameters, moved, size))
+        return torch.where(turned, -torch.expm1(-size) + torch.exp(-size) * value, value)
+
+    return kernel
