@@ -16,8 +16,8 @@ from ringfence.accounting.fisher.loss import poisson_information_factor as poiss
 from ringfence.accounting.fisher.loss import reconstruction_error_bound as reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee as Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant as PerInstanceAccountant
-from ringfence.accounting.per_instance.accountant import PerInstanceRdp as PerInstanceRdp
-from ringfence.accounting.per_instance.accountant import per_instance_rdp as per_instance_rdp
+from ringfence.accounting.per_instance.rdp import PerInstanceRdp as PerInstanceRdp
+from ringfence.accounting.per_instance.rdp import per_instance_rdp as per_instance_rdp
 from ringfence.accounting.profile.profile import PrivacyProfile as PrivacyProfile
 from ringfence.accounting.profile.profile import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
-from ringfence.accounting.per_instance.accountant import ceilings, per_instance_rdp
+from ringfence.accounting.guarantee import data_independent_epsilon, data_independent_proof, guarantee
+from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -246,9 +246,7 @@ class _Question:
                 orders=rdp.orders,
                 worst=times * rdp.worst,
                 gaussian=times * gaussian * rdp.orders,
-                epsilon_data_independent=data_independent_epsilon(
-                    times * gaussian, times * bounded, self.delta
-                ),
+                data_independent=data_independent_proof(times * gaussian, times * bounded, self.delta),
                 steps=steps,
                 delta=self.delta,
             )

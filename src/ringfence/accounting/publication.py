@@ -10,8 +10,8 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.guarantee import data_independent_epsilon
-from ringfence.accounting.per_instance.accountant import ceilings
 from ringfence.accounting.per_instance.divergence_sums import worse_sign
+from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian

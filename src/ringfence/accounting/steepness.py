@@ -37,8 +37,8 @@ import math
 
 import torch
 
-from ringfence.accounting.per_instance.accountant import ceilings
 from ringfence.accounting.per_instance.curvature import curvature
+from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 

@@ -14,6 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from ringfence.accounting.coordinates import distinct
 from ringfence.accounting.examples.sums import VARIANTS, Bound, InUnits
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
@@ -78,8 +79,7 @@ def upper_polynomials(law: Mechanism, theta: Tensor) -> tuple[Tensor, float]:
     varying = [name for name, value in parameters.items() if value.numel() > 1]
     sigma = parameters["sigma"].expand(theta.shape)
     node = torch.round(theta / sigma * _ANCHORS_PER_SIGMA)
-    columns = [*(parameters[name].expand(theta.shape) for name in varying), node]
-    anchors, index = torch.unique(torch.stack(columns, dim=1), dim=0, return_inverse=True)
+    anchors, index = distinct(*(parameters[name] for name in varying), node)
 
     made, amplified = [], []
     for part in anchors.split(_ANCHORS_AT_ONCE):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ringfence.accounting.coordinates import distinct, with_numbers
 from ringfence.accounting.examples.sums import VARIANTS, Bound, InUnits
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
@@ -72,17 +73,11 @@ def table_bound(law: Mechanism, theta: Tensor, orders: Tensor, kept: "dict[str, 
 
 def _settings(law: Mechanism, theta: Tensor) -> Iterator[tuple[Mechanism, Tensor]]:
     """The law with single numbers for parameters, and which coordinates have them; none if many."""
-    parameters = law.parameters()
-    columns = [value.double().cpu().expand(theta.shape) for value in parameters.values()]
-    if all(value.numel() == 1 for value in parameters.values()):
-        distinct = torch.stack([column[:1] for column in columns], dim=1)
-        index = torch.zeros(len(theta), dtype=torch.int64)
-    else:
-        distinct, index = torch.unique(torch.stack(columns, dim=1), dim=0, return_inverse=True)
-    if len(distinct) <= _SETTINGS:
-        for i, row in enumerate(distinct):
-            single = law.with_parameters(dict(zip(parameters, row.unbind(), strict=True)))
-            yield single, (index == i).nonzero().squeeze(1)
+    rows, index = distinct(*law.parameters().values())
+    index = index.expand(theta.shape)
+    if len(rows) <= _SETTINGS:
+        for i, row in enumerate(rows):
+            yield with_numbers(law, row), (index == i).nonzero().squeeze(1)
 
 
 def _smallest_octave(orders: Tensor) -> int:

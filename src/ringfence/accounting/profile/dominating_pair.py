@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ringfence.accounting.coordinates import distinct, with_numbers
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
 
@@ -35,21 +36,16 @@ def composed_delta(
     Guarantee: exact for a single release of a single coordinate; otherwise the grid of losses is
     rounded towards a larger loss and the rounding of the compositions is charged.
     """
-    parameters = mechanism.parameters()
-    theta, sensitivity, *values = torch.broadcast_tensors(
-        theta.cpu(), sensitivity.cpu(), *(value.double().cpu() for value in parameters.values())
-    )
-    rows = torch.stack([value.reshape(-1) for value in (theta, sensitivity, *values)], dim=1)
-    groups, counts = torch.unique(rows[rows[:, 1] > 0], dim=0, return_counts=True)
-    releases = [
-        _Release(mechanism.with_parameters(dict(zip(parameters, row[2:], strict=True))), row[0], row[1])
-        for row in groups
-    ]
+    rows, index = distinct(theta, sensitivity, *mechanism.parameters().values())
+    moved = rows[:, 1] > 0
+    counts = torch.bincount(index.reshape(-1), minlength=len(rows))[moved]
+    coordinates = [_Coordinate(with_numbers(mechanism, row[2:]), row[0], row[1]) for row in rows[moved]]
     repeats = [count * steps for count in counts.tolist()]
     if repeats == [1]:
-        return lambda epsilon: float(max(side.curve(epsilon) for side in releases[0].sides)) * (1 + ROUNDING)
-    step = _grid_step(releases, repeats)
-    directions = [_direction(releases, repeats, step, backward) for backward in (False, True)]
+        sides = coordinates[0].sides
+        return lambda epsilon: float(max(side.curve(epsilon) for side in sides)) * (1 + ROUNDING)
+    step = _grid_step(coordinates, repeats)
+    directions = [_direction(coordinates, repeats, step, backward) for backward in (False, True)]
     return lambda epsilon: max(direction(epsilon) for direction in directions)
 
 
@@ -67,7 +63,7 @@ class _Side(NamedTuple):
         return (delta * (1 + ratio * ratio * 2.0**-51)).clamp(0, 1)
 
 
-class _Release(NamedTuple):
+class _Coordinate(NamedTuple):
     """One coordinate, its law and how far a record may move it."""
 
     law: Mechanism
@@ -97,25 +93,24 @@ class _Release(NamedTuple):
         return min(extent, ratio * (ratio / 2 + _DEVIATIONS))
 
 
-def _grid_step(releases: list[_Release], repeats: list[int]) -> float:
+def _grid_step(coordinates: list[_Coordinate], repeats: list[int]) -> float:
     """Fine against every single loss, yet not so fine that the whole has too many points."""
-    finest = min(release.deviation() for release in releases) / _GRID_PER_DEVIATION
-    whole = sum(repeat * release.reach() for release, repeat in zip(releases, repeats, strict=True))
-    spread = math.sqrt(
-        sum(repeat * release.reach() ** 2 for release, repeat in zip(releases, repeats, strict=True))
-    )
+    finest = min(coordinate.deviation() for coordinate in coordinates) / _GRID_PER_DEVIATION
+    reaches = [(coordinate.reach(), repeat) for coordinate, repeat in zip(coordinates, repeats, strict=True)]
+    whole = sum(repeat * reach for reach, repeat in reaches)
+    spread = math.sqrt(sum(repeat * reach**2 for reach, repeat in reaches))
     return max(finest, 2 * min(whole, 4 * spread) / _MOST_POINTS)
 
 
 def _direction(
-    releases: list[_Release], repeats: list[int], step: float, backward: bool
+    coordinates: list[_Coordinate], repeats: list[int], step: float, backward: bool
 ) -> Callable[[float], float]:
     total: Any = None
     points = 0
-    for release, repeat in zip(releases, repeats, strict=True):
-        half = math.ceil(release.reach() / step) + 1
+    for coordinate, repeat in zip(coordinates, repeats, strict=True):
+        half = math.ceil(coordinate.reach() / step) + 1
         epsilon = torch.arange(-half, half + 1, dtype=torch.float64) * step
-        curves = [side.curve(epsilon).numpy() for side in release.direction(backward)]
+        curves = [side.curve(epsilon).numpy() for side in coordinate.direction(backward)]
         total = _composed(total, _worst_pattern(curves, repeat, step))
         points = max(points, total.size)
     # every value of every composition may be off by rounding, and each adds at most itself

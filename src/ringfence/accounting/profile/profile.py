@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
-from ringfence.accounting.per_instance.accountant import ceilings, per_instance_rdp
+from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.accounting.profile.central_limit import LossSums
 from ringfence.accounting.profile.dominating_pair import MOST_COORDINATES, composed_delta

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, Guarantee, guarantee
-from ringfence.accounting.per_instance.accountant import DivergenceTables
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, DataIndependent, Guarantee, guarantee
+from ringfence.accounting.per_instance.rdp import DivergenceTables
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -119,8 +119,8 @@ class SampledAccountant:
 
     def _release(
         self, mechanism: Mechanism | None, sensitivity: Real | None, sampling_rate: float | None
-    ) -> SampledRelease:
-        return SampledRelease(
+    ) -> SampledDivergence:
+        return SampledDivergence(
             self.mechanism if mechanism is None else mechanism,
             self.sensitivity if sensitivity is None else sensitivity,
             self.sampling_rate if sampling_rate is None else sampling_rate,
@@ -129,7 +129,7 @@ class SampledAccountant:
         )
 
     def _charge(
-        self, release: SampledRelease, theta: Tensor, forward: Tensor, backward: Tensor, count: int
+        self, release: SampledDivergence, theta: Tensor, forward: Tensor, backward: Tensor, count: int
     ) -> None:
         self.forward = self.forward + count * forward
         self.backward = self.backward + count * backward
@@ -167,9 +167,7 @@ class SampledAccountant:
             orders=self._orders,
             worst=self.worst,
             gaussian=self.gaussian,
-            epsilon_data_independent=min(ceiling, exact),
-            proof=GAUSSIAN if exact <= ceiling else ZCDP,
-            gaussian_exactly=exact,
+            data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact),
             steps=self.steps,
             delta=delta,
             spent=self.spent,

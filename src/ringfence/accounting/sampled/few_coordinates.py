@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence.accounting.coordinates import released_shape
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
@@ -37,16 +38,6 @@ class _Pair(NamedTuple):
         return _Pair(masses, self.zero + other.zero, self.infinite + other.infinite)
 
 
-def number_of_coordinates(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> int:
-    """How many coordinates are released, after the parameters have spread theta out.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> number_of_coordinates(Gaussian(1.0), torch.zeros(2, 1), torch.ones(3))
-    6
-    """
-    return _shape(law, theta, sensitivity).numel()
-
-
 def log_excess_of_few(
     law: Mechanism, theta: Tensor, sensitivity: Tensor, sampling_rate: float, orders: Tensor
 ) -> Tensor:
@@ -67,7 +58,7 @@ def log_excess_of_few(
     >>> round(float(excess[0, 0]), 3)  # 0.5 / (0.5 + Phi(-3)) + 0.5 / (0.5 + Phi(3)) - 1
     0.331
     """
-    shape = _shape(law, theta, sensitivity)
+    shape = released_shape(law, theta, sensitivity)
     theta, move = (value.double().cpu().expand(shape) for value in (theta, sensitivity))
     shifts = torch.stack((move, -move)).expand(2, 2, *shape)  # added or removed, up or down
     starts = torch.stack((theta.expand(2, *shape), theta - shifts[1]))
@@ -86,12 +77,6 @@ def log_excess_of_few(
     pairs = _pairs(law, starts, shifts, epsilon, ROUNDING + 2.0**-51 * largest**2)
     rows = [_log_excess(_corners(*sides), step, sampling_rate, orders) for sides in pairs]
     return torch.stack(rows)
-
-
-def _shape(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> torch.Size:
-    others = (value.shape for value in law.parameters().values())
-    shape: torch.Size = torch.broadcast_shapes(theta.shape, sensitivity.shape, *others)
-    return shape
 
 
 def _pairs(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.confidence import upper_confidence_bound
@@ -74,7 +74,7 @@ def subsampled_rdp(
 
     Adding and removing are both covered. A record of the dataset may be in an auxiliary batch
     itself: theta_B then holds it, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
-    M(theta_B + v). ``SampledRelease.either_record`` says what both cost together.
+    M(theta_B + v). ``SampledDivergence.either_record`` says what both cost together.
 
     Guarantee: with probability at least 1 - ``failure_probability`` over the batches, all numbers
     are upper bounds, for one release whose theta is the sum over a Poisson sample of contributions
@@ -90,7 +90,7 @@ def subsampled_rdp(
     >>> (rdp.worst / gaussian).round(decimals=2).tolist()
     [0.68, 0.68]
     """
-    release = SampledRelease(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
+    release = SampledDivergence(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
     return averaged_over(batches, release, failure_probability)[0]
 
 
@@ -119,14 +119,14 @@ def fixed_batch_rdp(
     if record not in ("added", "removed"):
         raise ValueError(f"record must be 'added' or 'removed', got {record!r}")
     theta = checks.finite("theta", theta)
-    release = SampledRelease(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
+    release = SampledDivergence(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
     added, removed = release.log_excess(theta, exact=theta.numel() <= _FEW)
     forward, backward = release.divergence(added if record == "added" else removed)
     return SubsampledRdp(release.orders, forward, backward, failure_probability=0.0)
 
 
 def averaged_over(
-    batches: Tensor | Iterable[Real], release: SampledRelease, failure_probability: float
+    batches: Tensor | Iterable[Real], release: SampledDivergence, failure_probability: float
 ) -> tuple[SubsampledRdp, Tensor]:
     """``subsampled_rdp`` of a release, and the first batch, whose shape is that of all."""
     failure_probability = checks.probability("failure_probability", failure_probability)

@@ -8,13 +8,10 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
-from ringfence.accounting.per_instance.accountant import DivergenceTables, ceilings
+from ringfence.accounting.coordinates import number_of_coordinates
+from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.per_instance.translation import from_nearer_end
-from ringfence.accounting.sampled.few_coordinates import (
-    MOST_COORDINATES,
-    log_excess_of_few,
-    number_of_coordinates,
-)
+from ringfence.accounting.sampled.few_coordinates import MOST_COORDINATES, log_excess_of_few
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
@@ -23,14 +20,14 @@ from ringfence.numerics.rounding import ROUNDING
 _LARGEST_ORDER = 1 << 16  # every moment up to it is needed
 
 
-class SampledRelease:
+class SampledDivergence:
     """Everything about a release of a Poisson sample but the data, at integer orders.
 
     Costs come as log(E - 1), E = exp((alpha - 1) D_alpha), for the two directions: forward has the
     law without the record first, backward the law with it.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> release = SampledRelease(Gaussian(1.0), 0.1, 0.5, checked_integer_orders([2]))
+    >>> release = SampledDivergence(Gaussian(1.0), 0.1, 0.5, checked_integer_orders([2]))
     >>> round(float(release.gaussian(torch.zeros(4))), 6)  # log(1 + q^2 (e^(4 * 0.1^2) - 1))
     0.010151
     """
@@ -87,7 +84,7 @@ class SampledRelease:
         averages are A, so (1 - q) A <= ``added``, q A <= ``removed`` and A <= ``worse``.
 
         >>> from ringfence.mechanisms.gaussian import Gaussian
-        >>> release = SampledRelease(Gaussian(1.0), 0.1, 0.2, checked_integer_orders([2]))
+        >>> release = SampledDivergence(Gaussian(1.0), 0.1, 0.2, checked_integer_orders([2]))
         >>> averages = (torch.tensor([x]).double().log() for x in (0.4, 3.0, 3.1))
         >>> release.either_record(*averages).exp()  # 0.4 / (1 - q)
         tensor([0.5000], dtype=torch.float64)
