@@ -260,8 +260,8 @@ BREAKAGES = [
     Breakage(
         "no charge for a coordinate rounded into the next bin",
         f"{ACCOUNTING}/per_instance/histogram_sums.py",
-        "start = nodes[..., :-1] + _MISPLACED / bins * steepest",
-        "start = nodes[..., :-1]",
+        "chords[:, 0] = nodes[..., :-1] + _MISPLACED / bins * steepest",
+        "chords[:, 0] = nodes[..., :-1]",
         accounting("per_instance/histogram_sums"),
     ),
     Breakage(

@@ -82,7 +82,7 @@ class DivergenceTable:
             for start in range(0, len(alike), _FILLED_TOGETHER):
                 _, theirs, places = zip(*alike[start : start + _FILLED_TOGETHER], strict=True)
                 parts.append(self._evaluated(theirs, places))
-        self.pages = torch.cat(parts)
+        self.pages = torch.cat(parts) if len(parts) > 1 else parts[0]
         self._keys = torch.cat((self._keys, torch.tensor([key for key, _, _ in pages], device=self.device)))
 
     def _evaluated(self, settings: Sequence[Setting], places: Sequence[int]) -> Tensor:

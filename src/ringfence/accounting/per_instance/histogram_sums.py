@@ -117,10 +117,12 @@ class HistogramSums:
             pages = self.table.pages[rows].transpose(0, 1)
             nodes, steepest = pages.split((CELLS + 1, CELLS), dim=-1)
             rise = torch.diff(nodes)
+            chords = rise.new_empty(len(rise), 3, len(places), CELLS)
             # a coordinate binned a little off lies on the chord of this cell or the next
-            start = nodes[..., :-1] + _MISPLACED / bins * steepest
-            parts = (start, rise.clamp(min=0), rise.clamp(max=0))
-            self._chords = (key, torch.cat([part.flatten(1) for part in parts], dim=-1).to(device))
+            chords[:, 0] = nodes[..., :-1] + _MISPLACED / bins * steepest
+            chords[:, 1] = rise.clamp(min=0)
+            chords[:, 2] = rise.clamp(max=0)
+            self._chords = (key, chords.flatten(1).to(device))
         return self._chords[1]
 
 
