@@ -360,22 +360,22 @@ BREAKAGES = [
     Breakage(
         "sigma calibrated on this dataset unless told otherwise",
         f"{ACCOUNTING}/calibration.py",
-        'kind: Kind = "data_independent",\n    coordinates: int | None = None,\n'
+        'kind: EpsilonKind = "data_independent",\n    coordinates: int | None = None,\n'
         '    sampling_rate: float = 1.0,\n) -> float:\n    """A sigma',
-        'kind: Kind = "pdp",\n    coordinates: int | None = None,\n'
+        'kind: EpsilonKind = "pdp",\n    coordinates: int | None = None,\n'
         '    sampling_rate: float = 1.0,\n) -> float:\n    """A sigma',
         accounting("calibration"),
     ),
     Breakage(
         "an answer from theta without its warning",
-        f"{ACCOUNTING}/calibration.py",
+        f"{ACCOUNTING}/calibration_question.py",
         '        if self.kind == "data_independent":\n            return\n',
         "        return\n",
         accounting("calibration"),
     ),
     Breakage(
         "one sampled release calibrated for many",
-        f"{ACCOUNTING}/calibration.py",
+        f"{ACCOUNTING}/calibration_question.py",
         "account.step_of_any(self.theta, count=steps)",
         "account.step_of_any(self.theta, count=1)",
         accounting("calibration"),

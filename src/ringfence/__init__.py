@@ -3,10 +3,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringfence.accounting.calibration import PerInstanceCalibrationWarning as PerInstanceCalibrationWarning
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
 from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
+from ringfence.accounting.calibration_question import (
+    PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
+)
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher.accountant import FisherGuarantee as FisherGuarantee

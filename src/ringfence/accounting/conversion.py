@@ -133,20 +133,29 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: float) -> float:
     """epsilon of Gaussian releases of Poisson samples: {(shift / sigma, sampling rate): how many}.
 
-    Releases of everything (rate 1) compose to one Gaussian; the rest by dp-accounting's PLD.
+    Releases of everything (rate 1) compose to one Gaussian; the others are composed by dp-accounting's PLD.
+    Losses too large for it (shift / sigma above about 2,600) are charged as releases of everything, which
+    cost at least as much: a sampled release is a function of the whole one and of coin flips.
 
     >>> once, twice = ({(1.0, rate): 100} for rate in (0.01, 0.02))
     >>> sampled_gaussian_epsilon(once, 1e-5) < sampled_gaussian_epsilon(twice, 1e-5)
     True
     """
-    import dp_accounting
-    from dp_accounting import pld
-
     delta = checks.probability("delta", delta)
     whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
     sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
     if not sampled:
         return gaussian_epsilon(whole, delta)
+    try:
+        return _up(_composed_epsilon(whole, sampled, delta))
+    except OverflowError:
+        return gaussian_epsilon(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), delta)
+
+
+def _composed_epsilon(whole: float, sampled: dict[tuple[float, float], int], delta: float) -> float:
+    import dp_accounting
+    from dp_accounting import pld
+
     # Losses are rounded up to multiples of this; they grow like the square of shift / sigma.
     largest = max(whole, *(mu for mu, _ in sampled))
     accountant = pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, largest**2))
@@ -155,7 +164,7 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
     for (mu, rate), count in sampled.items():
         release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
         accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
-    return _up(float(accountant.get_epsilon(delta)))
+    return float(accountant.get_epsilon(delta))
 
 
 def _up(value: float) -> float:

@@ -10,12 +10,13 @@ from torch import Tensor
 
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.examples.accountant import ExampleAccountant, Kind
+from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.examples.sums import VARIANTS
+from ringfence.accounting.guarantee import EpsilonKind
 from tests.accounting.gradients import LAWS, ORDERS, draws
 from tests.tensors import float64
 
-KINDS: tuple[Kind, ...] = ("ex_post", "pdp")
+KINDS: tuple[EpsilonKind, ...] = ("ex_post", "pdp")
 every_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
 
 

@@ -15,7 +15,7 @@ exponential families (information_polynomials.py), checked numerically for other
 import base64
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -25,12 +25,11 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.examples.information_polynomials import polynomial_bound
 from ringfence.accounting.examples.shift_tables import ShiftTable, table_bound
 from ringfence.accounting.examples.sums import EXACT_BLOCK, VARIANTS, checked_blocks, exact_bound, fits
+from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.numerics.rounding import ROUNDING
-
-Kind = Literal["ex_post", "pdp"]
 
 
 class ExampleAccountant:
@@ -123,7 +122,7 @@ class ExampleAccountant:
         """The largest of the four running sums: a row an example, a column an order."""
         return self.sums.amax(dim=0)
 
-    def epsilons(self, delta: float, kind: Kind = "ex_post") -> Tensor:
+    def epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Tensor:
         """Each example's own epsilon at this delta, in float64.
 
         ``kind="ex_post"``: min over orders of the sum + log(K / delta) / (order - 1), K orders, as

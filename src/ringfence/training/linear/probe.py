@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.examples.accountant import ExampleAccountant, Kind
+from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.fisher.loss import UP
 from ringfence.accounting.fisher.loss import Kind as FisherKind
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
@@ -152,7 +152,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numbers = self.account_.steps * weights
         return secure_guarantee(self.account_.guarantee, self.mechanism, numbers, delta)
 
-    def example_epsilons(self, delta: float, kind: Kind = "ex_post") -> Any:
+    def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Any:
         """Each training example's own epsilon, in the order of fit (``ExampleAccountant``).
 
         Computed when asked, from the training data, which the fitted probe refers to and which is
