@@ -398,8 +398,8 @@ BREAKAGES = [
     Breakage(
         "variances that differ by sign not charged",
         f"{ACCOUNTING}/profile/central_limit.py",
-        "return bound + size * mean + spread",
-        "return bound + size * mean",
+        "return centred + size * mean + spread",
+        "return centred + size * mean",
         accounting("profile/central_limit", "profile/profile"),
     ),
     Breakage(
