@@ -331,10 +331,10 @@ BREAKAGES = [
     ),
     Breakage(
         "the sign of log(1 / delta) in an example's epsilon",
-        f"{ACCOUNTING}/examples/accountant.py",
+        f"{ACCOUNTING}/examples/guarantee.py",
         "- torch.log(delta * orders) / (orders - 1)",
         "+ torch.log(delta * orders) / (orders - 1)",
-        accounting("examples/accountant"),
+        accounting("examples/guarantee"),
     ),
     Breakage(
         "a printed bound rounded to nearest",
