@@ -7,11 +7,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.examples.accountant import ExampleAccountant
-from ringfence.accounting.guarantee import EpsilonKind
 from tests.accounting.gradients import LAWS, draws
-
-KINDS: tuple[EpsilonKind, ...] = ("ex_post", "pdp")
-every_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
 
 
 def test_epsilons_are_those_of_the_scalar_conversions() -> None:

@@ -1,9 +1,9 @@
 """delta(epsilon) of a few coordinates: their hockey sticks, composed by dp-accounting.
 
-A coordinate may be pushed up or down, and neither curve lies above the other for every epsilon.
-The pointwise larger of the two is again the curve of some pair of laws (it is convex in
-e^epsilon), and that pair dominates both. Releases at the same theta are composed for each number
-of upward pushes before the larger curve is taken, which loses less.
+A record may push a coordinate up or down, and neither hockey stick lies above the other for every epsilon.
+The pointwise larger of the two is again the curve of some pair of laws (it is convex in e^epsilon), and that
+pair dominates both. Releases at the same theta are composed for each number of upward pushes before the
+larger curve is taken, which loses less.
 """
 
 import math
@@ -31,10 +31,15 @@ _ROUNDING = 1e-15  # of one value of a composition by FFT, for each composition
 def composed_delta(
     mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int
 ) -> Callable[[float], float]:
-    """An upper bound of delta(epsilon) for ``steps`` releases of every coordinate, both directions.
+    """An upper bound of delta(epsilon) for ``steps`` releases of every coordinate, in both directions.
 
-    Guarantee: exact for a single release of a single coordinate; otherwise the grid of losses is
-    rounded towards a larger loss and the rounding of the compositions is charged.
+    Guarantee: exact for a single release of a single coordinate; otherwise losses are rounded up to a grid
+    and the rounding of the compositions is charged.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> delta = composed_delta(Gaussian(1.0), torch.zeros(1), torch.tensor(1.0), steps=1)
+    >>> round(delta(1.0), 4)
+    0.1269
     """
     rows, index = distinct(theta, sensitivity, *mechanism.parameters().values())
     moved = rows[:, 1] > 0
@@ -50,7 +55,7 @@ def composed_delta(
 
 
 class _Side(NamedTuple):
-    """One pair of laws: where P sits, and how far Q is from it."""
+    """One pair of laws: P = M(theta) and Q = M(theta + shift)."""
 
     law: Mechanism
     theta: Tensor
@@ -71,7 +76,7 @@ class _Coordinate(NamedTuple):
     move: Tensor
 
     def direction(self, backward: bool) -> tuple[_Side, _Side]:
-        """The pushes up and down, as P = M(theta) against Q or the other way round."""
+        """The pushes up and down, with M(theta) as P, or as Q if ``backward``."""
         up, down = self.move, -self.move
         if backward:
             return _Side(self.law, self.theta + up, down), _Side(self.law, self.theta + down, up)
@@ -82,19 +87,19 @@ class _Coordinate(NamedTuple):
         return (*self.direction(False), *self.direction(True))
 
     def deviation(self) -> float:
-        """The smallest standard deviation of the loss."""
+        """The smallest standard deviation of the loss over the four pairs."""
         moments = (side.law.loss_moments(side.theta, side.shift) for side in self.sides)
         return math.sqrt(min(float(moment.variance) for moment in moments))
 
     def reach(self) -> float:
-        """Where the loss ends, or where the Gaussian's has nothing left."""
+        """Where the loss ends, or where the tail of the Gaussian's loss is negligible."""
         extent = max(float(side.law.loss_moments(side.theta, side.shift).extent) for side in self.sides)
         ratio = float(self.move / self.law.sigma)
         return min(extent, ratio * (ratio / 2 + _DEVIATIONS))
 
 
 def _grid_step(coordinates: list[_Coordinate], repeats: list[int]) -> float:
-    """Fine against every single loss, yet not so fine that the whole has too many points."""
+    """A step that is small against every single loss, but leaves the composition not too many points."""
     finest = min(coordinate.deviation() for coordinate in coordinates) / _GRID_PER_DEVIATION
     reaches = [(coordinate.reach(), repeat) for coordinate, repeat in zip(coordinates, repeats, strict=True)]
     whole = sum(repeat * reach for reach, repeat in reaches)
@@ -113,7 +118,7 @@ def _direction(
         curves = [side.curve(epsilon).numpy() for side in coordinate.direction(backward)]
         total = _composed(total, _worst_pattern(curves, repeat, step))
         points = max(points, total.size)
-    # every value of every composition may be off by rounding, and each adds at most itself
+    # every value of every composition may be off by rounding, which adds at most that much to delta
     charge = _ROUNDING * points * (sum(repeats) + len(repeats))
     return lambda epsilon: float(total.get_delta_for_epsilon(epsilon)) + charge
 
@@ -132,7 +137,7 @@ def _worst_pattern(curves: list[NDArray[np.float64]], releases: int, step: float
 
 
 def _powers(distribution: Any, highest: int) -> list[Any]:
-    """None, the distribution, its composition with itself, ... ``highest`` times."""
+    """None, the distribution, its composition with itself, and so on up to ``highest`` of them."""
     powers = [None, distribution]
     while len(powers) <= highest:
         powers.append(powers[-1].compose(distribution, tail_mass_truncation=_TAIL))
