@@ -30,21 +30,27 @@ _AROUND = tuple(1.02**k for k in range(-40, 41))  # orders tried around the best
 class Guarantee:
     """Three kinds of statement about the same releases, at the same delta.
 
-    ``epsilon``: ex-post. For this dataset and this trajectory, each single record: the privacy
-    loss that was realised is at most epsilon, except with probability delta over the run. Holds
-    along an adaptive run. Not differential privacy, and not to be published.
+    ``epsilon`` is ex-post: for this dataset, this trajectory and each single record, the privacy loss that
+    was realised is at most epsilon, except with probability delta over the run. It holds along an adaptive
+    run. It is not differential privacy and must not be published.
 
-    ``epsilon_pdp``: per-instance (epsilon, delta), the smallest that is proved, and ``proof_pdp`` says
-    how. ``epsilon_renyi`` is the paper's number, the realised Rényi sums converted: a guarantee for
-    one release or a theta fixed in advance, an estimate along an adaptive run. What holds for every
-    dataset holds for this one, so ``epsilon_pdp`` is never above ``epsilon_data_independent``. Not to
-    be published either.
+    ``epsilon_pdp`` is the smallest per-instance (epsilon, delta) that is proved, and ``proof_pdp`` says how.
+    ``epsilon_renyi`` is the paper's number, the realised Rényi sums converted: a guarantee for one release
+    or a theta fixed in advance, an estimate along an adaptive run. What holds for every dataset holds for
+    this one, so ``epsilon_pdp`` is never above ``epsilon_data_independent``. It must not be published either.
 
-    ``epsilon_data_independent``: ordinary (epsilon, delta)-differential privacy, every dataset.
+    ``epsilon_data_independent`` is ordinary (epsilon, delta)-differential privacy, for every dataset.
 
-    ``gaussian_epsilon``, ``gaussian_epsilon_pdp`` and ``gaussian_epsilon_renyi`` are what the first
-    three would be for the plain Gaussian mechanism with the same sigma, the second one exactly:
-    compare like with like. ``assumptions`` are sentences about what the statement takes for granted.
+    ``gaussian_epsilon``, ``gaussian_epsilon_pdp`` and ``gaussian_epsilon_renyi`` are what the first three
+    would be for the plain Gaussian mechanism with the same sigma, the second one exactly, so that like can
+    be compared with like. ``assumptions`` are sentences about what the statement takes for granted.
+
+    >>> from ringfence import Gaussian, PerInstanceAccountant
+    >>> account = PerInstanceAccountant(Gaussian(1.0), sensitivity=0.1)
+    >>> account.step(torch.zeros(3))
+    >>> claim = account.guarantee(delta=1e-5)
+    >>> claim.epsilon_pdp <= claim.epsilon_data_independent, claim.proof_pdp
+    (True, 'Gaussian, exactly')
     """
 
     delta: float
@@ -115,7 +121,7 @@ class Guarantee:
         )
 
     def _releases(self, one: str = "", many: str = "") -> str:
-        """With its verb, where one is given."""
+        """The releases by number, with the verb that fits where one is given."""
         words = ("the release", one) if self.steps == 1 else (f"the {self.steps} releases", many)
         return " ".join(words).strip()
 
