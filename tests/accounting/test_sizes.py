@@ -21,7 +21,7 @@ from ringfence.accounting.per_instance import (
 from ringfence.accounting.per_instance.divergence_sums import exact_sums
 from ringfence.accounting.per_instance.histogram_sums import HistogramSums
 from ringfence.accounting.per_instance.setting import Setting
-from ringfence.numerics import singular_values
+from ringfence.numerics.spectral import singular_values
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import ones
 from tests.mutants.mutations import SIZES

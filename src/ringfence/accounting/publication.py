@@ -33,10 +33,8 @@ class PublishableEpsilon:
     ``epsilon_data_independent`` is ordinary differential privacy of the releases and of the published
     number together.
 
-    >>> number = PublishableEpsilon(1.2, 0.9, 1.3, order=16.0, delta=1e-5, failure_probability=1e-3,
-    ...     publishing_zcdp=1e-4)
-    >>> number.statement.endswith("released with noise and may be published.")
-    True
+    >>> PublishableEpsilon(0.9, 0.7, 1.2, 40.0, 1e-5, 1e-3, 1e-4).statement[:79]
+    'The releases and this number together satisfy (1.2, 1e-05)-differential privacy'
     """
 
     epsilon: float

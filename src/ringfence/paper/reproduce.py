@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.audit.page import audit_section
 from ringfence.audit.suite import run_audit
 from ringfence.data.digits import digits
@@ -161,7 +161,7 @@ def reproduce(
     with one_thread(data.train_features.size):
         results = comparisons(settings, data, out / "sweeps", public=public, device=device, progress=progress)
         parts = sweep_data(data, settings, "fair", public).to(device)
-        kind: Kind = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
+        kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
         if features is not None:
             fewer = replace(settings.fair, settings=min(settings.fair.settings, INFORMATION_SETTINGS))
             wanted = InformationSettings(replace(settings, fair=fewer), None, kind, EXAMPLES)
@@ -227,7 +227,7 @@ def write_comparison(results: Sequence[Comparison], path: Path, publishable: boo
 
 
 def _examples(
-    data: SweepData, delta: float, fair: Comparison, kind: Kind, share: Share
+    data: SweepData, delta: float, fair: Comparison, kind: InformationNorm, share: Share
 ) -> tuple[Section, list[SingleExampleRow]]:
     """What a run cost single examples, every law with the same setting."""
     target, chosen = like_for_like(fair)

@@ -27,9 +27,10 @@ class PrivacyProfile:
 
     ``proofs`` maps names to functions from epsilon to an upper bound of delta; the smallest one counts.
 
-    >>> profile = PrivacyProfile({"weak": lambda epsilon: 0.5, "strong": lambda epsilon: 0.1 / (1 + epsilon)})
-    >>> round(profile.delta(1.0), 3), profile.proof(0.06)
-    (0.05, 'strong')
+    >>> import ringfence as rf
+    >>> profile = rf.privacy_profile(rf.Gaussian(1.0), 0.0, sensitivity=1.0)
+    >>> round(profile.epsilon(delta=1e-5), 4), round(profile.delta(epsilon=1.0), 4), profile.proof(delta=1e-5)
+    (4.3772, 0.1269, 'Gaussian')
     """
 
     proofs: dict[str, Callable[[float], float]]

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import UP, Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.data.digits import digits
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.rounding import UP
 from ringfence.paper.comparison.comparison import CLAMPED
 from ringfence.paper.sweep.data import SweepData, sweep_data
 from ringfence.paper.sweep.grid_file import read_grid
@@ -69,7 +70,7 @@ class NetworkSettings:
     learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0)
     steps: int = 12
     batch_size: int = 80
-    kind: Kind = "trace"
+    kind: InformationNorm = "trace"
 
     def fresh(self, classes: int) -> nn.Module:
         """The network before training: the same weights every time."""
@@ -97,7 +98,7 @@ class InformationSettings:
 
     grid: Grid = field(default_factory=lambda: replace(read_grid("digits"), fair=_SEARCH))
     network: NetworkSettings | None = NetworkSettings()
-    kind: Kind = "spectral"
+    kind: InformationNorm = "spectral"
     examples: int | None = None
 
 
@@ -114,7 +115,7 @@ class InformationRow:
     setting: str
     validation_accuracy: float
     test_accuracy: float
-    kind: Kind
+    kind: InformationNorm
     max_eta: float
     median_eta: float
 
@@ -184,7 +185,7 @@ def _probe_rows(data: SweepData, wanted: InformationSettings, progress: Progress
 
 
 def _probe_etas(
-    data: SweepData, setting: SweepSetting, seed: int, kind: Kind, picked: Tensor
+    data: SweepData, setting: SweepSetting, seed: int, kind: InformationNorm, picked: Tensor
 ) -> Iterator[tuple[str, Tensor]]:
     """eta of the examples picked, by the account's name: the rectified law's run has two accounts."""
     training = setting.training(seed)
@@ -229,7 +230,7 @@ def _network_run(
     law: Mechanism,
     rate: float,
     seed: int,
-    kind: Kind | None = None,
+    kind: InformationNorm | None = None,
 ) -> tuple[float, float, Tensor]:
     """Validation and test accuracy, and eta of every training example, zeros if ``kind`` is None."""
     images, labels = _images(data.train, settings)

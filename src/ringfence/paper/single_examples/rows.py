@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ringfence.accounting.examples.accountant import ExampleAccountant
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.settings import SweepSetting
 from ringfence.training.linear.grid import accuracies
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.regression import clipped_gradients
+from ringfence.training.linear.residuals import clipped_gradients
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def single_examples(
     delta: float,
     *,
     examples: int = 1000,
-    kind: Kind = "spectral",
+    kind: InformationNorm = "spectral",
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[ExamplesOfRun]:

@@ -22,7 +22,7 @@ def ray_results(
     try:
         ray = import_module("ray")
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[ray]'") from None
+        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[cluster]'") from None
     mine = not ray.is_initialized()
     if mine:
         ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)

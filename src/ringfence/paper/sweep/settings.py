@@ -13,7 +13,7 @@ import torch
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp
-from ringfence.training.linear.grid import LinearSettings
+from ringfence.training.linear.settings import LinearSettings
 
 Search = Literal["paper", "fair"]
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
@@ -40,7 +40,7 @@ from ringfence.training.engine.sampling import (
 )
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.gradients import ExampleGradients, Inputs
-from ringfence.training.per_example.information import Loss
+from ringfence.training.per_example.jacobian_operator import Loss
 from ringfence.training.secure_run import NEEDS_SIZE, largest_count, secure_guarantee, stretched
 
 
@@ -49,6 +49,13 @@ class StepReport:
     """After a release: how many there were, the loss of its batch, and what they cost.
 
     ``loss`` is None unless the engine knows the loss. It comes from private data: for your eyes only.
+
+    >>> import ringfence as rf
+    >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
+    >>> account.step(0.0)
+    >>> report = StepReport(account.steps, None, account.guarantee)
+    >>> report.steps, round(report.guarantee(1e-5).epsilon_data_independent, 3)
+    (1, 0.341)
     """
 
     steps: int
@@ -107,7 +114,7 @@ class PrivacyEngine:
         loss_reduction: Literal["mean", "sum"] = "mean",
         loss: Loss | None = None,
         fisher_every: int = 0,
-        fisher_kind: Kind = "spectral",
+        fisher_kind: InformationNorm = "spectral",
         auxiliary_batches: int = 0,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,

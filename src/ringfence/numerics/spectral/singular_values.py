@@ -1,4 +1,4 @@
-"""The largest singular value of a matrix, between two numbers that are proved. No privacy words.
+"""The largest singular value of a dense matrix, between two numbers that are proved.
 
 u = 2^-53 is the unit roundoff and gamma(m) = m u / (1 - m u) bounds the relative error of a sum
 of m products, whatever the order of the additions (Higham 2002, section 3.1).
@@ -12,13 +12,18 @@ import torch
 from torch import Tensor
 
 UNIT = 2.0**-53
-_SMALLEST = 2.0**-1022  # below it products lose digits: charged once for each of them
-_NUMBERS = 1 << 22  # held at once in float64
-_ROWS = 4096  # summed at once: gamma grows with it, not with the number of rows
-DENSE_LIMIT = 4096  # largest smaller side for which a Gram matrix is formed and factorised
+_SMALLEST = 2.0**-1022  # products below it lose digits: it is charged once for each product
+_NUMBERS = 1 << 22  # how many float64 numbers are held at once
+_ROWS = 4096  # how many rows are summed at once: gamma grows with this, not with the number of rows
+DENSE_LIMIT = 4096  # a Gram matrix is formed and factorised where the smaller side is at most this
 
 
 def gamma(count: int) -> float:
+    """count u / (1 - count u): bounds the relative error of a sum of ``count`` products.
+
+    >>> gamma(2) / UNIT
+    2.0000000000000004
+    """
     return count * UNIT / (1 - count * UNIT)
 
 
@@ -26,7 +31,7 @@ def gamma(count: int) -> float:
 class SingularValueBounds:
     """lower <= largest singular value <= upper, except with ``failure_probability``.
 
-    The lower end always holds; ``gap`` is how far apart the ends are, upper / lower - 1.
+    The lower bound always holds.
 
     >>> bounds = SingularValueBounds(lower=torch.tensor(2.0), upper=torch.tensor(2.5))
     >>> float(bounds.gap), bounds.failure_probability
@@ -39,25 +44,27 @@ class SingularValueBounds:
 
     @property
     def gap(self) -> Tensor:
+        """How far apart the two bounds are: upper / lower - 1."""
         return torch.where(self.upper > 0, self.upper / self.lower - 1, 0.0)
 
 
 @dataclass(frozen=True)
 class Gram:
-    """A^T A of n matrices as floats hold it, and a bound of the spectral norm of what rounding did.
+    """A^T A of n matrices as floats hold it, and an upper bound of the spectral norm of its rounding error.
 
     >>> gram = Gram.of(torch.ones(2).double(), torch.tensor([[[1.0], [-1.0]]]).double())
     >>> round(float(gram.upper()), 9), round(float(gram.lower()), 9)
     (2.0, 2.0)
     """
 
-    matrix: Tensor  # (n, k, k), of which eigensolvers read the lower triangle
+    matrix: Tensor  # (n, k, k); eigensolvers read the lower triangle
     error: Tensor  # (n,)
 
     @staticmethod
     def of(weights: Tensor, matrices: Tensor, *, of_rows: bool = False) -> "Gram":
-        """Of A = diag(weights) M, weights (d,) and matrices (n, d, p); of A^T if ``of_rows``.
+        """The Gram matrices of A = diag(weights) M, or of A^T if ``of_rows``.
 
+        ``weights`` is (d,) and ``matrices``, which hold the M, is (n, d, p).
         |computed - exact| <= gamma |A|^T |A| entrywise, and the norm of the right-hand side is at
         most the trace of A^T A. The factor 2 pays for using the computed trace.
         """
@@ -73,12 +80,12 @@ class Gram:
             total.baddbmm_(block.mT, block)
         if not bool(torch.isfinite(total).all()):
             raise ValueError("jacobian must be smaller: the squares of its weighted entries overflow")
-        roundings = min(step, length) + math.ceil(length / step) + 3  # 3: the weighting, twice, and 1
+        roundings = min(step, length) + math.ceil(length / step) + 3  # 3: two weightings and 1
         error = 2 * gamma(roundings) * _trace(total) + size * length * _SMALLEST
         return Gram(total, torch.where(_nonzero(matrices), error, 0.0))
 
     def plus(self, other: "Gram") -> "Gram":
-        """The Gram matrix of the rows of both; the addition rounds every entry once."""
+        """The Gram matrix of the rows of both. The addition rounds every entry once."""
         total = self.matrix.to(other.matrix.device) + other.matrix
         error = self.error.to(other.error.device) + other.error
         return Gram(total, (error + 4 * UNIT * _trace(total)) * (1 + 4 * UNIT))
@@ -86,10 +93,10 @@ class Gram:
     def upper(self) -> Tensor:
         """At least the largest eigenvalue of the exact A^T A.
 
-        An eigensolver only proposes a value m; a Cholesky factorisation of m I - G that runs to
-        its end proves it, up to 2 gamma(k + 2) k m, k the size (Rump 2006, Theorem 2.3). A value
-        that is not proved is raised until one is, or the trace is reached, which always holds.
-        On a CPU, because some GPU libraries invert blocks, which the theorem does not cover.
+        An eigensolver only proposes a value m. A Cholesky factorisation of m I - G that runs to its end
+        proves it, up to 2 gamma(k + 2) k m, with k the size (Rump 2006, Theorem 2.3). A value that is not
+        proved is raised until one is, or until it reaches the trace, which is always an upper bound. This
+        runs on a CPU, because some GPU libraries invert blocks, which the theorem does not cover.
         """
         matrix, trace = self.matrix.cpu(), _trace(self.matrix).cpu()
         size = matrix.shape[-1]
@@ -126,7 +133,11 @@ def _nonzero(matrices: Tensor) -> Tensor:
 
 
 def squared_frobenius(weights: Tensor, matrices: Tensor) -> Tensor:
-    """At least the sum of the squares of diag(weights) M, for each M of (n, d, p)."""
+    """At least |diag(weights) M|_F^2, for each M of (n, d, p).
+
+    >>> round(float(squared_frobenius(torch.ones(2).double(), torch.ones(1, 2, 3).double())), 9)
+    6.0
+    """
     count, height, width = matrices.shape
     total = weights.new_zeros(count)
     step = max(1, _NUMBERS // (count * width))
@@ -138,7 +149,9 @@ def squared_frobenius(weights: Tensor, matrices: Tensor) -> Tensor:
 
 
 def dense_bounds(weights: Tensor, matrices: Tensor) -> SingularValueBounds:
-    """Of diag(weights) M for each M of (n, d, p), by the smaller Gram matrix; no randomness.
+    """Bounds of the largest singular value of diag(weights) M for each M of (n, d, p), without randomness.
+
+    They come from the smaller of the two Gram matrices, or from ``norm_bounds`` above ``DENSE_LIMIT``.
 
     >>> bounds = dense_bounds(torch.ones(2).double(), torch.tensor([[[1.0], [-1.0]]]).double())
     >>> bool(bounds.lower**2 <= 2 <= bounds.upper**2), bool(bounds.gap < 1e-12)
@@ -154,7 +167,11 @@ def dense_bounds(weights: Tensor, matrices: Tensor) -> SingularValueBounds:
 
 
 def upper_bounds(weights: Tensor, matrices: Tensor) -> Tensor:
-    """The upper end of ``dense_bounds`` alone, at half the cost."""
+    """The upper bound of ``dense_bounds`` alone, at half the cost.
+
+    >>> round(float(upper_bounds(torch.ones(2).double(), torch.eye(2).double()[None])), 9)
+    1.0
+    """
     if min(matrices.shape[1:]) > DENSE_LIMIT:
         return dense_bounds(weights, matrices).upper
     return _root(torch.cat([gram.upper() for gram in _grams(weights, matrices)]))
@@ -171,7 +188,10 @@ def _root(square: Tensor) -> Tensor:
 
 
 def norm_bounds(weights: Tensor, matrix: Tensor) -> SingularValueBounds:
-    """From norms alone, one pass: the largest column or row, Frobenius, sqrt(|A|_1 |A|_inf).
+    """Bounds from norms alone, in one pass over the matrix.
+
+    The lower bound is the largest norm of a row or column, the upper one the smaller of the Frobenius
+    norm and sqrt(|A|_1 |A|_inf).
 
     >>> bounds = norm_bounds(torch.ones(2).double(), torch.eye(2).double())
     >>> round(float(bounds.lower), 9), round(float(bounds.upper), 9)

@@ -1,54 +1,20 @@
-"""Many largest singular values and traces from products alone, and how often the upper ends fail."""
+"""Many largest singular values from products alone, and how often the upper bounds fail."""
 
 import math
 
 import numpy as np
 import pytest
-import scipy.stats
 import torch
 from torch import Tensor
 
-from ringfence.numerics import batched_operator
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
-from ringfence.numerics.singular_values import UNIT
+from ringfence.numerics.spectral import chebyshev_bounds
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
+from ringfence.numerics.spectral.operator_trace import probable_traces
+from ringfence.numerics.spectral.singular_values import UNIT
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
-from tests.tensors import float64
-
-SPECTRA = torch.stack(
-    [
-        torch.ones(60),
-        torch.eye(60)[0],
-        0.9 ** torch.arange(60),
-        1 - torch.arange(60) / 600,
-        torch.cat([torch.tensor([1.0, 1 - 1e-9]), torch.full((58,), 0.3)]),
-        torch.cat([torch.tensor([1.0]), torch.full((59,), 0.97)]),
-        torch.zeros(60),
-    ]
-).double()
-SCALES = float64([1.0, 1e-9, 1e9, 3.0, 1e-80, 1e80, 1.0])
-
-
-def matrices() -> Tensor:
-    left, right = (torch.linalg.qr(draw(60, 60, seed=seed)).Q for seed in range(2))
-    return SCALES[:, None, None] * (left @ torch.diag_embed(SPECTRA) @ right)
-
-
-def generator(seed: int = 3) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def diagonal(values: Tensor, rounding: float = 1e-12, error: float = 0.0) -> BatchedOperator:
-    """diag(values) for each row; the Gram product errs by 2 ``error`` b |v| against the first vector."""
-
-    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        image = values[rows][:, None] * block
-        back = values[rows][:, None] * image
-        back[:, 0, 0] -= 2 * error * values[rows].square().amax(1) * block[:, 0].norm(dim=1)
-        return image.square().sum(2), back
-
-    count, width = values.shape
-    return BatchedOperator(count, (width, width), lambda b, r: gram(b, r)[0], gram, rounding)
+from tests.numerics.spectral.operators import SPECTRA, diagonal, generator, matrices
 
 
 @pytest.mark.parametrize("tolerance", [0.2, 0.02, 1e-3])
@@ -120,15 +86,15 @@ def test_all_upper_ends_fail_no_more_often_than_stated(
 ) -> None:
     """Each with its share; and not idly: where only the top is there, failures are seen and drawn again."""
     count, each, drawn = 300, 0.1, []
-    honest = batched_operator._draw
+    honest = chebyshev_bounds.standard_normal_probes
 
     def counted(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
         drawn.append(len(rows))
         return honest(operator, rows, *rest)
 
-    monkeypatch.setattr(batched_operator, "_draw", counted)
+    monkeypatch.setattr(chebyshev_bounds, "standard_normal_probes", counted)
     # shares above 1 / count cannot be asked for: the union is split by hand
-    monkeypatch.setattr(batched_operator, "_checked", lambda *_: None)
+    monkeypatch.setattr(chebyshev_bounds, "checked_generator", lambda *_: None)
     operator = diagonal(SPECTRA[spectrum].expand(count, -1))
     bounds = probable_bounds_of_many(
         operator,
@@ -156,8 +122,8 @@ def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.Mon
         block[:, 0, 0] = component
         return block
 
-    monkeypatch.setattr(batched_operator, "_draw", start)
-    monkeypatch.setattr(batched_operator, "_product", _trusting)
+    monkeypatch.setattr(chebyshev_bounds, "standard_normal_probes", start)
+    monkeypatch.setattr(chebyshev_bounds, "_product", _trusting)
 
     def upper(rounding: float, planted: float) -> float:
         operator = diagonal(values, rounding, planted)
@@ -182,148 +148,16 @@ def test_rounding_loosens_the_bound_until_there_is_none() -> None:
     assert uppers == sorted(uppers)
     assert uppers[-1] > uppers[0] + 1e-3
     with pytest.raises(
-        ValueError, match=r"failure_probability 1e-06 of 1 matrices is below what rounding 0\.001"
+        ValueError, match=r"got 1e-06 for 1 matrices: rounding 0\.001 leaves nothing of 4 probes"
     ):
         probable_bounds_of_many(diagonal(SPECTRA[3:4], 1e-3), generator=generator())
 
 
-@pytest.mark.parametrize("probes", [1, 7, 59, 60, 100])
-def test_trace_ends_hold(probes: int) -> None:
-    lower, upper = probable_traces(BatchedOperator.of(matrices()), generator=generator(), probes=probes)
-    truth = matrices().square().sum((1, 2))
-    assert bool((lower <= truth * (1 + 1e-13)).all())
-    assert bool((upper >= truth * (1 - 1e-13)).all())
-    if probes >= 60:
-        assert bool((upper <= truth * (1 + 1e-11)).all())
-        assert bool((lower >= truth * (1 - 1e-11)).all())
-
-
-@pytest.mark.parametrize("probes", [1, 4, 20])
-@pytest.mark.parametrize("spectrum", [0, 1, 2])
-def test_traces_fail_no_more_often_than_stated(
-    spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count, each = 2000, 0.2
-    monkeypatch.setattr(batched_operator, "_checked", lambda *_: None)
-    operator = diagonal(SPECTRA[spectrum].expand(count, -1))
-    lower, upper = probable_traces(
-        operator, generator=generator(6), failure_probability=each * count, probes=probes
-    )
-    truth = float(SPECTRA[spectrum].square().sum())
-    allowed = each / 2 * count + 4 * math.sqrt(each / 2 * count)
-    assert int((upper < truth).sum()) <= allowed
-    assert int((lower > truth).sum()) <= allowed
-    if spectrum == 1:  # rank one is the worst there is
-        assert int((upper < truth).sum()) >= each / 2 * count / 10
-
-
-@pytest.mark.parametrize("degrees", [1, 4, 64, 1000])
-@pytest.mark.parametrize("probability", [0.1, 5e-9])
-def test_tails_are_above_those_of_the_chi_squared_law(degrees: int, probability: float) -> None:
-    low, high = batched_operator._tails(degrees, probability)
-    law = scipy.stats.chi2(degrees)
-    for y, tail in ((low, law.cdf(degrees * low)), (high, law.sf(degrees * high))):
-        assert tail <= probability
-        assert tail >= probability / 200
-        assert degrees / 2 * (1 - y + math.log(y)) == pytest.approx(math.log(probability), rel=1e-9)
-
-
-def test_rounding_that_leaves_nothing_of_a_trace_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 4 probes"):
-        probable_traces(diagonal(SPECTRA[:1], 0.1), generator=generator(), probes=4)
-
-
-def test_bad_operators_are_refused_by_name() -> None:
-    good = BatchedOperator.of(draw(2, 3, 3))
-
-    def refused(
-        match: str, operator: BatchedOperator, error: type[Exception] = ValueError, **options: object
-    ):
-        with pytest.raises(error, match=match):
-            probable_bounds_of_many(operator, **{"generator": generator(), **options})
-
-    def made(squares: object, gram: object) -> BatchedOperator:
-        return BatchedOperator(2, (3, 3), squares, gram)
-
-    refused("generator must be a torch.Generator, got None", good, TypeError, generator=None)
-    for bad in (0.0, 1.0, math.nan):
-        refused("failure_probability must", good, failure_probability=bad)
-    refused("probes must be at least 1, got 0", good, probes=0)
-    refused("maximum_degree must be at least 1, got 0", good, maximum_degree=0)
-    some = torch.ones(2, 4)
-    refused(r"gram must return shape \[2, 4\], got \[2, 3\]", made(None, lambda b, r: (some[:, :3], b)))
-    refused(
-        r"gram must return shape \[2, 4, 3\], got \[2, 4, 2\]", made(None, lambda b, r: (some, b[..., :2]))
-    )
-    refused("gram must return finite", made(None, lambda b, r: (some, b * math.nan)))
-    refused("gram must be A\\^T A", made(None, lambda b, r: (b.square().sum(2), 2 * b)))
-    with pytest.raises(ValueError, match="squares must return finite"):
-        probable_traces(made(lambda b, r: b.sum(2) * math.inf, None), generator=generator())
-    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
-        BatchedOperator(0, (3, 3), good.squares, good.gram)
-    with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
-        BatchedOperator(1, (0, 3), good.squares, good.gram)
-    with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
-        BatchedOperator(1, (3, 3), good.squares, good.gram, math.nan)
-
-
-@pytest.mark.parametrize("off", [-1, 1])
-@pytest.mark.parametrize("probes", [5, 30])
-def test_trace_ends_allow_for_products_that_err_as_much_as_they_may(off: int, probes: int) -> None:
-    """|A G|_F off by rounding |A|_F |G|_F, whichever way; both ends still hold, and only just."""
-    matrix, rounding = draw(1, 9, 8), 0.02
-    size = float(matrix.norm())
-
-    def squares(block: Tensor, rows: Tensor) -> Tensor:
-        image = (block @ matrix.mT).square().sum(2)
-        moved = (image.sum(1).sqrt() + off * rounding * size * block.flatten(1).norm(dim=1)).square()
-        return image * (moved / image.sum(1)).unsqueeze(1)
-
-    lower, upper = probable_traces(
-        BatchedOperator(1, (9, 8), squares, None, rounding),
-        generator=generator(),
-        failure_probability=0.1,
-        probes=probes,
-        at_once=99,
-    )
-    assert float(lower) <= size**2 * (1 + 1e-12)
-    assert float(upper) >= size**2 * (1 - 1e-12)
-    if probes == 30:  # the unit vectors, |G|_F = sqrt 8: no chance in it, and one end is the truth
-        assert min(abs(float(end) / size**2 - 1) for end in (lower, upper)) < 1e-8
-
-
-def test_what_is_charged_for_rounding() -> None:
-    """A single 1 in a column of many: nothing is rounded, so the ends show the charge."""
-    matrix = torch.zeros(1, 1000, 1).double()
-    matrix[0, 0, 0] = 1.0
-    operator = BatchedOperator.of(matrix)
-    assert operator.rounding == pytest.approx(1000 * UNIT, rel=1e-9, abs=0)
-    assert BatchedOperator.of(torch.ones(2, 3, 9)).rounding == pytest.approx(
-        9 * UNIT * 3**0.5, rel=1e-9, abs=0
-    )
-    lower, upper = probable_traces(operator, generator=generator(), probes=1)
-    slack = 1e-12 + 2 * 1001 * UNIT
-    assert float(1 - lower) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
-    assert float(upper - 1) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
-    squares, _ = batched_operator._product(operator, torch.ones(1, 1, 1).double(), torch.tensor([0]))
-    assert float(1 - squares) == pytest.approx(2 * (operator.rounding + 1e-12 + 1001 * UNIT), abs=2e-15)
-
-
 def test_roots_are_rounded_outwards(monkeypatch: pytest.MonkeyPatch) -> None:
     one = torch.ones(1).double()
-    monkeypatch.setattr(batched_operator, "_squares", lambda *_: (one, one))
+    monkeypatch.setattr(chebyshev_bounds, "_squares", lambda *_: (one, one))
     bounds = probable_bounds_of_many(BatchedOperator.of(torch.ones(1, 2, 2)), generator=generator())
     assert (float(bounds.lower), float(bounds.upper)) == (1 - 2 * UNIT, 1 + 2 * UNIT)
-
-
-def test_what_is_charged_for_many_probes() -> None:
-    matrix = torch.zeros(1, 1, 1000).double()
-    matrix[0, 0, 0] = 1.0
-    operator = BatchedOperator.of(matrix)
-    lower, upper = probable_traces(operator, generator=generator(), probes=1000, at_once=1000)
-    slack, moved = 1e-12 + 2 * 1001 * UNIT, operator.rounding * math.sqrt(1000)
-    assert float(1 - lower) == pytest.approx(slack + 2 * moved, abs=1e-14)
-    assert float(upper - 1) == pytest.approx(slack + 2 * moved, abs=1e-14)
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
