@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ringfence.paper.sweep import ray as sweep_ray
-from ringfence.paper.sweep.batch import Measured, measure
+from ringfence.paper.sweep.batch import measure
 from ringfence.paper.sweep.data import sweep_data
 from ringfence.paper.sweep.epsilons import epsilons
+from ringfence.paper.sweep.measured import Measured
 from ringfence.paper.sweep.ray import ray_results
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.settings import Job
