@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import peak_memory, seconds
-from ringfence.accounting.per_instance.divergence_pages import DivergencePages
 from ringfence.accounting.per_instance.divergence_sums import exact_sums
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -77,10 +77,10 @@ def timed_parts(device: torch.device) -> tuple[dict[str, float], Callable[[], No
     places: list[tuple[Any, str, str]] = [
         (linear_grid, "_residuals", "scores"),
         (linear_grid, "_clipped_sums", "outer sums"),
-        (linear_grid.GridAccounts, "step", "accounting"),
-        (linear_grid.GridAccounts, "__init__", "accounts, once"),
+        (linear_grid.GridAccountant, "step", "accounting"),
+        (linear_grid.GridAccountant, "__init__", "accounts, once"),
         (linear_grid, "_released", "sampling"),
-        (DivergencePages, "_fill", "(of accounting: filling pages)"),
+        (DivergenceTable, "_fill", "(of accounting: filling pages)"),
     ]
     originals = [getattr(place, name) for place, name, _ in places]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
 import ringfence as rf
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 
 Vector = NDArray[np.float64]
 LAWS = ("gaussian", "rectified", "truncated", "sign", "quantized")
@@ -152,7 +152,7 @@ def random_setting(generator: np.random.Generator, smallest: float = 1e-3, recor
     )
 
 
-def known_batch(setting: Setting, release: SampledRelease) -> Iterator[tuple[str, float, float]]:
+def known_batch(setting: Setting, release: SampledDivergence) -> Iterator[tuple[str, float, float]]:
     """(direction, exact cost, bound) where it is known who is in the batch: half of the records."""
     theta = setting.records[::2].sum(axis=0)
     bounds = release.divergence(release.log_excess(torch.tensor(theta), exact=True)).squeeze(-1).numpy()
@@ -161,7 +161,7 @@ def known_batch(setting: Setting, release: SampledRelease) -> Iterator[tuple[str
         yield from zip(("forward", "backward"), np.max(costs, axis=0), bound, strict=True)
 
 
-def whole_dataset(setting: Setting, release: SampledRelease) -> Iterator[tuple[str, float, float]]:
+def whole_dataset(setting: Setting, release: SampledDivergence) -> Iterator[tuple[str, float, float]]:
     """The same for the release itself, against the average over all batches."""
     thetas, chances = setting.batches(setting.records)
     added, removed = torch.stack(
@@ -187,7 +187,7 @@ def ratios(
     for _ in range(count):
         setting = random_setting(generator, smallest, records)
         orders = checked_integer_orders([setting.order])
-        release = SampledRelease(setting.mechanism, setting.size, setting.rate, orders)
+        release = SampledDivergence(setting.mechanism, setting.size, setting.rate, orders)
         for way, exact, bound in COMPARISONS[comparison](setting, release):
             if exact > 1e-280:  # a law may return 0 for less
                 yield setting, way, bound / exact

@@ -5,10 +5,12 @@ import types as _types
 import typing as _typing
 import warnings as _warnings
 
-from ringfence.accounting.calibration import PerInstanceCalibrationWarning as PerInstanceCalibrationWarning
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
 from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
+from ringfence.accounting.calibration_question import (
+    PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
+)
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee
@@ -18,8 +20,8 @@ from ringfence.accounting.fisher.loss import poisson_information_factor as poiss
 from ringfence.accounting.fisher.loss import reconstruction_error_bound as reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee as Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant as PerInstanceAccountant
-from ringfence.accounting.per_instance.accountant import PerInstanceRdp as PerInstanceRdp
-from ringfence.accounting.per_instance.accountant import per_instance_rdp as per_instance_rdp
+from ringfence.accounting.per_instance.rdp import PerInstanceRdp as PerInstanceRdp
+from ringfence.accounting.per_instance.rdp import per_instance_rdp as per_instance_rdp
 from ringfence.accounting.profile.profile import PrivacyProfile as PrivacyProfile
 from ringfence.accounting.profile.profile import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon

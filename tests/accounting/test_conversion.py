@@ -107,3 +107,14 @@ def test_a_sum_that_is_no_number_is_not_converted() -> None:
 def test_orders_that_are_no_numbers_are_refused_by_name(orders: object) -> None:
     with pytest.raises(TypeError, match="orders must be a number or a tensor"):
         conversion.checked_orders(orders)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shift", [2700.0, 1e6, 1e160])
+def test_losses_too_large_to_compose_are_charged_as_releases_of_everything(shift: float) -> None:
+    """dp-accounting raises a bare OverflowError."""
+    several = {(shift, 0.1): 3, (1.0, 0.5): 2, (2.0, 1.0): 1}
+    together = math.sqrt(3 * shift * shift + 2 * 1.0 + 4.0)
+    found = conversion.sampled_gaussian_epsilon(several, 1e-5)
+    assert found == pytest.approx(conversion.gaussian_epsilon(together, 1e-5), rel=1e-14)
+    below = conversion.sampled_gaussian_epsilon({(2600.0, 0.1): 1}, 1e-5)
+    assert below < conversion.sampled_gaussian_epsilon({(shift, 0.1): 1}, 1e-5)

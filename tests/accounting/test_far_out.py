@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.per_instance.divergence_pages import DivergencePages, Release
-from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.per_instance.grid_accounts import GridAccounts
+from ringfence.accounting.per_instance.block_sums import block_sums
+from ringfence.accounting.per_instance.divergence_sums import exact_sums
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.grid_accountant import GridAccountant
+from ringfence.accounting.per_instance.histogram_sums import HistogramSums
+from ringfence.accounting.per_instance.setting import Setting
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp
 from tests.tensors import float64
 
@@ -45,13 +48,15 @@ def moved(support: tuple[float, float, float], theta: Tensor) -> tuple[tuple[flo
 
 
 def table(law: rf.Mechanism, theta: Tensor) -> Tensor:
-    one = DivergenceTable(law, MOVE, ORDERS)
+    one = HistogramSums(Setting.of(law, MOVE), ORDERS)
     return torch.stack([one.sums(value.view(1)) for value in theta], dim=-1)
 
 
 def pages(law: rf.Mechanism, theta: Tensor) -> Tensor:
-    one = DivergencePages(ORDERS)
-    return torch.stack([one.sums([Release.of(law, MOVE)], value.view(1, 1))[0] for value in theta], dim=-1)
+    one = DivergenceTable(ORDERS)
+    return torch.stack(
+        [block_sums(one, [Setting.of(law, MOVE)], value.view(1, 1))[0] for value in theta], dim=-1
+    )
 
 
 def evaluated(law: rf.Mechanism, theta: Tensor) -> Tensor:
@@ -66,7 +71,7 @@ def account(law: rf.Mechanism, theta: Tensor) -> Tensor:
 
 def grid(law: rf.Mechanism, theta: Tensor) -> Tensor:
     """The same by the accounts of many settings at once."""
-    accounts = GridAccounts([law] * len(theta), [MOVE] * len(theta), [300], DivergencePages(ORDERS))
+    accounts = GridAccountant([law] * len(theta), [MOVE] * len(theta), [300], DivergenceTable(ORDERS))
     accounts.step(theta.unsqueeze(1).expand(-1, 300))
     sums = [torch.stack((one.forward, one.backward)) / 300 for one in accounts.accounts()]
     return torch.stack(sums, dim=-1)

@@ -10,11 +10,14 @@ import ringfence as rf
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.examples.sums import InUnits, exact_bound
 from ringfence.accounting.fisher import loss as fisher
-from ringfence.accounting.per_instance.divergence_pages import DivergencePages, Release, exact_sums_of_many
-from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.per_instance.block_sums import block_sums
+from ringfence.accounting.per_instance.divergence_sums import exact_sums, exact_sums_of_many
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.histogram_sums import HistogramSums
+from ringfence.accounting.per_instance.setting import Setting
 from ringfence.accounting.profile.dominating_pair import composed_delta
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
 from ringfence.numerics.spectral import singular_values
 from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
 from ringfence.numerics.spectral.singular_values import Gram
@@ -106,17 +109,17 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         1e-11,
     ),
     "evaluated sums of many": (
-        lambda: float(exact_sums_of_many([Release.of(GAUSSIAN, 0.5)], torch.zeros(1, 4), TWO)[0, 0]),
+        lambda: float(exact_sums_of_many([Setting.of(GAUSSIAN, 0.5)], torch.zeros(1, 4), TWO)[0, 0]),
         1.0,
         1e-11,
     ),
     "a tabulated sum: 1 / 128 of sigma between nodes": (
-        lambda: float(DivergenceTable(GAUSSIAN, 0.5, TWO).sums(torch.zeros(4))[0]),
+        lambda: float(HistogramSums(Setting.of(GAUSSIAN, 0.5), TWO).sums(torch.zeros(4))[0]),
         1 / (1 - 4 / 6 / 128**2),
         1e-11,
     ),
     "a paged sum": (
-        lambda: float(DivergencePages(TWO).sums([Release.of(GAUSSIAN, 0.5)], torch.zeros(1, 4))[0, 0]),
+        lambda: float(block_sums(DivergenceTable(TWO), [Setting.of(GAUSSIAN, 0.5)], torch.zeros(1, 4))[0, 0]),
         1 / (1 - 4 / 6 / 128**2),
         1e-11,
     ),
@@ -146,7 +149,9 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         1e-12,
     ),
     "shift / sigma of a sampled release": (
-        lambda: SampledRelease(rf.Gaussian(2.0), 0.5, 0.5, checked_integer_orders([2])).gaussian_mu(ones(4)),
+        lambda: SampledDivergence(rf.Gaussian(2.0), 0.5, 0.5, checked_integer_orders([2])).gaussian_mu(
+            ones(4)
+        ),
         0.5,
         5e-13,
     ),

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.per_instance.divergence_pages import DivergencePages
-from ringfence.accounting.per_instance.grid_accounts import GridAccounts
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.grid_accountant import GridAccountant
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64, seeded_releases
@@ -42,8 +42,8 @@ def examples(law: rf.Mechanism, unit: float) -> object:
 def grid(law: rf.Mechanism, unit: float) -> object:
     sums = []
     for count in (20, 300):
-        pages = DivergencePages(float64(ORDERS))
-        accounts = GridAccounts([law, law], [0.01 * unit, 0.02 * unit], [count], pages)
+        table = DivergenceTable(float64(ORDERS))
+        accounts = GridAccountant([law, law], [0.01 * unit, 0.02 * unit], [count], table)
         accounts.step(draw(2, count) * unit)
         sums += [account.worst for account in accounts.accounts()]
     return torch.stack(sums)
@@ -67,7 +67,7 @@ def published(law: rf.Mechanism, unit: float) -> object:
 def sampled(law: rf.Mechanism, unit: float) -> object:
     batches = torch.stack((FAR, FAR + 0.1, FAR - 0.1)) * unit
     rdp = rf.subsampled_rdp(law, batches, 0.1 * unit, 0.2, SAMPLED, failure_probability=1e-3)
-    release = SampledRelease(law, 0.1 * unit, 0.2, checked_integer_orders(SAMPLED))
+    release = SampledDivergence(law, 0.1 * unit, 0.2, checked_integer_orders(SAMPLED))
     known = [*release.gaussian(FAR * unit).tolist(), release.gaussian_mu(FAR * unit)]
     return [*rdp.forward.tolist(), *rdp.backward.tolist(), *known]
 

@@ -11,9 +11,16 @@ import ringfence as rf
 from ringfence.accounting.examples import accountant as examples
 from ringfence.accounting.examples import information_polynomials, shift_tables
 from ringfence.accounting.examples import sums as example_sums
-from ringfence.accounting.per_instance import accountant as per_instance
-from ringfence.accounting.per_instance import divergence_pages, divergence_sums
-from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.per_instance import (
+    block_sums,
+    divergence_sums,
+    divergence_table,
+    histogram_sums,
+    rdp,
+)
+from ringfence.accounting.per_instance.divergence_sums import exact_sums
+from ringfence.accounting.per_instance.histogram_sums import HistogramSums
+from ringfence.accounting.per_instance.setting import Setting
 from ringfence.numerics.spectral import singular_values
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import ones
@@ -29,13 +36,14 @@ def evaluated() -> Tensor:
 
 
 def tabulated() -> Tensor:
-    return DivergenceTable(LAW, 0.1, ORDERS).sums(0.2 * draw(300))
+    return HistogramSums(Setting.of(LAW, 0.1), ORDERS).sums(0.2 * draw(300))
 
 
 def paged() -> Tensor:
-    pages = divergence_pages.DivergencePages(ORDERS)
-    releases = [divergence_pages.Release.of(LAW, size) for size in (0.1, 0.2, 0.1)]
-    return torch.stack([pages.sums(releases, 0.2 * draw(3, 30, seed=seed)) for seed in (0, 1, 0)])
+    table = divergence_table.DivergenceTable(ORDERS)
+    settings = [Setting.of(LAW, size) for size in (0.1, 0.2, 0.1)]
+    thetas = [0.2 * draw(3, 30, seed=seed) for seed in (0, 1, 0)]
+    return torch.stack([block_sums.block_sums(table, settings, theta) for theta in thetas])
 
 
 def by_settings() -> Tensor:
@@ -72,11 +80,11 @@ def norms() -> Tensor:
 
 CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (divergence_sums, "_TOGETHER", evaluated),
-    (divergence_sums, "_CHUNK", tabulated),
-    (divergence_pages, "_FILLED_TOGETHER", paged),
-    (divergence_pages, "_READ_TOGETHER", paged),
-    (divergence_pages, "_KEPT", paged),
-    (per_instance, "_TABLES", by_settings),
+    (histogram_sums, "_CHUNK", tabulated),
+    (divergence_table, "_FILLED_TOGETHER", paged),
+    (block_sums, "_READ_TOGETHER", paged),
+    (divergence_table, "_KEPT", paged),
+    (rdp, "_TABLES", by_settings),
     (examples, "EXACT_BLOCK", examples_evaluated),
     (example_sums, "_BLOCK", single_examples),
     (example_sums, "_BLOCK", examples_of_a_family),

@@ -27,15 +27,13 @@ _ONE_SIGN = {ast.USub: "-", ast.Not: "not ", ast.Invert: "~"}
 # How much is held or kept at once. No result depends on them, which tests/accounting/test_sizes.py
 # asserts with other sizes; so no test could notice another size but by its memory or its time.
 SIZES = {
-    "src/ringfence/accounting/per_instance/divergence_pages.py": (
-        "_FILLED_TOGETHER",
-        "_READ_TOGETHER",
-        "_KEPT",
-    ),
-    "src/ringfence/accounting/per_instance/divergence_sums.py": ("_TOGETHER", "_CHUNK"),
+    "src/ringfence/accounting/per_instance/divergence_table.py": ("_FILLED_TOGETHER", "_KEPT"),
+    "src/ringfence/accounting/per_instance/block_sums.py": ("_READ_TOGETHER",),
+    "src/ringfence/accounting/per_instance/divergence_sums.py": ("_TOGETHER",),
+    "src/ringfence/accounting/per_instance/histogram_sums.py": ("_CHUNK",),
     "src/ringfence/accounting/examples/sums.py": ("EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE"),
     "src/ringfence/accounting/examples/information_polynomials.py": ("_ANCHORS_AT_ONCE",),
-    "src/ringfence/accounting/per_instance/accountant.py": ("_TABLES",),
+    "src/ringfence/accounting/per_instance/rdp.py": ("_TABLES",),
     "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE",),
 }
 

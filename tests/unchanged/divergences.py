@@ -5,10 +5,13 @@ import math
 import torch
 
 from ringfence import PerInstanceAccountant, RectifiedGaussian, TruncatedGaussian
-from ringfence.accounting.per_instance.accountant import ceilings, per_instance_rdp
-from ringfence.accounting.per_instance.divergence_pages import DivergencePages, Release, exact_sums_of_many
-from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.per_instance.grid_accounts import GridAccounts
+from ringfence.accounting.per_instance.block_sums import block_sums
+from ringfence.accounting.per_instance.divergence_sums import exact_sums, exact_sums_of_many
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.grid_accountant import GridAccountant
+from ringfence.accounting.per_instance.histogram_sums import HistogramSums
+from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
+from ringfence.accounting.per_instance.setting import Setting
 from ringfence.mechanisms.base import Mechanism
 from tests.unchanged.cases import DELTAS, ORDERS, Values, claims, even, laws, over, vector
 
@@ -23,7 +26,7 @@ def divergence_sums(law: Mechanism) -> Values:
         ("float32", even(300, -2, 2).float(), 0.02),
         ("wide", torch.cat((even(300, -3, 3), even(40, -400, 400))), 0.01),
     ):
-        table = DivergenceTable(law, move, ORDERS)
+        table = HistogramSums(Setting.of(law, move), ORDERS)
         found[name] = table.sums(theta)
         found[f"{name} again"] = table.sums(theta[:200])  # at little more cost
         found[f"exact {name}"] = exact_sums(law, theta[:50], torch.tensor(move), ORDERS)
@@ -32,13 +35,13 @@ def divergence_sums(law: Mechanism) -> Values:
 
 @over(["near", "far", "exact"])
 def divergence_pages(where: str) -> Values:
-    releases = [Release.of(law, move) for law in laws() for move in (1e-3, 0.3)]
+    releases = [Setting.of(law, move) for law in laws() for move in (1e-3, 0.3)]
     theta = even(10 * 300, -3, 3).reshape(10, 300)
     if where == "exact":
         return {"sums": exact_sums_of_many(releases, theta[:, :7], ORDERS)}
     if where == "far":
         theta[3, 0], theta[4] = 300.0, theta[4] + 2e6
-    return {"sums": DivergencePages(ORDERS).sums(releases, theta)}
+    return {"sums": block_sums(DivergenceTable(ORDERS), releases, theta)}
 
 
 @over(["one law", "two sigmas", "two moves", "many moves", "no move"])
@@ -76,7 +79,7 @@ def per_instance_guarantee(law: Mechanism) -> Values:
 @over([7, 300])
 def grid_accounts(width: int) -> Values:
     sigma = torch.where(even(width) > 0.5, 0.5, 0.8)
-    grid = GridAccounts(
+    grid = GridAccountant(
         [*laws(), RectifiedGaussian(sigma, bound=1.0)], [0.01, 0.02, 0.01, 0.03, 0.01, 0.02], [width]
     )
     for start, count in ((0.1, 6), (0.2, 6), (0.7, 4)):

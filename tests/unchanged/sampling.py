@@ -4,7 +4,7 @@ import torch
 
 from ringfence import SampledAccountant
 from ringfence.accounting.sampled import poisson_mixture as mixtures
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.confidence import upper_confidence_bound
@@ -38,8 +38,8 @@ def poisson_mixture_parts(_: str) -> Values:
 
 @over(laws())
 def sampled_release(law: Mechanism) -> Values:
-    release = SampledRelease(law, 0.05, 0.2, checked_integer_orders(_ORDERS))
-    whole = SampledRelease(law, 0.05, 1.0, checked_integer_orders(_ORDERS))
+    release = SampledDivergence(law, 0.05, 0.2, checked_integer_orders(_ORDERS))
+    whole = SampledDivergence(law, 0.05, 1.0, checked_integer_orders(_ORDERS))
     return {
         "exact": release.log_excess(even(20, -2, 2), exact=True),
         "table": release.log_excess(even(100, -2, 2), exact=False),

@@ -1,7 +1,7 @@
 """From Rényi divergences and Gaussian parameters to (epsilon, delta), by dp-accounting.
 
-dp-accounting is imported where it is used: it brings scipy along, which takes longer to load
-than everything else here.
+dp-accounting is imported where it is used: it imports scipy, which takes longer to load than everything
+else here.
 """
 
 import math
@@ -14,8 +14,8 @@ from ringfence import checks
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-# Dense where a few steps with much noise end up, and far enough out for very small losses, whose
-# best order is about sqrt(2 log(1/delta)) / mu.
+# Dense at the best orders of a few steps with much noise, and reaching far enough for very small losses,
+# whose best order is about sqrt(2 log(1/delta)) / mu.
 DEFAULT_ORDERS: tuple[float, ...] = (
     *(1.1, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.5),
     *(8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 18.0, 20.0, 22.0, 24.0, 28.0, 32.0, 36.0),
@@ -24,8 +24,8 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 )
 
 
-# Where dp-accounting's root finding works, in shift / sigma. Above, delta <= P(loss > epsilon) with the
-# tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger; below, we bisect.
+# The range of shift / sigma in which dp-accounting's root finding works. Above it, delta <= P(loss > epsilon)
+# with the tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger; below it we bisect.
 _SMALL, _LARGE = 1e-3, 1e5
 _BISECTIONS = 40
 _SMALLEST_DELTA = 1e-280  # a law may return 0 for less than 1e-290
@@ -33,7 +33,11 @@ _LARGEST_ORDER = 1e15
 
 
 def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
-    """Orders as a float64 vector: at least one, all finite and above 1."""
+    """Orders as a float64 vector on the CPU: at least one, all finite and above 1.
+
+    >>> checked_orders([2, 8])
+    tensor([2., 8.], dtype=torch.float64)
+    """
     if isinstance(orders, Tensor):
         values: object = orders if orders.is_complex() else orders.double()
     else:
@@ -48,11 +52,11 @@ def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
 
 
 def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, float]:
-    """(epsilon, order): min over orders of rdp + log(K / delta) / (order - 1), K orders.
+    """(epsilon, order): the minimum over the K orders of rdp + log(K / delta) / (order - 1).
 
-    Guarantee: with rdp the sums realised along a run, the privacy loss of the whole run exceeds
-    epsilon with probability at most delta (a supermartingale, Ville's inequality, and a union over
-    the K orders, since the best one is picked afterwards).
+    Guarantee: where rdp are the sums realised along a run, the privacy loss of the whole run exceeds
+    epsilon with probability at most delta (by a supermartingale, Ville's inequality, and a union bound over
+    the K orders, because the best one is picked afterwards).
 
     >>> ex_post_epsilon(torch.tensor([2.0, 4.0]), torch.tensor([0.5, 1.0]), 1e-3)[1]
     4.0
@@ -64,7 +68,7 @@ def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, f
 
 
 def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, float]:
-    """(epsilon, order) of an (order, rdp) curve: dp-accounting's conversion, the best it has.
+    """(epsilon, order) of an (order, rdp) curve, by the best conversion that dp-accounting has.
 
     >>> epsilon, order = epsilon_from_rdp(torch.tensor([2.0, 8.0]), torch.tensor([0.01, 0.04]), 1e-5)
     >>> round(epsilon, 3), order
@@ -80,7 +84,7 @@ def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, 
 
 
 def best_zcdp_order(zcdp: float, delta: float) -> float:
-    """The order at which D = zcdp * order converts best: it depends on nothing else.
+    """The order at which D = zcdp * order converts best; it depends on zcdp and delta alone.
 
     >>> round(best_zcdp_order(0.05, 1e-5), 1)
     16.2
@@ -89,7 +93,7 @@ def best_zcdp_order(zcdp: float, delta: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The exact epsilon of a mu-GDP release, which is the Gaussian's with shift / sigma = mu.
+    """The exact epsilon of a mu-GDP release, which is that of the Gaussian with shift / sigma = mu.
 
     >>> round(gaussian_epsilon(0.32, 1e-5), 4)
     1.2151
@@ -109,7 +113,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
             low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
         return _up(high)
     epsilon = float(dp_accounting.get_epsilon_gaussian(1 / mu, delta))
-    # Found to within 1e-12, on either side: a small epsilon may have to be raised.
+    # dp-accounting finds epsilon to within 1e-12, on either side: a small epsilon may have to be raised.
     further = 1e-12
     while gaussian_delta(mu, epsilon) > delta:
         epsilon, further = epsilon + further, 2 * further
@@ -133,20 +137,29 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: float) -> float:
     """epsilon of Gaussian releases of Poisson samples: {(shift / sigma, sampling rate): how many}.
 
-    Releases of everything (rate 1) compose to one Gaussian; the rest by dp-accounting's PLD.
+    Releases of everything (rate 1) compose to one Gaussian; the others are composed by dp-accounting's PLD.
+    Losses too large for it (shift / sigma above about 2,600) are charged as releases of everything, which
+    cost at least as much: a sampled release is a function of the whole one and of coin flips.
 
     >>> once, twice = ({(1.0, rate): 100} for rate in (0.01, 0.02))
     >>> sampled_gaussian_epsilon(once, 1e-5) < sampled_gaussian_epsilon(twice, 1e-5)
     True
     """
-    import dp_accounting
-    from dp_accounting import pld
-
     delta = checks.probability("delta", delta)
     whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
     sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
     if not sampled:
         return gaussian_epsilon(whole, delta)
+    try:
+        return _up(_composed_epsilon(whole, sampled, delta))
+    except OverflowError:
+        return gaussian_epsilon(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), delta)
+
+
+def _composed_epsilon(whole: float, sampled: dict[tuple[float, float], int], delta: float) -> float:
+    import dp_accounting
+    from dp_accounting import pld
+
     # Losses are rounded up to multiples of this; they grow like the square of shift / sigma.
     largest = max(whole, *(mu for mu, _ in sampled))
     accountant = pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, largest**2))
@@ -155,7 +168,7 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
     for (mu, rate), count in sampled.items():
         release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
         accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
-    return _up(float(accountant.get_epsilon(delta)))
+    return float(accountant.get_epsilon(delta))
 
 
 def _up(value: float) -> float:

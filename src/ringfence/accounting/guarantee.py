@@ -1,7 +1,8 @@
-"""What may honestly be said: three numbers that are easily confused, kept apart."""
+"""What may honestly be said about releases: three numbers that are easily confused, kept apart."""
 
 import math
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from ringfence.accounting.conversion import (
 )
 from ringfence.numerics.rounding import rounded_up
 
+# Which epsilon of a ``Guarantee`` is meant.
+EpsilonKind = Literal["ex_post", "pdp", "data_independent"]
+
 # How an epsilon was proved.
 RENYI, GAUSSIAN, ZCDP = "Rényi sums", "Gaussian, exactly", "zCDP of the law"
 
@@ -26,21 +30,20 @@ _AROUND = tuple(1.02**k for k in range(-40, 41))  # orders tried around the best
 class Guarantee:
     """Three kinds of statement about the same releases, at the same delta.
 
-    ``epsilon``: ex-post. For this dataset and this trajectory, each single record: the privacy
-    loss that was realised is at most epsilon, except with probability delta over the run. Holds
-    along an adaptive run. Not differential privacy, and not to be published.
+    ``epsilon`` is ex-post: for this dataset, this trajectory and each single record, the privacy loss that
+    was realised is at most epsilon, except with probability delta over the run. It holds along an adaptive
+    run. It is not differential privacy and must not be published.
 
-    ``epsilon_pdp``: per-instance (epsilon, delta), the smallest that is proved, and ``proof_pdp`` says
-    how. ``epsilon_renyi`` is the paper's number, the realised Rényi sums converted: a guarantee for
-    one release or a theta fixed in advance, an estimate along an adaptive run. What holds for every
-    dataset holds for this one, so ``epsilon_pdp`` is never above ``epsilon_data_independent``. Not to
-    be published either.
+    ``epsilon_pdp`` is the smallest per-instance (epsilon, delta) that is proved, and ``proof_pdp`` says how.
+    ``epsilon_renyi`` is the paper's number, the realised Rényi sums converted: a guarantee for one release
+    or a theta fixed in advance, an estimate along an adaptive run. What holds for every dataset holds for
+    this one, so ``epsilon_pdp`` is never above ``epsilon_data_independent``. It must not be published either.
 
-    ``epsilon_data_independent``: ordinary (epsilon, delta)-differential privacy, every dataset.
+    ``epsilon_data_independent`` is ordinary (epsilon, delta)-differential privacy, for every dataset.
 
-    ``gaussian_epsilon``, ``gaussian_epsilon_pdp`` and ``gaussian_epsilon_renyi`` are what the first
-    three would be for the plain Gaussian mechanism with the same sigma, the second one exactly:
-    compare like with like. ``assumptions`` are sentences about what the statement takes for granted.
+    ``gaussian_epsilon``, ``gaussian_epsilon_pdp`` and ``gaussian_epsilon_renyi`` are what the first three
+    would be for the plain Gaussian mechanism with the same sigma, the second one exactly, so that like can
+    be compared with like. ``assumptions`` are sentences about what the statement takes for granted.
 
     >>> import ringfence as rf
     >>> account = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=2.0), sensitivity=0.1)
@@ -118,7 +121,7 @@ class Guarantee:
         )
 
     def _releases(self, one: str = "", many: str = "") -> str:
-        """With its verb, where one is given."""
+        """The releases by number, with the verb that fits where one is given."""
         words = ("the release", one) if self.steps == 1 else (f"the {self.steps} releases", many)
         return " ".join(words).strip()
 
@@ -126,74 +129,86 @@ class Guarantee:
         return self.statement
 
 
+class DataIndependent(NamedTuple):
+    """An epsilon that holds for every dataset, how it was proved, and the plain Gaussian's exact epsilon."""
+
+    epsilon: float
+    proof: str
+    gaussian_epsilon: float
+
+
 def guarantee(
     *,
     orders: Tensor,
     worst: Tensor,
     gaussian: Tensor,
-    epsilon_data_independent: float,
+    data_independent: DataIndependent,
     steps: int,
     delta: float,
     spent: float = 0.0,
-    proof: str = GAUSSIAN,
-    gaussian_exactly: float = math.inf,
 ) -> Guarantee:
     """The three statements, from sums of realised divergences and from what holds for every theta.
 
-    ``gaussian`` are the sums of the Gaussian with the same sigma, ``gaussian_exactly`` its epsilon
-    without Rényi slack. ``spent`` is the part of delta that estimating took: what is computed from the
-    sums has the rest. ``proof`` names how ``epsilon_data_independent`` was proved.
+    ``worst`` and ``gaussian`` are the sums at each order, those of the releases and those of the Gaussian
+    with the same sigma. ``spent`` is the part of delta that was spent on estimating: what is computed from
+    the sums has the rest.
 
-    Guarantee: (epsilon, delta)-indistinguishability of every two neighbours includes that of this
-    dataset and its neighbours, so the smaller of both is proved. The ex-post epsilon is not lowered:
-    it bounds the loss itself, of which (epsilon, delta) says less.
+    Guarantee: (epsilon, delta)-indistinguishability of every two neighbours includes that of this dataset
+    and its neighbours, so the smaller of both epsilons is proved. The ex-post epsilon is not lowered: it
+    bounds the loss itself, about which (epsilon, delta) says less.
+
+    >>> orders = torch.tensor([8.0, 64.0], dtype=torch.float64)
+    >>> claim = guarantee(orders=orders, worst=0.002 * orders, gaussian=0.02 * orders, steps=1, delta=1e-5,
+    ...     data_independent=data_independent_proof(0.02, 0.02, 1e-5))
+    >>> claim.epsilon_pdp < claim.epsilon_data_independent, claim.proof_pdp
+    (True, 'Rényi sums')
     """
     delta = checks.probability("delta", delta)
     left = delta - spent
     epsilon, order = ex_post_epsilon(orders, worst, left)
     epsilon_renyi, order_pdp = epsilon_from_rdp(orders, worst, left)
     gaussian_renyi = epsilon_from_rdp(orders, gaussian, left)[0]
-    by_sums = epsilon_renyi < epsilon_data_independent
+    by_sums = epsilon_renyi < data_independent.epsilon
     return Guarantee(
         delta=delta,
         epsilon=epsilon,
         order=order,
-        epsilon_pdp=min(epsilon_renyi, epsilon_data_independent),
+        epsilon_pdp=min(epsilon_renyi, data_independent.epsilon),
         order_pdp=order_pdp,
-        epsilon_data_independent=epsilon_data_independent,
+        epsilon_data_independent=data_independent.epsilon,
         gaussian_epsilon=ex_post_epsilon(orders, gaussian, left)[0],
-        gaussian_epsilon_pdp=min(gaussian_renyi, gaussian_exactly),
+        gaussian_epsilon_pdp=min(gaussian_renyi, data_independent.gaussian_epsilon),
         steps=steps,
         epsilon_renyi=epsilon_renyi,
         gaussian_epsilon_renyi=gaussian_renyi,
-        proof_pdp=RENYI if by_sums else proof,
+        proof_pdp=RENYI if by_sums else data_independent.proof,
         failure_probability=spent,
     )
 
 
 def data_independent_epsilon(gaussian_zcdp: float, bounded_zcdp: float, delta: float) -> float:
-    """The smaller of two proofs: Gaussian differential privacy, exactly, and zCDP of the law.
+    """The epsilon of ``data_independent_proof``.
 
     >>> round(data_independent_epsilon(0.0512, 0.0512, 1e-5), 4)
     1.2151
     """
-    return data_independent_proof(gaussian_zcdp, bounded_zcdp, delta)[0]
+    return data_independent_proof(gaussian_zcdp, bounded_zcdp, delta).epsilon
 
 
-def data_independent_proof(gaussian_zcdp: float, bounded_zcdp: float, delta: float) -> tuple[float, str]:
-    """The same epsilon, and the name of its proof.
+def data_independent_proof(gaussian_zcdp: float, bounded_zcdp: float, delta: float) -> DataIndependent:
+    """The smaller epsilon of two proofs: Gaussian differential privacy, exactly, and zCDP of the law.
 
-    The laws are dominated by the Gaussian in every test (Blackwell), so mu-GDP with
+    In every test the laws give away no more than the Gaussian (Blackwell), so mu-GDP with
     mu^2 = 2 ``gaussian_zcdp`` holds for all of them; the truncated law has a smaller Rényi curve.
 
-    >>> data_independent_proof(0.0512, 0.0512, 1e-5)[1], data_independent_proof(0.0512, 0.004, 1e-5)[1]
+    >>> data_independent_proof(0.0512, 0.0512, 1e-5).proof, data_independent_proof(0.0512, 0.004, 1e-5).proof
     ('Gaussian, exactly', 'zCDP of the law')
     """
     delta = checks.probability("delta", delta)
     exact = gaussian_epsilon(math.sqrt(2 * gaussian_zcdp), delta)
-    # an order of its own: the best one for D = zcdp * alpha
+    # the best order for D = zcdp * alpha need not be among the default ones
     best = best_zcdp_order(bounded_zcdp, delta)
     orders = torch.tensor([*DEFAULT_ORDERS, *(best * step for step in _AROUND if best * step > 1.01)])
     orders = orders.double()
     bounded = epsilon_from_rdp(orders, bounded_zcdp * orders, delta)[0]
-    return min((exact, GAUSSIAN), (bounded, ZCDP))
+    return DataIndependent(*min((exact, GAUSSIAN), (bounded, ZCDP)), exact)

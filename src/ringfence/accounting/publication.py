@@ -1,4 +1,4 @@
-"""A per-instance epsilon that may be published: noise is added to it, and paid for."""
+"""A per-instance epsilon that may be published: noise is added to it, and the release is paid for."""
 
 import math
 from collections.abc import Sequence
@@ -10,28 +10,28 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.guarantee import data_independent_epsilon
-from ringfence.accounting.per_instance.accountant import ceilings
-from ringfence.accounting.per_instance.divergence_sums import worse_sign
+from ringfence.accounting.per_instance.divergence_sums import both_directions
+from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, rounded_up
 
-# The public grid ends 2^40 deviations from 0 at least: a share of 1 lies on it.
+# The public grid reaches at least 2^40 deviations from 0, so that a share of 1 lies on it.
 _LEAST_DEVIATION = 2.0**-40
-_ENORMOUS = 1e6  # an epsilon at which finite randomness takes all of delta, like any above
-_HALF_STEP = 2.0**-11  # of a deviation, at most: by how much the grid may round down
+_ENORMOUS = 1e6  # an epsilon at which finite randomness takes all of delta, as at any larger one
+_HALF_STEP = 2.0**-11  # of a deviation: the grid rounds down by at most so much
 
 
 @dataclass(frozen=True)
 class PublishableEpsilon:
     """Upper bounds of per-instance numbers that are themselves released privately.
 
-    ``epsilon`` and ``epsilon_pdp`` are those of ``Guarantee`` with the cost of publishing included;
-    they are too small with probability at most ``failure_probability`` over the noise added here.
-    ``epsilon_data_independent`` is ordinary differential privacy of the releases and of the
-    published number together.
+    ``epsilon`` and ``epsilon_pdp`` are those of ``Guarantee`` with the cost of publishing included. The
+    probability that they are too small is at most ``failure_probability``, over the noise added here.
+    ``epsilon_data_independent`` is ordinary differential privacy of the releases and of the published
+    number together.
 
     >>> PublishableEpsilon(0.9, 0.7, 1.2, 40.0, 1e-5, 1e-3, 1e-4).statement[:79]
     'The releases and this number together satisfy (1.2, 1e-05)-differential privacy'
@@ -47,7 +47,7 @@ class PublishableEpsilon:
 
     @property
     def statement(self) -> str:
-        """In plain English."""
+        """In plain English: what is promised, with which probability, and that it may be published."""
         return (
             f"The releases and this number together satisfy ({rounded_up(self.epsilon_data_independent)}, "
             f"{self.delta:.3g})-differential privacy for every dataset. Except with probability "
@@ -75,14 +75,15 @@ def publishable_epsilon(
 
         sum of D_alpha over coordinates and steps / largest sum that any theta can have,
 
-    D being the worst over both signs and directions, plus Gaussian noise. When a record comes or goes every
-    coordinate of every step moves by at most ``sensitivity``, and the share by at most ``largest_share``.
-    Noise for that costs ``publishing_zcdp``; a margin that the noise exceeds with ``failure_probability``
-    makes the result an upper bound. The noise is fresh, exact and on a public
-    grid (``Mechanism.release``): there is no seed, and a second call is a second release to be paid for.
+    plus Gaussian noise, where D is the worst over both signs and directions. When a record comes or goes
+    every coordinate of every step moves by at most ``sensitivity``, and the share by at most
+    ``largest_share``. Noise for such a change costs ``publishing_zcdp``. A margin that the noise exceeds
+    with probability ``failure_probability`` makes the result an upper bound. The noise is fresh, exact and
+    on a public grid (``Mechanism.release``): there is no seed, and a second call is a second release that
+    has to be paid for.
 
-    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta (proved, docs/guarantees.md).
-    Mechanism and sensitivity are single numbers.
+    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta (proved in docs/guarantees.md).
+    The parameters of the mechanism and the sensitivity must be single numbers.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> law, thetas = RectifiedGaussian(1.0, bound=1.0), [torch.full((10_240,), 2.5)] * 10
@@ -113,7 +114,7 @@ def publishable_epsilon(
     share, change = 0.0, 0.0
     if largest > 0:
         share = min(1.0, (realised * (1 + ROUNDING) + count * UNDERFLOW) / largest)
-        # with and without the record the share may be computed a little off
+        # with the record and without it the share may be computed a little off
         computed = 2 * (ROUNDING + count * UNDERFLOW / largest)
         change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
     noise = _noise(change, publishing_zcdp)
@@ -125,7 +126,7 @@ def publishable_epsilon(
         # what holds for every dataset holds for this one
         return ex_post_epsilon(orders, sums, at)[0], min(epsilon_from_rdp(orders, sums, at)[0], every), every
 
-    # finite randomness takes its part of delta; all of this is public and comes before the draw
+    # finite randomness takes its part of delta; all of this is public and is done before the draw
     most = max(epsilons(1.0, delta / 2)[1:])
     taken = noise.delta(1, min(most, _ENORMOUS))
     if taken > delta / 2:
@@ -162,7 +163,6 @@ def _upper_bound(noise: SecureRelease, share: float, failure_probability: float)
 
 
 def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:
-    """The largest divergence over both signs and both directions, each coordinate."""
+    """The largest divergence over both signs and both directions, for each coordinate."""
     order = torch.tensor([alpha], dtype=torch.float64)
-    both = (worse_sign(mechanism, theta, move, order, backward)[0] for backward in (False, True))
-    return torch.maximum(*both)
+    return both_directions(mechanism, theta, move, order).amax(dim=(0, 1))

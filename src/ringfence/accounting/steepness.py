@@ -1,7 +1,7 @@
-"""How fast a divergence can change with theta, whatever theta.
+"""How fast a divergence can change with theta: upper bounds over all theta.
 
 Write f(theta) for the largest of D(theta || theta + s) and D(theta + s || theta) over s = +-c, and measure
-theta in units of u = information_bound^(-1/2), which is sigma or more. Two facts carry everything here:
+theta in units of u = information_bound^(-1/2), which is at least sigma. Two facts carry everything here:
 
     0 <= f <= M = alpha c^2 / (2 u^2),        f'' >= -k f.
 
@@ -37,24 +37,24 @@ import math
 
 import torch
 
-from ringfence.accounting.per_instance.accountant import ceilings
 from ringfence.accounting.per_instance.curvature import curvature
+from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-_FAMILY = 2.0  # k of an exponential family
+_FAMILY = 2.0  # the k of an exponential family
 _NODES_PER_UNIT = 512
 _MOST_NODES = 1 << 16
 _COARSEST = 1 / 8  # of a unit: with nodes farther apart the bound that holds everywhere is as good
-_FAR = 15.0
-_REACH = _FAR + 2  # of the nodes: one unit to fall in, and two cells at their end
-_LOCATION = 2.0**-51  # relative rounding of theta + s, twice, for the two neighbours
+_FAR = 15.0  # units from the ends of the support, beyond which f hardly varies
+_REACH = _FAR + 2  # of the nodes, in units: one unit for f to stop rising in, and two cells at the end
+_LOCATION = 2.0**-51  # the relative rounding of theta + s, twice, for the two neighbours
 
 
 def largest_share(mechanism: Mechanism, move: float, alpha: float) -> float:
-    """How much f changes at most when theta moves by at most ``move``, as a share of M.
+    """An upper bound of the change of f when theta moves by at most ``move``, as a share of M.
 
-    Guarantee: holds for every theta, and covers the rounding of theta + s where f is evaluated.
+    Guarantee: the bound holds for every theta, and covers the rounding of theta + s where f is evaluated.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> 0.2957 <= largest_share(TruncatedGaussian(1.0, bound=8.0), 1e-3, 8.0) / 1e-3 <= 0.304
@@ -90,7 +90,7 @@ def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
     bend = _bend(mechanism, jump, alpha)
     everywhere = math.sqrt(bend)
     tilt = (alpha - 1) * most
-    if not mechanism.exponential_family and tilt < 1:  # beyond, it is the larger of the two
+    if not mechanism.exponential_family and tilt < 1:  # with a larger tilt this bound is the larger one
         everywhere *= math.exp(-0.5) * (math.expm1(tilt) / tilt if tilt else 1.0) * (1 + ROUNDING)
     if not 0 < most < math.inf:
         return everywhere
@@ -115,7 +115,7 @@ def _bend(mechanism: Mechanism, jump: float, alpha: float) -> float:
 def _zones(
     mechanism: Mechanism, unit: float, move: float, alpha: float
 ) -> tuple[list[tuple[float, float]], float]:
-    """Stretches outside which f hardly varies, and the largest |theta| in them."""
+    """The stretches outside which f hardly varies, and the largest |theta| in them."""
     reach = _REACH * unit + 2 * alpha * move
     ends = [float(value) for value in mechanism.turning_points()]
     dense = mechanism.support.interval is not None
@@ -128,7 +128,7 @@ def _zones(
 def _between_nodes(
     mechanism: Mechanism, zone: tuple[float, float], unit: float, move: float, alpha: float, most: float
 ) -> float:
-    """The bound of |f'| in a zone, from values at nodes; infinite where there are too few to say."""
+    """The bound of |f'| in a zone, from values at nodes; infinite where there are too few nodes to say."""
     length = (zone[1] - zone[0]) / unit
     if not 0 < length <= _COARSEST * _MOST_NODES:
         return math.inf
@@ -146,7 +146,7 @@ def _between_nodes(
     bend = _bend(mechanism, move / unit, alpha)
     if bend * widest**2 > 1:
         return math.inf
-    # between nodes f is at most this multiple of the nodes' largest
+    # between nodes f is at most this multiple of its largest value at the nodes
     highest = values.unfold(-1, 3, 1).amax(dim=-1) / (1 - bend * widest**2 / 6)
     rounding = 2 * (ROUNDING + UNDERFLOW / most) / narrowest
     return float((steepest + 1.5 * bend * widest * highest).max()) * (1 + ROUNDING) + rounding

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
-from ringfence.accounting.per_instance.accountant import ceilings
+from ringfence.accounting.guarantee import data_independent_proof, guarantee
 from ringfence.accounting.per_instance.divergence_sums import worse_sign
+from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.audit.stacks import stacks
 from ringfence.audit.targets import Target
@@ -65,7 +65,7 @@ def _claim(target: Target, orders: Tensor, worst: Tensor) -> dict[str, float]:
         orders=orders,
         worst=torch.minimum(worst + target.theta.numel() * UNDERFLOW, bounded * orders),
         gaussian=gaussian * orders,
-        epsilon_data_independent=data_independent_epsilon(gaussian, bounded, target.delta),
+        data_independent=data_independent_proof(gaussian, bounded, target.delta),
         steps=1,
         delta=target.delta,
     )

@@ -5,7 +5,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_delta
-from ringfence.accounting.profile.dominating_pair import _grid_step, _Release, composed_delta
+from ringfence.accounting.profile.dominating_pair import _Coordinate, _grid_step, composed_delta
 from tests.accounting.exact_profile import enumerated_delta
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -99,7 +99,7 @@ def test_falls_with_epsilon_and_grows_with_steps() -> None:
 
 def test_the_grid_is_fine_against_every_loss_and_no_finer_than_can_be_held() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
-    releases = [_Release(law, float64(theta), float64(move)) for theta, move in ((0.5, 0.3), (2.5, 0.05))]
+    releases = [_Coordinate(law, float64(theta), float64(move)) for theta, move in ((0.5, 0.3), (2.5, 0.05))]
     deviations = []
     for release in releases:
         theta, move = release.theta, release.move

@@ -8,7 +8,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
-from ringfence.accounting.per_instance import accountant as per_instance
+from ringfence.accounting.per_instance import rdp as per_instance
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sampled.subsampling import subsampled_rdp
@@ -200,6 +200,6 @@ def test_a_step_of_any_dataset_may_have_settings_of_its_own() -> None:
 def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     one = account(rf.StochasticSign(1.0))
     one.step(iter(BATCHES))
-    monkeypatch.setattr(per_instance, "DivergenceTable", None)
+    monkeypatch.setattr(per_instance, "HistogramSums", None)
     one.step(iter(BATCHES))
     assert one.steps == 2

@@ -7,7 +7,8 @@ import torch
 from mpmath import mp, mpf
 
 import ringfence as rf
-from ringfence.accounting.sampled.few_coordinates import log_excess_of_few, number_of_coordinates
+from ringfence.accounting.coordinates import number_of_coordinates
+from ringfence.accounting.sampled.few_coordinates import log_excess_of_few
 from tests import oracle
 
 ORDERS = torch.tensor([2.0, 5.0, 40.0], dtype=torch.float64)

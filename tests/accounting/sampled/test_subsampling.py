@@ -9,11 +9,11 @@ import torch
 from scipy.special import ndtr
 
 import ringfence as rf
-from ringfence.accounting.per_instance.accountant import per_instance_rdp
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.per_instance.rdp import per_instance_rdp
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.numerics.confidence import upper_confidence_bound
-from tests.accounting.sampled.test_release import rectified_masses, truncated_masses
+from tests.accounting.sampled.test_divergence import rectified_masses, truncated_masses
 
 ORDERS = [2, 4, 6]
 RATE, C = 0.3, 0.4
@@ -41,10 +41,12 @@ def excess(p: np.ndarray, q: np.ndarray, alpha: int) -> float:
 
 
 @pytest.fixture(scope="module", params=CASES, ids=["truncated", "rectified"])
-def enumerated(request: pytest.FixtureRequest) -> tuple[rf.Mechanism, Masses, SampledRelease, torch.Tensor]:
+def enumerated(
+    request: pytest.FixtureRequest,
+) -> tuple[rf.Mechanism, Masses, SampledDivergence, torch.Tensor]:
     """log(E - 1) of each of the 32 batches: (batch, added or removed, direction, order)."""
     law, masses = request.param
-    release = SampledRelease(law, C, RATE, checked_integer_orders(ORDERS))
+    release = SampledDivergence(law, C, RATE, checked_integer_orders(ORDERS))
     values = [release.log_excess(torch.tensor(theta), exact=True) for theta in BATCHES]
     return law, masses, release, torch.stack(values)
 
@@ -187,13 +189,13 @@ def test_refusals_name_the_argument() -> None:
 def test_few_coordinates_of_all_batches_are_evaluated(
     count: int, evaluated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, log_excess = [], SampledRelease.log_excess
+    asked, log_excess = [], SampledDivergence.log_excess
 
-    def noted(self: SampledRelease, theta: torch.Tensor, exact: bool) -> torch.Tensor:
+    def noted(self: SampledDivergence, theta: torch.Tensor, exact: bool) -> torch.Tensor:
         asked.append(exact)
         return log_excess(self, theta, exact)
 
-    monkeypatch.setattr(SampledRelease, "log_excess", noted)
+    monkeypatch.setattr(SampledDivergence, "log_excess", noted)
     batches = torch.zeros(2, count, dtype=torch.float64)
     subsampled_rdp(rf.Gaussian(1.0), batches, 0.01, 0.1, [2, 4], failure_probability=1e-6)
     assert asked == [evaluated, evaluated]

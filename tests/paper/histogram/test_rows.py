@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.accounting.per_instance.accountant import per_instance_rdp
+from ringfence.accounting.per_instance.rdp import per_instance_rdp
 from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian

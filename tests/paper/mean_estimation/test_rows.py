@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant, per_instance_rdp
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance.rdp import per_instance_rdp
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian

@@ -126,9 +126,9 @@ def test_one_seed_gives_one_noise_and_another_another() -> None:
 
 def test_a_release_is_charged_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     happened = []
-    step, released = linear_grid.GridAccounts.step, linear_grid._released
+    step, released = linear_grid.GridAccountant.step, linear_grid._released
     monkeypatch.setattr(
-        linear_grid.GridAccounts,
+        linear_grid.GridAccountant,
         "step",
         lambda self, theta: (happened.append(("charged", theta)), step(self, theta)),
     )

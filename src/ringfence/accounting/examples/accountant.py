@@ -6,51 +6,56 @@ twice), so its Rényi sums over coordinates are, order by order,
     remove, forward   sum_j D(theta_j || theta_j - g_ij)     add, forward   sum_j D(theta_j || theta_j + g_ij)
     remove, backward  sum_j D(theta_j - g_ij || theta_j)     add, backward  sum_j D(theta_j + g_ij || theta_j)
 
-n d divergences at 60 orders are out of reach, so each D is bounded by a sum of products of a power
-of g_ij with a number that depends on j alone; the sums over j are then matrix products: proved for
-exponential families (information_polynomials.py), checked numerically for other laws
-(shift_tables.py). Neither is ever above what holds for every theta.
+n d divergences at 60 orders are too many to evaluate. Each D is therefore bounded by a sum of products of a
+power of g_ij with a number that depends on j alone, and the sums over j are matrix products. The bound is
+proved for exponential families (information_polynomials.py) and checked numerically for other laws
+(shift_tables.py). Neither bound is ever above what holds for every theta.
 """
 
 import base64
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.examples.guarantee import (
+    ExampleGuarantee,
+    ex_post_epsilons,
+    pdp_epsilons,
+    statement,
+)
 from ringfence.accounting.examples.information_polynomials import polynomial_bound
 from ringfence.accounting.examples.shift_tables import ShiftTable, table_bound
 from ringfence.accounting.examples.sums import EXACT_BLOCK, VARIANTS, checked_blocks, exact_bound, fits
+from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.numerics.rounding import ROUNDING
 
-Kind = Literal["ex_post", "pdp"]
-
 
 class ExampleAccountant:
     """Each training example's own privacy loss, from its own clipped contribution to theta.
 
-    ``step(theta, gradients)`` once for each release: theta, of shape (d,), is what the mechanism was
-    applied to, the sum of the contributions; row i of ``gradients`` is the contribution of example
-    i, the same example at every step. A contribution must depend only on its own record and on
-    earlier releases. ``epsilons(delta)`` is one number for each example.
+    Call ``step(theta, gradients)`` once for each release. theta has shape (d,) and is what the mechanism was
+    applied to, the sum of the contributions. Row i of ``gradients`` is the contribution of example i, the
+    same example at every step. A contribution must depend only on its own record and on earlier releases.
+    ``epsilons(delta)`` gives one number for each example.
 
-    Four running sums for each example and order (``sums``, in the order of ``VARIANTS``), in
+    There are four running sums for each example and order (``sums``, in the order of ``VARIANTS``), in
     float64: 96 MB for 50,000 examples and the default orders.
 
-    Guarantee: the sums are upper bounds of the exact ones, whatever the gradients, and never above
-    what holds for every theta, hence never above the Gaussian's. For exponential families (the
-    Gaussian and the truncated law) that is proved up to the rounding of the information; for the
-    others it is checked numerically. Measured: within 0.6 % of the exact sums for the truncated law
-    wherever alpha |g| / sigma <= 2.05; orders beyond that are charged what holds for every theta,
-    which shows (up to twice the epsilon) only where a handful of coordinates carry all that an
-    example contributes to a single release. What an epsilon promises is in ``statement``.
+    Guarantee: the sums are upper bounds of the exact ones, whatever the gradients, and never above what
+    holds for every theta, hence never above the Gaussian's. For exponential families (the Gaussian and the
+    truncated law) that is proved up to the rounding of the information; for the other laws it is checked
+    numerically. For the truncated law the sums were measured to lie within 0.6 % of the exact ones wherever
+    alpha |g| / sigma <= 2.05. Orders beyond that are charged what holds for every theta, which matters (up
+    to twice the epsilon) only where a handful of coordinates carry all that an example contributes to a
+    single release. ``statement`` says what an epsilon promises.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> gradients = torch.tensor([[1e-3], [1e-4], [0.0]]).expand(3, 10_240)
@@ -77,11 +82,11 @@ class ExampleAccountant:
         count: int = 1,
         exact: bool = False,
     ) -> None:
-        """One release of theta (``count`` of them), with the account's mechanism unless given.
+        """Adds ``count`` releases of theta, with the account's own mechanism unless another is given.
 
-        ``gradients`` is (n, d), or an iterable of (m, d) chunks in the order of the examples; what
-        an example is charged does not depend on the chunks. ``exact=True`` evaluates every entry
-        at every order: for tests and small data. An error leaves the account as it was.
+        ``gradients`` has shape (n, d), or is an iterable of (m, d) chunks in the order of the examples; what
+        an example is charged does not depend on the chunks. ``exact=True`` evaluates every entry at every
+        order, for tests and small data. An error leaves the account as it was.
         """
         checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else mechanism
@@ -110,7 +115,7 @@ class ExampleAccountant:
 
     @property
     def orders(self) -> Tensor:
-        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
         return self._orders.clone()
 
     @property
@@ -120,19 +125,19 @@ class ExampleAccountant:
 
     @property
     def worst(self) -> Tensor:
-        """The largest of the four running sums: a row an example, a column an order."""
+        """The largest of the four running sums: one row per example, one column per order."""
         return self.sums.amax(dim=0)
 
-    def epsilons(self, delta: float, kind: Kind = "ex_post") -> Tensor:
+    def epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Tensor:
         """Each example's own epsilon at this delta, in float64.
 
-        ``kind="ex_post"``: min over orders of the sum + log(K / delta) / (order - 1), K orders, as
-        ``conversion.ex_post_epsilon``. ``kind="pdp"``: the realised sums converted to
-        (epsilon, delta) by dp-accounting's formula (Canonne, Kamath and Steinke 2020, Proposition
-        12), written out here because dp-accounting converts one curve at a time.
+        ``kind="ex_post"`` is the minimum over the K orders of the sum + log(K / delta) / (order - 1), as
+        ``conversion.ex_post_epsilon``. ``kind="pdp"`` converts the realised sums to (epsilon, delta) by
+        dp-accounting's formula (Canonne, Kamath and Steinke 2020, Proposition 12), which is written out in
+        ``pdp_epsilons`` because dp-accounting converts one curve at a time.
 
-        An example whose contribution was 0 throughout gets 0 and not the log(K / delta) term: with
-        and without it the releases have the same law, so its loss is 0 whatever comes out.
+        An example whose contribution was 0 throughout gets 0 and not the log(K / delta) term: with and
+        without it the releases have the same law, so its loss is 0 whatever comes out.
 
         >>> from ringfence.mechanisms.gaussian import Gaussian
         >>> account = ExampleAccountant(Gaussian(sigma=1.0))
@@ -143,42 +148,38 @@ class ExampleAccountant:
         delta = checks.probability("delta", delta)
         if kind not in ("ex_post", "pdp"):
             raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
-        convert = _ex_post if kind == "ex_post" else _pdp
+        convert = ex_post_epsilons if kind == "ex_post" else pdp_epsilons
         worst = self.worst
         epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
+    def guarantee(self, delta: float) -> ExampleGuarantee:
+        """What may be said about each example after all the steps so far, at this delta.
+
+        >>> from ringfence.mechanisms.gaussian import Gaussian
+        >>> account = ExampleAccountant(Gaussian(sigma=1.0))
+        >>> account.step(torch.zeros(2), torch.tensor([[0.3, 0.4], [0.0, 0.0]]))
+        >>> claim = account.guarantee(1e-5)
+        >>> bool((claim.epsilons >= claim.epsilons_pdp).all()), claim.steps
+        (True, 1)
+        """
+        return ExampleGuarantee(
+            delta=checks.probability("delta", delta),
+            epsilons=self.epsilons(delta),
+            epsilons_pdp=self.epsilons(delta, kind="pdp"),
+            steps=self.steps,
+        )
+
     @property
     def statement(self) -> str:
         """In plain English: what an example's epsilon promises, what it does not, who may see it."""
-        releases = "the release" if self.steps == 1 else f"the {self.steps} releases"
-        holds = (
-            "is a guarantee for the one release it is about"
-            if self.steps <= 1
-            else "is a guarantee only if theta at every release was fixed in advance; where theta depends on "
-            "earlier releases, as in training, it is an estimate and not a guarantee"
-        )
-        return (
-            "Per example, this dataset and this trajectory: each epsilon is about one record that is in the "
-            "data, compared with leaving that record out and with having it twice. Ex-post: except with "
-            f"probability delta over the run, the realised privacy loss of {releases} about that record is "
-            "at most its epsilon, also when theta depends on earlier releases, provided what the record "
-            "contributes depends on itself and on earlier releases only, and that delta was fixed "
-            "beforehand, as the Rényi orders of an account are. The loss is that of everything released "
-            "together, not of something that is computed from it afterwards. The probability is for each "
-            "example by itself, not for all of them at once.\n\n"
-            f"The per-instance (epsilon, delta) number, kind='pdp', {holds}.\n\n"
-            "Neither is differential privacy: they say nothing about records that are not in the data, about "
-            "other datasets or about other runs. Each number is computed from its record and, through theta, "
-            "from all the others, and is itself sensitive: do not publish it, do not show it to whoever may "
-            "not see the data, and do not stop, go on, leave out examples or change the noise because of it."
-        )
+        return statement(self.steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data, fit for JSON; ``from_state_dict`` gives back the same account exactly.
+        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly.
 
-        The sums are base64 of little-endian float64, (4, examples, orders) in C order: as text
-        they would be several times as long and slow to read.
+        The sums are base64 of little-endian float64, (4, examples, orders) in C order: as decimal text they
+        would be several times as long and slow to read.
         """
         return {
             "kind": type(self).__name__,
@@ -192,7 +193,7 @@ class ExampleAccountant:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The account a ``state_dict`` describes; refuses what it does not understand."""
+        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
         checks.state("ExampleAccountant", 1, state, {"mechanism", "orders", "examples", "steps", "sums"})
         account = cls(Mechanism.from_state_dict(state["mechanism"]), state["orders"])
         account.steps = checks.count("steps", state["steps"], at_least=0)
@@ -211,17 +212,3 @@ class ExampleAccountant:
 
     def __repr__(self) -> str:
         return f"ExampleAccountant({self.mechanism!r}, examples={self.examples}, steps={self.steps})"
-
-
-def _ex_post(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
-    return (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=1)
-
-
-def _pdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
-    """dp_accounting.rdp.compute_epsilon, a row a curve."""
-    epsilons = rdp + torch.log1p(-1 / orders) - torch.log(delta * orders) / (orders - 1)
-    # their threshold: the formula is not stable near order 1, nor useful there
-    epsilons = torch.where(orders > 1.01, epsilons, torch.inf)
-    # delta <= sqrt(1 - exp(-KL)), and KL is at most any of the divergences
-    epsilons = torch.where(delta**2 + torch.expm1(-rdp) > 0, 0.0, epsilons)
-    return epsilons.amin(dim=1).clamp(min=0)

@@ -1,12 +1,12 @@
-"""Sums of divergences of an exponential family, by polynomials that lie above its information.
+"""Sums of divergences of an exponential family, from polynomials that lie above its information.
 
-D(t || t + s) = (alpha s^2 / 2) E I(t + s U), I the information and U triangular on [1 - alpha, 1]
-with its mode at 0; D(t + s || t) is the same with U on [0, alpha] and its mode at 1
+D(t || t + s) = (alpha s^2 / 2) E I(t + s U), where I is the information and U is triangular on
+[1 - alpha, 1] with its mode at 0; D(t + s || t) is the same with U on [0, alpha] and its mode at 1
 (docs/notation.md). A polynomial P_t(y) >= I(t + y) on |y| <= 2.05 gives
 
     sum_j D <= (alpha / 2) sum_k E[U^k] sum_j s_j^(k + 2) p_k(t_j),
 
-so eight products of the gradients with a vector serve all orders and all four sums.
+so that eight products of the gradients with a vector serve all orders and all four sums.
 """
 
 from functools import cache
@@ -14,6 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from ringfence.accounting.coordinates import distinct
 from ringfence.accounting.examples.sums import VARIANTS, Bound, InUnits
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
@@ -22,7 +23,7 @@ _REACH = 2.05  # covers shifts of 1e-3 sigma at order 2,048
 _DEGREE = 7
 _ANCHORS_PER_SIGMA = 8  # polynomials are made at these points and moved to the coordinates
 _HALF_WIDTH = _REACH + 0.5 / _ANCHORS_PER_SIGMA
-_FIT_POINTS = 541  # 128 a sigma
+_FIT_POINTS = 541  # 128 per sigma
 _ANCHORS_AT_ONCE = 2048
 
 
@@ -52,11 +53,14 @@ def polynomial_bound(law: Mechanism, theta: Tensor, orders: Tensor) -> Bound:
 
 
 def hat_moments(orders: Tensor, variant: str) -> Tensor:
-    """E U^k for k = 0.._DEGREE, a column an order, with the sign that s = -g has in it.
+    """E U^k for k = 0.._DEGREE, one column per order, with the sign of (-1)^k where s = -g.
 
-    Of the triangular law with corners a, b, c: 2 h_k(a, b, c) / ((k + 1)(k + 2)), h_k the complete
-    homogeneous symmetric polynomial (the Peano kernel of a second divided difference). Here one
-    corner is 0, which leaves h_k(a, b) = sum_i a^i b^(k - i).
+    The triangular law with corners a, b, c has E U^k = 2 h_k(a, b, c) / ((k + 1)(k + 2)), where h_k is the
+    complete homogeneous symmetric polynomial (U is the Peano kernel of a second divided difference). Here
+    one corner is 0, which leaves h_k(a, b) = sum_i a^i b^(k - i).
+
+    >>> hat_moments(torch.tensor([3.0]), "add_forward")[:3, 0].tolist()  # on [-2, 1] with its mode at 0
+    [1.0, -0.3333333432674408, 0.5]
     """
     one = torch.ones_like(orders)
     a, b = (one, 1 - orders) if variant.endswith("forward") else (one, orders)
@@ -71,15 +75,14 @@ def hat_moments(orders: Tensor, variant: str) -> Tensor:
 def upper_polynomials(law: Mechanism, theta: Tensor) -> tuple[Tensor, float]:
     """Coefficients p_k(t_j), (degree + 1, d), and how much rounding they may amplify.
 
-    Made at anchors a few to the sigma and moved to the coordinates, which changes nothing: the
-    window at an anchor is wider by as much as a coordinate is away.
+    They are made at anchors, 8 per sigma, and moved to the coordinates. That loses nothing: the window at an
+    anchor is wider by as much as a coordinate may be away from it.
     """
     parameters = {name: value.double().cpu() for name, value in law.parameters().items()}
     varying = [name for name, value in parameters.items() if value.numel() > 1]
     sigma = parameters["sigma"].expand(theta.shape)
     node = torch.round(theta / sigma * _ANCHORS_PER_SIGMA)
-    columns = [*(parameters[name].expand(theta.shape) for name in varying), node]
-    anchors, index = torch.unique(torch.stack(columns, dim=1), dim=0, return_inverse=True)
+    anchors, index = distinct(*(parameters[name] for name in varying), node)
 
     made, amplified = [], []
     for part in anchors.split(_ANCHORS_AT_ONCE):
@@ -106,9 +109,9 @@ def upper_polynomials(law: Mechanism, theta: Tensor) -> tuple[Tensor, float]:
 
 @cache
 def _fit() -> tuple[Tensor, Tensor, Tensor]:
-    """Points y of a window, their powers, and the matrix from values to a least-squares fit.
+    """The points y of a window, their powers, and the matrix from values to a least-squares fit.
 
-    The weights make up for evenly spaced points where Chebyshev's crowd at the ends.
+    The points are evenly spaced, where Chebyshev's would crowd at the ends; weights make up for that.
     """
     unit = torch.linspace(-1, 1, _FIT_POINTS, dtype=torch.float64)
     degrees = torch.arange(_DEGREE + 1, dtype=torch.float64)
@@ -119,12 +122,13 @@ def _fit() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _fit_above(information: Tensor, law: Mechanism) -> tuple[Tensor, Tensor]:
-    """Polynomials nowhere below the information in their windows, and the least each is.
+    """Polynomials nowhere below the information in their windows, and the smallest value of each.
 
-    A least-squares fit Q is raised by a factor until it is above I at every point by what both can
-    do between two points, h apart. There Q is at least its chord less h^2 max|Q''| / 8. And
-    I'' = mu_4 - 3 mu_2^2 >= -2 I^2 >= -2 I (mu_4 >= mu_2^2, I = mu_2 <= 1), so that I is at most
-    its chord plus h^2 M / 4, M the largest I in the cell, itself at most the larger end plus h^2 M / 4.
+    A least-squares fit Q is raised by a factor until at every point it is above I by as much as both can
+    change between two points, which are h apart. Between them Q is at least its chord less
+    h^2 max|Q''| / 8. And I'' = mu_4 - 3 mu_2^2 >= -2 I^2 >= -2 I, because mu_4 >= mu_2^2 and I = mu_2 <= 1.
+    I is therefore at most its chord plus h^2 M / 4, where M is the largest I in the cell, which is itself at
+    most the larger end plus h^2 M / 4.
     """
     points, powers, fit = _fit()
     square = float(points[1] - points[0]) ** 2

@@ -1,4 +1,4 @@
-"""Gradients block by block, each example's four sums, and what holds of them for every theta."""
+"""Gradients block by block, the four sums of each example, and their upper bound over all theta."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -11,15 +11,22 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_represent
 
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
-EXACT_BLOCK = 1 << 16  # the divergences of an entry need far more room than the entry
-_BLOCK = {"cpu": 1 << 18}  # entries converted to float64 at a time: a few MB, near the cache
+EXACT_BLOCK = 1 << 16  # entries evaluated at a time: their divergences need far more room than they do
+_BLOCK = {"cpu": 1 << 18}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
 _BLOCK_ELSEWHERE = 1 << 24
 
-# A bound takes a block of gradients (m, d) and gives the four sums, (4, m, orders), on the CPU.
+# A bound is a function from a block of gradients, (m, d), to the four sums, (4, m, orders), on the CPU.
 Bound = Callable[[Tensor], Tensor]
 
 
 def fits(law: Mechanism, theta: Tensor) -> None:
+    """Raises an error unless theta is a vector that the law and the accounts of examples can handle.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> fits(Gaussian(1.0), torch.zeros(2, 2))
+    Traceback (most recent call last):
+    ValueError: theta must have shape (d,) with d > 0, got [2, 2]
+    """
     if theta.dim() != 1 or theta.numel() == 0:
         raise ValueError(f"theta must have shape (d,) with d > 0, got {list(theta.shape)}")
     parameters = law.parameters()
@@ -37,9 +44,12 @@ def fits(law: Mechanism, theta: Tensor) -> None:
 
 
 def checked_blocks(gradients: Tensor | Iterable[Tensor], width: int, length: int | None) -> Iterator[Tensor]:
-    """The rows of all chunks, checked, some at a time and in float64.
+    """The rows of all chunks, checked, in float64 and a limited number at a time.
 
-    float64 because sums over many coordinates in float32 would lose digits, and could round down.
+    They are float64 because sums over many coordinates in float32 would lose digits and could round down.
+
+    >>> [list(block.shape) for block in checked_blocks(torch.zeros(5, 2), width=2, length=4)]
+    [[2, 2], [2, 2], [1, 2]]
     """
     if not isinstance(gradients, Iterable):
         raise TypeError(f"gradients must be a tensor or an iterable of tensors, got {gradients!r}")
@@ -53,7 +63,13 @@ def checked_blocks(gradients: Tensor | Iterable[Tensor], width: int, length: int
 
 
 def exact_bound(law: Mechanism, theta: Tensor, orders: Tensor) -> Bound:
-    """Every entry at every order."""
+    """The four sums with every entry evaluated at every order.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> sums = exact_bound(Gaussian(1.0), torch.zeros(2).double(), torch.tensor([2.0]).double())
+    >>> round(float(sums(torch.ones(1, 2).double())[0]), 6)
+    2.0
+    """
 
     def sums(block: Tensor) -> Tensor:
         where = theta.to(block.device)
@@ -74,17 +90,23 @@ def exact_bound(law: Mechanism, theta: Tensor, orders: Tensor) -> Bound:
 
 
 class InUnits:
-    """Blocks in units of sigma, and what bounds D whatever theta: (alpha / 2) sum_j s_j^2 c_j."""
+    """Units of sigma, and the upper bound of D over all theta: (alpha / 2) sum_j s_j^2 c_j.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> units = InUnits(Gaussian(2.0), torch.zeros(3).double())
+    >>> units.per_sigma.tolist(), units.ceiling.tolist()
+    ([0.5, 0.5, 0.5], [1.0, 1.0, 1.0])
+    """
 
     def __init__(self, law: Mechanism, theta: Tensor) -> None:
         sigma = law.sigma.double().cpu().expand(theta.shape)
         ceiling = torch.minimum(law.information_bound().cpu() * sigma * sigma, torch.ones_like(sigma))
         self.per_sigma, self.ceiling = 1 / sigma, ceiling.expand(theta.shape)
-        # relative rounding of a sum of d products, each with a few more, in float64
+        # the relative rounding of a sum of d products in float64, each with a few roundings of its own
         self.rounding = (theta.numel() + 64) * 2.0**-52
 
     def capped(self, bounds: Tensor, ceilings: Tensor, largest: Tensor, orders: Tensor) -> Tensor:
-        """``bounds`` (4, m, orders) or what holds for every theta, whichever is smaller."""
+        """The smaller of ``bounds``, (4, m, orders), and the upper bound over all theta."""
         highest = (0.5 * (1 + ROUNDING + self.rounding)) * ceilings.unsqueeze(1) * orders
         if not bool(torch.isfinite(highest).all()):
             most = float(largest.amax())

@@ -2,8 +2,8 @@
 
     D'' >= -K D,    K = 4 + max(0, 2 - alpha) s^2 / 4,
 
-theta and the shift s in units of sigma, for every law of the package, shift and order: proved in
-docs/curvature.md. A positive function with this property lies below its chord over a cell of width h,
+with theta and the shift s in units of sigma. docs/curvature.md proves it for every law of the package, every
+shift and every order. Over a cell of width h a positive function with this property lies below its chord
 times h sqrt(K) / sin(h sqrt(K)), which is at most 1 / (1 - K h^2 / 6).
 """
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def curvature(orders: Tensor, shift: Tensor) -> Tensor:
-    """K in D'' >= -K D, the shift in units of sigma.
+    """The K of D'' >= -K D, for a shift in units of sigma.
 
     >>> import torch
     >>> curvature(torch.tensor([1.5, 2.0, 8.0]), torch.tensor(4.0))
@@ -23,7 +23,7 @@ def curvature(orders: Tensor, shift: Tensor) -> Tensor:
 def above_chord(orders: Tensor, shift: Tensor, spacing: float) -> Tensor:
     """The factor by which D may exceed its chord between two nodes ``spacing`` sigma apart.
 
-    Guarantee: valid where K spacing^2 < 6; callers evaluate larger shifts exactly.
+    Guarantee: valid where K spacing^2 < 6; callers evaluate larger shifts one by one.
 
     >>> import torch
     >>> above_chord(torch.tensor([2.0, 8.0]), torch.tensor(1.0), spacing=0.1)

@@ -1,8 +1,8 @@
-"""Releases measured from the end of the support that is nearer, where 0 is far away.
+"""Where the support is far from 0, theta and its ends are measured from the nearer end instead.
 
 A divergence depends on where theta lies between the ends of the support and not on where all three lie.
-At theta = 1e13 sigma float64 holds theta + shift to 1e-3 sigma only, which is what D(theta + shift ||
-theta) and every table in theta would be evaluated at. The differences themselves are exact.
+At theta = 1e13 sigma float64 holds theta + shift only to 1e-3 sigma, and D(theta + shift || theta) and every
+table in theta would be evaluated there. The differences between theta and an end are exact.
 """
 
 import torch
@@ -10,16 +10,16 @@ from torch import Tensor
 
 from ringfence.mechanisms.base import Mechanism
 
-_NEAR = 256.0  # sigma; nearer to 0 the rounding of theta + shift is below what the accounts charge
+_NEAR = 256.0  # sigma; nearer to 0 the rounding of theta + shift is below what accounts charge for rounding
 
 
 def from_nearer_end(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
-    """The same divergences, theta and support measured from the nearer end if that is far from 0.
+    """A law and a theta with the same divergences, measured from the nearer end if that is far from 0.
 
         D(theta, shift; [lower, upper]) = D(theta - a, shift; [lower - a, upper - a])
 
-    Only where theta lies within half its size of that end: such a difference is exact. Where
-    coordinates lie near different ends, the law that comes back has an end for each coordinate.
+    A coordinate is moved only where it lies within half its size of that end: such a difference is exact.
+    Where coordinates lie near different ends, the law that comes back has its own ends for each coordinate.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> far = TruncatedGaussian(1.0, bound=(1e13, 1e13 + 2))
@@ -29,7 +29,7 @@ def from_nearer_end(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
     parameters = law.parameters()
     if "lower" not in parameters or not theta.numel():
         return law, theta
-    # looked at where they are: on a GPU every question about a number waits for the device
+    # parameters are looked at where they are: on a GPU every question about a number waits for the device
     sigma, lower, upper = (parameters[name].double() for name in ("sigma", "lower", "upper"))
     if not any(bool(((end.abs() > _NEAR * sigma) & torch.isfinite(end)).any()) for end in (lower, upper)):
         return law, theta

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
-from ringfence.accounting.per_instance.accountant import ceilings, per_instance_rdp
+from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.accounting.profile.central_limit import LossSums
 from ringfence.accounting.profile.dominating_pair import MOST_COORDINATES, composed_delta
@@ -23,9 +23,9 @@ _SMALLEST_RDP = 2.0**-52  # dp-accounting takes a logarithm of 1 - exp(-rdp)
 
 @dataclass(frozen=True)
 class PrivacyProfile:
-    """delta(epsilon) of releases at a fixed theta, each single record covered, both directions.
+    """delta(epsilon) of releases at a fixed theta, for each single record and in both directions.
 
-    ``proofs`` are functions from epsilon to an upper bound of delta, by name; the smallest counts.
+    ``proofs`` maps names to functions from epsilon to an upper bound of delta; the smallest one counts.
 
     >>> import ringfence as rf
     >>> profile = rf.privacy_profile(rf.Gaussian(1.0), 0.0, sensitivity=1.0)
@@ -41,7 +41,7 @@ class PrivacyProfile:
         return min(1.0, *(proof(epsilon) for proof in self.proofs.values()))
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon for which delta(epsilon) <= delta, within 1e-7 of the smallest these proofs give."""
+        """An epsilon with delta(epsilon) <= delta, within a relative 1e-7 of the smallest that is proved."""
         delta = checks.probability("delta", delta)
         return min(_smallest_epsilon(proof, delta) for proof in self.proofs.values())
 
@@ -54,15 +54,15 @@ class PrivacyProfile:
 def privacy_profile(mechanism: Mechanism, theta: Real, sensitivity: Real, steps: int = 1) -> PrivacyProfile:
     """Tight (epsilon, delta) of ``steps`` releases of the same theta, about any one record.
 
-    One record moves each coordinate by at most ``sensitivity``, up or down, the same or another
-    way at every step. For a theta that depends on earlier releases use ``PerInstanceAccountant``.
+    One record moves each coordinate by at most ``sensitivity``, up or down, the same way or another at
+    every step. For a theta that depends on earlier releases use ``PerInstanceAccountant``.
 
-    The proofs: the Gaussian's exact curve, which dominates every law here (so the profile is never
-    worse); the realised Rényi sums; a normal law of the privacy loss with every error charged,
-    within half a percent where coordinates are many and each moves little; and for a few
+    There are up to four proofs: the Gaussian's exact curve, which dominates every law here, so that the
+    profile is never worse; the realised Rényi sums; a normal law of the privacy loss with every error
+    charged, within half a percent where coordinates are many and each moves little; and for a few
     coordinates the composition of dominating pairs by dp-accounting.
 
-    Guarantee: an upper bound, every sign pattern and both directions included. Like every number
+    Guarantee: an upper bound that covers every pattern of signs and both directions. Like every number
     computed from theta it speaks of this dataset and is itself sensitive.
 
     >>> import torch
@@ -93,14 +93,14 @@ def privacy_profile(mechanism: Mechanism, theta: Real, sensitivity: Real, steps:
 def _renyi(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> Callable[[float], float]:
     from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 
-    orders = checked_orders(DEFAULT_ORDERS[::2])  # a fallback: every other order will do
+    orders = checked_orders(DEFAULT_ORDERS[::2])  # this proof is a fallback, so every other order will do
     worst = steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst
     rdp = worst.clamp(min=_SMALLEST_RDP).tolist()
     return lambda epsilon: float(compute_delta(orders.tolist(), rdp, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
 
 
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:
-    """Moments of the loss, forward and backward, each coordinate free to choose its sign."""
+    """Moments of the loss, forward and backward, where each coordinate is free to choose its sign."""
     up, down = sensitivity, -sensitivity
     return (
         LossSums.worst_of(mechanism.loss_moments(theta, up), mechanism.loss_moments(theta, down), steps),

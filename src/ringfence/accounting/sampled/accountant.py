@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, Guarantee, guarantee
-from ringfence.accounting.per_instance.accountant import DivergenceTables
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, DataIndependent, Guarantee, guarantee
+from ringfence.accounting.per_instance.rdp import DivergenceTables
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -26,15 +26,15 @@ class SampledAccountant:
     """Adds up releases of Poisson samples and says what they cost.
 
     Call ``step(batches)`` once for each release, with the thetas of auxiliary batches: independent
-    Poisson samples drawn for the purpose with the parameters the release is made at, never the
-    released batch (``subsampled_rdp``). A record must enter theta with a contribution that depends
-    only on the record and on earlier releases, within +-sensitivity. Mechanism, sensitivity and
+    Poisson samples that are drawn for the purpose at the same model parameters as the release, and never
+    the released batch itself (``subsampled_rdp``). A record must enter theta with a contribution that
+    depends only on the record and on earlier releases, within +-sensitivity. Mechanism, sensitivity and
     sampling rate may differ from step to step.
 
-    Guarantee: two running sums an order, one a direction, each an upper bound except with
-    probability ``spent``, to which every step adds ``failure_probability``, and never above the
-    Poisson-sampled Gaussian's. ``spent`` is paid out of delta. What they promise:
-    ``docs/guarantees.md``.
+    Guarantee: for each order there is one running sum per direction. Each is an upper bound except with
+    probability ``spent``, to which every step adds ``failure_probability``, and is never above the sum of
+    the Poisson-sampled Gaussian. ``spent`` is paid out of delta. ``docs/guarantees.md`` says what the sums
+    promise.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> batches = torch.randn(100, 2, generator=torch.Generator().manual_seed(0)).double()
@@ -60,7 +60,7 @@ class SampledAccountant:
         self.failure_probability = checks.probability("failure_probability", failure_probability)
         self.forward = torch.zeros_like(self._orders)
         self.backward = torch.zeros_like(self._orders)
-        self.gaussian = torch.zeros_like(self._orders)  # the sampled Gaussian's, same sigma
+        self.gaussian = torch.zeros_like(self._orders)  # of the sampled Gaussian with the same sigma
         self.data_independent = torch.zeros_like(self._orders)  # what the law proves for every theta
         self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
         self.steps = 0
@@ -76,15 +76,15 @@ class SampledAccountant:
         sampling_rate: float | None = None,
         count: int = 1,
     ) -> None:
-        """One release, with the account's settings unless given.
+        """Adds ``count`` releases, with the account's own settings unless others are given.
 
-        ``count`` releases are ``count`` samples of the same dataset at the same parameters: the
-        average is the same number, estimated once.
+        They are ``count`` samples of the same dataset at the same model parameters: the average over batches
+        is the same number, which is estimated once.
         """
         checks.count("count", count, at_least=1)
-        release = self._release(mechanism, sensitivity, sampling_rate)
+        release = self._divergence(mechanism, sensitivity, sampling_rate)
         rdp, theta = averaged_over(batches, release, self.failure_probability)
-        self._charge(release, theta, rdp.forward, rdp.backward, count)
+        self._add(release, theta, rdp.forward, rdp.backward, count)
         self.spent += rdp.failure_probability
 
     def step_of_any(
@@ -96,20 +96,31 @@ class SampledAccountant:
         sampling_rate: float | None = None,
         count: int = 1,
     ) -> None:
-        """One release charged with what holds for every dataset: nothing is estimated.
+        """Adds ``count`` releases, charged with what holds for every dataset: nothing is estimated.
 
         Of ``theta`` only the shape counts.
         """
         checks.count("count", count, at_least=1)
-        release = self._release(mechanism, sensitivity, sampling_rate)
+        release = self._divergence(mechanism, sensitivity, sampling_rate)
         theta = checks.tensor("theta", theta)
         forward, backward = release.divergence(release.ceilings(theta))
-        self._charge(release, theta, forward, backward, count)
+        self._add(release, theta, forward, backward, count)
 
-    def _release(
+    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
+        """Charges one release of a Poisson sample, as ``Account.charge``.
+
+        The release costs what ``batches`` of auxiliary samples say, and what holds for every dataset where
+        there are none. Of ``theta``, the released batch itself, only the shape counts.
+        """
+        if batches is None:
+            self.step_of_any(theta)
+        else:
+            self.step(batches)
+
+    def _divergence(
         self, mechanism: Mechanism | None, sensitivity: Real | None, sampling_rate: float | None
-    ) -> SampledRelease:
-        return SampledRelease(
+    ) -> SampledDivergence:
+        return SampledDivergence(
             self.mechanism if mechanism is None else mechanism,
             self.sensitivity if sensitivity is None else sensitivity,
             self.sampling_rate if sampling_rate is None else sampling_rate,
@@ -117,8 +128,8 @@ class SampledAccountant:
             self._tables,
         )
 
-    def _charge(
-        self, release: SampledRelease, theta: Tensor, forward: Tensor, backward: Tensor, count: int
+    def _add(
+        self, release: SampledDivergence, theta: Tensor, forward: Tensor, backward: Tensor, count: int
     ) -> None:
         self.forward = self.forward + count * forward
         self.backward = self.backward + count * backward
@@ -131,7 +142,7 @@ class SampledAccountant:
 
     @property
     def orders(self) -> Tensor:
-        """Fixed at construction: the ex-post bound pays for the orders it may choose from, no others."""
+        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
         return self._orders.clone()
 
     @property
@@ -142,7 +153,8 @@ class SampledAccountant:
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about all the steps so far, at this delta.
 
-        The ex-post numbers and those of Rényi sums are at delta less what was spent on estimating.
+        The ex-post numbers and those of Rényi sums hold at delta less what was spent on estimating, so that
+        they hold at delta altogether.
         """
         delta = checks.probability("delta", delta)
         if delta <= self.spent:
@@ -156,16 +168,14 @@ class SampledAccountant:
             orders=self._orders,
             worst=self.worst,
             gaussian=self.gaussian,
-            epsilon_data_independent=min(ceiling, exact),
-            proof=GAUSSIAN if exact <= ceiling else ZCDP,
-            gaussian_exactly=exact,
+            data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact),
             steps=self.steps,
             delta=delta,
             spent=self.spent,
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data, fit for JSON; ``from_state_dict`` gives back the same account exactly."""
+        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
         return {
             "kind": type(self).__name__,
             "version": 1,
@@ -182,7 +192,7 @@ class SampledAccountant:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The account a ``state_dict`` describes; refuses what it does not understand."""
+        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
         checks.state("SampledAccountant", 1, state, _STATE)
         account = cls(
             Mechanism.from_state_dict(state["mechanism"]),

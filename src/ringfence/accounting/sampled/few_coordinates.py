@@ -1,9 +1,10 @@
 """D(P || (1 - q) P + q Q) of a few coordinates, from hockey sticks instead of moments.
 
 E_P f(Q/P) with f(r) = (1 - q + q r)^-b is the expectation of a convex function of the ratio r = Q/P. Take
-the hockey sticks of P and Q at the points of a grid and connect them by chords. That is the curve of a pair
-of laws whose ratio takes only the values of the grid. The pair dominates P and Q in every test, so every
-convex function of the ratio has at least as large an expectation. Pairs of several coordinates multiply.
+the hockey sticks of P and Q at the points of a grid and connect them by chords. The result is the curve of a
+pair of laws whose ratio takes only the values of the grid. That pair dominates P and Q in every test, so
+every convex function of the ratio has at least as large an expectation under it. Pairs of several
+coordinates multiply.
 """
 
 import math
@@ -13,14 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence.accounting.coordinates import released_shape
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 MOST_COORDINATES = 3  # every corner of the box of moves is evaluated
-_POINTS = 384  # of the grids of log ratios on either side of 0, all coordinates together
+_POINTS = 384  # of the grids of log ratios on either side of 0, for all coordinates together
 _FARTHEST = 300.0  # the last log ratio of any grid, so that e^x and e^-x are representable
-_SMALLEST, _LARGEST = 1e-9, 1e3  # moves / sigma at which hockey sticks keep their digits
+_SMALLEST, _LARGEST = 1e-9, 1e3  # moves / sigma between which hockey sticks keep their digits
 _NEGLIGIBLE = 70.0  # a factor e^-70
 
 
@@ -37,29 +39,20 @@ class _Pair(NamedTuple):
         return _Pair(masses, self.zero + other.zero, self.infinite + other.infinite)
 
 
-def number_of_coordinates(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> int:
-    """How many coordinates are released, after the parameters have spread theta out.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> number_of_coordinates(Gaussian(1.0), torch.zeros(2, 1), torch.ones(3))
-    6
-    """
-    return _shape(law, theta, sensitivity).numel()
-
-
 def log_excess_of_few(
     law: Mechanism, theta: Tensor, sensitivity: Tensor, sampling_rate: float, orders: Tensor
 ) -> Tensor:
     """log of an upper bound of E_P[(1 - q + q r)^(1 - alpha)] - 1: rows added and removed, columns orders.
 
-    For a record that is added P = M(theta), Q = M(theta + v); for one that is removed P = M(theta - v),
-    Q = M(theta). The largest over the corners v of the box +-sensitivity, which suffice: an f-divergence of
-    laws with a monotone likelihood ratio grows with every |v_j|. ``sampling_rate`` is below 1. Infinite where
-    hockey sticks have lost their digits: moves below 1e-9 or above 1000 sigma, masses that underflow.
+    For a record that is added P = M(theta) and Q = M(theta + v); for one that is removed P = M(theta - v)
+    and Q = M(theta). The bound is the largest over the corners v of the box +-sensitivity. The corners
+    suffice: an f-divergence of laws with a monotone likelihood ratio grows with every |v_j|.
+    ``sampling_rate`` is below 1. The bound is infinite where hockey sticks have lost their digits: for moves
+    below 1e-9 or above 1000 sigma, and for masses that underflow.
 
     Guarantee: an upper bound; the roundings of the hockey sticks are charged to every mass. Of 3,600
     comparisons by ``benchmarks/sampled_exact.py`` 99 % were within 0.2 % of the exact divergence and all
-    within 8 %.
+    were within 8 %.
 
     >>> from ringfence.mechanisms.sign import StochasticSign
     >>> theta, move = torch.zeros(1).double(), torch.tensor(3.0).double()
@@ -67,7 +60,7 @@ def log_excess_of_few(
     >>> round(float(excess[0, 0]), 3)  # 0.5 / (0.5 + Phi(-3)) + 0.5 / (0.5 + Phi(3)) - 1
     0.331
     """
-    shape = _shape(law, theta, sensitivity)
+    shape = released_shape(law, theta, sensitivity)
     theta, move = (value.double().cpu().expand(shape) for value in (theta, sensitivity))
     shifts = torch.stack((move, -move)).expand(2, 2, *shape)  # added or removed, up or down
     starts = torch.stack((theta.expand(2, *shape), theta - shifts[1]))
@@ -88,19 +81,14 @@ def log_excess_of_few(
     return torch.stack(rows)
 
 
-def _shape(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> torch.Size:
-    others = (value.shape for value in law.parameters().values())
-    shape: torch.Size = torch.broadcast_shapes(theta.shape, sensitivity.shape, *others)
-    return shape
-
-
 def _pairs(
     law: Mechanism, starts: Tensor, shifts: Tensor, epsilon: Tensor, rounding: float
 ) -> list[list[list[_Pair]]]:
-    """The dominating pair of each coordinate, P = M(start) and Q = M(start + shift), lists as ``starts``.
+    """The dominating pair of each coordinate, for P = M(start) and Q = M(start + shift), in nested lists.
 
     A(g) = E_P max(g - r, 0) has the slope P(r < g), and B(g) = E_P max(r - g, 0) = A(g) - g + 1 the slope
-    -P(r > g). Masses are differences of slopes: of A below 1 and of B above 1, where each is the smaller.
+    -P(r > g). Masses are differences of slopes: those of A below 1 and those of B above 1, because there each
+    is the smaller. The lists are indexed as ``starts``: added or removed, up or down, coordinate.
     """
     column = epsilon.view(-1, *[1] * (starts.dim() + 1))
     both = law.hockey_stick(
@@ -125,12 +113,12 @@ def _pairs(
 
 
 def _slopes(values: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes of a curve between neighbouring points, and what they owe to one unit of rounding."""
+    """The slopes of a curve between neighbouring points, and their error per unit of rounding."""
     return values.diff(dim=0) / widths, (values[1:] + values[:-1]) / widths
 
 
 def _corners(up: list[_Pair], down: list[_Pair]) -> list[_Pair]:
-    """The products over coordinates, each coordinate pushed up or down."""
+    """The products over coordinates, for every choice of pushing each coordinate up or down."""
     products = [up[0], down[0]]
     for pair in zip(up[1:], down[1:], strict=True):
         products = [product.times(side) for product in products for side in pair]
@@ -138,7 +126,7 @@ def _corners(up: list[_Pair], down: list[_Pair]) -> list[_Pair]:
 
 
 def _log_excess(corners: list[_Pair], step: float, rate: float, orders: Tensor) -> Tensor:
-    """log of E f - 1, the largest of the corners.
+    """log of E f - 1, the largest over the corners.
 
     h(r) = f(r) - 1 - f'(1) (r - 1) >= 0 has E h = E f - 1 + b q (E r - 1), and E r lacks the infinite ratios.
     With m = 1 - q + q r, h = m (m^-alpha - 1 - alpha (1/m - 1)).
@@ -156,5 +144,5 @@ def _log_excess(corners: list[_Pair], step: float, rate: float, orders: Tensor) 
     log_masses = torch.log(torch.cat((masses, zero.unsqueeze(1), infinite.unsqueeze(1)), dim=1))
     terms = log_masses.unsqueeze(1) + torch.cat((log_h, log_lacking), dim=1)
     values = torch.logsumexp(terms, dim=2) + ROUNDING
-    # a negative mass says that the curve is not convex: it has lost its digits, and bounds nothing
+    # a negative mass shows that the curve is not convex: it has lost its digits and bounds nothing
     return torch.where(log_masses.isnan().any(dim=1, keepdim=True), torch.inf, values).amax(dim=0)

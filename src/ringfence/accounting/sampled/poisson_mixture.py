@@ -1,7 +1,7 @@
 """A law P against the mixture (1 - q) P + q Q, from the moments M_k = E_P[(Q/P)^k] alone.
 
-Poisson sampling with rate q: P is the release without a record, Q the release with it. Results are
-log(E - 1), E = exp((alpha - 1) D_alpha), because E - 1 may be 1e-9 or 1e300.
+This is Poisson sampling with rate q: P is the release without a record, Q the release with it. Results are
+log(E - 1), where E = exp((alpha - 1) D_alpha), because E - 1 may be as small as 1e-9 or as large as 1e300.
 """
 
 import math
@@ -17,8 +17,8 @@ _SHARES = 33  # values of p / q tried
 class PoissonMixture:
     """Both divergences between P and the mixture, at integer orders >= 2 and sampling rate q.
 
-    With q = 1 the mixture is Q itself, and both directions are exact. Moments come as
-    ``log_moments``: log M_k for k = 2, 3, ... to the largest order (to 4 at least), last dimension.
+    With q = 1 the mixture is Q itself, and both directions are exact. Moments are given as ``log_moments``:
+    the last dimension holds log M_k for k = 2, 3, ... up to the largest order, and at least up to 4.
 
     >>> orders = torch.tensor([2.0, 8.0], dtype=torch.float64)
     >>> mixture = PoissonMixture(0.1, orders)
@@ -32,20 +32,20 @@ class PoissonMixture:
     def __init__(self, sampling_rate: float, orders: Tensor) -> None:
         self.orders = orders
         self._whole = sampling_rate == 1
-        # no record is left out if q = 1: any finite number will do, its terms are not used
+        # if q = 1 no record is left out: the terms with log_out are not used, any finite number will do
         log_in, log_out = math.log(sampling_rate), 0.0 if self._whole else math.log1p(-sampling_rate)
         k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
         alpha = orders.unsqueeze(1)
         weights = log_binomial(alpha, k.clamp(max=alpha)) + k * log_in + (alpha - k) * log_out
         used = k == alpha if self._whole else k <= alpha
         self._weights = torch.where(used, weights, -torch.inf)
-        # Taylor coefficients of (1 + x)^-b at x = q (r - 1), and what the rest is at most
+        # Taylor coefficients of (1 + x)^-b at x = q (r - 1), and bounds of the remainders
         b = orders - 1
         self._second = log_binomial(b + 1, 2) + 2 * log_in
         self._third = log_binomial(b + 2, 3) + 3 * log_in
         self._rest_of_2 = _log_remainder(b, 2, log_in, log_out)
         self._rest_of_4 = _log_remainder(b, 4, log_in, log_out)
-        # between the means: powers p b of P/Q, and b KL(p || q)
+        # for the bound between means: powers p b of P/Q, and b KL(p || q)
         share = torch.linspace(0, 1, _SHARES, dtype=torch.float64)
         share = share[-1:] if self._whole else share
         p, b = sampling_rate * share, b.unsqueeze(1)
@@ -56,7 +56,7 @@ class PoissonMixture:
     def mixture_first(self, log_moments: Tensor) -> Tensor:
         """log(E_P[(1 - q + q r)^alpha] - 1), exactly; increasing in every moment.
 
-        The binomial theorem, less its value 1 at Q = P, so that nothing cancels:
+        It is the binomial theorem, less its value 1 at Q = P, so that nothing cancels:
         E - 1 = sum over k >= 2 of C(alpha, k) q^k (1 - q)^(alpha - k) (M_k - 1).
         """
         terms = self._weights + _log_expm1(log_moments).unsqueeze(-2)
@@ -65,21 +65,20 @@ class PoissonMixture:
     def mixture_second(
         self, log_moments: Tensor, log_third_below: Tensor, log_reverse_moments: Tensor
     ) -> Tensor:
-        """log of an upper bound of E_P[(1 - q + q r)^-b] - 1, b = alpha - 1: the smallest of three.
+        """log of an upper bound of E_P[(1 - q + q r)^-b] - 1, b = alpha - 1: the smallest of three bounds.
 
-        h(x) = (1 + x)^-b at x = q (r - 1) >= -q. For even m, h(x) = T(x) + x^m R(x) with T the Taylor
-        polynomial of degree m - 1 and R(x) = int_0^1 (1 - u)^(m-1) / (m-1)! h^(m)(u x) du. The m-th
-        derivative is positive and decreasing, so R(x) <= R(-q), and E x = 0 leaves
+        ``log_moments`` bound M2 and M4 from above, ``log_third_below`` bounds M3 from below, and
+        ``log_reverse_moments`` bound log E_Q[(P/Q)^k], k = 2, 3, ..., from above.
+
+        Two of the bounds are expansions of h(x) = (1 + x)^-b at x = q (r - 1) >= -q. For even m,
+        h(x) = T(x) + x^m R(x), where T is the Taylor polynomial of degree m - 1 and
+        R(x) = int_0^1 (1 - u)^(m-1) / (m-1)! h^(m)(u x) du. The m-th derivative is positive and decreasing,
+        so R(x) <= R(-q). T(0) = 1 and E x = 0 leave of E h - 1, with V_k = E (r - 1)^k,
 
             m = 2:  q^2 R(-q) V2
-            m = 4:  C(b+1, 2) q^2 V2 - C(b+2, 3) q^3 V3 + q^4 R(-q) V4
+            m = 4:  C(b+1, 2) q^2 V2 - C(b+2, 3) q^3 V3 + q^4 R(-q) V4.
 
-        with V_k = E (r - 1)^k. Linear in the moments, increasing in M2 and M4, decreasing in M3:
-        ``log_moments`` bound M2 and M4 from above and ``log_third_below`` bounds M3 from below.
-
-        For large b q: 1 - q + q r >= e^-KL(p||q) r^p, p in [0, 1], the weighted inequality between the
-        means, so E <= e^(b KL(p||q)) E_P[r^(-p b)]. ``log_reverse_moments`` bound log E_Q[(P/Q)^k] =
-        log E_P[r^-(k-1)], k = 2, 3, ... as above; in between, the chord of a convex function.
+        The third bound, for large b q, is the one between weighted means.
         """
         between_means = self._between_means(log_reverse_moments) + _ROUNDING
         if self._whole:
@@ -87,17 +86,30 @@ class PoissonMixture:
         second, fourth = (_log_expm1(log_moments[..., k - 2]).unsqueeze(-1) for k in (2, 4))
         third = _log_expm1(log_third_below).unsqueeze(-1)
         quadratic = self._rest_of_2 + second
-        # V2 = m2, V3 = m3 - 3 m2, V4 = m4 - 4 m3 + 6 m2 with m_k = M_k - 1
+        quartic = self._quartic(second, third, fourth)
+        return torch.minimum(torch.minimum(quadratic, quartic) + _ROUNDING, between_means)
+
+    def _quartic(self, second: Tensor, third: Tensor, fourth: Tensor) -> Tensor:
+        """log of the expansion with m = 4, from the logarithms of m_k = M_k - 1.
+
+        V2 = m2, V3 = m3 - 3 m2 and V4 = m4 - 4 m3 + 6 m2. The expansion is therefore linear in the moments:
+        it increases with M2 and M4, which are bounded from above, and decreases with M3, which is bounded
+        from below.
+        """
         of_second = _log_sum(self._second, self._third + math.log(3), self._rest_of_4 + math.log(6))
         of_third = _log_sum(self._third, self._rest_of_4 + math.log(4))
         positive = torch.logaddexp(of_second + second, self._rest_of_4 + fourth)
         negative = of_third + third - _ROUNDING
-        # nothing is lost below 0: what is left is at least the true E - 1 >= 0, up to rounding
+        # nothing is lost below 0: the difference is at least the true E - 1 >= 0, up to rounding
         ratio = torch.where(negative == -torch.inf, -torch.inf, negative - positive).clamp(max=-_ROUNDING)
-        quartic = positive + torch.log(-torch.expm1(ratio))
-        return torch.minimum(torch.minimum(quadratic, quartic) + _ROUNDING, between_means)
+        return positive + torch.log(-torch.expm1(ratio))
 
     def _between_means(self, log_reverse_moments: Tensor) -> Tensor:
+        """log of e^(b KL(p||q)) E_P[r^(-p b)] - 1, the smallest over shares p / q in [0, 1].
+
+        1 - q + q r >= e^-KL(p||q) r^p, the inequality between weighted means. The moments of r^-1 under P
+        are E_P[r^-(k-1)] = E_Q[(P/Q)^k]; their logarithm is convex in k, so between two k its chord is above.
+        """
         known = torch.cat((torch.zeros_like(log_reverse_moments[..., :1]), log_reverse_moments), dim=-1)
         below = self._power.floor().long()
         above = self._power.ceil().long()
@@ -106,12 +118,16 @@ class PoissonMixture:
 
 
 def highest_moment(orders: Tensor) -> int:
-    """Up to which k the moments are needed: the largest order, and 4 for the reverse direction."""
+    """The largest k of the moments that are needed: the largest order, and 4 for the reverse direction.
+
+    >>> highest_moment(torch.tensor([2.0, 3.0])), highest_moment(torch.tensor([2.0, 36.0]))
+    (4, 36)
+    """
     return max(4, int(orders.max()))
 
 
 def knots(orders: Tensor) -> Tensor:
-    """The moments that are evaluated: all up to 32, then 8 to an octave, and the orders themselves.
+    """The moments that are evaluated: all up to 32, then 8 per octave, and the orders themselves.
 
     >>> knots(torch.tensor([2.0, 36.0]))[-4:].tolist()
     [30.0, 31.0, 32.0, 36.0]
@@ -126,7 +142,7 @@ def knots(orders: Tensor) -> Tensor:
 
 
 def chords(known: Tensor, values: Tensor, points: Tensor) -> Tensor:
-    """Linear interpolation: from above, since log E r^k is convex in k, and so are maxima and sums.
+    """Linear interpolation, which bounds from above: log E r^k is convex in k, and so are maxima and sums.
 
     >>> squares = torch.tensor([[1.0, 4.0, 16.0]])
     >>> chords(torch.tensor([1.0, 2.0, 4.0]), squares, torch.tensor([1.0, 3.0]))
@@ -151,9 +167,9 @@ def log_binomial(n: Tensor, k: Tensor | int) -> Tensor:
 def _log_remainder(b: Tensor, m: int, log_in: float, log_out: float) -> Tensor:
     """log of q^m R(-q) = sum over i >= m of C(b + i - 1, i) q^i.
 
-    It is (1 - q)^-b P(negative binomial >= m) = (1 - q)^-b P(Binomial(m + b - 1, q) >= m): for an
-    integer b a finite sum of positive terms. Lagrange's form h^(m)(-q) q^m / m! is far larger,
-    120 times at q = 0.1, alpha = 64, m = 4.
+    It is (1 - q)^-b P(negative binomial >= m) = (1 - q)^-b P(Binomial(m + b - 1, q) >= m), which for an
+    integer b is a finite sum of positive terms. Lagrange's form h^(m)(-q) q^m / m! is far larger: 120
+    times at q = 0.1, alpha = 64, m = 4.
     """
     trials = (b + m - 1).unsqueeze(1)
     i = torch.arange(m, int(trials.max()) + 1, dtype=torch.float64)

@@ -1,10 +1,9 @@
-"""Poisson sampling: what one release of a random batch costs, every possible record covered.
+"""Poisson sampling: what one release of a random batch costs, with every possible record covered.
 
 Each record enters the batch with probability q, independently; theta is the sum over the batch.
-Whichever record it is about, the two releases are averages over the rest B of the batch of
-P_B = M(theta_B) and of (1 - q) P_B + q Q_B, Q_B = M(theta_B + v). exp((alpha - 1) D_alpha) is jointly
-convex, so it is at most the average over B of its values for a known B. That average is bounded
-from batches drawn for the purpose.
+For any one record the two releases are averages over the rest B of the batch, of P_B = M(theta_B) and of
+(1 - q) P_B + q Q_B, where Q_B = M(theta_B + v). exp((alpha - 1) D_alpha) is jointly convex, so it is at most
+the average over B of its values for a known B. That average is bounded from batches drawn for the purpose.
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.confidence import upper_confidence_bound
@@ -25,18 +24,18 @@ SAMPLED_ORDERS: tuple[int, ...] = (
     *(36, 40, 44, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224, 256),
 )
 
-# Of the failure probability, for the averages of the cost of a record that is added, of one that is removed
-# and of the larger cost: where one record moves theta little, the last average is the one that counts.
+# Shares of the failure probability for three averages: of the cost of a record that is added, of one that is
+# removed, and of the larger cost. Where one record moves theta little, the last average is what counts.
 _SHARES = (0.01, 0.01, 0.98)
-_FEW = 1024  # coordinates of all batches together below which each is evaluated
+_FEW = 1024  # coordinates of all batches together up to which each is evaluated
 
 
 @dataclass(frozen=True)
 class SubsampledRdp:
     """What one release of a Poisson sample costs at each order, in both directions.
 
-    For every record that is added to the dataset or removed from it. Holds except with
-    ``failure_probability`` over the auxiliary batches.
+    The numbers cover every record that is added to the dataset or removed from it. They hold except with
+    probability ``failure_probability`` over the auxiliary batches.
 
     >>> import ringfence as rf
     >>> rdp = rf.fixed_batch_rdp(rf.Gaussian(1.0), 0.0, sensitivity=1.0, sampling_rate=0.5, orders=[2, 4])
@@ -72,14 +71,14 @@ def subsampled_rdp(
     stand for the dataset. One record moves coordinate j of a theta by at most ``sensitivity``, up or
     down. Orders are integers.
 
-    For a known batch the backward direction is exact (the binomial theorem), up to the 0.5 % of
-    ``per_instance_rdp`` and 0.4 % above order 32, and the worst v taken moment by moment. The forward
-    direction is not dominated by it here: up to three coordinates are nearly exact
-    (``log_excess_of_few``), and moments bound the others (``PoissonMixture.mixture_second``).
+    For a known batch the backward direction is exact (by the binomial theorem), up to the 0.5 % of
+    ``per_instance_rdp``, up to 0.4 % above order 32, and with the worst v taken moment by moment. It does
+    not dominate the forward direction here. That one is nearly exact for up to three coordinates
+    (``log_excess_of_few``) and bounded by moments for more (``PoissonMixture.mixture_second``).
 
-    Adding and removing are both covered. A record of the dataset may be in an auxiliary batch
-    itself: theta_B then holds it, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
-    M(theta_B + v). ``SampledRelease.either_record`` says what both cost together.
+    Adding and removing a record are both covered. A record of the dataset may itself be in an auxiliary
+    batch: then it is in theta_B, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
+    M(theta_B + v). ``SampledDivergence.either_record`` says what both cost together.
 
     Guarantee: with probability at least 1 - ``failure_probability`` over the batches, all numbers
     are upper bounds, for one release whose theta is the sum over a Poisson sample of contributions
@@ -95,7 +94,7 @@ def subsampled_rdp(
     >>> (rdp.worst / gaussian).round(decimals=2).tolist()
     [0.68, 0.68]
     """
-    release = SampledRelease(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
+    release = SampledDivergence(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
     return averaged_over(batches, release, failure_probability)[0]
 
 
@@ -108,7 +107,7 @@ def fixed_batch_rdp(
     *,
     record: Literal["added", "removed"] = "added",
 ) -> SubsampledRdp:
-    """The same where it is known which of the other records are in the batch.
+    """``subsampled_rdp`` where it is known which of the other records are in the batch.
 
     P = M(theta) and Q = M(theta + v) for a record that is added, P = M(theta - v) and Q = M(theta)
     for one that is removed; the release is P without it and (1 - q) P + q Q with it.
@@ -124,16 +123,16 @@ def fixed_batch_rdp(
     if record not in ("added", "removed"):
         raise ValueError(f"record must be 'added' or 'removed', got {record!r}")
     theta = checks.finite("theta", theta)
-    release = SampledRelease(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
+    release = SampledDivergence(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
     added, removed = release.log_excess(theta, exact=theta.numel() <= _FEW)
     forward, backward = release.divergence(added if record == "added" else removed)
     return SubsampledRdp(release.orders, forward, backward, failure_probability=0.0)
 
 
 def averaged_over(
-    batches: Tensor | Iterable[Real], release: SampledRelease, failure_probability: float
+    batches: Tensor | Iterable[Real], release: SampledDivergence, failure_probability: float
 ) -> tuple[SubsampledRdp, Tensor]:
-    """``subsampled_rdp`` of a release, and the first batch, whose shape is that of all."""
+    """``subsampled_rdp`` of a release, and the first batch, whose shape is that of all batches."""
     failure_probability = checks.probability("failure_probability", failure_probability)
     values: list[Tensor] = []
     first: Tensor | None = None

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
+from ringfence.accounting.guarantee import data_independent_proof, guarantee
 from ringfence.paper.sweep.measured import Sums
 
 
@@ -47,7 +47,7 @@ def _epsilons(sums: Sums, orders: torch.Tensor, steps: int, delta: float) -> Eps
         orders=orders,
         worst=torch.tensor(sums.worst, dtype=torch.float64),
         gaussian=sums.gaussian_zcdp * orders,
-        epsilon_data_independent=_data_independent(sums.gaussian_zcdp, sums.bounded_zcdp, delta),
+        data_independent=_data_independent(sums.gaussian_zcdp, sums.bounded_zcdp, delta),
         steps=steps,
         delta=delta,
     )
@@ -57,9 +57,9 @@ def _epsilons(sums: Sums, orders: torch.Tensor, steps: int, delta: float) -> Eps
         claim.epsilon_data_independent,
         claim.gaussian_epsilon_renyi,
         claim.gaussian_epsilon,
-        _data_independent(sums.gaussian_zcdp, sums.gaussian_zcdp, delta),
+        _data_independent(sums.gaussian_zcdp, sums.gaussian_zcdp, delta).epsilon,
     )
 
 
 # Many settings of a sweep have the same arguments.
-_data_independent = lru_cache(maxsize=4096)(data_independent_epsilon)
+_data_independent = lru_cache(maxsize=4096)(data_independent_proof)

@@ -10,8 +10,9 @@ from torch.nn.functional import one_hot
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.per_instance.divergence_pages import DivergencePages, kind_of, stacked
-from ringfence.accounting.per_instance.grid_accounts import GridAccounts
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.grid_accountant import GridAccountant
+from ringfence.accounting.per_instance.setting import kind_of, stacked
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length
@@ -61,12 +62,12 @@ def train_linear_grid(
     data = data_digest(features, labels) if seeded else b""
     noise = [setting.noise(data, size, classes) for setting in settings]
     targets = one_hot(labels, classes).to(features.dtype)
-    pages = DivergencePages(checked_orders(DEFAULT_ORDERS), features.device)
+    table = DivergenceTable(checked_orders(DEFAULT_ORDERS), features.device)
     runs: dict[int, LinearRun] = {}
     for block in _blocks(settings, _settings_at_once(features, classes)):
         own, its_noise = [settings[i] for i in block], [noise[i] for i in block]
         runs.update(
-            zip(block, _train(features, targets, own, its_noise, size, pages, trajectories), strict=True)
+            zip(block, _train(features, targets, own, its_noise, size, table, trajectories), strict=True)
         )
     return [runs[i] for i in range(len(settings))]
 
@@ -97,14 +98,14 @@ def _train(
     settings: Sequence[LinearSettings],
     noise: Sequence[Noise],
     size: float,
-    pages: DivergencePages,
+    table: DivergenceTable,
     trajectories: bool,
 ) -> Iterator[LinearRun]:
     """Trains one block of settings, which come with the most steps first: those that are done leave it."""
     shape = (targets.shape[1], features.shape[1])
     clips = [setting.clip for setting in settings]
-    accounts = GridAccounts(
-        [setting.mechanism for setting in settings], [clip.sensitivity for clip in clips], shape, pages
+    accounts = GridAccountant(
+        [setting.mechanism for setting in settings], [clip.sensitivity for clip in clips], shape, table
     )
     rates, momenta = (
         torch.tensor(values, dtype=torch.float64).to(features).view(-1, 1, 1)

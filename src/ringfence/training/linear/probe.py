@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.examples.accountant import ExampleAccountant, Kind
+from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.fisher.loss import InformationNorm
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
@@ -147,7 +147,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numbers = self.account_.steps * weights
         return secure_guarantee(self.account_.guarantee, self.mechanism, numbers, delta)
 
-    def example_epsilons(self, delta: float, kind: Kind = "ex_post") -> Any:
+    def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Any:
         """Each training example's own epsilon, in the order of fit (``ExampleAccountant``).
 
         The numbers are computed when they are asked for, from the training data. The fitted probe refers

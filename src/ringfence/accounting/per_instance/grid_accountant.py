@@ -1,4 +1,4 @@
-"""Accounts of many settings side by side: what ``PerInstanceAccountant`` does, a block at a time."""
+"""Accounts of many settings side by side: what ``PerInstanceAccountant`` does, for a block of settings."""
 
 from collections.abc import Sequence
 
@@ -7,37 +7,32 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.per_instance.accountant import (
-    _FEW,
-    DivergenceTables,
-    PerInstanceAccountant,
-    ceilings,
-)
-from ringfence.accounting.per_instance.divergence_pages import (
-    DivergencePages,
-    Release,
-    exact_sums_of_many,
-    kind_of,
-)
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance.block_sums import block_sums
+from ringfence.accounting.per_instance.divergence_sums import exact_sums_of_many
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.rdp import FEW, DivergenceTables, ceilings
+from ringfence.accounting.per_instance.setting import Setting, kind_of
 from ringfence.mechanisms.base import Mechanism
 
 
-class GridAccounts:
+class GridAccountant:
     """One account for each of several settings, charged together.
 
-    ``shape`` is that of one setting's theta. ``pages`` may be shared by accounts with the same
-    orders on the same device, so that each page of divergences is filled once.
+    ``shape`` is the shape of one setting's theta. ``table`` may be shared by several accountants with the
+    same orders on the same device, so that each page of divergences is filled once.
 
     Guarantee: that of ``PerInstanceAccountant``, setting by setting. A law on the whole line is charged
-    what it is at most whatever theta, which is exact for the Gaussian; a law with tensors of
-    parameters by the tables of the ordinary account.
+    its upper bound over all theta, which is exact for the Gaussian; a law with tensors of parameters is
+    charged from the tables of the ordinary account.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> accounts = GridAccounts([Gaussian(1.0), TruncatedGaussian(1.0, bound=2.0)], [1e-3, 1e-3], [10_240])
+    >>> laws = [Gaussian(1.0), TruncatedGaussian(1.0, bound=2.0)]
+    >>> grid = GridAccountant(laws, [1e-3, 1e-3], [10_240])
     >>> for _ in range(10):
-    ...     accounts.step(torch.zeros(2, 10_240))
-    >>> [round(account.guarantee(delta=1e-5).epsilon, 2) for account in accounts.accounts()]
+    ...     grid.step(torch.zeros(2, 10_240))
+    >>> [round(account.guarantee(delta=1e-5).epsilon, 2) for account in grid.accounts()]
     [1.84, 1.61]
     """
 
@@ -46,19 +41,19 @@ class GridAccounts:
         mechanisms: Sequence[Mechanism],
         sensitivities: Sequence[float],
         shape: Sequence[int],
-        pages: DivergencePages | None = None,
+        table: DivergenceTable | None = None,
     ) -> None:
         if len(mechanisms) != len(sensitivities):
             raise ValueError(f"{len(mechanisms)} mechanisms, but {len(sensitivities)} sensitivities")
-        self._pages = DivergencePages(checked_orders(DEFAULT_ORDERS)) if pages is None else pages
-        orders, device = self._pages.orders, self._pages.device
+        self._table = DivergenceTable(checked_orders(DEFAULT_ORDERS)) if table is None else table
+        orders, device = self._table.orders, self._table.device
         self._accounts = [
             PerInstanceAccountant(mechanism, sensitivity, orders)
             for mechanism, sensitivity in zip(mechanisms, sensitivities, strict=True)
         ]
         single = [kind_of(mechanism) is not None for mechanism in mechanisms]
-        self._releases = {
-            i: Release.of(account.mechanism, float(account.sensitivity))
+        self._settings = {
+            i: Setting.of(account.mechanism, float(account.sensitivity))
             for i, account in enumerate(self._accounts)
             if single[i] and not _on_the_whole_line(account.mechanism)
         }
@@ -69,19 +64,13 @@ class GridAccounts:
         self._sums = torch.zeros_like(self._most.expand(-1, 2, -1))
 
     def step(self, theta: Tensor) -> None:
-        """One release of each of the first ``len(theta)`` settings. Refuses NaN."""
+        """Adds one release of each of the first ``len(theta)`` settings. NaN is an error."""
         theta = checks.finite("theta", theta)
         count = len(theta)
         sums = torch.full_like(self._sums[:count], torch.inf)
-        tabled = [i for i in self._releases if i < count]
+        tabled = [i for i in self._settings if i < count]
         if tabled:
-            releases, rows = [self._releases[i] for i in tabled], theta[tabled]
-            few = rows[0].numel() <= _FEW
-            sums[tabled] = (
-                exact_sums_of_many(releases, rows, self._pages.orders)
-                if few
-                else self._pages.sums(releases, rows)
-            )
+            sums[tabled] = self._divergence_sums([self._settings[i] for i in tabled], theta[tabled])
         for i in (i for i in self._others if i < count):
             account = self._accounts[i]
             rdp = self._others[i].per_instance_rdp(
@@ -94,18 +83,24 @@ class GridAccounts:
             account.bounded_zcdp += bounded
             account.steps += 1
 
+    def _divergence_sums(self, settings: Sequence[Setting], theta: Tensor) -> Tensor:
+        """(settings, 2, orders): evaluated where a table would cost more than it saves."""
+        if theta[0].numel() <= FEW:
+            return exact_sums_of_many(settings, theta, self._table.orders)
+        return block_sums(self._table, settings, theta)
+
     def accounts(self) -> list[PerInstanceAccountant]:
-        """An ordinary account for each setting, of the steps so far."""
+        """The ordinary account of each setting, with the steps so far."""
         for account, sums in zip(self._accounts, self._sums.cpu(), strict=True):
             account.forward, account.backward = sums.clone().unbind(0)
         return list(self._accounts)
 
     def _known_ceilings(self, theta: Tensor) -> list[tuple[float, float]]:
-        """``ceilings`` of every setting; those that release alike are asked once."""
+        """The ``ceilings`` of every setting; equal settings are computed once."""
         known: dict[object, tuple[float, float]] = {}
         result = []
         for i, account in enumerate(self._accounts):
-            key = self._releases.get(i, i)
+            key = self._settings.get(i, i)
             if key not in known:
                 known[key] = ceilings(account.mechanism, theta, account.sensitivity)
             result.append(known[key])

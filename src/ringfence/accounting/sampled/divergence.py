@@ -1,4 +1,4 @@
-"""How a Poisson sample is released, and what it costs when all but one record are known."""
+"""What a release of a Poisson sample costs where it is known which other records are in the batch."""
 
 import math
 from collections.abc import Sequence
@@ -8,29 +8,26 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
-from ringfence.accounting.per_instance.accountant import DivergenceTables, ceilings
+from ringfence.accounting.coordinates import number_of_coordinates
+from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.per_instance.translation import from_nearer_end
-from ringfence.accounting.sampled.few_coordinates import (
-    MOST_COORDINATES,
-    log_excess_of_few,
-    number_of_coordinates,
-)
+from ringfence.accounting.sampled.few_coordinates import MOST_COORDINATES, log_excess_of_few
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
 
-_LARGEST_ORDER = 1 << 16  # every moment up to it is needed
+_LARGEST_ORDER = 1 << 16  # every moment up to the largest order is needed
 
 
-class SampledRelease:
-    """Everything about a release of a Poisson sample but the data, at integer orders.
+class SampledDivergence:
+    """Divergences of a release of a Poisson sample, at integer orders, as functions of theta.
 
-    Costs come as log(E - 1), E = exp((alpha - 1) D_alpha), for the two directions: forward has the
-    law without the record first, backward the law with it.
+    Costs are given as log(E - 1), where E = exp((alpha - 1) D_alpha), for the two directions: forward has
+    the law without the record first, backward the law with it.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> release = SampledRelease(Gaussian(1.0), 0.1, 0.5, checked_integer_orders([2]))
+    >>> release = SampledDivergence(Gaussian(1.0), 0.1, 0.5, checked_integer_orders([2]))
     >>> round(float(release.gaussian(torch.zeros(4))), 6)  # log(1 + q^2 (e^(4 * 0.1^2) - 1))
     0.010151
     """
@@ -52,11 +49,11 @@ class SampledRelease:
         self._k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
 
     def log_excess(self, theta: Tensor, exact: bool) -> Tensor:
-        """Of one batch: (added or removed, forward or backward, orders).
+        """The cost for one known batch: (added or removed, forward or backward, orders).
 
-        For a record that is added P = M(theta), Q = M(theta + v), and the moments of Q/P are the
-        backward sums of ``per_instance_rdp``. For one that is removed, theta holds it: P = M(theta - v),
-        Q = M(theta), and they are the forward sums.
+        For a record that is added P = M(theta) and Q = M(theta + v), and the moments of Q/P are the
+        backward sums of ``per_instance_rdp``. A record that is removed is in theta: P = M(theta - v) and
+        Q = M(theta), and the moments are the forward sums.
         """
         sums = self._tables.per_instance_rdp(
             self.mechanism, theta, self.sensitivity, self._knots, exact, few=0
@@ -87,7 +84,7 @@ class SampledRelease:
         averages are A, so (1 - q) A <= ``added``, q A <= ``removed`` and A <= ``worse``.
 
         >>> from ringfence.mechanisms.gaussian import Gaussian
-        >>> release = SampledRelease(Gaussian(1.0), 0.1, 0.2, checked_integer_orders([2]))
+        >>> release = SampledDivergence(Gaussian(1.0), 0.1, 0.2, checked_integer_orders([2]))
         >>> averages = (torch.tensor([x]).double().log() for x in (0.4, 3.0, 3.1))
         >>> release.either_record(*averages).exp()  # 0.4 / (1 - q)
         tensor([0.5000], dtype=torch.float64)
@@ -99,24 +96,24 @@ class SampledRelease:
         return torch.minimum(worse, torch.minimum(lacking, holding))
 
     def ceilings(self, theta: Tensor) -> Tensor:
-        """Whatever theta, of which only the shape counts: rows forward and backward.
+        """Upper bounds of the cost over all theta, of which only the shape counts: forward and backward.
 
-        A pair is dominated by the Gaussian's in every test (Blackwell), and so is its mixture; the
-        Gaussian's forward direction is below its backward one (Mironov, Talwar, Zhang 2019, Theorem
-        5). A law with a smaller bound of all its divergences gives smaller moments.
+        The Gaussian's pair dominates every pair here in every test (Blackwell), and its mixture dominates
+        theirs; the Gaussian's forward direction is below its backward one (Mironov, Talwar, Zhang 2019,
+        Theorem 5). A law with a smaller bound of all its divergences has smaller moments.
         """
         gaussian, bounded = self._ceiling_moments(theta)
-        # of the third moment it is only known that it is at least 1
+        # about the third moment it is only known that it is at least 1
         forward = self._mixture.mixture_second(bounded, torch.zeros_like(bounded[0]), bounded)
         both = torch.stack((forward, self._mixture.mixture_first(bounded)))
         return torch.minimum(both, self._mixture.mixture_first(gaussian))
 
     def gaussian(self, theta: Tensor) -> Tensor:
-        """The sampled Gaussian's divergence with the same sigma, the larger direction."""
+        """The divergence of the sampled Gaussian with the same sigma, in its larger direction."""
         return self.divergence(self._mixture.mixture_first(self._ceiling_moments(theta)[0]))
 
     def gaussian_mu(self, theta: Tensor) -> float:
-        """shift / sigma of the Gaussian that dominates a release of everything."""
+        """The shift / sigma of the Gaussian that dominates a release of everything."""
         return math.sqrt(2 * ceilings(self.mechanism, theta, self.sensitivity)[0])
 
     def divergence(self, log_excess: Tensor) -> Tensor:
@@ -126,15 +123,15 @@ class SampledRelease:
         return torch.logaddexp(log_excess, torch.zeros_like(log_excess)) / (self.orders - 1)
 
     def _ceiling_moments(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """log M_k of the Gaussian with the same sigma, and what the law itself proves."""
+        """log M_k of the Gaussian with the same sigma, and the bound that the law itself proves."""
         gaussian, bounded = ceilings(self.mechanism, theta, self.sensitivity)
         return gaussian * self._k * (self._k - 1), bounded * self._k * (self._k - 1)
 
     def _third_below(self, theta: Tensor) -> Tensor:
-        """Rows forward and backward: sums over coordinates of the smaller sign's divergence, order 3.
+        """Sums over coordinates of the smaller sign's divergence of order 3, rows forward and backward.
 
-        No v in {-c, c}^d has less, and no other v matters: E_P f(Q/P), f convex, grows with every
-        |v_j| (monotone likelihood ratio). Evaluated, because a table bounds from above only.
+        No v in {-c, c}^d has less, and no other v matters: E_P f(Q/P) with a convex f grows with every
+        |v_j| (monotone likelihood ratio). Coordinates are evaluated, because a table bounds from above only.
         """
         law, theta = from_nearer_end(self.mechanism, theta.double())
         size = self.sensitivity.to(theta.device).double()
@@ -146,7 +143,7 @@ class SampledRelease:
 
 
 def checked_integer_orders(orders: Sequence[float] | Tensor) -> Tensor:
-    """Orders as a float64 vector: at least one, all integers from 2 on.
+    """Orders as a float64 vector: at least one, all of them integers from 2 on.
 
     >>> checked_integer_orders([2, 8])
     tensor([2., 8.], dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS
 from ringfence.accounting.per_instance.divergence_sums import exact_sums
-from ringfence.accounting.per_instance.grid_accounts import GridAccounts
+from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64
@@ -29,7 +29,7 @@ def thetas(step: int) -> torch.Tensor:
 
 @cache
 def charged() -> list[rf.PerInstanceAccountant]:
-    accounts = GridAccounts(LAWS, SIZES, [2, 150])
+    accounts = GridAccountant(LAWS, SIZES, [2, 150])
     for step in range(3):
         accounts.step(thetas(step)[: sum(steps > step for steps in STEPS)])
     return accounts.accounts()
@@ -67,7 +67,7 @@ def test_never_above_what_holds_for_every_theta() -> None:
 
 def test_few_coordinates_are_evaluated_one_by_one() -> None:
     law = rf.RectifiedGaussian(1.0, 2.0)
-    accounts, theta = GridAccounts([law, law], [0.1, 0.2], [50]), draw(2, 50)
+    accounts, theta = GridAccountant([law, law], [0.1, 0.2], [50]), draw(2, 50)
     accounts.step(theta)
     for account, size, row in zip(accounts.accounts(), (0.1, 0.2), theta, strict=True):
         exact = exact_sums(law, row, float64(size), account.orders)
@@ -84,7 +84,7 @@ def test_an_account_can_be_saved_and_go_on() -> None:
 
 @pytest.mark.parametrize("row", range(len(LAWS)))
 def test_nan_is_refused_and_nothing_is_charged(row: int) -> None:
-    accounts, theta = GridAccounts(LAWS, SIZES, [2, 150]), thetas(0).clone()
+    accounts, theta = GridAccountant(LAWS, SIZES, [2, 150]), thetas(0).clone()
     theta[row, 0, 0] = torch.nan
     with pytest.raises(ValueError, match="theta must not be NaN"):
         accounts.step(theta)
@@ -93,13 +93,13 @@ def test_nan_is_refused_and_nothing_is_charged(row: int) -> None:
 
 def test_as_many_sensitivities_as_mechanisms() -> None:
     with pytest.raises(ValueError, match="2 mechanisms, but 1 sensitivities"):
-        GridAccounts([rf.Gaussian(1.0)] * 2, [0.1], [3])
+        GridAccountant([rf.Gaussian(1.0)] * 2, [0.1], [3])
 
 
 @pytest.mark.parametrize(("count", "evaluated"), [(256, True), (257, False)])
 def test_few_coordinates_are_evaluated(count: int, evaluated: bool) -> None:
     law, theta = rf.RectifiedGaussian(1.0, 1.0), draw(1, count)
-    accounts = GridAccounts([law], [0.1], [count])
+    accounts = GridAccountant([law], [0.1], [count])
     accounts.step(theta)
     account = accounts.accounts()[0]
     exact = exact_sums(law, theta[0], float64(0.1), account.orders)[0]
@@ -109,7 +109,7 @@ def test_few_coordinates_are_evaluated(count: int, evaluated: bool) -> None:
 @pytest.mark.parametrize("bound", [(-1.0, math.inf), (-math.inf, 1.0)])
 def test_a_half_line_is_charged_as_by_itself(bound: tuple[float, float]) -> None:
     law, theta = rf.TruncatedGaussian(1.0, bound), torch.linspace(-3, 3, 50, dtype=torch.float64)
-    grid, account = GridAccounts([law], [0.1], [50]), rf.PerInstanceAccountant(law, 0.1)
+    grid, account = GridAccountant([law], [0.1], [50]), rf.PerInstanceAccountant(law, 0.1)
     grid.step(theta[None])
     account.step(theta)
     torch.testing.assert_close(grid.accounts()[0].worst, account.worst, rtol=1e-12, atol=0)

@@ -4,9 +4,13 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.per_instance import divergence_pages
-from ringfence.accounting.per_instance.divergence_pages import DivergencePages, Release, exact_sums_of_many
-from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.per_instance import block_sums as reader
+from ringfence.accounting.per_instance import divergence_table
+from ringfence.accounting.per_instance.block_sums import block_sums
+from ringfence.accounting.per_instance.divergence_sums import exact_sums
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.histogram_sums import HistogramSums
+from ringfence.accounting.per_instance.setting import Setting
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64
@@ -14,7 +18,7 @@ from tests.tensors import float64
 ORDERS = float64([1.1, 8.0, 1024.0])
 LAWS = [case.make(sigma, -1.0, 1.5) for case in CASES for sigma in (0.8, 0.3)]
 SIZES = [1e-3, 0.3] * len(CASES)
-RELEASES = [Release.of(law, size) for law, size in zip(LAWS, SIZES, strict=True)]
+SETTINGS = [Setting.of(law, size) for law, size in zip(LAWS, SIZES, strict=True)]
 THETAS = {
     "spread": 0.4 * draw(len(LAWS), 100),
     "float32": draw(len(LAWS), 40, dtype=torch.float32),
@@ -30,58 +34,52 @@ THETAS = {
 @pytest.mark.parametrize("name", THETAS)
 def test_upper_bounds_within_half_a_percent(name: str) -> None:
     theta = THETAS[name]
-    bounds = DivergencePages(ORDERS).sums(RELEASES, theta)
+    bounds = block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
     for law, size, row, bound in zip(LAWS, SIZES, theta, bounds, strict=True):
         exact = exact_sums(law, row, float64(size), ORDERS)
         assert bool((bound >= exact * (1 - 1e-12)).all()), law
         assert bool((bound <= exact * 1.005 + 1e-280).all()), law
 
 
-def test_exact_sums_of_many_are_those_of_each() -> None:
-    theta = THETAS["spread"]
-    for law, size, row, got in zip(
-        LAWS, SIZES, theta, exact_sums_of_many(RELEASES, theta, ORDERS), strict=True
-    ):
-        assert torch.allclose(got, exact_sums(law, row, float64(size), ORDERS), rtol=1e-11, atol=0)
-
-
 def test_they_agree_with_the_table_of_one_setting() -> None:
     theta = 0.1 * draw(len(LAWS), 2000)
-    bounds = DivergencePages(ORDERS).sums(RELEASES, theta)
-    for release, row, bound in zip(RELEASES, theta, bounds, strict=True):
-        table = DivergenceTable(release.mechanism, release.sensitivity, ORDERS).sums(row)
+    bounds = block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
+    for release, row, bound in zip(SETTINGS, theta, bounds, strict=True):
+        table = HistogramSums(Setting.of(release.mechanism, release.sensitivity), ORDERS).sums(row)
         assert torch.allclose(bound, table, rtol=1e-3, atol=1e-280)
 
 
 def test_the_order_and_the_company_of_a_setting_do_not_matter() -> None:
-    theta, pages = THETAS["spread"], DivergencePages(ORDERS)
-    together = pages.sums(RELEASES, theta)
-    alone = torch.cat([pages.sums([one], row.unsqueeze(0)) for one, row in zip(RELEASES, theta, strict=True)])
-    turned = DivergencePages(ORDERS).sums(RELEASES[::-1], theta.flip(0)).flip(0)
+    theta, pages = THETAS["spread"], DivergenceTable(ORDERS)
+    together = block_sums(pages, SETTINGS, theta)
+    alone = torch.cat(
+        [block_sums(pages, [one], row.unsqueeze(0)) for one, row in zip(SETTINGS, theta, strict=True)]
+    )
+    turned = block_sums(DivergenceTable(ORDERS), SETTINGS[::-1], theta.flip(0)).flip(0)
     assert torch.allclose(alone, together, rtol=1e-13, atol=0)
     assert torch.allclose(turned, together, rtol=1e-13, atol=0)
 
 
 def test_a_second_sum_reads_the_pages_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = DivergencePages(ORDERS)
-    first = pages.sums(RELEASES, THETAS["spread"])
+    pages = DivergenceTable(ORDERS)
+    first = block_sums(pages, SETTINGS, THETAS["spread"])
 
     def refuse(*_: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(divergence_pages, "worse_sign", refuse)
-    assert torch.equal(pages.sums(RELEASES, THETAS["spread"]), first)
+    monkeypatch.setattr(divergence_table, "both_directions", refuse)
+    assert torch.equal(block_sums(pages, SETTINGS, THETAS["spread"]), first)
 
 
 def test_pages_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     theta = THETAS["spread"]
-    kept = DivergencePages(ORDERS).sums(RELEASES, theta)
-    monkeypatch.setattr(divergence_pages, "_KEPT", 1)
-    monkeypatch.setattr(divergence_pages, "_READ_TOGETHER", 1)
-    monkeypatch.setattr(divergence_pages, "_FILLED_TOGETHER", 3)
-    few = DivergencePages(ORDERS)
+    kept = block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
+    monkeypatch.setattr(divergence_table, "_KEPT", 1)
+    monkeypatch.setattr(reader, "_READ_TOGETHER", 1)
+    monkeypatch.setattr(divergence_table, "_FILLED_TOGETHER", 3)
+    few = DivergenceTable(ORDERS)
     for _ in range(2):
-        assert torch.allclose(few.sums(RELEASES, theta), kept, rtol=1e-13, atol=0)
+        assert torch.allclose(block_sums(few, SETTINGS, theta), kept, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -89,12 +87,7 @@ def test_nan_and_infinities_are_refused(bad: float) -> None:
     theta = THETAS["spread"].clone()
     theta[3, 5] = bad
     with pytest.raises(ValueError, match=r"theta must .*at index \[3, 5\]"):
-        DivergencePages(ORDERS).sums(RELEASES, theta)
-
-
-def test_a_law_with_tensors_of_parameters_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"must be single numbers, got Gaussian\(sigma=tensor\[3\]\)"):
-        Release.of(rf.Gaussian(torch.ones(3)), 0.1)
+        block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
 
 
 @pytest.mark.parametrize("side", [1, -1])
@@ -102,7 +95,7 @@ def test_pages_end_where_float64_no_longer_tells_parts_of_a_cell_apart(side: int
     """Farther out the key of a page would be that of another release."""
 
     def near(first: float, last: float) -> bool:
-        return divergence_pages._is_near(*sorted((side * first, side * last)))
+        return divergence_table.is_near(*sorted((side * first, side * last)))
 
     assert near(-100.0, 100.0)
     assert near(999_900.0, 1e6)
@@ -110,16 +103,16 @@ def test_pages_end_where_float64_no_longer_tells_parts_of_a_cell_apart(side: int
     assert not near(-200.0, 100.0)
     assert not near(0.0, float("nan"))
     far = side * 2.5e6 + draw(len(LAWS), 5)
-    bounds = DivergencePages(ORDERS).sums(RELEASES, far)
-    for release, row, bound in zip(RELEASES, far, bounds, strict=True):
+    bounds = block_sums(DivergenceTable(ORDERS), SETTINGS, far)
+    for release, row, bound in zip(SETTINGS, far, bounds, strict=True):
         exact = exact_sums(release.mechanism, row, float64(release.sensitivity), ORDERS)
         assert bool((bound >= exact * (1 - 1e-12)).all())
 
 
 def test_a_coordinate_counts_once_on_its_chord_and_a_little_on_its_slope() -> None:
     """Rounded down by up to a part of 2^-20 of a cell, and by less where theta / sigma was rounded."""
-    one = torch.tensor([1])
-    weights = divergence_pages._weights(float64([[0.5 + 0.25 / 128]]), 0 * one, one, 0 * one, 1)[0]
+    pages = reader._Pages.between([[0.5, 0.6]], torch.device("cpu"))
+    weights = reader._weights(float64([[0.5 + 0.25 / 128]]), pages)[0]
     nodes, slopes = weights[:129], weights[129:]
     assert nodes.nonzero().flatten().tolist() == [64, 65]
     assert nodes[64:66].tolist() == [0.75, 0.25]
@@ -127,24 +120,13 @@ def test_a_coordinate_counts_once_on_its_chord_and_a_little_on_its_slope() -> No
     assert float(slopes[64]) == 2 * 2.0**-20
 
 
-@pytest.mark.parametrize(("room", "kept"), [(3, [2, 3]), (2, [2, 1])])
-def test_pages_are_kept_while_there_is_room(
-    monkeypatch: pytest.MonkeyPatch, room: int, kept: list[int]
-) -> None:
-    pages, releases = DivergencePages(float64([2.0])), [Release.of(rf.StochasticSign(1.0), 0.1)]
-    monkeypatch.setattr(divergence_pages, "_KEPT", room * pages._page_size())
-    found = []
-    for theta in (float64([[0.5, 1.5]]), float64([[2.5, 2.6]])):
-        pages.sums(releases, theta)
-        found.append(len(pages._keys))
-    assert found == kept
-
-
 def test_chords_are_raised_by_what_each_release_may_bend() -> None:
     """By 1 / (1 - K h^2 / 6), K larger for large shifts at orders below 2; above 32 sigma by nothing."""
     sizes, orders, theta = (0.1, 5.0, 33.0), float64([1.1, 8.0]), float64([[0.0]])
-    bounds = DivergencePages(orders).sums(
-        [Release.of(rf.Gaussian(2.0), 2 * size) for size in sizes], theta.expand(3, 1)
+    bounds = block_sums(
+        DivergenceTable(orders),
+        [Setting.of(rf.Gaussian(2.0), 2 * size) for size in sizes],
+        theta.expand(3, 1),
     )
     for size, bound in zip(sizes, bounds, strict=True):
         bend = (4 + (2 - orders).clamp(min=0) * size**2 / 4) * (size <= 32)
