@@ -16,7 +16,7 @@ from ringfence.data.backbones import Backbone
 from ringfence.files.journal import locked
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
 from tests.shell import ringfence
-from tests.test_cli_sweeps import GRID
+from tests.cli.test_sweeps import GRID
 
 
 def complaint(*arguments: object) -> str:
