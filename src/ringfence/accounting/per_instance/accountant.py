@@ -2,7 +2,7 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -119,6 +119,13 @@ class PerInstanceAccountant:
         self.gaussian_zcdp += count * gaussian
         self.bounded_zcdp += count * bounded
         self.steps += count
+
+    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
+        """Charges one release of ``theta``, as ``Account.charge``.
+
+        Every record is in the release, so ``batches`` of other samples are not looked at.
+        """
+        self.step(theta)
 
     @property
     def orders(self) -> Tensor:

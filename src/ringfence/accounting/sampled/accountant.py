@@ -106,6 +106,17 @@ class SampledAccountant:
         forward, backward = release.divergence(release.ceilings(theta))
         self._charge(release, theta, forward, backward, count)
 
+    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
+        """Charges one release of a Poisson sample, as ``Account.charge``.
+
+        The release costs what ``batches`` of auxiliary samples say, and what holds for every dataset where
+        there are none. Of ``theta``, the released batch itself, only the shape counts.
+        """
+        if batches is None:
+            self.step_of_any(theta)
+        else:
+            self.step(batches)
+
     def _release(
         self, mechanism: Mechanism | None, sensitivity: Real | None, sampling_rate: float | None
     ) -> SampledRelease:
