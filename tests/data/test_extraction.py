@@ -16,8 +16,9 @@ from ringfence.data import extraction
 from ringfence.data.backbones import Backbone, load_backbone
 from ringfence.data.extraction import extract
 from ringfence.data.features import read_features
-from ringfence.data.images import read_images
-from tests.data.test_images import pets, pictures, put
+from ringfence.data.images.layouts import read_images
+from tests.data.images.pictures import pictures, put
+from tests.data.images.test_pets import pets
 
 TRAIN, TEST = 83, 21
 
@@ -54,7 +55,7 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_the_file_holds_the_features(fake: dict[str, Any], images: Path, tmp_path: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
+    seen: list[tuple[str, float]] = []
     out = extract(images, "any", tmp_path / "f.npz", batch_size=8, progress=lambda *args: seen.append(args))
     assert out == tmp_path / "f.npz"
     raw, made = np.load(images), np.load(out)
@@ -73,8 +74,8 @@ def test_the_file_holds_the_features(fake: dict[str, Any], images: Path, tmp_pat
         assert np.abs(features - wanted).max() < 5e-4  # float16 near 1/2
         assert np.array_equal(labels, raw[f"y_{split}"])
     assert not (tmp_path / "f.npz.parts").exists()
-    assert seen == [("train", min(8 * i, TRAIN), TRAIN) for i in range(1, 12)] + [
-        ("test", done, TEST) for done in (8, 16, TEST)
+    assert seen == [("train", min(8 * i, TRAIN) / TRAIN) for i in range(1, 12)] + [
+        ("test", done / TEST) for done in (8, 16, TEST)
     ]
     with pytest.raises(FileExistsError, match=r"f\.npz is there already"):
         extract(images, "any", out)
@@ -89,7 +90,7 @@ def test_interrupted_after_every_batch_it_gives_the_same_bytes(
         fake["calls"] = 0
         out = tmp_path / f"{stop}.npz"
 
-        def interrupt(split: str, done: int, total: int, stop: int = stop) -> None:
+        def interrupt(split: str, share: float, stop: int = stop) -> None:
             if fake["calls"] > stop:
                 raise KeyboardInterrupt
 
@@ -112,7 +113,7 @@ from tests.data.test_extraction import Backbone, means
 extraction.load_backbone = lambda name, *_: Backbone(name, "mean", 3, "0" * 64, "cpu", means)
 extraction._BATCHES = 2
 when, count = sys.argv[3], 0
-real = {"fsync": os.fsync, "replace": Path.replace, "unlink": Path.unlink}
+real = {"fsync": os.fsync, "replace": os.replace, "unlink": Path.unlink}
 
 def kill(kind):
     def wrapped(*args, **kwargs):
@@ -123,7 +124,7 @@ def kill(kind):
         return real[kind](*args, **kwargs)
     return wrapped
 
-os.fsync, Path.replace, Path.unlink = kill("fsync"), kill("replace"), kill("unlink")
+os.fsync, os.replace, Path.unlink = kill("fsync"), kill("replace"), kill("unlink")
 extraction.extract(Path(sys.argv[1]), "any", Path(sys.argv[2]), batch_size=8)
 """
 
@@ -149,7 +150,7 @@ def test_killed_at_a_bad_moment(
 
 
 def begun(fake: dict[str, Any], images: Path, out: Path) -> None:
-    def interrupt(split: str, done: int, total: int) -> None:
+    def interrupt(split: str, share: float) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -194,8 +195,8 @@ def test_a_folder_that_is_not_of_a_run_is_left_alone(
 def test_a_damaged_part_is_named(fake: dict[str, Any], images: Path, tmp_path: Path) -> None:
     out = tmp_path / "f.npz"
 
-    def late(split: str, done: int, total: int) -> None:
-        if done > 16:
+    def late(split: str, share: float) -> None:
+        if share > 16 / TRAIN:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -278,7 +279,7 @@ def test_pictures_to_features_with_a_real_model(tmp_path: Path) -> None:
 
     photos, model = pets(tmp_path / "pets"), str(beit(tmp_path / "beit", use_mean_pooling=True))
 
-    def interrupt(split: str, done: int, total: int) -> None:
+    def interrupt(split: str, share: float) -> None:
         if split == "test":
             raise KeyboardInterrupt
 

@@ -11,7 +11,9 @@ import pytest
 
 from ringfence.files import journal as module
 from ringfence.files.journal import Journal
-from tests.files.test_checkpoint import flipped_bit, full, read_only
+from tests.faults.conditions import folder_for_anyone, read_only
+from tests.files.test_atomic import full
+from tests.files.test_checkpoint import flipped_bit
 
 HEADER = {"run": "a1", "after": 7}
 RECORDS = [{"step": 0, "sums": [0.1, math.inf]}, {"text": 'é\n\r\u2028 "'}, {}, {"step": 10**30}]
@@ -309,9 +311,11 @@ def test_close_twice(path: Path) -> None:
         journal.append({})
 
 
-def test_a_read_only_folder_is_the_systems_error(path: Path) -> None:
-    write(path)
-    with read_only(path.parent):
-        with pytest.raises(PermissionError):
-            Journal.start(path, {"run": "b2"})
-        assert Journal.read(path) == (HEADER, RECORDS)
+def test_a_read_only_folder_is_the_systems_error() -> None:
+    with folder_for_anyone() as folder:
+        path = folder / "run.journal"
+        write(path)
+        with read_only(folder):
+            with pytest.raises(PermissionError):
+                Journal.start(path, {"run": "b2"})
+            assert Journal.read(path) == (HEADER, RECORDS)

@@ -183,7 +183,7 @@ def features(
             device=device,
             dtype=dtype,
             pooling=pooling,
-            progress=lambda split, done, total: show(split, done / total),
+            progress=show,
         )
     _print_files([file], as_json)
 
