@@ -129,7 +129,7 @@ def test_auxiliary_batches_are_samples_of_the_dataset_at_the_present_parameters(
     batches = PoissonBatches(60, 30, public_size=60)
     for step in range(2):
         for number in range(3):
-            who = list(batches.draw(run.engine.noise, "auxiliary", step, number))
+            who = list(batches.draw(run.engine.run.ledger.noise, "auxiliary", step, number))
             expected = clipped_sum(before[step], INPUTS[who], LABELS[who], CLIP)
             assert torch.allclose(heard[step][number], expected, atol=1e-5)
 
@@ -277,7 +277,7 @@ def test_settings_are_refused_by_name() -> None:
         rf.PrivacyEngine(LAW, 0.1)
     with refused("clip must be > 0, got 0"):
         rf.PrivacyEngine(LAW, rf.Clamp(0))
-    with refused("sampling must be one of 'poisson', 'full', got 'shuffle'"):
+    with refused(r"sampling must be one of \['full', 'poisson'\], got 'shuffle'"):
         rf.PrivacyEngine(LAW, CLIP, sampling="shuffle")
     with refused("auxiliary_batches must be 0, or at least 2"):
         rf.PrivacyEngine(LAW, CLIP, sampling="full", auxiliary_batches=9, loss=nn.functional.mse_loss)
@@ -326,7 +326,7 @@ def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     inputs, labels = next(iter(run.loader))
     with refused("argument 0 has 8 rows, the batch 16"):
         run.model(inputs[:8])
-    with refused("takes tensors with an example a row, got list as argument 0", TypeError):
+    with refused("takes tensors with one row for each example, got list as argument 0", TypeError):
         run.model([inputs])
     loss = nn.functional.cross_entropy(run.model(inputs), labels)
     with refused("needs a gradient: call loss.backward"):
