@@ -67,7 +67,7 @@ class Loop:
         return outputs
 
     def finish(self) -> bool:
-        """Adds the batch to the sum at ``optimizer.step()``; True if the step is complete and was released."""
+        """Adds the batch to the sum at ``optimizer.step()``; True if the step was complete and released."""
         if self._batch is None or self._output is None:
             raise ValueError("optimizer.step() needs a batch: call model(inputs) and loss.backward() first")
         (batch, values), (inputs, outputs) = self._batch, self._output
