@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from ringfence.data.features import read_features
 from ringfence.data.images.layouts import read_images
 from tests.data.images.pictures import pictures, put
 from tests.data.images.test_pets import pets
+from tests.forks import ended
 
 TRAIN, TEST = 83, 21
 
@@ -103,30 +102,20 @@ def test_interrupted_after_every_batch_it_gives_the_same_bytes(
         assert not (tmp_path / f"{stop}.npz.parts").exists()
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import numpy as np
-from ringfence.data import extraction
-from tests.data.test_extraction import Backbone, means
+def killed(images: Path, out: Path, when: str, number: int) -> None:
+    """Extracts features and dies just before it calls ``when`` for the n-th time."""
+    extraction.load_backbone = lambda name, *_: Backbone(name, "mean", 3, "0" * 64, "cpu", means)
+    extraction._BATCHES = 2
+    owner = Path if when == "unlink" else os
+    call, calls = getattr(owner, when), iter(range(1, number))
 
-extraction.load_backbone = lambda name, *_: Backbone(name, "mean", 3, "0" * 64, "cpu", means)
-extraction._BATCHES = 2
-when, count = sys.argv[3], 0
-real = {"fsync": os.fsync, "replace": os.replace, "unlink": Path.unlink}
-
-def kill(kind):
-    def wrapped(*args, **kwargs):
-        global count
-        count += kind == when
-        if kind == when and count == int(sys.argv[4]):
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        if next(calls, None) is None:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real[kind](*args, **kwargs)
-    return wrapped
+        return call(*args, **kwargs)
 
-os.fsync, os.replace, Path.unlink = kill("fsync"), kill("replace"), kill("unlink")
-extraction.extract(Path(sys.argv[1]), "any", Path(sys.argv[2]), batch_size=8)
-"""
+    setattr(owner, when, dying)
+    extract(images, "any", out, batch_size=8)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
@@ -136,11 +125,7 @@ def test_killed_at_a_bad_moment(
 ) -> None:
     """Before the settings are safe, half way, and while the parts are being removed."""
     out = tmp_path / "f.npz"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", KILLED, str(images), str(out), when, str(number)]
-    root = Path(__file__).parent.parent.parent
-    run = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert ended(killed, images, out, when, number) == -signal.SIGKILL
     assert (tmp_path / "f.npz.parts").exists()
     assert out.exists() == (when == "unlink")
     whole = extract(images, "any", tmp_path / "whole.npz", batch_size=8)

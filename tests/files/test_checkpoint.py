@@ -3,8 +3,8 @@
 import json
 import math
 import os
-import subprocess
-import sys
+import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor
 from ringfence.files import checkpoint
 from ringfence.files.checkpoint import flattened, read_checkpoint, restored, write_checkpoint
 from tests.faults.conditions import no_room_beyond
+from tests.forks import forked
 
 BASE = torch.arange(12, dtype=torch.float32)
 TENSORS = {
@@ -212,40 +213,28 @@ def test_the_file_is_its_owners_alone(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-KILLED = """
-import os, random, signal, sys, time
-import torch
-from ringfence.files.checkpoint import read_checkpoint, write_checkpoint
-
-torch.set_num_threads(1)
-path, seen = sys.argv[1], []
-write_checkpoint(path, {"w": torch.full((100_000,), 0.0)}, {"step": 0})
-for round in range(12):
+def write_on_and_on(path: Path) -> None:
+    torch.set_num_threads(1)
     step = read_checkpoint(path)[1]["step"]
-    child = os.fork()
-    if child == 0:
-        while True:
-            step += 1
-            write_checkpoint(path, {"w": torch.full((100_000,), float(step))}, {"step": step})
-    before, deadline = os.stat(path).st_mtime_ns, time.monotonic() + 30
-    while os.stat(path).st_mtime_ns == before and time.monotonic() < deadline:
-        time.sleep(0.001)
-    time.sleep(random.Random(round).uniform(0, 0.05))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    tensors, state = read_checkpoint(path)
-    assert state["step"] >= step and (tensors["w"] == state["step"]).all()
-    seen.append(state["step"])
-print(seen[-1])
-"""
+    while True:
+        step += 1
+        write_checkpoint(path, {"w": torch.full((100_000,), float(step))}, {"step": step})
 
 
 def test_a_killed_writer_leaves_a_whole_file(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, path], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 0  # the writers did get on
+    write_checkpoint(path, {"w": torch.full((100_000,), 0.0)}, {"step": 0})
+    for number in range(12):
+        step = read_checkpoint(path)[1]["step"]
+        before, deadline = path.stat().st_mtime_ns, time.monotonic() + 60
+        writer = forked(write_on_and_on, path)
+        while path.stat().st_mtime_ns == before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(random.Random(number).uniform(0, 0.05))
+        writer.kill()
+        writer.join()
+        tensors, state = read_checkpoint(path)
+        assert state["step"] > step  # the writer did get on
+        assert (tensors["w"] == state["step"]).all()
 
 
 def optimizers() -> dict[str, Callable[[Any], torch.optim.Optimizer]]:
