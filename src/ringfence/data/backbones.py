@@ -51,7 +51,7 @@ class Backbone:
 
 
 def load_backbone(name: str, pooling: str | None = None, device: str | None = None) -> Backbone:
-    """Loads the model ``hf:NAME`` or the folder ``name``, frozen, on ``device``, else on a GPU if there is one.
+    """Loads the model ``hf:NAME`` or the folder ``name``, frozen, on ``device`` or on a GPU if there is one.
 
     Without ``pooling``, the features are the model's pooler if the file has its weights, else the class token
     if there is one, else the mean. (The file of a classifier often lacks the pooler's weights, and
