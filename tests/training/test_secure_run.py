@@ -197,6 +197,16 @@ def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(
     again.engine.close()
 
 
+def test_an_engine_that_goes_back_to_its_own_file_pays_again(tmp_path: Path) -> None:
+    """The same sum at the same step, by the same engine: the noise is another, so it is another release."""
+    run = Run(seed=None, secure=True, public_size=60).train(1)
+    run.engine.save(tmp_path / "run")
+    run.train(2).engine.load(tmp_path / "run")
+    assert (run.engine.steps, run.engine.account.steps) == (1, 2)
+    assert run.train(2).engine.account.steps == 3
+    run.engine.close()
+
+
 def test_a_secure_run_goes_on_as_one(tmp_path: Path) -> None:
     run = Run(seed=None, secure=True, public_size=60).train(1)
     run.engine.save(tmp_path / "run")
