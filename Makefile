@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: setup test lint format reproduce benchmark breakages coverage mutants audit fuzz faults clean
+.PHONY: setup test lint format reproduce benchmark breakages coverage mutants audit fuzz faults package release clean
 
 setup: $(VENV)/installed
 
@@ -21,10 +21,13 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
+# Formats the code, and writes the pages that are made from it (the floor plan and the reference).
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/python -m tests.pages
 
 reproduce: setup
 	$(BIN)/ringfence reproduce --out $(OUT)
@@ -71,5 +74,16 @@ faults: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --cases 100000
 
+# What would be uploaded, built and checked.
+package: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m pytest tests/test_package.py
+
+# Version, commit and tag by one command: make release VERSION=0.7.0, after CHANGELOG.md has its section.
+release: setup
+	$(BIN)/python scripts/release.py $(VERSION)
+
 clean:
-	rm -rf $(VENV) $(OUT) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OUT) dist .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -9,9 +9,8 @@ import argparse
 
 import torch
 
-import ringfence as rf
 from benchmarks.timing import ratio, seconds
-from ringfence.training.kernels.outer_sum import plain_outer_sum
+from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
 
 CLIP = 0.02
 SIZES = {"cpu": [(20_000, 10, 1280), (5_000, 100, 1024)], "cuda": [(50_000, 100, 1024), (50_000, 10, 1280)]}
@@ -30,7 +29,7 @@ def main() -> None:
         features = torch.randn(count, width, device=device, generator=generator)
 
         def fused(r: torch.Tensor = residuals, x: torch.Tensor = features) -> torch.Tensor:
-            return rf.clipped_outer_sum(r, x, CLIP)
+            return clipped_outer_sum(r, x, CLIP)
 
         def plain(r: torch.Tensor = residuals, x: torch.Tensor = features) -> torch.Tensor:
             return plain_outer_sum(r, x, CLIP)

@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-import ringfence as rf
 from benchmarks.timing import peak_memory, ratio, seconds
-from ringfence.training.kernels.outer_sum import plain_outer_sum
-from ringfence.training.linear.regression import residuals
+from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
+from ringfence.training.linear.residuals import residuals
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -39,7 +38,7 @@ GRADIENTS = 1 << 28  # numbers of a physical batch at most: 1 GiB
 
 
 def fused(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-    return rf.clipped_outer_sum(residuals(weights, features, labels), features, CLIP)
+    return clipped_outer_sum(residuals(weights, features, labels), features, CLIP)
 
 
 def chunked(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:

@@ -568,10 +568,10 @@ BREAKAGES = [
     ),
     Breakage(
         "an eigenvalue believed without a proof",
-        f"{NUMERICS}/singular_values.py",
+        f"{NUMERICS}/spectral/singular_values.py",
         "proved = (torch.linalg.cholesky_ex(shifted).info == 0) | (trial >= ceiling)",
         "proved = trial > 0",
-        ("tests/numerics/test_singular_values.py",),
+        ("tests/numerics/spectral/test_singular_values.py",),
     ),
     Breakage(
         "only the last release in the Gram matrix",
@@ -874,21 +874,21 @@ BREAKAGES = [
         f"{TRAINING}/assumptions.py",
         "(SIZE, not size_given)",
         "(SIZE, False)",
-        training("statements"),
+        training("assumptions"),
     ),
     Breakage(
         "a secure engine that divides by the number of records",
         f"{TRAINING}/engine/engine.py",
         "if secure and public_size is None:",
         "if False:",
-        training("statements"),
+        training("assumptions"),
     ),
     Breakage(
         "a seed that a resumed run forgets was given",
         f"{TRAINING}/engine/run.py",
         "(*self.assumptions, *state.assumptions)",
         "self.assumptions",
-        training("statements"),
+        training("assumptions"),
     ),
     # ------------------------------------------------------------------ training: secure
     Breakage(

@@ -11,7 +11,9 @@ import pytest
 
 import ringfence as rf
 from ringfence import accounting, mechanisms
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
+from ringfence.numerics.spectral.operator_trace import probable_traces
 from tests.tensors import float64
 
 
@@ -82,7 +84,7 @@ def test_defaults(function: object, defaults: dict[str, object]) -> None:
 def test_values_do_not_change_once_made() -> None:
     seen = 0
     for room in (accounting, mechanisms):
-        for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             for thing in vars(importlib.import_module(module.name)).values():
                 if isinstance(thing, type) and is_dataclass(thing):
                     assert thing.__dataclass_params__.frozen, thing

@@ -1,4 +1,4 @@
-"""The code in the docs runs: a mechanism that passes the contract, an account with the numbers it says."""
+"""The code in the docs runs: a mechanism that passes the contract, accounts with the numbers they say."""
 
 import doctest
 import re
@@ -65,3 +65,9 @@ def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
         "`rf.privacy_profile(..., steps=10).epsilon(1e-5)`": (tight, gaussian),
     }.items():
         assert f"| {row} | {rounded_up(pair[0])} | {rounded_up(pair[1])} |" in text
+
+
+def test_the_session_of_the_accounting_guide_runs() -> None:
+    session = doctest.testfile(str(PAGE.parent / "accounting.md"), module_relative=False)
+    assert session.failed == 0
+    assert session.attempted > 50

@@ -20,7 +20,7 @@ def test_the_examples_print_what_they_say() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")]
     for page in pages:
         for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
             if target.startswith("http"):

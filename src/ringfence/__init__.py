@@ -1,7 +1,9 @@
 """Bounded-support Gaussian privacy: mechanisms, what their releases cost, what may be said."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import types as _types
+import typing as _typing
+import warnings as _warnings
 
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning as PerInstanceCalibrationWarning
 from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
@@ -9,7 +11,7 @@ from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
 from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
-from ringfence.accounting.fisher.accountant import FisherGuarantee as FisherGuarantee
+from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee
 from ringfence.accounting.fisher.loss import fisher_information_bounds as fisher_information_bounds
 from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_information_loss
 from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor
@@ -36,30 +38,49 @@ from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
 from ringfence.noise import Noise as Noise
-from ringfence.numerics.linear_operator import LinearOperator as LinearOperator
-from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
+from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
+from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale
 from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
 from ringfence.training.engine.observer import StepReport as StepReport
-from ringfence.training.kernels.outer_sum import clipped_outer_sum as clipped_outer_sum
 from ringfence.training.linear.regression import LinearRun as LinearRun
 from ringfence.training.linear.regression import train_linear as train_linear
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from ringfence.training.engine.progress import StepProgress as StepProgress
     from ringfence.training.linear.probe import LinearProbe as LinearProbe
     from ringfence.training.linear.probe_grid import fit_probes as fit_probes
 
 __version__ = "0.6.0"
 
+# Loaded at first use: these need scikit-learn or rich, which take a second to import.
+_LATER = {
+    "LinearProbe": "ringfence.training.linear.probe",
+    "StepProgress": "ringfence.training.engine.progress",
+    "fit_probes": "ringfence.training.linear.probe_grid",
+}
+# No longer exported: these still work from here, with a warning, until the version named in the changelog.
+_MOVED = {"clipped_outer_sum": "ringfence.training.kernels.outer_sum"}
 
-# What needs scikit-learn or rich, which take a second to load.
-_LATER = {"LinearProbe": "linear.probe", "fit_probes": "linear.probe_grid", "StepProgress": "engine.progress"}
+# Every public name imported above is exported, except the rooms, which importing makes attributes.
+__all__ = sorted(
+    [name for name, value in globals().items() if name[0] != "_" and not isinstance(value, _types.ModuleType)]
+    + list(_LATER)
+)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name in _LATER:
-        return getattr(import_module(f"ringfence.training.{_LATER[name]}"), name)
+        return getattr(_importlib.import_module(_LATER[name]), name)
+    if name in _MOVED:
+        _warnings.warn(
+            f"ringfence.{name} is deprecated: import it from {_MOVED[name]}", DeprecationWarning, stacklevel=2
+        )
+        return getattr(_importlib.import_module(_MOVED[name]), name)
     raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,4 +1,4 @@
-"""Arguments, checked: every refusal names the argument and the value."""
+"""Checks of arguments. Every refusal names the argument and the value."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -12,16 +12,17 @@ Real = float | int | Tensor
 Bound = Real | tuple[Real, Real]
 
 _DTYPES = (torch.float64, torch.float32)
-_MOST = 2**63 - 1  # of anything counted: what a tensor and a file can hold
+_MOST = 2**63 - 1  # the largest count: what a tensor and a file can hold
 
 
 def real(name: str, value: object) -> Tensor:
-    """A number (taken as float64) or a float32 or float64 tensor, without NaN."""
+    """``value``, a number (taken as float64) or a float32 or float64 tensor, without NaN."""
     values = tensor(name, value)
     return require(name, "must not be NaN", values, ~torch.isnan(values))
 
 
 def finite(name: str, value: object) -> Tensor:
+    """``value`` as ``tensor`` takes it, without NaN and infinity."""
     values = tensor(name, value)
     if values.numel() and not all(map(math.isfinite, torch.aminmax(values))):  # one pass, no copy
         require(name, "must not be NaN", values, ~torch.isnan(values))
@@ -30,7 +31,11 @@ def finite(name: str, value: object) -> Tensor:
 
 
 def tensor(name: str, value: object) -> Tensor:
-    """A number (taken as float64) or a float32 or float64 tensor, whatever its values."""
+    """``value``, a number (taken as float64) or a float32 or float64 tensor, whatever its values.
+
+    >>> tensor("sigma", 2)
+    tensor(2., dtype=torch.float64)
+    """
     if value is None or isinstance(value, bool | str | bytes):
         raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
     try:
@@ -48,14 +53,14 @@ def _as_tensor(value: object) -> Tensor:
     """Arrays of floats keep their dtype; numbers, lists and integers become float64."""
     flags = getattr(value, "flags", None)
     if flags is not None and not flags.writeable:
-        value = np.array(value)  # torch would warn that it cannot protect it
+        value = np.array(value)  # a copy: torch would warn that it cannot protect a read-only array
     tensor = torch.as_tensor(value)
     exact = tensor.is_complex() or (hasattr(value, "dtype") and tensor.is_floating_point())
     return tensor if exact else torch.as_tensor(value, dtype=torch.float64)
 
 
 def require(name: str, rule: str, tensor: Tensor, holds: Tensor) -> Tensor:
-    """``tensor``, or a ValueError with the rule and the first value that breaks it."""
+    """``tensor``, or a ValueError with the rule and the first value that breaks the rule."""
     if bool(holds.all()):
         return tensor
     holds = holds.expand_as(tensor) if holds.numel() == 1 else holds
@@ -65,11 +70,18 @@ def require(name: str, rule: str, tensor: Tensor, holds: Tensor) -> Tensor:
 
 
 def positive(name: str, value: object) -> Tensor:
+    """``value``, finite and above 0.
+
+    >>> positive("sigma", -1.0)
+    Traceback (most recent call last):
+    ValueError: sigma must be > 0, got -1.0
+    """
     tensor = finite(name, value)
     return require(name, "must be > 0", tensor, tensor > 0)
 
 
 def order(name: str, value: object) -> Tensor:
+    """``value``, the finite order of a Rényi divergence, above 1."""
     tensor = finite(name, value)
     return require(name, "must be > 1", tensor, tensor > 1)
 
@@ -78,6 +90,9 @@ def interval(name: str, value: object, *, bounded: bool = False) -> tuple[Tensor
     """(lower, upper) from a pair, or (-value, value) from one positive number or tensor.
 
     An end may be infinite unless ``bounded``.
+
+    >>> [end.item() for end in interval("bound", 2.0)]
+    [-2.0, 2.0]
     """
     if isinstance(value, tuple | list):
         if len(value) != 2:
@@ -102,6 +117,12 @@ def interval(name: str, value: object, *, bounded: bool = False) -> tuple[Tensor
 
 
 def count(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> int:
+    """``value``, an integer from ``at_least`` to ``at_most``.
+
+    >>> count("steps", 0, at_least=1)
+    Traceback (most recent call last):
+    ValueError: steps must be at least 1, got 0
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < at_least:
@@ -112,7 +133,7 @@ def count(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> i
 
 
 def seed(value: object) -> int:
-    """Of random numbers: up to 256 bits.
+    """``value``, the seed of random numbers, an integer of up to 256 bits.
 
     >>> seed(2**200) == 2**200
     True
@@ -121,13 +142,14 @@ def seed(value: object) -> int:
 
 
 def flag(name: str, value: object) -> bool:
+    """``value``, which must be True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
 
 
 def like(theta: Tensor, name: str, value: object, check: Callable[[str, object], Tensor]) -> Tensor:
-    """``value`` checked, then again as theta's dtype and device hold it (float32 may round it)."""
+    """``value`` on theta's device and in its dtype, checked before and after (float32 may round it)."""
     tensor = check(name, value)
     if tensor.dtype == theta.dtype:
         return tensor.to(theta.device)
@@ -135,7 +157,7 @@ def like(theta: Tensor, name: str, value: object, check: Callable[[str, object],
 
 
 def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
-    """The common shape, or a ValueError that lists who has which."""
+    """The common shape, or a ValueError that lists the shape of each argument."""
     try:
         return torch.Size(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)))
     except RuntimeError:
@@ -146,19 +168,21 @@ def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
 
 
 def mapping(name: str, value: object) -> dict[str, Any]:
+    """``value``, which must be a dict."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict, got {type(value).__name__}")
     return value
 
 
 def listed(name: str, value: object, length: int | None = None) -> list[Any] | tuple[Any, ...]:
+    """``value``, which must be a list or a tuple, of ``length`` if that is given."""
     if not isinstance(value, list | tuple) or length not in (None, len(value)):
         raise ValueError(f"{name} must be a list{f' of {length}' if length else ''}, got {value!r}")
     return value
 
 
 def keys(name: str, state: object, expected: set[str]) -> None:
-    """A state is a dict with exactly these keys."""
+    """Refuses a state that is not a dict with exactly the expected keys."""
     given = set(mapping(name, state))
     missing, unknown = (sorted(some, key=str) for some in (expected - given, given - expected))
     if missing or unknown:
@@ -166,7 +190,7 @@ def keys(name: str, state: object, expected: set[str]) -> None:
 
 
 def probability(name: str, value: object) -> float:
-    """Strictly between 0 and 1."""
+    """``value``, a number strictly between 0 and 1."""
     share = number(name, value)
     if not 0 < share < 1:
         raise ValueError(f"{name} must be in (0, 1), got {value!r}")
@@ -174,7 +198,7 @@ def probability(name: str, value: object) -> float:
 
 
 def rate(name: str, value: object) -> float:
-    """Above 0, at most 1."""
+    """``value``, a number above 0 and at most 1."""
     share = number(name, value)
     if not 0 < share <= 1:
         raise ValueError(f"{name} must be in (0, 1], got {value!r}")
@@ -182,12 +206,17 @@ def rate(name: str, value: object) -> float:
 
 
 def not_negative(name: str, value: object) -> Tensor:
+    """``value``, finite and at least 0."""
     tensor = finite(name, value)
     return require(name, "must be >= 0", tensor, tensor >= 0)
 
 
 def number(name: str, value: object, check: Callable[[str, object], Tensor] = finite) -> float:
-    """One number that passes the check."""
+    """``value`` as a float: one number, which passes ``check``.
+
+    >>> number("delta", 0.5)
+    0.5
+    """
     tensor = check(name, value)
     if tensor.numel() != 1:
         raise ValueError(f"{name} must be a single number, got shape {list(tensor.shape)}")
@@ -195,13 +224,14 @@ def number(name: str, value: object, check: Callable[[str, object], Tensor] = fi
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
+    """``value``, which must be one of the known words."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {sorted(known)}, got {value!r}")
     return value
 
 
 def sums(name: str, values: object, count: int) -> Tensor:
-    """A saved list of running sums, one an order."""
+    """A saved list of running sums, one per order, in float64."""
     result = not_negative(name, values).double()
     if result.shape != (count,):
         raise ValueError(f"{name} must hold {count} sums, got {list(result.shape)}")
@@ -209,7 +239,7 @@ def sums(name: str, values: object, count: int) -> Tensor:
 
 
 def state(kind: str, version: int, value: object, expected: set[str]) -> None:
-    """A saved state of this kind and version, with exactly these keys beside the two."""
+    """Refuses a saved state of another kind or version, or without exactly the expected keys."""
     keys(f"state of {kind}", value, {"kind", "version", *expected})
     for name, wanted in (("kind", kind), ("version", version)):
         found = mapping(kind, value)[name]

@@ -4,6 +4,9 @@ A ``Noise`` has a key of 256 bits. Every *place* in a run (its purpose, its step
 has a key of its own, the HMAC-SHA-256 of the place, and with it a stream of AES-256 in counter mode.
 Whoever does not know the key, and cannot break AES or SHA-256, cannot tell the streams of all places
 from independent uniform bits.
+
+Keys and the numbers made from them stay in one file, although it is long: whether noise may be predicted
+is one question, and whoever reviews it reads one file.
 """
 
 import hmac
@@ -25,23 +28,23 @@ if TYPE_CHECKING:
 Place = str | int | bytes
 
 _SEEDS = b"ringfence seed"  # the key under which a seed becomes a key
-_BLOCK = 1 << 16  # numbers of a place that are made at once: they stay in cache
+_BLOCK = 1 << 16  # how many numbers of a place are made at once: they stay in cache
 _STEP = 2.0**-53  # spacing of float64 uniforms
-_LANES = 4  # hashes of a tensor on a GPU, each collides with a probability below 2^-30
-_HASHED = 1 << 22  # words that are hashed at once on a GPU
+_LANES = 4  # how many hashes a tensor has on a GPU; each collides with a probability below 2^-30
+_HASHED = 1 << 22  # how many words are hashed at once on a GPU
 
 
 class Noise:
-    """The source of all random numbers of a run, a key of 256 bits.
+    """The source of all random numbers of a run: a key of 256 bits.
 
-    Without a seed the key comes from the operating system. With one it is a function of the seed, an
-    integer from 0 to 2^256 - 1: the same bits, uniform numbers and Poisson samples on every machine and
-    with every version of torch, and the same normal numbers up to the last digits of log, sin and cos.
-    Whoever knows the seed knows every number.
+    Without a seed the key comes from the operating system. With a seed, an integer from 0 to 2^256 - 1,
+    the key is a function of the seed. A seed gives the same bits, uniform numbers and Poisson samples on
+    every machine and with every version of torch, and the same normal numbers up to the last digits of
+    log, sin and cos. Whoever knows the seed knows every number.
 
-    On a GPU numbers are made there, by torch's generator, which is counter-based and has a key of 64
-    bits: each place gets a fresh one, 64 bits of the place's own key. Against someone who could search
-    2^64 keys, and for releases on a public grid, only numbers made on the CPU will do.
+    Numbers for a GPU are made on it, by torch's generator, which is counter-based and has a key of 64
+    bits: each place gets a fresh key, 64 bits of the place's own key. Against someone who could search
+    2^64 keys, and for releases on a public grid, only numbers made on the CPU are good enough.
 
     >>> noise = Noise(seed=7)
     >>> first, again = (noise.at("noise", 3).normals((2,)) for _ in range(2))
@@ -69,14 +72,19 @@ class Noise:
         return one
 
     def at(self, *place: Place) -> "CipherDraws":
-        """The random numbers that belong to a place, from the first on, made on the CPU."""
+        """The random numbers that belong to a place, beginning with the first, made on the CPU.
+
+        >>> Noise(seed=7).at("noise", 3).uniforms((2,)).shape
+        torch.Size([2])
+        """
         return CipherDraws([self._derived(b"place", *place)])
 
     def digest(self, values: Tensor) -> bytes:
         """32 bytes that are the same for the same numbers and look random without the key.
 
-        Computed where the numbers are. On the CPU HMAC-SHA-256; on a GPU a multilinear hash: for each of
-        four keyed streams of random words, the sum of words times numbers modulo 2^64.
+        It is computed on the device that holds the numbers: on the CPU by HMAC-SHA-256, on a GPU by a
+        multilinear hash, which is, for each of four keyed streams of random words, the sum of words times
+        numbers modulo 2^64.
 
         Guarantee: two different tensors have the same digest with a probability below 2^-120 over the key.
 
@@ -91,14 +99,18 @@ class Noise:
         return self._derived(b"digest", shape, self._multilinear(values))
 
     def torch_seed(self, *place: Place) -> int:
-        """64 bits for a generator of torch's, of which those on the CPU keep 32: not for noise."""
+        """A seed of 64 bits for a torch generator. On the CPU those keep 32 bits of it: not for noise.
+
+        >>> 0 <= Noise(seed=7).torch_seed("dropout") < 2**64
+        True
+        """
         return int.from_bytes(self._derived(b"torch", *place)[:8], "big")
 
     @contextmanager
     def global_draws(self, *place: Place, device: torch.device) -> Iterator[None]:
-        """torch's global generators belong to a place inside, and are as they were afterwards.
+        """Inside, torch's global generators are seeded for a place; afterwards they are as they were.
 
-        For layers, such as dropout, that know no other generator. Privacy does not rest on them.
+        This is for layers, such as dropout, that know no other generator. Privacy does not rest on them.
         """
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(self.torch_seed(*place))
@@ -106,7 +118,7 @@ class Noise:
 
     def _derived(self, *place: Place) -> bytes:
         parts = (part if isinstance(part, bytes) else str(part).encode() for part in place)
-        # every part with its length, so that no two places share their bytes
+        # every part comes with its length, so that no two places give the same bytes
         text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return hmac.digest(self._key, text, "sha256")
 
@@ -121,9 +133,9 @@ class Noise:
 
 
 def side_by_side(sources: Sequence[Noise], *place: Place, device: torch.device | str = "cpu") -> "Draws":
-    """The same place of one or several sources, drawn in one call and made on ``device``.
+    """The numbers of one place of one or several sources, drawn in one call and made on ``device``.
 
-    The last dimension of what is asked for is cut into equal shares, one for each source.
+    The last dimension of the shape that is asked for is cut into equal shares, one for each source.
 
     >>> one, other = Noise(seed=1), Noise(seed=2)
     >>> both = side_by_side([one, other], "noise").uniforms((6,))
@@ -141,7 +153,7 @@ def side_by_side(sources: Sequence[Noise], *place: Place, device: torch.device |
 class Draws(ABC):
     """Random numbers of one or several places, in the order in which they are asked for.
 
-    With several places the last dimension is cut into equal shares: each place fills its own with the
+    With several places the last dimension is cut into equal shares. Each place fills its share with the
     numbers that it would give if it were alone.
     """
 
@@ -149,23 +161,23 @@ class Draws(ABC):
     device: torch.device
 
     def uniforms(self, shape: Sequence[int]) -> Tensor:
-        """Uniform on [0, 1): multiples of 2^-53, in float64."""
+        """Uniform numbers on [0, 1), multiples of 2^-53, in float64."""
         return self._arranged(self._uniforms(self._count(shape)), shape)
 
     def normals(self, shape: Sequence[int]) -> Tensor:
-        """N(0, 1) in float64, made from 53-bit uniform numbers: none is beyond 8.6."""
+        """N(0, 1) numbers in float64, made from 53-bit uniform numbers: none is beyond 8.6."""
         return self._arranged(self._normals(self._count(shape)), shape)
 
     @abstractmethod
     def _uniforms(self, count: int) -> Tensor:
-        """(places, count)."""
+        """Uniform numbers, (places, count)."""
 
     @abstractmethod
     def _normals(self, count: int) -> Tensor:
-        """(places, count)."""
+        """Normal numbers, (places, count)."""
 
     def _count(self, shape: Sequence[int]) -> int:
-        """How many numbers each place gives."""
+        """How many numbers each place gives for this shape."""
         if self.places > 1 and (not shape or shape[-1] % self.places):
             raise ValueError(f"shape must end in a multiple of {self.places} places, got {list(shape)}")
         return torch.Size(shape).numel() // self.places
@@ -205,7 +217,7 @@ class CipherDraws(Draws):
         self._streams = [_stream(key) for key in keys]
 
     def words(self, count: int) -> Tensor:
-        """64 random bits in each of ``count`` integers, for every place: (places, count)."""
+        """``count`` integers of 64 random bits for every place, (places, count)."""
         if not count:
             return torch.empty(self.places, 0, dtype=torch.int64)
         blank = bytes(8 * count)
@@ -213,11 +225,11 @@ class CipherDraws(Draws):
         return torch.frombuffer(bits, dtype=torch.int64).view(self.places, count)
 
     def word(self) -> int:
-        """64 random bits of the first place."""
+        """The next 64 random bits of the first place, as an integer."""
         return int(self.words(1)[0, 0])
 
     def chosen(self, count: int, rate: float) -> list[int]:
-        """A Poisson sample of 0 .. count - 1: each with probability ``rate``, independently.
+        """A Poisson sample of 0 .. count - 1: each number enters with probability ``rate``, independently.
 
         Guarantee: the probability is at most ``rate``, and at least ``rate`` - 2^-53.
 
@@ -239,7 +251,7 @@ class CipherDraws(Draws):
         with one_thread():
             for start in range(0, count, _BLOCK):
                 some = min(_BLOCK, count - start)
-                # an even number, of which normals make pairs
+                # normal numbers come in pairs, so an even number of words is drawn
                 result[:, start : start + some] = made(self.words(some + some % 2))[:, :some]
         return result
 
@@ -257,7 +269,7 @@ def _box_muller(words: Tensor) -> Tensor:
 
 
 def _stream(key: bytes) -> "CipherContext":
-    # imported here: it is only needed where numbers are made on the CPU
+    # imported here, because only numbers made on the CPU need it
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()

@@ -15,9 +15,9 @@ from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, e
 from ringfence.accounting.profile.dominating_pair import composed_delta
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture
 from ringfence.accounting.sampled.release import SampledRelease, checked_integer_orders
-from ringfence.numerics import singular_values
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.singular_values import Gram
+from ringfence.numerics.spectral import singular_values
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.singular_values import Gram
 from tests.accounting.matrices import ones
 from tests.tensors import float64
 

@@ -14,7 +14,7 @@ from ringfence.accounting.examples import sums as example_sums
 from ringfence.accounting.per_instance import accountant as per_instance
 from ringfence.accounting.per_instance import divergence_pages, divergence_sums
 from ringfence.accounting.per_instance.divergence_sums import DivergenceTable, exact_sums
-from ringfence.numerics import singular_values
+from ringfence.numerics.spectral import singular_values
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import ones
 from tests.mutants.mutations import SIZES

@@ -90,7 +90,8 @@ class Sweep:
         self.rows: dict[Any, Any] = {}
 
     def work(self, folder: Path, tell: Tell) -> None:
-        run_sweep(self.grid, DATA, folder, batch_size=2, progress=lambda done, *_: tell(done))
+        total = len(self.grid.jobs("paper"))
+        run_sweep(self.grid, DATA, folder, batch_size=2, progress=lambda _, share: tell(round(share * total)))
 
     def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
         """What was reported done is there, and what was there once is there unchanged."""

@@ -15,7 +15,7 @@ from ringfence.data.backbones import load_backbone
 from ringfence.data.images.layouts import read_images
 from ringfence.data.inside import inside
 from ringfence.paper.comparison.comparison import compare
-from ringfence.paper.reproduce import write_comparison
+from ringfence.paper.comparison.page import write_comparison
 from ringfence.paper.sweep.grid_file import read_grid
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from tests.data.images.test_pets import pets

@@ -14,7 +14,7 @@ import torch
 from ringfence.data import extraction
 from ringfence.data.backbones import Backbone
 from ringfence.files.lock import locked
-from tests.cli.test_sweeps import GRID
+from tests.cli.conftest import GRID
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
 from tests.shell import ringfence
 

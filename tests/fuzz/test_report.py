@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, Section, Table
-from ringfence.report.page import page
-from ringfence.report.page_chart import page_chart
-from ringfence.report.page_text import shown_lines, shown_text
+from ringfence.report.page.layout import page_chart
+from ringfence.report.page.page import page
+from ringfence.report.page.text import shown_lines, shown_text
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.properties import fuzzed
-from tests.report.test_page import Tags
+from tests.report.page.test_page import Tags
 
 PIECES = [
     "<script>alert(1)</script>",

@@ -8,7 +8,8 @@ import pytest
 
 from ringfence.data.features import Features
 from ringfence.paper import reproduce
-from ringfence.paper.reproduce import Drawn
+from ringfence.paper.figures import FIGURES, Drawn
+from ringfence.paper.motivation import MotivationSettings, motivation
 from ringfence.report.chart import Chart, Line, Panel
 from tests.audit.test_page import audit as small_audit
 
@@ -32,8 +33,8 @@ settings = 4
 """
 
 
-def _quick(name: str) -> reproduce.Drawn:
-    rows = list(reproduce.motivation(reproduce.MotivationSettings(points=3)))
+def _quick(name: str) -> Drawn:
+    rows = list(motivation(MotivationSettings(points=3)))
     panel = Panel(name, "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
     return Drawn(Chart(name.replace("-", "_"), name, f"caption of {name}", (panel,)), rows)
 
@@ -41,8 +42,8 @@ def _quick(name: str) -> reproduce.Drawn:
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Figures and attacks have tests of their own: here they are there."""
-    for name in list(reproduce.FIGURES):
-        monkeypatch.setitem(reproduce.FIGURES, name, lambda share, name=name: _quick(name))
+    for name in list(FIGURES):
+        monkeypatch.setitem(FIGURES, name, lambda progress, name=name: _quick(name))
     monkeypatch.setattr(reproduce, "run_audit", lambda *_, **__: small_audit())
     (tmp_path / "grid.toml").write_text(GRID)
     return tmp_path

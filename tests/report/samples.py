@@ -2,7 +2,7 @@
 
 import math
 
-from ringfence.paper.single_examples.chart import distribution_chart
+from ringfence.paper.single_examples import distribution_chart
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, Section, Table
 

@@ -12,13 +12,7 @@ import torch
 import ringfence as rf
 from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.training.linear import regression as linear
-from ringfence.training.linear.regression import (
-    accurate_residuals,
-    relative_error,
-    residuals,
-    shares_and_others,
-    train_linear,
-)
+from ringfence.training.linear.regression import train_linear
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network
@@ -91,28 +85,6 @@ def test_finite_randomness_takes_its_share_of_delta() -> None:
     assert result.epsilon >= account.guarantee(1e-5).epsilon
     with pytest.raises(ValueError, match="delta must be larger, got 1e-58"):
         secure_guarantee(account.guarantee, LAW, 5, 1e-58)
-
-
-def test_the_error_of_residuals_is_bounded() -> None:
-    """float64 against 60 digits, with scores up to 700 and shares down to 1e-300."""
-    from mpmath import mp, mpf
-
-    generator = torch.Generator().manual_seed(1)
-    features = torch.randn(20, 6, generator=generator, dtype=torch.float64) * 10
-    weights = torch.randn(4, 6, generator=generator, dtype=torch.float64) * 3
-    labels = torch.randint(0, 4, (20,), generator=generator)
-    found = accurate_residuals(*shares_and_others(weights, features), labels)
-    error = relative_error(weights, torch.linalg.vector_norm(features, dim=1))
-    with mp.workdps(60):
-        for i in range(20):
-            row = [mpf(value) for value in features[i].tolist()]
-            scores = [sum(a * mpf(b) for a, b in zip(row, w, strict=True)) for w in weights.tolist()]
-            odds = [mp.exp(score) for score in scores]
-            for k in range(4):
-                others = sum(odd for j, odd in enumerate(odds) if j != k)
-                exact = (-others if k == labels[i] else odds[k]) / sum(odds)
-                assert abs(mpf(float(found[i, k])) - exact) <= mpf(float(error[i])) * abs(exact)
-    assert torch.allclose(found, residuals(weights, features, labels), rtol=0, atol=1e-12)
 
 
 def test_probe_releases_are_points_of_the_public_grid() -> None:

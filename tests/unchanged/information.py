@@ -10,9 +10,11 @@ from ringfence.accounting.fisher.loss import (
     reconstruction_error_bound,
 )
 from ringfence.mechanisms.base import Mechanism
-from ringfence.numerics.batched_operator import BatchedOperator, probable_bounds_of_many, probable_traces
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.singular_values import dense_bounds, norm_bounds, squared_frobenius
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.operator_trace import probable_traces
+from ringfence.numerics.spectral.singular_values import dense_bounds, norm_bounds, squared_frobenius
 from tests.unchanged.cases import Values, even, laws, normal, over, seeded, vector
 
 _THETA, _JACOBIAN = even(30, -1.5, 1.5), normal(3, 30, 8)

@@ -41,6 +41,13 @@ class Guarantee:
     ``gaussian_epsilon``, ``gaussian_epsilon_pdp`` and ``gaussian_epsilon_renyi`` are what the first
     three would be for the plain Gaussian mechanism with the same sigma, the second one exactly:
     compare like with like. ``assumptions`` are sentences about what the statement takes for granted.
+
+    >>> import ringfence as rf
+    >>> account = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=2.0), sensitivity=0.1)
+    >>> account.step([0.0, 1.5])
+    >>> claim = account.guarantee(delta=1e-5)
+    >>> round(claim.epsilon_data_independent, 3), round(claim.epsilon_pdp, 3), round(claim.epsilon, 3)
+    (0.475, 0.409, 0.502)
     """
 
     delta: float

@@ -32,6 +32,9 @@ class PublishableEpsilon:
     they are too small with probability at most ``failure_probability`` over the noise added here.
     ``epsilon_data_independent`` is ordinary differential privacy of the releases and of the
     published number together.
+
+    >>> PublishableEpsilon(0.9, 0.7, 1.2, 40.0, 1e-5, 1e-3, 1e-4).statement[:79]
+    'The releases and this number together satisfy (1.2, 1e-05)-differential privacy'
     """
 
     epsilon: float

@@ -16,7 +16,7 @@ from ringfence import checks
 from ringfence.audit.result import AuditResult
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.engine.engine import PrivacyEngine
-from ringfence.training.linear.regression import clipped_gradients
+from ringfence.training.linear.residuals import clipped_gradients
 
 if TYPE_CHECKING:
     from ringfence.training.linear.probe import LinearProbe

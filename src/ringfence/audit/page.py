@@ -11,7 +11,8 @@ from ringfence.audit.suite import Audit
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report import content
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.page import installed_versions, write_report
+from ringfence.report.page.page import write_report
+from ringfence.report.versions import installed_versions
 
 _COLUMNS = ("attack, and the claim it is against", "settings", "closest", "median", "result")
 _FLAW_COLUMNS = ("planted flaw", "epsilon claimed", "epsilon proved", "result")
@@ -73,7 +74,7 @@ def audit_chart(results: Sequence[AuditResult]) -> Chart:
     ]
     values = [value for places in points.values() for pair in places for value in pair]
     ends = (min(values), max(values)) if values else (0.1, 1.0)
-    lines.append(Line("bound = claim", ends, ends, mechanism="quantized", dashed=True))
+    lines.append(Line("bound = claim", ends, ends, mechanism="any", dashed=True))
     broken = sum(not result.holds for result in results)
     useful = sum(result.epsilon_lower > 0 for result in results)
     caption = (

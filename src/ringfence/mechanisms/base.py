@@ -17,7 +17,13 @@ from ringfence.numerics.blocks import blockwise
 
 @dataclass(frozen=True)
 class Support:
-    """Where the mass is: the interval that carries a density, if any, and the points with mass."""
+    """Where the mass is: the interval that carries a density, if any, and the points with mass.
+
+    >>> import ringfence as rf
+    >>> support = rf.RectifiedGaussian(sigma=1.0, bound=2.0).support
+    >>> [float(end) for end in support.interval], [float(atom) for atom in support.atoms]
+    ([-2.0, 2.0], [-2.0, 2.0])
+    """
 
     interval: tuple[Tensor, Tensor] | None
     atoms: tuple[Tensor, ...] = ()
@@ -25,7 +31,13 @@ class Support:
 
 @dataclass(frozen=True)
 class LossMoments:
-    """Of the privacy loss L = log p/q under P: its spread, its skew and how far it can go."""
+    """Of the privacy loss L = log p/q under P: its spread, its skew and how far it can go.
+
+    >>> import ringfence as rf
+    >>> moments = rf.Gaussian(sigma=2.0).loss_moments(0.0, shift=1.0)
+    >>> float(moments.variance), float(moments.third), float(moments.extent)
+    (0.25, 0.0, inf)
+    """
 
     variance: Tensor
     third: Tensor  # E (L - E L)^3, signed
@@ -43,6 +55,11 @@ class Mechanism(ABC):
 
     ``sigma`` is a checked tensor, whatever the law. Results carry no gradient. theta is a float32
     or float64 tensor (a number counts as float64).
+
+    >>> import ringfence as rf
+    >>> law = rf.Mechanism.by_name("truncated", sigma=1.0, bound=2.0)
+    >>> law, isinstance(law, rf.TruncatedGaussian)
+    (TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0)), True)
     """
 
     name: ClassVar[str]  # in one word, for the command line and for tables

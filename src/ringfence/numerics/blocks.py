@@ -8,7 +8,11 @@ from torch import Tensor
 
 
 def block_length(device: torch.device) -> int:
-    """Coordinates handled at once: enough to keep every core busy, small enough for the cache."""
+    """How many coordinates are handled at once: enough to keep every core busy, few enough for the cache.
+
+    >>> block_length(torch.device("cpu"))
+    65536
+    """
     return 1 << 16 if device.type == "cpu" else 1 << 22
 
 
@@ -17,10 +21,10 @@ def blockwise(
 ) -> Tensor:
     """``kernel`` applied to the broadcast arguments, block by block.
 
-    The kernel sees vectors, all of one length but for those with a single entry, which it may
-    rely on to broadcast. The result has the broadcast shape, after a first dimension of ``rows``
-    where the kernel gives that many. ``values_per_coordinate`` is how many numbers the kernel
-    holds for each coordinate at once.
+    The kernel gets vectors of one common length. An argument with a single number stays a vector of
+    length 1, which broadcasts. The result has the broadcast shape; where the kernel returns ``rows``
+    rows, it has a first dimension of that size. ``values_per_coordinate`` is how many numbers the
+    kernel holds for each coordinate at once.
 
     >>> blockwise(torch.add, torch.zeros(2, 1), torch.ones(3)).shape
     torch.Size([2, 3])

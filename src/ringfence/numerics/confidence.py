@@ -1,4 +1,4 @@
-"""What a mean is at most, from independent draws."""
+"""Upper confidence bounds for a mean."""
 
 import math
 
@@ -7,21 +7,23 @@ from torch import Tensor
 
 
 def upper_confidence_bound(log_values: Tensor, log_ceiling: Tensor, failure_probability: float) -> Tensor:
-    """log of what the mean of exp(value) is at most, from n independent draws (first dimension).
+    """The logarithm of an upper confidence bound for the mean of exp(value).
 
-    Values lie in [0, exp(log_ceiling)]. Divided by the ceiling, with mean m, sample variance s^2 and
-    a third of the failure probability beta for each, the smallest of
+    The first dimension of ``log_values`` counts n independent draws. exp(value) lies in
+    [0, exp(log_ceiling)]. With m and s^2 the mean and sample variance of the values divided by the
+    ceiling, and beta a third of the failure probability, the bound is the smallest of
 
         m + sqrt(log(1/beta) / 2n)                                             (Hoeffding 1963)
         m + sqrt(2 s^2 log(2/beta) / n) + 7 log(2/beta) / (3 (n - 1))          (Maurer, Pontil 2009, Thm 4)
         1 - (beta prod_i (1 - value_i))^(1/n)                                  (Markov)
 
-    The last: Y_i = 1 - value_i >= 0 are independent, E prod Y_i = (E Y)^n, so prod Y_i exceeds
-    (E Y)^n / beta with probability at most beta. It is the sharp one for values that vary little and
-    lie near the ceiling, as divergences of a law little better than the Gaussian do: of the distance
-    to the ceiling beta^(1/n) is kept.
+    Proof of the last bound: Y_i = 1 - value_i >= 0 are independent and E prod Y_i = (E Y)^n, so
+    prod Y_i exceeds (E Y)^n / beta with probability at most beta. This bound is the sharp one for values
+    that vary little and lie near the ceiling, as do the divergences of a law that is little better than
+    the Gaussian: it keeps the share beta^(1/n) of the distance to the ceiling.
 
-    Guarantee: exceeded by the true mean with probability at most ``failure_probability``, each entry.
+    Guarantee: for each entry, the true mean exceeds the bound with probability at most
+    ``failure_probability``.
 
     >>> draws, ceiling = torch.full((200,), 0.9).double(), torch.ones(()).double()
     >>> round(float(upper_confidence_bound(draws.log(), ceiling.log(), 1e-6).exp()), 3)

@@ -1,4 +1,4 @@
-"""Distribution functions of normal laws to 500 bits: where float64 cannot tell, this decides."""
+"""Distribution functions of normal laws to 500 bits, for decisions that float64 cannot make."""
 
 import math
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from functools import cache
 from typing import Any
 
 _BITS = 512
-_FAR = 2.0**60  # from here on the square of x needs more bits than that
-_BITS_FAR = 6000  # enough for the square of the largest double over the smallest
+_FAR = 2.0**60  # from here on the square of x needs more than _BITS bits
+_BITS_FAR = 6000  # enough for the square of (the largest double / the smallest double)
 
 
 @cache
 def _context(bits: int = _BITS) -> Any:
-    """A context of our own: mpmath's global precision is not ours to change."""
+    """An mpmath context for this file alone, so that mpmath's global precision stays as it is."""
     from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
 
     context = MPContext()
@@ -23,9 +23,9 @@ def _context(bits: int = _BITS) -> Any:
 def cumulative(
     x: float, centre: float, sigma: float, lower: float = -math.inf, upper: float = math.inf
 ) -> Any:
-    """P(X <= x), X ~ N(centre, sigma^2) conditioned on [lower, upper], off by less than 2^-400.
+    """P(X <= x) of X ~ N(centre, sigma^2) conditioned on [lower, upper], with an error below 2^-400.
 
-    The arguments are taken as the exact numbers that the doubles are.
+    Each argument stands for exactly the number that the double holds.
 
     >>> float(cumulative(0.0, 0.0, 1.0))
     0.5
@@ -33,14 +33,14 @@ def cumulative(
     -999999
     """
     far = any(abs(end - centre) > _FAR * sigma for end in (lower, x, upper) if math.isfinite(end))
-    narrow = upper - lower < sigma / _FAR  # a difference of two masses that hardly differ
+    narrow = upper - lower < sigma / _FAR  # the two masses that are subtracted then hardly differ
     context = _context(_BITS_FAR if far or narrow else _BITS)
     low, here, high = ((context.mpf(end) - centre) / sigma for end in (lower, x, upper))
     return _between(context, low, min(max(here, low), high)) / _between(context, low, high)
 
 
 def is_below(numerator: int, bits: int, number: Any) -> bool:
-    """Whether numerator / 2^bits is less than the number.
+    """Whether numerator / 2^bits is less than ``number``.
 
     >>> is_below(1, 1, cumulative(0.1, 0.0, 1.0)), is_below(1, 1, cumulative(-0.1, 0.0, 1.0))
     (True, False)
@@ -49,7 +49,10 @@ def is_below(numerator: int, bits: int, number: Any) -> bool:
 
 
 def search(holds: Callable[[int], bool], start: int, first: int, last: int) -> int:
-    """The smallest of first, ..., last that ``holds``; so do all above it, and ``last`` for sure.
+    """The smallest number in first, ..., last for which ``holds`` is true.
+
+    ``holds`` must be true for ``last``, and for every number above one for which it is true. The search
+    begins at ``start``, in steps that double.
 
     >>> [search(lambda number: number >= 7, start, first=0, last=100) for start in (0, 6, 7, 100)]
     [7, 7, 7, 7]
@@ -76,13 +79,13 @@ def search(holds: Callable[[int], bool], start: int, first: int, last: int) -> i
 
 
 def _between(context: Any, low: Any, high: Any) -> Any:
-    """P(low <= N(0, 1) <= high) from the tail that keeps the digits."""
+    """P(low <= N(0, 1) <= high), as a difference of upper tails or of lower tails, whichever are smaller."""
     low, high = (-high, -low) if high <= 0 else (low, high)
     return _tail(context, low) - _tail(context, high)
 
 
 def _tail(context: Any, x: Any) -> Any:
     """P(N(0, 1) >= x)."""
-    if x > 1e100 and context.isfinite(x):  # where mpmath's erfc gives up; right to 1 / x^2
+    if x > 1e100 and context.isfinite(x):  # mpmath's erfc fails; this form errs by 1 / x^2
         return context.exp(-x * x / 2) / (x * context.sqrt(2 * context.pi))
     return context.erfc(x / context.sqrt(2)) / 2

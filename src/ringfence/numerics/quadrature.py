@@ -12,13 +12,15 @@ from torch import Tensor
 def _rule(count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Nodes and weights on [0, 1], by Newton's method in 40 digits.
 
-    The usual double-precision routines stop near 1e-14, which would be our largest error.
+    The usual double-precision routines have errors near 1e-14, which would be the largest error of this
+    package.
     """
     nodes, weights = [], []
     with localcontext() as context:
         context.prec = 40
         for index in range(count):
-            # Standard starting point; three digits are enough for Newton to converge quadratically.
+            # The usual starting point: its three digits are enough for Newton's method to converge
+            # quadratically.
             root = Decimal(math.cos(math.pi * (index + 0.75) / (count + 0.5)))
             for _ in range(6):
                 before, value = Decimal(1), root

@@ -5,12 +5,13 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 
 from torch import Tensor
 
-ROUNDING = 1e-11  # charged, relative, on divergences and conversions; the largest error measured is 3e-13
-UNDERFLOW = 1e-290  # what a law may leave out of a coordinate: it may return 0 for less
+ROUNDING = 1e-11  # relative charge on divergences and conversions; the largest error measured is 3e-13
+UP = 1 + 2.0**-50  # raises a float64 number by more than a few roundings took from it
+UNDERFLOW = 1e-290  # a law may return 0 for a coordinate whose divergence is below this
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Few digits, never below the value: a printed bound still holds.
+    """The value with few digits, rounded up, so that a printed upper bound still holds.
 
     >>> rounded_up(1.23401), rounded_up(0.5), rounded_up(12345.6)
     ('1.235', '0.5', '12350')
@@ -25,6 +26,7 @@ def rounded_up(value: float, digits: int = 4) -> str:
 def square_is_representable(values: Tensor) -> Tensor:
     """True where x^2 and 1/x^2 are representable.
 
+    >>> import torch
     >>> square_is_representable(torch.tensor([1e-150, 1.0]).double()).tolist()
     [False, True]
     """

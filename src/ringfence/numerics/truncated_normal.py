@@ -1,8 +1,8 @@
-"""N(0, 1) conditioned on an interval: mass, mean, variance and cumulants, however far the interval.
+"""N(0, 1) conditioned on an interval: mass, mean, variance and cumulants, however far the interval is.
 
 Textbook forms subtract nearly equal numbers; here every sum has positive terms. The density is
-integrated by Gauss-Legendre over the part of the interval that carries the mass, written relative
-to the point nearest to 0, where it is largest. Two quantities carry everything the laws need:
+integrated by a Gauss-Legendre rule over the part of the interval that carries the mass. It is written
+relative to its value at the point nearest to 0, where it is largest. The laws need two quantities:
 
     moments      E[(X - m)^k] for k = 2, 3, ..., m = E X
     log_mgf(k)   log E exp(k (X - m)) >= 0, the centred cumulant generating function
@@ -18,20 +18,20 @@ from torch import Tensor
 from ringfence.numerics.normal import LOG_SQRT_TWO_PI, SQRT_HALF
 from ringfence.numerics.quadrature import gauss_legendre
 
-# The series in the moments serves up to this value of |k| times the window; above it nothing
-# cancels any more and the difference of two log masses is used.
+# The series in the moments is used up to this value of |k| times the window. Above it nothing
+# cancels any more, and the difference of two log masses is used.
 _SERIES_REACH = 4.0
 
-# Entries of a table of nodes by coordinates. On a CPU it stays in the cache of a core, and below
-# the 32,768 from which torch splits an operation among threads: waking them for work this short
-# costs up to twice what it saves. A GPU wants long launches.
+# How many entries a table of nodes by coordinates has. On a CPU it fits the cache of a core, and it
+# is below the 32,768 entries from which torch splits an operation among threads: waking them for work
+# this short costs up to twice what it saves. A GPU needs long launches.
 _TABLE_ENTRIES = {"cpu": 28_000}
 _TABLE_ENTRIES_ELSEWHERE = 1 << 24
 
 
 @dataclass(frozen=True)
 class _Precision:
-    """What a dtype needs: where the density may be cut, how many nodes, when a series ends."""
+    """What a dtype asks for: where the density may be cut, how many nodes, where a series may end."""
 
     cut: float  # the window ends where the density is exp(-cut) of its peak
     nodes_base: float
@@ -39,12 +39,12 @@ class _Precision:
     negligible: float
 
     def nodes(self, drop: float) -> int:
-        # The drop is at most the cut; beyond what floats hold it may be NaN, and so will the result.
+        # The drop is at most the cut. Where it left the range of floats it may be NaN; so is the result.
         count = self.nodes_base + self.nodes_slope * math.sqrt(drop if drop <= 2 * self.cut else self.cut)
-        return 2 * math.ceil(count / 2)  # few distinct rules, so that they are made once
+        return 2 * math.ceil(count / 2)  # even numbers only: few distinct rules, each made once
 
     def series_order(self, largest: float) -> int:
-        """The first k from which on 2 largest^(k - 2) / k! does not matter."""
+        """The first k from which on 2 largest^(k - 2) / k! is negligible."""
         term, order = 1.0, 2
         while term > self.negligible:
             order += 1
@@ -85,16 +85,16 @@ class TruncatedNormal:
 
     @property
     def ends(self) -> tuple[Tensor, Tensor]:
-        """(lower, upper)."""
+        """The ends of the interval, (lower, upper)."""
         return self._lower, self._upper
 
     @cached_property
     def sign(self) -> Tensor:
-        """-1 where the interval was reflected, else 1."""
+        """-1 where the interval was reflected, and 1 elsewhere."""
         return torch.where(self._low == self._lower, 1.0, -1.0).to(self._low.dtype)
 
     def log_partition(self) -> Tensor:
-        """log of the integral of the density over its value at the point nearest to 0."""
+        """The logarithm of (the integral of the density / its value at the point nearest to 0)."""
         return torch.log(self.window * self._central_moments(1)[0])
 
     def log_mass(self) -> Tensor:
@@ -102,7 +102,7 @@ class TruncatedNormal:
         return self.log_partition() - 0.5 * self.edge * self.edge - LOG_SQRT_TWO_PI
 
     def mean(self) -> Tensor:
-        """E X, as a difference of densities over the mass: right even where it is nearly 0."""
+        """E X, a difference of densities divided by the mass: accurate even where it is nearly 0."""
         fall = -torch.expm1(-0.5 * self._width * (self._low + self._high))
         inside = torch.exp(-0.5 * self._low.clamp(max=0).square())
         return self.sign * inside * fall * torch.exp(-self.log_partition())
@@ -112,7 +112,7 @@ class TruncatedNormal:
         return self.sign * (self._start + self.window * self._central_moments(1)[1])
 
     def variance(self) -> Tensor:
-        """Var X, which is the Fisher information of the location: an exponential family."""
+        """Var X, which is also the Fisher information of the location, as in every exponential family."""
         return self.window * self.window * self._central_moments(2)[2]
 
     def central_moments(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,7 +122,7 @@ class TruncatedNormal:
         return squared * second, self.sign * squared * self.window * third, squared * squared * fourth
 
     def log_mgf(self, *tilts: Tensor) -> list[Tensor]:
-        """log E exp(k (X - E X)) for each tilt k; the tilts share one pass over the nodes."""
+        """log E exp(k (X - E X)) for each tilt k. The tilts share one pass over the nodes."""
         scaled = [self.sign * tilt * self.window for tilt in tilts]
         series = [value.abs() <= _SERIES_REACH for value in scaled]
         inside = [torch.where(use, value, 0.0) for use, value in zip(series, scaled, strict=True)]
@@ -138,12 +138,12 @@ class TruncatedNormal:
         return results
 
     def shortfall(self, ceiling: Tensor, rate: Tensor) -> Tensor:
-        """E[1 - exp(-rate (ceiling - X))] for a ceiling no lower than the interval, rate > 0."""
+        """E[1 - exp(-rate (ceiling - X))] for rate > 0 and a ceiling at or above the interval's upper end."""
         below = ceiling - self.sign * self.edge - self.mean_from_edge()
         return -torch.expm1(self.log_mgf(rate)[0] - rate * below)
 
     def _log_mgf_by_series(self, scaled: Tensor, moments: list[Tensor]) -> Tensor:
-        """log1p of E[e^y - 1 - y], y = k (X - m): the linear term is zero and left out."""
+        """log1p of E[e^y - 1 - y] with y = k (X - m): the linear term is zero and is left out."""
         order = len(moments) - 1
         total = moments[order].clone() / order
         for k in range(order - 1, 1, -1):
@@ -152,7 +152,7 @@ class TruncatedNormal:
         return torch.log1p(total * scaled * scaled)
 
     def _log_mgf_by_masses(self, tilt: Tensor) -> Tensor:
-        """The same as a difference of log masses, relative to the peaks of both laws."""
+        """log E exp(k (X - m)) as a difference of log masses, relative to the peaks of both laws."""
         tilt = self.sign * tilt
         tilted = TruncatedNormal(self._low - tilt, self._high - tilt, self._width)
         peak = torch.minimum(torch.maximum(tilt, self._low), self._high)
@@ -172,7 +172,7 @@ class TruncatedNormal:
     def _central_moments(self, order: int) -> list[Tensor]:
         """[mass, mean, mu_2, ..., mu_order] of u = (X - window start) / window, u in [0, 1].
 
-        The mass is relative to the density at the edge. Kept, since callers ask more than once.
+        The mass is relative to the density at the edge. The list is kept, because callers ask repeatedly.
         """
         if len(self._moments) <= order:
             window, start, edge = torch.broadcast_tensors(self.window, self._start, self.edge)
@@ -184,7 +184,7 @@ class TruncatedNormal:
         return self._moments[: order + 1]
 
     def _largest_drop(self) -> float:
-        """How far the log density falls, at most, from its peak to an end of a window."""
+        """The largest fall of the log density from its peak to an end of a window."""
         end = self._start + self.window
         drop = torch.maximum(self._start.square(), end * (2 * self.edge + end)).amax()
         return float(drop) / 2
@@ -193,12 +193,12 @@ class TruncatedNormal:
 def _fill_moments(
     rows: Tensor, nodes: Tensor, weights: Tensor, window: Tensor, start: Tensor, edge: Tensor
 ) -> None:
-    """Mass, mean and central moments of every window, a row each.
+    """Writes mass, mean and central moments of every window into ``rows``, one row per moment.
 
-    Works on tables of nodes by coordinates, slice by slice: the tables are the one large
-    temporary, so they stay in cache and are allocated once.
+    It works on tables of nodes by coordinates, slice by slice. The tables are the only large
+    temporaries, so they stay in cache and are allocated once.
     """
-    # The log density is -x (x + 2 edge) / 2 at x from the edge; half goes to either factor.
+    # At distance x from the edge the log density is -x (x + 2 edge) / 2; each factor takes sqrt(1/2).
     toward, beyond = start * -SQRT_HALF, (start + 2 * edge) * SQRT_HALF
     step = window * SQRT_HALF
     nodes, weights = nodes.unsqueeze(1), weights.unsqueeze(1)
@@ -225,6 +225,6 @@ def _fill_moments(
 
 
 def _slice_length(nodes: int, like: Tensor) -> int:
-    """Coordinates in a slice: an odd multiple of 16, so that rows do not alias in the cache."""
+    """How many coordinates a slice has: an odd multiple of 16, so that rows do not alias in the cache."""
     entries = _TABLE_ENTRIES.get(like.device.type, _TABLE_ENTRIES_ELSEWHERE)
     return 16 * (entries // (nodes * 16) | 1)

@@ -1,1 +1,1 @@
-"""The paper's experiments: the rows of each figure beside its chart."""
+"""The paper's experiments: each figure's rows beside its chart, sweeps, and the page of all figures."""

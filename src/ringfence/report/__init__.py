@@ -1,1 +1,1 @@
-"""Rows to pictures and files. Computes no privacy."""
+"""Turns rows into image files, CSV files and pages. Computes no privacy."""

@@ -1,26 +1,30 @@
-"""A picture before it is drawn: what matplotlib puts on paper and plotly on a page is the same data."""
+"""A chart before it is drawn: matplotlib (image files) and plotly (pages) draw the same data."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve. Its look goes by ``mechanism`` (the first word of ``name`` if none is given)."""
+    """A curve. Its look is that of ``mechanism``; where none is given, that of the first word of ``name``.
+
+    >>> Line("quantised, 5 levels", (0.0, 1.0), (1.0, 2.0)).points
+    False
+    """
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
-    low: tuple[float, ...] | None = None  # of a band around it
-    high: tuple[float, ...] | None = None
+    low: tuple[float, ...] | None = None  # the lower edge of a band around the curve
+    high: tuple[float, ...] | None = None  # the upper edge of the band
     mechanism: str | None = None
     dashed: bool = False
-    points: bool = False  # marks without a line
+    points: bool = False  # draw markers, without a line between them
     in_legend: bool = True
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes with curves."""
+    """A pair of axes, with the curves on them."""
 
     title: str
     x_label: str
@@ -29,15 +33,15 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     y_from_zero: bool = False
-    reference: float | None = None  # a gray horizontal line
+    reference: float | None = None  # where to draw a gray horizontal line
     reference_name: str = ""
-    shaded: tuple[float, float] | None = None  # a gray stretch of the x axis
+    shaded: tuple[float, float] | None = None  # the stretch of the x axis to shade gray
     shaded_name: str = ""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels side by side. ``name`` is the stem of its files; ``caption`` says what to see in it.
+    """Panels side by side. ``name`` is the stem of its files; ``caption`` says what there is to see.
 
     >>> panel = Panel("one", "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
     >>> Chart("demo", "A demonstration", "Nothing to see.", (panel,)).columns
@@ -49,4 +53,4 @@ class Chart:
     caption: str
     panels: tuple[Panel, ...]
     columns: int = 4
-    sensitive: bool = False  # its numbers depend on private data: not in a publishable report
+    sensitive: bool = False  # whether its numbers depend on private data: a publishable report leaves it out

@@ -9,7 +9,12 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text: numbers come formatted, privacy numbers rounded up."""
+    """A table whose cells are text: the author has formatted the numbers, and rounded privacy numbers up.
+
+    >>> Table("epsilons", ("law", "epsilon"), (("sign",),))
+    Traceback (most recent call last):
+    ValueError: a row of table 'epsilons' must have 2 cells, got 1
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -26,10 +31,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what belongs under it. ``sensitive`` holds for all of it, the text too.
+    """A heading with what belongs under it. ``sensitive`` covers all of the section, its text included.
 
-    ``in_place`` stands for a sensitive section in a report to be published: private upper bounds,
-    the statement that holds for every dataset.
+    ``in_place`` is what a publishable report prints instead of a sensitive section: for example private
+    upper bounds, or the statement that holds for every dataset.
     """
 
     heading: str
@@ -46,10 +51,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All that goes on the page. ``settings`` and ``versions`` are pairs of a name and a value.
+    """Everything that goes on the page. ``settings`` and ``versions`` are pairs of a name and a value.
 
-    Guarantee: none is made about text. What depends on private data is what the author marked
-    ``sensitive``; title, summary, settings and versions are always printed.
+    Guarantee: none is made about text. Only what the author marked ``sensitive`` is treated as depending
+    on private data; title, summary, settings and versions are always printed.
     """
 
     title: str
@@ -60,7 +65,7 @@ class Report:
 
 
 def sensitive_parts(report: Report) -> int:
-    """Sections, charts and tables marked sensitive; what is in a sensitive section counts once.
+    """The number of sections, charts and tables marked sensitive; a sensitive section counts once.
 
     >>> table = Table("epsilon", ("law", "epsilon"), (("sign", "0.5"),), sensitive=True)
     >>> sensitive_parts(Report("", (Section("a", tables=(table, table)), Section("b", sensitive=True))))
@@ -77,7 +82,7 @@ def sensitive_parts(report: Report) -> int:
 
 
 def publishable_part(report: Report) -> Report:
-    """The report without what is sensitive, with what was given in its place.
+    """The report without its sensitive parts, and with the sections that were given in their place.
 
     >>> bound = Section("Bounds", ("epsilon is at most 2",))
     >>> private = Section("Examples", ("epsilon is 1.5",), sensitive=True, in_place=bound)

@@ -1,4 +1,4 @@
-"""Rows to a CSV file."""
+"""Writes rows to a CSV file."""
 
 import csv
 from collections.abc import Sequence
@@ -11,7 +11,14 @@ if TYPE_CHECKING:
 
 
 def write_csv(rows: "Sequence[DataclassInstance]", path: Path) -> Path:
-    """One line a row, the fields as columns."""
+    """Writes one line per row; the columns are the fields of the rows.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from ringfence.report.looks import Look
+    >>> with TemporaryDirectory() as folder:
+    ...     write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv").read_text().split()
+    ['color,marker,point', '#000000,,x']
+    """
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(rows[0])])
         writer.writeheader()

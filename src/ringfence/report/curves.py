@@ -1,22 +1,22 @@
-"""Which values of a line can be drawn. NaN is a gap; what lies off the axes is a gap that is counted."""
+"""Which values of a line can be drawn. NaN is a gap; a value off the axes is a gap that is counted."""
 
 import math
 from dataclasses import dataclass
 
 from ringfence.report.chart import Line, Panel
 
-_MARKS = 8  # markers on a long curve, about
+_MARKS = 8  # about how many markers a long curve carries
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line as the axes can hold it: gaps are NaN, ``marked`` are the points that carry a marker."""
+    """A line as the axes can hold it: gaps are NaN, ``marked`` are the indices of points with a marker."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
     marked: tuple[int, ...]
-    isolated: tuple[int, ...]  # points with a gap on both sides: no line shows them
-    off_axes: int  # values that are there and cannot be drawn: infinite, or not positive on a log axis
+    isolated: tuple[int, ...]  # indices of points with a gap on both sides: no line shows them
+    off_axes: int  # how many values exist but cannot be drawn: infinite, or not positive on a log axis
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Stretch:
 
 
 def curve(panel: Panel, line: Line, order: int = 0) -> Curve:
-    """The line on the panel's axes; ``order`` staggers the markers of curves that run together.
+    """Fits the line to the panel's axes; ``order`` staggers the markers of curves that run together.
 
     >>> line = Line("Gaussian", (1.0, 2.0, 3.0), (1.0, float("nan"), float("inf")))
     >>> drawn = curve(Panel("", "x", "y", (line,)), line)
@@ -54,13 +54,19 @@ def curve(panel: Panel, line: Line, order: int = 0) -> Curve:
 
 
 def off_axes(panel: Panel) -> int:
-    """How many values of the panel cannot be drawn."""
+    """How many values of the panel cannot be drawn.
+
+    >>> off_axes(Panel("", "x", "y", (Line("sign", (1.0,), (0.0,)),), y_log=True))
+    1
+    """
     return sum(curve(panel, line).off_axes for line in panel.lines)
 
 
 def band(panel: Panel, line: Line) -> list[Stretch]:
-    """The band around the line, in stretches. An edge off the axis ends where the panel's values end:
-    a band that reaches zero on a log axis, or infinity, is cut, not left out.
+    """The band around the line, as unbroken stretches.
+
+    An edge off the axis is drawn where the panel's values end: a band that reaches zero on a log axis,
+    or infinity, is cut there, not left out.
 
     >>> line = Line("Gaussian", (1.0, 2.0), (2.0, 3.0), low=(0.0, 1.0), high=(4.0, float("inf")))
     >>> band(Panel("", "x", "y", (line,), y_log=True), line)
@@ -80,7 +86,7 @@ def band(panel: Panel, line: Line) -> list[Stretch]:
 
 
 def _span(panel: Panel) -> tuple[float, float]:
-    """The smallest and the largest value that can be drawn."""
+    """The smallest and the largest value of the panel that can be drawn."""
     values = [
         value
         for line in panel.lines
@@ -92,6 +98,7 @@ def _span(panel: Panel) -> tuple[float, float]:
 
 
 def _on(log: bool, value: float) -> bool:
+    """Whether an axis, logarithmic or not, can hold the value."""
     return math.isfinite(value) and (value > 0 or not log)
 
 

@@ -1,4 +1,4 @@
-"""What a training run takes for granted, in sentences: they are part of every statement about it."""
+"""Sentences about what a training run takes for granted; they are part of every statement about it."""
 
 SIZE = (
     "The number of records counts as public: public_size was not given, and what was released is divided by "
@@ -12,7 +12,7 @@ SEED = "A seed was given: every sentence above holds only against those who do n
 
 
 def assumptions(*, size_given: bool, seed_given: bool, classes_given: bool = True) -> tuple[str, ...]:
-    """The sentences that apply.
+    """The sentences that apply to a run.
 
     >>> assumptions(size_given=True, seed_given=False)
     ()

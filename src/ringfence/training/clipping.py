@@ -1,4 +1,4 @@
-"""What one example may contribute: every coordinate of its gradient within [-c, c]."""
+"""How much one example may contribute: every coordinate of its gradient stays within [-c, c]."""
 
 from abc import ABC, abstractmethod
 
@@ -10,28 +10,32 @@ from ringfence.training.kernels.outer_sum import finite_outer_sum
 
 
 class Clip(ABC):
-    """A rule that bounds an example's gradient in every coordinate, looking at that example alone.
+    """A rule that bounds every coordinate of an example's gradient, and depends on that example alone.
 
-    The mechanism is applied to the **sum** of clipped gradients, which one example moves by at
-    most ``sensitivity`` a coordinate. Whatever divides the sum afterwards must be public.
+    The mechanism is applied to the **sum** of clipped gradients, of which one example moves each
+    coordinate by at most ``sensitivity``. Whatever divides the sum afterwards must be public.
+
+    >>> import ringfence as rf
+    >>> [(type(clip).__name__, clip.sensitivity) for clip in (rf.Clamp(0.5), rf.Scale(0.5))]
+    [('Clamp', 0.5), ('Scale', 0.5)]
     """
 
     def __init__(self, sensitivity: float) -> None:
-        """``sensitivity`` is c."""
+        """``sensitivity`` is the bound c of every coordinate."""
         value = checks.number("clip", sensitivity, checks.positive)
-        # gradients are float32: the largest of them that is not above c
+        # gradients are float32: ``largest`` is the largest float32 number that is not above c
         self.sensitivity = value
         self.largest = _float32_at_most(value)
 
     @abstractmethod
     def __call__(self, gradients: Tensor) -> Tensor:
-        """Clipped gradients: the first dimension counts examples."""
+        """The clipped gradients; the first dimension counts examples."""
 
     @abstractmethod
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        """sum_i of the clipped outer products of (n, K) residuals and (n, p) features: (K, p).
+        """The sum over examples of clipped outer products of residuals (n, K) and features (n, p): (K, p).
 
-        Features must be finite: they are checked where training begins, not at every step.
+        Features must be finite. This is checked where training begins, not at every step.
         """
 
     def __repr__(self) -> str:
@@ -45,7 +49,7 @@ class Clip(ABC):
 
 
 class Clamp(Clip):
-    """Each coordinate into [-c, c], as in the paper.
+    """Clamps each coordinate to [-c, c], as the paper does.
 
     Guarantee: a function of the example alone, within [-c, c] in every coordinate.
 
@@ -61,7 +65,7 @@ class Clamp(Clip):
 
 
 class Scale(Clip):
-    """The whole gradient scaled down where its largest coordinate is above c; its direction stays.
+    """Scales the whole gradient down where its largest coordinate is above c, and keeps its direction.
 
     Guarantee: a function of the example alone, within [-c, c] in every coordinate.
 
@@ -75,9 +79,9 @@ class Scale(Clip):
         return scaled.clamp(-self.largest, self.largest)  # a product may round up
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        """A matrix product: the largest entry of an outer product is that of its factors."""
+        """One matrix product: the largest entry of an outer product is the product of both largest."""
         size = residuals.abs().amax(dim=1) * features.abs().amax(dim=1)
-        # a little less than 1, so that no rounded product is above c
+        # slightly smaller, so that no rounded product is above c
         factor = self._factor(size) * (1 - 4 * torch.finfo(residuals.dtype).eps)
         return (residuals * factor.unsqueeze(1)).T @ features
 

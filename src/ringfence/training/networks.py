@@ -1,4 +1,4 @@
-"""Two image classifiers small enough to train privately from scratch: plain torch, no batch statistics.
+"""Two image classifiers that are small enough to train privately from scratch, without batch statistics.
 
 An example's output depends on that example alone, and nothing is changed in place, so
 ``torch.func`` can differentiate them one example at a time.
@@ -18,7 +18,7 @@ def wide_resnet_16_4(classes: int = 10, channels: int = 3) -> nn.Module:
     Three stages of two pre-activation blocks, 64, 128 and 256 wide, and a mean over the image:
     2,748,890 parameters for CIFAR-10. The paper does not say which WRN; this is the one that De et
     al. 2022 train privately, with their 16 groups in place of batch statistics and without their
-    weight standardisation. Images of any size from 4 x 4.
+    weight standardisation. Images may have any size from 4 x 4 on.
 
     >>> network = wide_resnet_16_4(classes=10, channels=1)
     >>> network(torch.zeros(2, 1, 8, 8)).shape
@@ -35,10 +35,10 @@ def wide_resnet_16_4(classes: int = 10, channels: int = 3) -> nn.Module:
 def tanh_cnn(classes: int = 10, channels: int = 3, size: int = 32) -> nn.Module:
     """The CNN of Papernot et al. 2021 for CIFAR-10: 3 x 3 convolutions and tanh, 605,226 parameters.
 
-    Two layers of 32, of 64 and of 128 filters, each pair followed by a 2 x 2 mean; then 256 filters,
-    one a class, and the mean over the image. Tramèr and Boneh 2021 end in two dense layers instead
-    (550,570 parameters). The paper reproduced here does not use it: it is the small stand-in for its
-    WRN. ``size`` is the side of the images, at least 8, and only checked.
+    It has two layers each of 32, 64 and 128 filters, each pair followed by a 2 x 2 mean; then 256 filters,
+    one filter per class, and the mean over the image. Tramèr and Boneh 2021 end in two dense layers
+    instead (550,570 parameters). The paper reproduced here does not use this network: it is the small
+    stand-in for the paper's WRN. ``size`` is the side of the images, at least 8; it is only checked.
 
     >>> tanh_cnn(channels=1, size=8)(torch.zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
@@ -56,7 +56,7 @@ def tanh_cnn(classes: int = 10, channels: int = 3, size: int = 32) -> nn.Module:
 
 
 class _Block(nn.Module):
-    """x + convolution(relu(norm(convolution(relu(norm(x)))))), x projected where its shape changes."""
+    """x + convolution(relu(norm(convolution(relu(norm(x)))))), with x projected where its shape changes."""
 
     def __init__(self, wide: int, wider: int, stride: int) -> None:
         super().__init__()

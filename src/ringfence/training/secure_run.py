@@ -1,13 +1,13 @@
-"""What a run of secure releases is charged besides: the rounding of its sums, and finite randomness.
+"""What a run of secure releases is charged in addition: the rounding of its sums, and finite randomness.
 
 A sum of n numbers in float64, in any order, is off by at most n gamma(n) times the largest of them,
-gamma(n) = n u / (1 - n u), u = 2^-53 (Higham 2002, section 4.2). So a record that adds at most c moves
-the sum that is stored by at most
+with gamma(n) = n u / (1 - n u) and u = 2^-53 (Higham 2002, section 4.2). So a record that adds at most c
+moves the sum that is stored by at most
 
     c (1 + 2 n gamma(n) + 2 n spread),
 
-where c spread is how far rounding may take what one record adds from its exact value: twice, since
-other records' numbers may be rounded otherwise with and without it.
+where c spread is how far rounding may move the contribution of one record from its exact value. It counts
+twice, since the contributions of other records may be rounded differently with and without that record.
 """
 
 import math
@@ -18,7 +18,7 @@ from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.secure.release import SecureRelease
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.spectral.singular_values import gamma
 
 NEEDS_SIZE = (
     "public_size must be given where releases are secure, got None: the number of records could be read off "
@@ -27,7 +27,7 @@ NEEDS_SIZE = (
 
 
 def largest_count(examples: int, public_size: float) -> int:
-    """How many examples the rounding is charged for: twice ``public_size``, whatever their number.
+    """The number of examples that rounding is charged for: twice ``public_size``, however many there are.
 
     >>> largest_count(900, public_size=1000)
     2000
@@ -41,12 +41,12 @@ def largest_count(examples: int, public_size: float) -> int:
 
 
 def stretched(sensitivity: float, count: int, spread: float = 0.0) -> float:
-    """By how much one of up to ``count`` examples moves a float64 sum, rounding included.
+    """The sensitivity of a float64 sum of up to ``count`` examples, rounding included.
 
     >>> stretched(1.0, 10**6) < 1 + 3e-4
     True
     """
-    count = checks.count("count", count, at_least=1) + 1  # with the example, and without
+    count = checks.count("count", count, at_least=1) + 1  # the example itself comes on top
     slack = 2 * count * (gamma(count) + checks.number("spread", spread, checks.not_negative))
     return math.nextafter(sensitivity * (1 + slack) * (1 + 2.0**-50), math.inf)
 
@@ -54,9 +54,11 @@ def stretched(sensitivity: float, count: int, spread: float = 0.0) -> float:
 def secure_guarantee(
     of: Callable[[float], Guarantee], mechanism: Mechanism, numbers: int, delta: float
 ) -> Guarantee:
-    """An account's guarantee at delta, of which ``numbers`` secure releases have taken their share.
+    """An account's guarantee at delta, after the finite randomness of ``numbers`` releases took its share.
 
-    Guarantee: what is taken is computed at an epsilon that is at least the one returned.
+    ``of`` is the account's own ``guarantee``.
+
+    Guarantee: the share of delta is computed at an epsilon that is at least the one returned.
 
     >>> from ringfence import PerInstanceAccountant, RectifiedGaussian
     >>> law = RectifiedGaussian(1.0, bound=2.0)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from ringfence.paper.comparison.chosen_settings import like_for_like
-from ringfence.paper.comparison.comparison import CLAMPED, Comparison, ComparisonRow
+from ringfence.paper.comparison.comparison import Comparison, ComparisonRow
+from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.sweep.settings import SweepSetting
 
 

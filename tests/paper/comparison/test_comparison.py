@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringfence.paper.comparison.comparison import CLAMPED, Comparison, ComparisonRow, compare
+from ringfence.paper.comparison.comparison import Comparison, ComparisonRow, compare
+from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.sweep.settings import LABELS, SweepSetting
 from ringfence.paper.sweep.store import SweepRow
 
@@ -75,19 +76,6 @@ def test_half_the_epsilon_is_found_as_half() -> None:
     assert at(result, "Gaussian", 0.45).ratio == 1.0
 
 
-def test_no_is_said_as_readily() -> None:
-    same = compare(sweep("gaussian", 1.0) + sweep("truncated", 1.0))
-    assert not same.helped
-    assert same.sentence.startswith(
-        "No, on toy bounded support did not help by more than this sweep can tell"
-    )
-    worse = compare(sweep("gaussian", 1.0) + sweep("truncated", 3.0))
-    assert not worse.helped
-    assert worse.sentence.startswith(
-        "No, on toy bounded support made it worse: at equal accuracy truncated took 3.00"
-    )
-
-
 def test_a_small_gain_in_much_noise_is_not_called_one() -> None:
     result = compare(
         sweep("gaussian", 1.0, count=12, noise=1.0) + sweep("truncated", 0.95, count=12, noise=1.0)
@@ -109,14 +97,6 @@ def test_targets_that_one_never_reaches_are_shown_as_such() -> None:
     assert other.helped
 
 
-def test_a_lucky_seed_does_not_reach_a_target_but_the_mean_does() -> None:
-    rows = sweep("gaussian", 1.0, count=1, best=0.5)
-    assert at(compare(rows, step=0.01), "Gaussian", 0.5).epsilon is not None
-    lucky = [replace(row, validation_accuracy=0.5 + (0.3 if row.seed == 0 else -0.2)) for row in rows]
-    result = compare(lucky, step=0.01)
-    assert max(row.target for row in result.rows) == pytest.approx(0.46)
-
-
 def test_the_clamp_alone_is_told_apart_from_bounded_support() -> None:
     rows = [replace(row, gaussian_epsilon_pdp=2 * (row.epsilon_pdp or 0)) for row in sweep("rectified", 0.3)]
     result = compare(sweep("gaussian", 1.0) + rows)
@@ -131,19 +111,6 @@ def test_the_clamp_alone_is_told_apart_from_bounded_support() -> None:
     assert not compare(sweep("gaussian", 1.0) + useless).helped
 
 
-def test_the_largest_epsilon_of_the_seeds_counts() -> None:
-    rows = [replace(row, epsilon_pdp=1.0 + row.seed) for row in sweep("gaussian", 1.0, count=1, best=0.5)]
-    assert at(compare(rows), "Gaussian", 0.5).epsilon == 3.0
-
-
-def test_kinds_of_epsilon() -> None:
-    rows = sweep("gaussian", 1.0) + sweep("truncated", 0.5)
-    assert at(compare(rows, kind="ex-post"), "truncated", 0.45).epsilon == pytest.approx(10 * 0.45**2)
-    assert at(compare(rows, kind="data-independent"), "truncated", 0.45).ratio == pytest.approx(1.0)
-    # the Gaussian's exact epsilon is 0.9 of its Rényi one here
-    assert at(compare(rows, kind="tightest"), "truncated", 0.45).ratio == pytest.approx(0.5 / 0.9)
-
-
 def test_choosing_on_validation_is_not_choosing_on_test() -> None:
     result = compare(sweep("gaussian", 1.0, validated=False) + sweep("truncated", 0.5, validated=False))
     assert not result.validated
@@ -152,19 +119,6 @@ def test_choosing_on_validation_is_not_choosing_on_test() -> None:
     row = at(result, "truncated", 0.45)
     assert row.test_accuracy is not None
     assert row.test_accuracy >= 0.45
-
-
-def test_warnings_of_unequal_search_errors_and_unfinished_settings() -> None:
-    rows = sweep("gaussian", 1.0, count=8) + sweep("truncated", 0.5, count=40)
-    result = compare(rows)
-    assert "different numbers of settings (Gaussian 8, truncated 40)" in result.warnings[0]
-    rows[0] = replace(rows[0], error="ValueError: no", epsilon_pdp=None)
-    result = compare(rows)
-    assert "1 of 144 runs ended with an error and count as not tried." in result.warnings
-    assert "1 settings are left out: not every seed of theirs is finished." in result.warnings
-    assert any(
-        "Fewer than three seeds" in text for text in compare([r for r in rows if r.seed == 1]).warnings
-    )
 
 
 def test_the_band_is_the_same_with_the_same_generator() -> None:

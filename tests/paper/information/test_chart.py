@@ -1,9 +1,9 @@
 import pytest
 
-from ringfence.paper.comparison.comparison import CLAMPED
+from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.information.chart import eta_ratio, information_chart
 from ringfence.paper.information.rows import InformationRow, InformationSettings
-from ringfence.report.paper_chart import paper_figure
+from ringfence.report.image_files import paper_figure
 
 
 def row(model, mechanism, chosen, tested, eta):

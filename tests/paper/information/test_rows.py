@@ -7,14 +7,10 @@ from torch import nn
 
 from ringfence.data.digits import digits
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.paper.comparison.comparison import CLAMPED
-from ringfence.paper.information.rows import (
-    InformationRow,
-    InformationSettings,
-    NetworkSettings,
-    frontier,
-    information,
-)
+from ringfence.paper.comparison.frontier import CLAMPED
+from ringfence.paper.information.network import NetworkSettings
+from ringfence.paper.information.rows import InformationRow, InformationSettings, frontier, information
+from ringfence.paper.sweep.batch import linear_settings
 from ringfence.paper.sweep.data import sweep_data
 from ringfence.paper.sweep.grid_file import read_grid
 from ringfence.paper.sweep.settings import FairSearch
@@ -44,7 +40,7 @@ def told():
 
 @pytest.fixture(scope="module")
 def rows(told):
-    return list(information(SETTINGS, told.append))
+    return list(information(SETTINGS, lambda *part: told.append(part)))
 
 
 def of(rows, model, mechanism):
@@ -62,9 +58,11 @@ def test_every_law_has_a_row_a_setting(rows):
 
 
 def test_progress_rises_to_one(rows, told):
-    assert told == sorted(told)
-    assert told[-1] == pytest.approx(1)
-    assert 0 < told[0] < 0.5
+    for part in ("fil, linear probe", "fil, network"):
+        shares = [share for name, share in told if name == part]
+        assert 0 < shares[0] < 0.5
+        assert shares == sorted(shares)
+        assert shares[-1] == 1
 
 
 @pytest.mark.parametrize("name", ["gaussian", "truncated"])
@@ -74,7 +72,7 @@ def test_a_probe_row_is_that_of_the_public_probe(rows, name):
     row = of(rows, "linear probe", {"gaussian": "Gaussian"}.get(name, name))[0]
     scores = []
     for seed in SETTINGS.grid.seeds:
-        training = setting.training(seed)
+        training = linear_settings(setting, seed)
         probe = LinearProbe(training.mechanism, training.clip, training.learning_rate, training.steps)
         probe._seed = lambda training=training: training.seed  # the very noise
         probe.fit(data.train[0].numpy(), data.train[1].numpy())
@@ -124,20 +122,6 @@ def test_a_network_row_is_that_of_the_engine_at_the_better_rate(rows):
     assert row.max_eta == pytest.approx(float(eta.max()), rel=1e-9)
 
 
-def test_fresh_networks_are_equal_and_leave_the_global_generator_alone():
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    one, two = NETWORK.fresh(10), NETWORK.fresh(10)
-    assert torch.equal(torch.rand(3), expected)
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-
-
-def test_another_network_can_be_given():
-    given = NetworkSettings(model=lambda image, classes: nn.Linear(image[1] * image[2], classes))
-    assert given.fresh(3).weight.shape == (3, 64)
-
-
 def test_settings_that_hardly_learn_are_left_out():
     noise = replace(SEARCH, settings=4, noise_multiplier=(60, 1e5))
     settings = InformationSettings(replace(SETTINGS.grid, fair=noise), None)
@@ -145,12 +129,6 @@ def test_settings_that_hardly_learn_are_left_out():
     assert 0 < len(of(found, "linear probe", "Gaussian")) < 4
     best = max(row.validation_accuracy for row in found)
     assert min(row.validation_accuracy for row in found) >= best / 2
-
-
-def test_images_of_another_size_are_refused_by_name():
-    settings = replace(SETTINGS, network=replace(NETWORK, image=(3, 8, 8)))
-    with pytest.raises(ValueError, match=r"image must have as many pixels .* 64, got \(3, 8, 8\)"):
-        list(information(settings))
 
 
 def test_the_frontier_beats_every_other_row():

@@ -141,5 +141,5 @@ def test_same_seed_same_rows(rows):
 
 def test_progress_ends_at_one():
     seen = []
-    list(mean_estimation(replace(SMALL, trials=1), seen.append))
-    assert seen == [0.5, 1.0]
+    list(mean_estimation(replace(SMALL, trials=1), lambda *told: seen.append(told)))
+    assert seen == [("mean-estimation", 0.5), ("mean-estimation", 1.0)]

@@ -9,9 +9,10 @@ import pytest
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.paper.sweep import batch as sweep_batch
-from ringfence.paper.sweep.batch import measure
+from ringfence.paper.sweep.batch import linear_settings, measure
 from ringfence.paper.sweep.data import sweep_data
 from ringfence.paper.sweep.epsilons import epsilons
+from ringfence.paper.sweep.settings import Grid, SweepSetting
 from tests.paper.sweep.sweeps import DATA, GRID
 
 JOBS = GRID.jobs("paper")
@@ -27,7 +28,7 @@ def test_a_job_is_what_the_probe_says() -> None:
         probe = rf.LinearProbe(
             setting.law, setting.clip, setting.learning_rate, setting.steps, public_scale=2.0
         )
-        probe._seed = lambda setting=setting, seed=seed: setting.training(seed).seed
+        probe._seed = lambda setting=setting, seed=seed: linear_settings(setting, seed).seed
         probe.fit(2 * data.train[0].numpy(), data.train[1].numpy())
         for (x, y), accuracy in (
             (data.test, result.test_accuracy),
@@ -73,3 +74,13 @@ def test_a_lost_device_is_not_the_settings_fault(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sweep_batch, "train_linear_grid", lost)
     with pytest.raises(RuntimeError, match="CUDA error"):
         measure(sweep_data(DATA, GRID, "paper"), JOBS[:4])
+
+
+def test_noise_depends_on_setting_and_seed_alone() -> None:
+    toy = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0,), (4.0,), (5,))
+    one, other = toy.settings("paper")
+    seeds = [linear_settings(one, 0).seed, linear_settings(one, 1).seed, linear_settings(other, 0).seed]
+    assert len(set(seeds)) == 3
+    assert linear_settings(SweepSetting(**vars(one)), 0).seed == seeds[0]
+    # written down: a sweep begun with an older version goes on with the same noise
+    assert one.key == "75f4c1dcece4301a14b3e84d3103590f"

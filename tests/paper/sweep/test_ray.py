@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ringfence.paper.sweep import ray as sweep_ray
-from ringfence.paper.sweep.batch import Measured, measure
+from ringfence.paper.sweep.batch import measure
 from ringfence.paper.sweep.data import sweep_data
 from ringfence.paper.sweep.epsilons import epsilons
+from ringfence.paper.sweep.measured import Measured
 from ringfence.paper.sweep.ray import ray_results
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.settings import Job
@@ -89,5 +90,5 @@ def test_a_job_that_kills_its_workers_is_a_row_with_the_error(
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ModuleNotFoundError, match=r"engine ray needs ray: pip install 'ringfence\[ray\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"ray needs ray: pip install 'ringfence\[cluster\]'"):
         run_sweep(GRID, DATA, tmp_path, engine="ray")

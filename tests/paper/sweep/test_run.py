@@ -122,14 +122,12 @@ def test_errors_are_rows(tmp_path: Path) -> None:
     assert sum(row.error is not None for row in rows) == TOTAL // 2
 
 
-def test_progress_counts_and_estimates(tmp_path: Path) -> None:
-    seen: list[tuple[int, int, float | None]] = []
-    run(tmp_path, batch_size=9, progress=lambda *report: seen.append(report))
-    assert [done for done, _, _ in seen] == [0, 9, 18, 27, 36]
-    assert {total for _, total, _ in seen} == {TOTAL}
-    assert seen[0][2] is None
-    assert seen[-1][2] == 0
-    assert all(left is not None and left > 0 for _, _, left in seen[1:-1])
+def test_progress_counts_finished_settings(tmp_path: Path) -> None:
+    seen: list[tuple[str, float]] = []
+    run(tmp_path, batch_size=9, progress=lambda *told: seen.append(told))
+    assert seen == [("settings", done / TOTAL) for done in (0, 9, 18, 27, 36)]
+    run(tmp_path, batch_size=9, progress=lambda *told: seen.append(told))
+    assert seen[-1] == ("settings", 1.0)  # a sweep that is finished says so
 
 
 def test_another_grid_search_or_file_in_the_folder_is_refused(tmp_path: Path) -> None:

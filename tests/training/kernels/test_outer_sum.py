@@ -7,8 +7,7 @@ import sys
 import pytest
 import torch
 
-import ringfence as rf
-from ringfence.training.kernels.outer_sum import plain_outer_sum
+from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -28,7 +27,7 @@ def definition(residuals: torch.Tensor, features: torch.Tensor, clip: float) -> 
 def test_any_shape(device: str, count: int, classes: int, width: int) -> None:
     residuals, features = draw(count, classes), draw(count, width, seed=1)
     for clip in (1e-3, 0.5, 100.0):
-        got = rf.clipped_outer_sum(residuals.to(device), features.to(device), clip).cpu()
+        got = clipped_outer_sum(residuals.to(device), features.to(device), clip).cpu()
         exact = definition(residuals, features, clip)
         scale = min(clip, float(residuals.abs().max() * features.abs().max()))
         assert got.dtype == torch.float32
@@ -38,18 +37,18 @@ def test_any_shape(device: str, count: int, classes: int, width: int) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_many_equal_examples_keep_their_digits(device: str) -> None:
     residuals, features = torch.full((200_000, 2), 0.7), torch.full((200_000, 3), 0.1)
-    got = rf.clipped_outer_sum(residuals.to(device), features.to(device), 0.05)
+    got = clipped_outer_sum(residuals.to(device), features.to(device), 0.05)
     assert float(got.max()) == pytest.approx(200_000 * 0.05, rel=1e-5)
 
 
 def test_the_result_does_not_depend_on_the_threads() -> None:
     numba = pytest.importorskip("numba")
     residuals, features = draw(3000, 5), draw(3000, 333, seed=1)
-    one = rf.clipped_outer_sum(residuals, features, 0.1)
+    one = clipped_outer_sum(residuals, features, 0.1)
     threads = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
-        assert torch.equal(rf.clipped_outer_sum(residuals, features, 0.1), one)
+        assert torch.equal(clipped_outer_sum(residuals, features, 0.1), one)
     finally:
         numba.set_num_threads(threads)
 
@@ -57,8 +56,9 @@ def test_the_result_does_not_depend_on_the_threads() -> None:
 def test_torch_keeps_its_number_of_threads() -> None:
     """In a process of its own: numba sets its number when it starts its threads."""
     code = (
-        "import torch, ringfence as rf; torch.set_num_threads(1);"
-        "rf.clipped_outer_sum(torch.ones(9, 2), torch.ones(9, 3), 0.1); print(torch.get_num_threads())"
+        "import torch; from ringfence.training.kernels.outer_sum import clipped_outer_sum;"
+        "torch.set_num_threads(1); clipped_outer_sum(torch.ones(9, 2), torch.ones(9, 3), 0.1);"
+        "print(torch.get_num_threads())"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "1"
@@ -67,19 +67,17 @@ def test_torch_keeps_its_number_of_threads() -> None:
 def test_the_plain_version_is_the_definition_and_serves_float64() -> None:
     residuals, features = draw(100, 4).double(), draw(100, 6, seed=1).double()
     assert torch.allclose(plain_outer_sum(residuals, features, 0.2), definition(residuals, features, 0.2))
-    assert rf.clipped_outer_sum(residuals, features, 0.2).dtype == torch.float64
+    assert clipped_outer_sum(residuals, features, 0.2).dtype == torch.float64
 
 
 def test_no_examples_sum_to_zero() -> None:
-    assert torch.equal(rf.clipped_outer_sum(torch.zeros(0, 2), torch.zeros(0, 3), 1.0), torch.zeros(2, 3))
+    assert torch.equal(clipped_outer_sum(torch.zeros(0, 2), torch.zeros(0, 3), 1.0), torch.zeros(2, 3))
 
 
 def test_views_that_are_not_contiguous() -> None:
     residuals, features = draw(4, 50).T, draw(9, 50, seed=1).T
     assert torch.allclose(
-        rf.clipped_outer_sum(residuals, features, 0.2).double(),
-        definition(residuals, features, 0.2),
-        atol=1e-5,
+        clipped_outer_sum(residuals, features, 0.2).double(), definition(residuals, features, 0.2), atol=1e-5
     )
 
 
@@ -98,13 +96,13 @@ def test_bad_input_is_refused_by_name(
     residuals: torch.Tensor, features: torch.Tensor, clip: float, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        rf.clipped_outer_sum(residuals, features, clip)
+        clipped_outer_sum(residuals, features, clip)
 
 
 def test_extreme_entries_are_clamped_and_not_lost() -> None:
     values = [0.0, 1e-30, 1.0, 1e10, -1e10]
     for r, x in itertools.product(values, values):
-        got = float(rf.clipped_outer_sum(torch.tensor([[r]]), torch.tensor([[x]]), 0.25))
+        got = float(clipped_outer_sum(torch.tensor([[r]]), torch.tensor([[x]]), 0.25))
         assert got == pytest.approx(max(-0.25, min(0.25, r * x)), abs=1e-7)
 
 
@@ -113,7 +111,7 @@ def test_extreme_entries_are_clamped_and_not_lost() -> None:
 def test_a_clip_for_each_column(device: str, dtype: torch.dtype) -> None:
     residuals, features = draw(1500, 37).to(dtype), draw(1500, 270, seed=1).to(dtype)
     clips = torch.logspace(-3, 2, 37)
-    got = rf.clipped_outer_sum(residuals.to(device), features.to(device), clips.to(device)).cpu()
+    got = clipped_outer_sum(residuals.to(device), features.to(device), clips.to(device)).cpu()
     for column, clip in enumerate(clips.tolist()):
         alone = definition(residuals[:, column : column + 1], features, clip)
         assert float((got[column] - alone).abs().max()) <= 3e-4 * min(clip, 10.0), clip
@@ -128,4 +126,4 @@ def test_a_clip_for_each_column(device: str, dtype: torch.dtype) -> None:
 )
 def test_a_wrong_clip_for_each_column_is_refused(clip: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rf.clipped_outer_sum(torch.zeros(5, 2), torch.zeros(5, 4), clip)
+        clipped_outer_sum(torch.zeros(5, 2), torch.zeros(5, 4), clip)

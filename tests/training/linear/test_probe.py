@@ -127,33 +127,3 @@ def test_scale_as_the_clip() -> None:
         FEATURES, LABELS
     )
     assert fitted.score(FEATURES, LABELS) > 0.7
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"public_center": []}, "public_center must be one number or 6"),
-        ({"public_scale": np.ones(5)}, "public_scale must be one number or 6"),
-        ({"public_scale": 0.0}, "public_scale must be > 0"),
-        ({"public_center": "a"}, "public_center must be a number"),
-        ({"public_scale": 5e-324}, "features must"),  # was a warning of an overflow
-        ({"public_classes": []}, "public_classes must hold 2 classes at least"),
-        ({"random_state": 2**63}, "random_state 9223372036854775808 cannot be used"),
-    ],
-)
-def test_hostile_settings_are_refused_by_name(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=complaint):
-        probe(**changes).fit(FEATURES, LABELS)
-
-
-def test_a_tensor_with_a_gradient_is_an_array_like_any_other() -> None:
-    """scikit-learn passed on torch's RuntimeError."""
-    plain = probe().fit(FEATURES, LABELS)
-    features = torch.tensor(FEATURES, requires_grad=True)
-    assert np.array_equal(probe().fit(features, torch.from_numpy(LABELS)).coef_, plain.coef_)
-
-
-def test_numbers_that_no_float_holds_are_refused_by_name() -> None:
-    for wrong in (10**400, [[10**400]]):
-        with pytest.raises(ValueError, match="X must hold numbers that float32 can hold"):
-            rf.LinearProbe(rf.Gaussian(1.0)).fit(wrong, [0])

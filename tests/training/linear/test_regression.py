@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear.regression import clipped_gradients, residuals
+from ringfence.training.linear.residuals import clipped_gradients
 
 FEATURES = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
 LABELS = (FEATURES[:, 0] > 0).long() + (FEATURES[:, 1] > 1).long()
@@ -26,14 +26,6 @@ def train(**changes: object) -> rf.LinearRun:
         **changes,
     }
     return rf.train_linear(**arguments)
-
-
-def test_residuals_are_the_gradient_of_the_loss() -> None:
-    weights = torch.randn(3, 5, generator=torch.Generator().manual_seed(2)).requires_grad_()
-    loss = torch.nn.functional.cross_entropy(FEATURES @ weights.T, LABELS, reduction="sum")
-    loss.backward()
-    ours = residuals(weights.detach(), FEATURES, LABELS).T @ FEATURES
-    assert torch.allclose(weights.grad, ours, atol=1e-3)
 
 
 def test_theta_is_the_sum_of_clipped_gradients_and_is_what_is_charged() -> None:

@@ -36,7 +36,7 @@ def test_a_budget_of_nothing_takes_examples_one_by_one(monkeypatch: pytest.Monke
 
 def test_the_budget_counts_gradients_and_activations() -> None:
     small, large = ExampleGradients(network()), ExampleGradients(network(nn.Linear(18, 18)))
-    needs = [each._bytes_an_example(((INPUTS,), {})) for each in (small, large)]
+    needs = [each._bytes_per_example(((INPUTS,), {})) for each in (small, large)]
     assert needs[0] > 3 * 4 * small.size
     assert needs[1] - needs[0] >= 3 * 4 * (large.size - small.size)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 
 import ringfence as rf
-from ringfence.numerics import batched_operator
+from ringfence.numerics.spectral import chebyshev_bounds
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example import information as module
 from ringfence.training.per_example.information import ExampleInformation, example_information
@@ -161,25 +161,17 @@ def test_every_example_has_its_share_of_the_failure_probability() -> None:
 @pytest.mark.parametrize("kind", ["spectral", "trace"])
 def test_chunks_change_nothing_but_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, chunks = convolutions(), []
-    honest = module._operator
+    honest = module.jacobian_operator
 
     def counted(gradient: object, clip: Clip, x: Tensor, *rest: object) -> object:
         chunks.append(len(x))
         return honest(gradient, clip, x, *rest)
 
-    monkeypatch.setattr(module, "_operator", counted)
+    monkeypatch.setattr(module, "jacobian_operator", counted)
     one, all_at_once = (bounds(model, kind=kind, probes=5, memory=memory) for memory in (1, 1 << 30))
     assert chunks == [1] * COUNT + [COUNT]
     torch.testing.assert_close(one.upper, all_at_once.upper, rtol=1e-9, atol=0)
     torch.testing.assert_close(one.lower, all_at_once.lower, rtol=1e-9, atol=0)
-
-
-def test_memory_asked_for_grows_with_the_network_and_the_probes() -> None:
-    small, large = (
-        module._ExampleGradient(nn.Linear(9, wide), CROSS_ENTROPY, torch.float64) for wide in (2, 200)
-    )
-    x = torch.zeros(1, 9).double()
-    assert small.bytes_an_example(x, 4) < small.bytes_an_example(x, 8) < large.bytes_an_example(x, 4)
 
 
 def test_an_example_whose_gradient_is_all_clipped_has_no_information() -> None:
@@ -243,13 +235,13 @@ def test_float32_holds_with_the_rounding_it_states(name: str) -> None:
 def test_no_jacobian_is_ever_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of probes is the widest thing that passes through the network."""
     seen = []
-    honest = batched_operator._product
+    honest = chebyshev_bounds._product
 
     def watched(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         seen.append(block.shape)
         return honest(operator, block, rows)
 
-    monkeypatch.setattr(batched_operator, "_product", watched)
+    monkeypatch.setattr(chebyshev_bounds, "_product", watched)
     bounds(perceptron())
     assert {shape[1:] for shape in seen} == {(4, 16)}
     assert len(seen) <= 4 + 16 + 32

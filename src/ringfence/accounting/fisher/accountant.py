@@ -1,60 +1,42 @@
-"""Fisher information loss over several releases, and what may be said about it."""
+"""The accountant of Fisher information loss: adds up releases, of one record or of many."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.fisher.guarantee import FisherGuarantee
 from ringfence.accounting.fisher.loss import (
     INFORMATION_LOST,
     LOWER,
-    UP,
-    Kind,
+    InformationNorm,
     checked_jacobian,
+    checked_norm,
     coordinate_losses,
     poisson_information_factor,
-    reconstruction_error_bound,
 )
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.singular_values import Gram, SingularValueBounds, squared_frobenius, upper_bounds
+from ringfence.numerics.rounding import UP
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.singular_values import (
+    Gram,
+    SingularValueBounds,
+    squared_frobenius,
+    upper_bounds,
+)
 
-_STATE = {
-    *("version", "mechanism", "cheap", "gram_limit", "steps", "records"),
-    *("gram", "gram_error", "squares", "trace"),
-}
-
-
-@dataclass(frozen=True)
-class FisherGuarantee:
-    """What an account may say, a number a record: certified from above, and how far from below.
-
-    ``lower`` and ``gap`` are about the norm of the sum that the account holds. Where steps were
-    sampled that sum is itself a bound, and the record's information may be below.
-
-    >>> one = torch.ones(())
-    >>> FisherGuarantee(2 * one, 1.9 * one, 0.05 * one, 0.25 * one, 0.0, "...").fisher_information_loss
-    tensor(2.)
-    """
-
-    fisher_information_loss: Tensor
-    lower: Tensor
-    gap: Tensor
-    reconstruction_error: Tensor
-    failure_probability: float
-    statement: str
+_STATE = {"mechanism", "cheap", "gram_limit", "steps", "records", "gram", "gram_error", "squares", "trace"}
 
 
 class FisherAccountant:
     """Fisher information loss over several releases, of one record or of n.
 
     Informations add as matrices, and the norm of their sum is at most, and often far below, the sum
-    of their norms. Up to ``gram_limit`` attributes the p x p sums are kept, one for each record;
-    above, or with ``cheap=True``, only the sum of the squared norms. Steps given as
+    of their norms. Up to ``gram_limit`` attributes the account keeps the p x p sums, one for each record.
+    Above that, or with ``cheap=True``, it keeps only the sum of the squared norms. Steps given as
     ``LinearOperator`` are kept and applied again.
 
     Guarantee: every number is an upper bound of the norm of the sum of the informations along this
@@ -70,8 +52,6 @@ class FisherAccountant:
     0.58225019
     """
 
-    _VERSION = 1
-
     def __init__(self, mechanism: Mechanism, *, cheap: bool = False, gram_limit: int = 2048) -> None:
         self.mechanism = checked_mechanism(mechanism)
         self.cheap = cheap
@@ -79,8 +59,8 @@ class FisherAccountant:
         self.steps = 0
         self._records: tuple[int | None, int] | None = None  # (n, or None for one record; p)
         self._gram: Gram | None = None
-        self._squares = torch.zeros(1, dtype=torch.float64)  # of the dense steps' norms, summed
-        self._trace = torch.zeros(1, dtype=torch.float64)
+        self._squares = torch.zeros(1, dtype=torch.float64)  # sum over dense steps of their squared norms
+        self._trace = torch.zeros(1, dtype=torch.float64)  # sum over dense steps of their traces
         self._operators: list[LinearOperator] = []
 
     def step(
@@ -97,7 +77,7 @@ class FisherAccountant:
         With ``sampling_rate`` < 1 the records were Poisson sampled: theta and jacobian are those of
         the step with the record present, and ``pure_epsilon`` is required; see
         ``poisson_information_factor`` for what must hold. If the other records were sampled too, the
-        information is at most the average over their batches (it is convex in the law), and theta
+        information is at most the average over their batches, because it is convex in the law. Theta
         with one such batch gives one draw of that average, as along an adaptive run.
         """
         sampling_rate = checks.rate("sampling_rate", sampling_rate)
@@ -143,26 +123,25 @@ class FisherAccountant:
     def fisher_information_loss(
         self,
         *,
-        kind: Kind = "spectral",
+        kind: InformationNorm = "spectral",
         generator: torch.Generator | None = None,
         failure_probability: float = 1e-6,
     ) -> Tensor:
-        """The best certified upper bound so far; 0 before the first step.
+        """The best certified upper bound so far, 0 before the first step.
 
-        Operators need a ``generator`` and hold except with ``failure_probability``; they have no trace.
+        Where steps were given as ``LinearOperator`` a ``generator`` is needed, the bound holds except with
+        ``failure_probability`` over its draw, and there is no ``kind="trace"``.
         """
-        if kind == "trace":
+        if checked_norm(kind) == "trace":
             if self._operators:
                 raise ValueError("kind 'trace' is not known of steps given as LinearOperator")
             return self._shaped((self._trace / self._attributes()).sqrt() * UP)
-        if kind != "spectral":
-            raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
         return self._upper(self._operator_bounds(generator, failure_probability))
 
     def upper_bound(
         self, *, generator: torch.Generator | None = None, failure_probability: float = 1e-6
     ) -> Tensor:
-        """The cheap one: the square root of the sum of the steps' squared norms."""
+        """The cheap upper bound: the square root of the sum of the steps' squared norms."""
         total = self._squares.clone()
         for operator in self._operators:
             share = failure_probability / len(self._operators)
@@ -173,18 +152,23 @@ class FisherAccountant:
     def guarantee(
         self, *, generator: torch.Generator | None = None, failure_probability: float = 1e-6
     ) -> FisherGuarantee:
-        """The number, its gap, what follows for reconstruction, and a sentence that says so."""
+        """What may be said about all the steps so far.
+
+        >>> from ringfence import Gaussian
+        >>> account = FisherAccountant(Gaussian(sigma=2.0))
+        >>> account.step(torch.zeros(1), torch.ones(1, 1))
+        >>> round(float(account.guarantee().reconstruction_error), 9)
+        4.0
+        """
         operators = self._operator_bounds(generator, failure_probability)
         upper = self._upper(operators)
-        # the largest eigenvalue is at least the average one, and at least that of a part
+        # the largest eigenvalue is at least the average eigenvalue, and at least that of a part of the sum
         known = (self._trace / self._attributes() * (1 - 1e-6) - INFORMATION_LOST).clamp(min=0)
         if self._gram is not None:
             known = torch.maximum(known, self._gram.lower())
         lower = self._shaped(torch.maximum(known.sqrt(), operators.lower.to(known.device)) * LOWER)
         bounds = SingularValueBounds(lower, upper, operators.failure_probability)
-        error = reconstruction_error_bound(upper)
-        statement = _statement(self.steps, bounds, error)
-        return FisherGuarantee(upper, lower, bounds.gap, error, bounds.failure_probability, statement)
+        return FisherGuarantee.of(self.steps, bounds)
 
     def _operator_bounds(
         self, generator: torch.Generator | None, failure_probability: float
@@ -220,7 +204,8 @@ class FisherAccountant:
         if self._operators:
             raise ValueError(f"an account that holds {len(self._operators)} LinearOperator has no state_dict")
         return {
-            "version": self._VERSION,
+            "kind": type(self).__name__,
+            "version": 1,
             "mechanism": self.mechanism.state_dict(),
             "cheap": self.cheap,
             "gram_limit": self.gram_limit,
@@ -234,11 +219,10 @@ class FisherAccountant:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "FisherAccountant":
-        """The account that ``state_dict`` described; refuses a state it does not understand."""
-        version = checks.mapping("state", state).get("version")
-        if type(version) is not int or version != cls._VERSION:
-            raise ValueError(f"version must be {cls._VERSION}, got {version!r}")
-        checks.keys("state", state, _STATE)
+        """The account that a ``state_dict`` describes. Loading rejects an unknown kind or version."""
+        # states saved before version 0.7 do not name their kind
+        state = {"kind": "FisherAccountant", **checks.mapping("state", state)}
+        checks.state("FisherAccountant", 1, state, _STATE)
         account = cls(
             Mechanism.from_state_dict(state["mechanism"]),
             cheap=checks.flag("cheap", state["cheap"]),
@@ -264,32 +248,3 @@ def _numbers(state: dict[str, Any], name: str, *shape: int) -> Tensor:
     if value.shape != shape:
         raise ValueError(f"{name} must have shape {list(shape)}, got {list(value.shape)}")
     return value if len(shape) == 3 else checks.not_negative(name, value)
-
-
-def _statement(steps: int, bounds: SingularValueBounds, error: Tensor) -> str:
-    """About the worst record; every clause is one that the docstrings above prove or exclude."""
-    worst = int(bounds.upper.reshape(-1).argmax())
-    upper, variance = float(bounds.upper.reshape(-1)[worst]), float(error.reshape(-1)[worst])
-    records = f"the worst of {len(bounds.upper)} records" if bounds.upper.ndim else "the record"
-    gap = 100 * float(bounds.gap.reshape(-1)[worst])
-    releases = "1 release" if steps == 1 else f"{steps} releases"
-    failing = bounds.failure_probability
-    chance = f", except with probability {failing:g} over its random probes" if failing else ""
-    return (
-        f"Over {releases} the Fisher information loss of {records} is at most {_above(upper)}{chance} "
-        f"(computed to within {_above(gap)} %): from what was released, no unbiased estimator of the record "
-        f"has mean squared error below {_below(variance)} in any attribute. "
-        "This holds for this dataset, if no step depends on earlier outputs; if one does, the information "
-        "of the run is the average of such sums over runs, of which this is one. It does not bound biased "
-        "estimators or an attacker with prior knowledge, and is not differential privacy. "
-        "The numbers depend on the data and are sensitive: do not publish them."
-    )
-
-
-def _above(value: float) -> str:
-    """Five digits, rounded up: a printed bound still holds."""
-    return f"{value * (1 + 5.1e-5):.5g}"
-
-
-def _below(value: float) -> str:
-    return f"{value * (1 - 5.1e-5):.5g}"

@@ -1,4 +1,4 @@
-"""Fisher information loss: how well a record could be reconstructed from what was released."""
+"""Fisher information loss of one release: how well a record could be reconstructed from it."""
 
 import math
 from typing import Literal
@@ -10,9 +10,9 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.numerics.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.rounding import square_is_representable
-from ringfence.numerics.singular_values import (
+from ringfence.numerics.rounding import UP, square_is_representable
+from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.singular_values import (
     DENSE_LIMIT,
     SingularValueBounds,
     dense_bounds,
@@ -20,38 +20,38 @@ from ringfence.numerics.singular_values import (
     upper_bounds,
 )
 
-Kind = Literal["spectral", "trace"]
+InformationNorm = Literal["spectral", "trace"]
 
-# The relative error of a law's information as its contract tests allow it (measured, not proved),
-# and what it may have lost to underflow, in units of 1 / sigma^2.
+# The relative error that the contract tests allow a law's information (measured, not proved), and
+# how much of it underflow may have taken, in units of 1 / sigma^2.
 _INFORMATION_ERROR = 1e-12
 INFORMATION_LOST = 1e-290
-UP = 1 + 2.0**-50  # a few roundings
 _DOWN = 1 - 2.0**-50
-LOWER = 1 - 2 * _INFORMATION_ERROR  # a lower end computed with eta from above
+LOWER = 1 - 2 * _INFORMATION_ERROR  # lowers a lower bound that was computed with eta from above
 
 
 def fisher_information_loss(
-    mechanism: Mechanism, theta: Real, jacobian: Tensor, *, kind: Kind = "spectral"
+    mechanism: Mechanism, theta: Real, jacobian: Tensor, *, kind: InformationNorm = "spectral"
 ) -> Tensor:
-    """eta of a record: sigma_max(diag(eta_j) J), J = d theta / d record, eta_j that of a coordinate.
+    """eta of a record: the largest singular value of diag(eta_j) J, with J = d theta / d record.
 
-    The square root of the largest eigenvalue of the record's Fisher information
-    J^T diag(eta_j^2) J (Proposition 5.1). The line of Algorithm 1, |eta^T J|^2, is unsound
-    (docs/errata.md, A6), and so is bounding the information by eta instead of eta^2 (A3).
+    eta_j^2 is the information of coordinate j. eta is the square root of the largest eigenvalue of the
+    record's Fisher information J^T diag(eta_j^2) J (Proposition 5.1). The paper's Algorithm 1 takes
+    |eta^T J|^2, which is unsound (docs/errata.md, A6), and so is bounding the information by eta instead
+    of eta^2 (A3).
 
-    ``jacobian`` is (d, p) for one record of p attributes, or (n, d, p) for n records, one number
-    each; theta has d coordinates in any shape. A group of records is one record with all their
-    attributes: their jacobians side by side, ``torch.cat([first, second], dim=-1)``.
+    ``jacobian`` is (d, p) for one record of p attributes, or (n, d, p) for n records, which gives one
+    number per record. ``theta`` has d coordinates in any shape. A group of records is one record with all
+    their attributes: put their jacobians side by side, ``torch.cat([first, second], dim=-1)``.
 
     ``kind="trace"`` gives dFIL of Maeng et al. 2023, sqrt(trace(J^T diag(eta_j^2) J) / p): the root
-    mean square over attributes, never above the spectral number of Hannun, Guo and van der Maaten
-    2021, and silent about the worst direction.
+    mean square over attributes. It is never above the spectral number of Hannun, Guo and van der Maaten
+    2021, and says nothing about the worst direction.
 
-    Guarantee: an upper bound in float64 whatever the dtypes; a Cholesky factorisation proves it up
+    Guarantee: an upper bound in float64 whatever the dtypes. A Cholesky factorisation proves it up
     to the information's own rounding, which is measured. Where both d and p exceed 4,096 it is the
     smaller of |A|_F and sqrt(|A|_1 |A|_inf), which may be far above; ``fisher_information_bounds``
-    shows the gap. Never above the Gaussian's |J| / sigma, up to rounding.
+    shows the gap. It is never above the Gaussian's |J| / sigma, up to rounding.
 
     >>> from ringfence import Gaussian
     >>> jacobian = torch.tensor([[1.0], [-1.0]])
@@ -59,12 +59,10 @@ def fisher_information_loss(
     2.0
     """
     weights, matrices, single = checked_jacobian(mechanism, theta, jacobian)
-    if kind == "trace":
+    if checked_norm(kind) == "trace":
         result = (squared_frobenius(weights, matrices) / matrices.shape[2]).sqrt() * UP
-    elif kind == "spectral":
-        result = upper_bounds(weights, matrices)
     else:
-        raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
+        result = upper_bounds(weights, matrices)
     return result[0] if single else result
 
 
@@ -78,14 +76,16 @@ def fisher_information_bounds(
     tolerance: float = 0.01,
     maximum_degree: int = 256,
 ) -> SingularValueBounds:
-    """The spectral Fisher information loss between two ends, for matrices and for operators.
+    """Lower and upper bound of the spectral Fisher information loss, for matrices and for operators.
 
-    A tensor whose smaller side is at most 4,096 needs no randomness and never fails. A
+    A tensor whose smaller side is at most 4,096 needs no randomness, and its bounds never fail. A
     ``LinearOperator``, or a larger tensor where a ``generator`` is given, is bounded from products
-    with random vectors: the upper end then fails with at most ``failure_probability`` over the
-    generator's draw (``probable_bounds`` has the proof), and both ends rest on the operator's
-    ``rounding``. Work stops at a gap of ``tolerance`` or at polynomials of ``maximum_degree``;
-    neither changes what holds. The lower end takes the information as measured: it may be too high
+    with random vectors. Work stops at a gap of ``tolerance`` or at polynomials of ``maximum_degree``;
+    neither changes what holds.
+
+    Guarantee: with random vectors the upper bound fails with at most ``failure_probability`` over the
+    generator's draw (the proof is in ``numerics/spectral/chebyshev_bounds.py``), and both bounds rest on
+    the operator's ``rounding``. The lower bound takes the information as measured: it may be too high
     where that is below 1e-290 / sigma^2.
 
     >>> from ringfence import Gaussian
@@ -120,15 +120,15 @@ def fisher_information_bounds(
 
 
 def reconstruction_error_bound(fisher_information_loss: Real) -> Tensor:
-    """1 / eta^2: what the variance of an unbiased estimate of any attribute is at least.
+    """1 / eta^2: a lower bound of the variance of an unbiased estimate of any attribute.
 
     Cramér-Rao: an unbiased estimator of the record has covariance >= I^-1 >= (1 / eta^2) Id, so
     every attribute, and every direction, has mean squared error at least 1 / eta^2 (eta^2, not eta:
-    docs/errata.md, A3). From the trace-based number it is the average over attributes that is at
-    least 1 / dFIL^2, since trace(I^-1) / p >= p / trace(I); single ones may be known better.
+    docs/errata.md, A3). Of the trace-based number only the average over attributes is at least
+    1 / dFIL^2, since trace(I^-1) / p >= p / trace(I); single attributes may be known better.
 
     Guarantee: about unbiased estimators only. Someone with prior knowledge of the record can do
-    better, by a biased estimate. It holds for this dataset, and is itself sensitive.
+    better, by a biased estimate. The bound holds for this dataset, and is itself sensitive.
 
     >>> float(reconstruction_error_bound(0.0)), round(float(reconstruction_error_bound(0.5)), 9)
     (inf, 4.0)
@@ -139,19 +139,19 @@ def reconstruction_error_bound(fisher_information_loss: Real) -> Tensor:
 
 
 def poisson_information_factor(sampling_rate: float, pure_epsilon: float) -> float:
-    """q q / (q + (1 - q) e^-epsilon): what Poisson sampling multiplies a record's information by.
+    """q q / (q + (1 - q) e^-epsilon): the factor by which Poisson sampling lowers a record's information.
 
     The release is the mixture (1 - q) p_0 + q p_x, x the record and p_0 the law without it. The
     mixture's score is w times that of p_x with w = q p_x / ((1 - q) p_0 + q p_x), so its information
     is q E_x[w score score^T], and w <= q / (q + (1 - q) e^-epsilon) where p_x <= e^epsilon p_0.
 
-    Guarantee: needs that every record enters the batch independently with probability
-    ``sampling_rate`` = q, that who entered is not revealed, and that the likelihood ratio of the
+    Guarantee: it needs that every record enters the batch independently with probability
+    ``sampling_rate`` = q, that nobody learns who entered, and that the likelihood ratio of the
     step with the record to the step without it is at most e^``pure_epsilon`` almost surely: pure
     differential privacy, not (epsilon, delta). ``math.inf`` asks nothing of the ratio and gives q.
 
-    A Gaussian has no finite bound of the ratio. Of the bounded laws its logarithm is monotone in each
-    coordinate, so ``pure_epsilon`` is the sum over coordinates of the larger of
+    A Gaussian has no finite bound of the ratio. For the bounded laws the ratio's logarithm is monotone in
+    each coordinate, so ``pure_epsilon`` is the sum over coordinates of the larger of
     log_prob(end, theta with) - log_prob(end, theta without) at the two ends of the support.
 
     >>> round(poisson_information_factor(0.1, math.inf), 9), round(poisson_information_factor(0.1, 0.0), 9)
@@ -165,11 +165,27 @@ def poisson_information_factor(sampling_rate: float, pure_epsilon: float) -> flo
     return min(1.0, sampling_rate * share * UP)
 
 
+def checked_norm(kind: object) -> InformationNorm:
+    """``kind``, or a ValueError.
+
+    >>> checked_norm("nuclear")
+    Traceback (most recent call last):
+    ValueError: kind must be 'spectral' or 'trace', got 'nuclear'
+    """
+    if kind == "spectral" or kind == "trace":
+        return kind
+    raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
+
+
 def coordinate_losses(mechanism: Mechanism, theta: Real, height: int) -> Tensor:
-    """eta of each coordinate from above: its rounding charged, and capped by the Gaussian's 1 / sigma."""
+    """An upper bound of eta for each coordinate: its rounding is charged, and it is at most 1 / sigma.
+
+    >>> coordinate_losses(Gaussian(2.0), torch.zeros(2), 2).tolist()
+    [0.5000000000000004, 0.5000000000000004]
+    """
     theta = checks.finite("theta", theta).double()
     sigma = checked_mechanism(mechanism).sigma
-    # the information is in units of 1 / sigma^2: of a larger sigma it would be 0
+    # the information is a multiple of 1 / sigma^2, which is 0 in floats for a larger sigma
     checks.require(
         "sigma", "must be in [1e-140, 1e140] for its information", sigma, square_is_representable(sigma)
     )
@@ -185,7 +201,7 @@ def coordinate_losses(mechanism: Mechanism, theta: Real, height: int) -> Tensor:
 
 
 def checked_jacobian(mechanism: Mechanism, theta: Real, jacobian: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """eta (d,), the jacobians as (n, d, p), and whether there was only one."""
+    """(eta of the coordinates, (d,); the jacobians as (n, d, p); whether there was only one)."""
     jacobian = checks.finite("jacobian", jacobian)
     if jacobian.ndim not in (2, 3) or not jacobian.numel():
         raise ValueError(
@@ -193,7 +209,7 @@ def checked_jacobian(mechanism: Mechanism, theta: Real, jacobian: Tensor) -> tup
         )
     weights = coordinate_losses(mechanism, theta, jacobian.shape[-2])
     largest = float(jacobian.abs().max()) * float(weights.max())
-    if largest and not 1e-150 <= largest <= 1e150:  # squares are taken
+    if largest and not 1e-150 <= largest <= 1e150:  # squares must be representable
         raise ValueError(f"jacobian times eta must be in [1e-150, 1e150] at its largest, got {largest!r}")
     if weights.device != jacobian.device:
         raise ValueError(f"jacobian is on {jacobian.device}, theta on {weights.device}")

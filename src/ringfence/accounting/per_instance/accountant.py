@@ -25,7 +25,13 @@ _SMALLEST_INFORMATION = 1e-290  # what a law says of its information below may h
 
 @dataclass(frozen=True)
 class PerInstanceRdp:
-    """What one release costs at each order, in both directions, every possible record covered."""
+    """What one release costs at each order, in both directions, every possible record covered.
+
+    >>> import ringfence as rf
+    >>> rdp = rf.per_instance_rdp(rf.Gaussian(1.0), [0.0, 3.0], sensitivity=0.5, orders=[2, 8])
+    >>> rdp.orders.tolist(), rdp.worst.round(decimals=6).tolist()
+    ([2.0, 8.0], [0.5, 2.0])
+    """
 
     orders: Tensor
     forward: Tensor  # sum_j max over +-c of D(theta_j || theta_j +- c)

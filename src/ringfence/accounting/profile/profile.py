@@ -26,6 +26,11 @@ class PrivacyProfile:
     """delta(epsilon) of releases at a fixed theta, each single record covered, both directions.
 
     ``proofs`` are functions from epsilon to an upper bound of delta, by name; the smallest counts.
+
+    >>> import ringfence as rf
+    >>> profile = rf.privacy_profile(rf.Gaussian(1.0), 0.0, sensitivity=1.0)
+    >>> round(profile.epsilon(delta=1e-5), 4), round(profile.delta(epsilon=1.0), 4), profile.proof(delta=1e-5)
+    (4.3772, 0.1269, 'Gaussian')
     """
 
     proofs: dict[str, Callable[[float], float]]

@@ -1,1 +1,1 @@
-"""Figure 3: epsilon at equal accuracy."""
+"""Figure 3: epsilon at equal accuracy, from finished sweeps. Imports no training."""

@@ -1,13 +1,14 @@
-"""Figure 3 and the frontiers behind it, from comparisons: one panel a data set."""
+"""Figure 3 of the paper and the frontiers behind it: one panel per comparison."""
 
 from collections.abc import Sequence
 
-from ringfence.paper.comparison.comparison import CLAMPED, Comparison, ComparisonRow
+from ringfence.paper.comparison.comparison import Comparison, ComparisonRow
+from ringfence.paper.comparison.frontier import CLAMPED, GAUSSIAN
 from ringfence.report.chart import Chart, Line, Panel
 
 
 def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
-    """Figure 3: the ratio of epsilons to the Gaussian's against the target accuracy.
+    """Figure 3: each mechanism's epsilon over the Gaussian's, against the target accuracy.
 
     >>> ratio_chart([Comparison("toy", "per-instance", (), False, "No.", (), True, 0.5)]).panels[0].reference
     1.0
@@ -15,7 +16,7 @@ def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
     panels = []
     for comparison in comparisons:
         shown = [row for row in comparison.rows if row.target >= comparison.counts_from]
-        ratios = [row for row in shown if row.mechanism != "Gaussian" and row.ratio is not None]
+        ratios = [row for row in shown if row.mechanism != GAUSSIAN and row.ratio is not None]
         values = [row.ratio for row in ratios if row.ratio]
         ends = min([0.5, *values]), max([2.0, *values])
         lines = [_ratio_line(name, rows, *ends) for name, rows in _by_mechanism(ratios).items()]
@@ -42,7 +43,7 @@ def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
 
 
 def frontier_chart(comparisons: Sequence[Comparison]) -> Chart:
-    """Test accuracy against epsilon for the settings that the comparison chose.
+    """Test accuracy against epsilon, for the settings that the comparison chose.
 
     >>> frontier_chart([Comparison("toy", "per-instance", (), False, "No.", (), True, 0.5)]).panels[0].x_log
     True
@@ -76,7 +77,7 @@ def _title(comparison: Comparison) -> str:
 def _ratio_line(name: str, rows: list[ComparisonRow], bottom: float, top: float) -> Line:
     x = tuple(100 * row.target for row in rows)
     y = tuple(row.ratio or 0.0 for row in rows)
-    if name == CLAMPED:  # a band of its own would hide the others
+    if name == CLAMPED:  # a band around this line would hide the others
         return Line(name, x, y, mechanism=_look(name), dashed=True)
     low = tuple(max(row.ratio_low or 0.0, bottom) for row in rows)
     high = tuple(min(row.ratio_high or top, top) for row in rows)
@@ -84,7 +85,7 @@ def _ratio_line(name: str, rows: list[ComparisonRow], bottom: float, top: float)
 
 
 def _frontier_line(name: str, rows: list[ComparisonRow]) -> Line:
-    # one setting may serve several targets
+    # One setting may be the best at several targets.
     chosen = {row.setting: (row.epsilon or 0.0, 100 * (row.test_accuracy or 0.0)) for row in rows}
     points = sorted(chosen.values())
     x, y = tuple(x for x, _ in points), tuple(y for _, y in points)
@@ -96,7 +97,7 @@ def _look(name: str) -> str:
 
 
 def _arrivals(comparisons: Sequence[Comparison]) -> str:
-    """How far each mechanism gets, in words: a curve that ends does not say why."""
+    """How far each mechanism gets, in words: a curve that ends does not say why it ends."""
     parts = []
     for comparison in comparisons:
         reached = {

@@ -1,22 +1,27 @@
-"""Which setting of a sweep deserves a closer look: one that a comparison chose, for every law alike."""
+"""Which setting of a sweep is looked at closely: one that a comparison chose, the same for every law."""
 
 from dataclasses import replace
 
-from ringfence.paper.comparison.comparison import CLAMPED, Comparison
+from ringfence.paper.comparison.comparison import Comparison
+from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.sweep.settings import SweepSetting
 
 
 def like_for_like(comparison: Comparison, share: float = 0.85) -> tuple[float, dict[str, SweepSetting]]:
-    """A target accuracy, and one setting for every law: that of least epsilon there with the widest bound.
+    """A target accuracy, and for every law the same setting, with which they are compared there.
 
-    Clip, noise, bound, learning rate and steps are the same for all, so that only the laws differ; of the
-    laws' own choices the one with the widest bound, over sigma, because all of them can learn with it.
-    The target is the largest one up to ``share`` of where every law arrives: at the very end of a
-    frontier single settings stand for a whole law. Empty where they have no target in common.
+    Each law has chosen a setting at the target: that of its smallest epsilon. Of these choices the one with
+    the widest bound, relative to sigma, is used for all laws, because all of them can learn with it; clip,
+    noise, bound, learning rate and steps are then the same, and only the laws differ. The target is the
+    largest one up to ``share`` of the highest accuracy that every law reaches: at the very end of a frontier
+    a single setting would stand for a whole law. (0, {}) where the laws have no target in common.
+
+    >>> like_for_like(Comparison("toy", "per-instance", (), False, "No.", (), True, 0.5))
+    (0.0, {})
     """
     found: dict[str, dict[float, SweepSetting]] = {}
     for row in comparison.rows:
-        if row.setting is not None and row.mechanism != CLAMPED:  # whose runs are the rectified law's
+        if row.setting is not None and row.mechanism != CLAMPED:  # its runs are the rectified law's
             found.setdefault(row.mechanism, {})[row.target] = row.setting
     common = sorted(set.intersection(*map(set, found.values()))) if found else []
     if not common:

@@ -1,1 +1,1 @@
-"""Figure 5b: a histogram with small counts suppressed."""
+"""Figure 5b: a histogram whose small counts are suppressed."""

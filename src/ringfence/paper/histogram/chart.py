@@ -1,4 +1,4 @@
-"""Figure 5b as a chart: what a suppressed histogram costs the people in each cell, and what is left of it."""
+"""Figure 5b as a chart: what a suppressed histogram costs the people in each cell, and how useful it is."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ _TAU = f"τ / {_SIGMA}"
 
 
 def histogram_chart(result: Histogram, settings: HistogramSettings) -> Chart:
-    """Epsilon against the count of a cell for three thresholds; then order alpha, utility and coverage.
+    """Panels of epsilon against a cell's count for three thresholds; then divergence, utility, coverage.
 
     >>> from ringfence.paper.histogram.rows import histogram
     >>> small = HistogramSettings(thresholds=(3.0, 5.0, 8.0), plotted=10)
@@ -24,7 +24,7 @@ def histogram_chart(result: Histogram, settings: HistogramSettings) -> Chart:
 
 
 def _shown(settings: HistogramSettings) -> tuple[float, ...]:
-    """The smallest threshold, one in the middle, the largest."""
+    """The smallest threshold, one in the middle and the largest."""
     every = settings.thresholds
     return tuple(dict.fromkeys((every[0], every[len(every) // 2], every[-1])))
 

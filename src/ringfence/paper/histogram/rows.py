@@ -1,7 +1,7 @@
 """Figure 5b: a sparse histogram with small counts suppressed, and what it costs the people in each cell.
 
-Every cell is released as clamp(count + N(0, sigma^2)) to [tau, highest]; tau is read as "suppressed".
-The Gaussian's histogram, clamped afterwards, is the same release: only the accounts differ.
+Every cell is released as count + N(0, sigma^2), clamped to [tau, highest]; whoever reads the value tau reads
+"suppressed". The Gaussian's histogram, clamped afterwards, is the same release: only the accounts differ.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ _BISECTIONS = 32
 
 @dataclass(frozen=True)
 class HistogramSettings:
-    """Counts that fall like rank^-exponent over the occupied cells; the rest of the cells are empty.
+    """Counts that fall like rank^-exponent over the occupied cells; the other cells are empty.
 
-    ``thresholds`` are values of tau / sigma. Counts up to ``plotted`` are accounted for whether or not
-    a cell has them.
+    ``thresholds`` are values of tau / sigma. Every count up to ``plotted`` is accounted for, whether or not
+    a cell has it.
 
     >>> counts = HistogramSettings().counts()
     >>> len(counts), int((counts == 0).sum()), int(counts.sum()), int(counts.max())
@@ -45,13 +45,14 @@ class HistogramSettings:
     delta: float = 1e-5
 
     def counts(self) -> Tensor:
-        """The histogram, largest cell first."""
+        """The counts of all cells, the largest first."""
         weights = torch.arange(1, self.occupied + 1, dtype=torch.float64) ** -self.exponent
         counts = torch.zeros(self.cells, dtype=torch.float64)
         counts[: self.occupied] = torch.round(self.people * weights / weights.sum())
         return counts
 
     def law(self, threshold: float | Tensor) -> RectifiedGaussian:
+        """The law of a release that suppresses what is below threshold * sigma."""
         return RectifiedGaussian(self.sigma, (threshold * self.sigma, self.highest))
 
 
@@ -61,8 +62,8 @@ class HistogramRow:
 
     threshold: float  # tau / sigma
     count: int
-    cells: int  # that have this count
-    shown: float
+    cells: int  # how many cells have this count
+    shown: float  # the probability that such a cell is shown
     epsilon: float
     gaussian_epsilon: float
     renyi: float  # of order alpha
@@ -74,23 +75,25 @@ class HistogramUtilityRow:
     """What the release is good for, on average over the noise, and whom the support protects."""
 
     threshold: float
-    large_cells: int  # with a count of tau or more
+    large_cells: int  # cells with a count of tau or more
     large_shown: float
     small_shown: float  # cells that hold someone, but fewer than tau
     empty_shown: float
-    absolute_error: float  # mean over large cells
-    people_spared: float  # share of people whose epsilon is at most half the Gaussian's
-    cells_spared: float  # the same of cells, the empty ones included
+    absolute_error: float  # the mean over large cells
+    people_spared: float  # the share of people whose epsilon is at most half the Gaussian's
+    cells_spared: float  # the same share of cells, the empty ones included
 
 
 @dataclass(frozen=True)
 class Histogram:
+    """What the release costs people in each cell, and what each threshold does to the whole histogram."""
+
     people: tuple[HistogramRow, ...]
     utility: tuple[HistogramUtilityRow, ...]
 
 
 def histogram(settings: HistogramSettings) -> Histogram:
-    """Every count at every threshold, and what each threshold does to the histogram as a whole.
+    """A row for every count and threshold, and one for what each threshold does to the whole histogram.
 
     >>> result = histogram(HistogramSettings(thresholds=(3.0, 5.0), plotted=0))
     >>> [round(row.epsilon, 3) for row in result.people if row.count == 0]  # someone joining an empty cell
@@ -105,11 +108,11 @@ def histogram(settings: HistogramSettings) -> Histogram:
 
 
 def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -> Tensor:
-    """For each coordinate, the epsilon of one release of it alone when one record moves it by +-shift.
+    """For each coordinate, the epsilon of one release of it alone if one record moves it by shift or -shift.
 
-    Guarantee: the larger of the four hockey sticks (both signs, both directions) at the answer was
-    evaluated and is at most delta, or the answer is the Gaussian's, which dominates every law here. Where
-    delta covers every difference, the answer is 0. The hockey sticks are exact, so the answer is tight.
+    Guarantee: the largest of the four hockey-stick divergences (both signs, both directions) was evaluated
+    at the answer and is at most delta, or the answer is the Gaussian's, which dominates every law here. Where
+    delta covers every difference, the answer is 0. The divergences are exact, so the answer is tight.
 
     >>> law = RectifiedGaussian(4.0, (20.0, 1e4))
     >>> [round(value, 3) for value in single_epsilons(law, torch.tensor([0.0, 20.0]), 1.0, 1e-5).tolist()]
@@ -139,7 +142,7 @@ def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -
 
 
 def shown_probability(count: Tensor, tau: Tensor | float, sigma: float) -> Tensor:
-    """P(count + N(0, sigma^2) > tau).
+    """The probability that a cell is shown, P(count + N(0, sigma^2) > tau).
 
     >>> float(shown_probability(torch.tensor([12.0]), tau=12.0, sigma=4.0))
     0.5
@@ -148,9 +151,9 @@ def shown_probability(count: Tensor, tau: Tensor | float, sigma: float) -> Tenso
 
 
 def absolute_error(count: Tensor, law: RectifiedGaussian) -> Tensor:
-    """E |clamp(count + N(0, sigma^2)) - count| of counts inside the support.
+    """E |clamp(count + N(0, sigma^2)) - count|, for counts inside the support.
 
-    With u the distance to an end, in sigma, each side adds phi(0) - phi(u) + u Phi(-u).
+    If u is the distance to an end in units of sigma, each end adds phi(0) - phi(u) + u Phi(-u).
 
     >>> round(float(absolute_error(torch.tensor([5e3]), RectifiedGaussian(4.0, (12.0, 1e4)))), 4)
     3.1915

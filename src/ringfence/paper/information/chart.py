@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from ringfence.paper.comparison.comparison import CLAMPED
+from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.information.rows import InformationRow, InformationSettings, frontier
 from ringfence.report.chart import Chart, Line, Panel
 
@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def information_chart(rows: Sequence[InformationRow], settings: InformationSettings) -> Chart:
-    """Two panels a model: every setting a point, the Pareto frontier of every mechanism a line.
+    """Two panels per model: a point for every setting, a line for the Pareto frontier of every mechanism.
 
     >>> def row(mechanism, accuracy, eta):
     ...     return InformationRow("network", mechanism, "", accuracy, accuracy, "trace", eta, eta / 2)
@@ -45,11 +45,11 @@ def information_chart(rows: Sequence[InformationRow], settings: InformationSetti
 
 
 def eta_ratio(rows: Sequence[InformationRow], mechanism: str, eta: Eta) -> float | None:
-    """The median over accuracies of the eta that a mechanism needs, over the Gaussian's.
+    """The eta that a mechanism needs for an accuracy over the Gaussian's eta: the median over accuracies.
 
-    Accuracies are those on the validation part, 1 % apart, from half of the best to where one of the
-    two never arrives; None where there are none. Settings whose eta is 0 do not count: their clip is so
-    small that gradients do not move with the features, whatever the law.
+    Accuracies are those on the validation part, 1 % apart, from half of the best accuracy up to where one of
+    the two mechanisms no longer arrives; None where there are none. Settings whose eta is 0 do not count:
+    their clip is so small that gradients do not move with the features, whatever the law is.
 
     >>> def row(mechanism, accuracy, eta):
     ...     return InformationRow("network", mechanism, "", accuracy, accuracy, "trace", eta, eta)
@@ -85,7 +85,7 @@ def _lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]:
         best = sorted(frontier(own, eta), key=eta)
         look, clamped = name.split(",")[0], name == CLAMPED
         curves.append(Line(name, *_places(best, eta), mechanism=look, dashed=clamped))
-        if not clamped:  # the rectified law's runs, a little to the right
+        if not clamped:  # these are the rectified law's runs, a little to the right
             points.append(Line(name, *_places(own, eta), mechanism=look, points=True, in_legend=False))
     return (*points, *curves)
 
@@ -95,7 +95,7 @@ def _places(rows: Sequence[InformationRow], eta: Eta) -> tuple[tuple[float, ...]
 
 
 def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> str:
-    """What was measured, and what came out, with the numbers of these rows."""
+    """What was measured and what came out, with the numbers of these rows."""
     grid, network = settings.grid, settings.network
     parts = [
         "Up and to the left is better. Points are settings: test accuracy is a mean of "

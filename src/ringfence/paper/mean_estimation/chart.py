@@ -11,7 +11,7 @@ _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 
 
 def mean_estimation_chart(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings) -> Chart:
-    """Four panels for each noise level; bands run from the smallest to the largest of the trials.
+    """Four panels for each noise level; a band runs from the smallest to the largest value of the trials.
 
     >>> from ringfence.paper.mean_estimation.rows import mean_estimation
     >>> small = MeanEstimationSettings(records=50, dimensions=2, trials=1, means=(0.0, 0.5), sigmas=(0.4,))
@@ -115,7 +115,7 @@ def _line(
 
 
 def _caption(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings) -> str:
-    """What to see, with the numbers of these rows."""
+    """What there is to see, with the numbers of these rows."""
     extremes = []
     for sigma in settings.sigmas:
         for mechanism in ("rectified", "truncated"):

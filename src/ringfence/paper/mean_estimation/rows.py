@@ -1,4 +1,4 @@
-"""Figure 2 of the paper: estimating a mean, and what a bounded support changes in cost and in error."""
+"""Figure 2 of the paper: estimating a mean, and how a bounded support changes its cost and its error."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,19 +15,20 @@ from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.progress import Progress
 
 _BISECTIONS = 32
 
-ErrorOf = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+ErrorOf = Callable[[Tensor, Tensor, Tensor, float], Tensor]  # of theta, sigma, bound and the true mean
 
 
 @dataclass(frozen=True)
 class MeanEstimationSettings:
-    """Section 6.1: n records N(mean, 1) in each of d coordinates, clipped to [-1, 1], averaged, released.
+    """Section 6.1: n records, N(mean, 1) in each of d coordinates, clipped to [-1, 1], averaged, released.
 
-    The paper prints neither the noise nor the bounds it tuned over. ``sigmas`` are the Gaussian's;
-    ``bounds`` are held fixed over all means, the first is the one compared at equal error (1 is the
-    range of the records, known beforehand); ``candidates`` are those that "tuned" picks from.
+    The paper prints neither the noise nor the bounds it tuned over. ``sigmas`` are the Gaussian's.
+    ``bounds`` are the same for all means; the first of them is the one compared at equal error (1 is the
+    range of the records, known beforehand). ``candidates`` are the bounds that "tuned" picks from.
     """
 
     records: int = 900
@@ -57,10 +58,10 @@ class MeanEstimationSettings:
 class MeanEstimationRow:
     """One law on one dataset, beside the Gaussian without a bound.
 
-    ``comparison`` is "equal noise" (the paper's), "equal error" (bound fixed) or "tuned" (error equal, and
-    of the candidate bounds the one that gives away least here: a choice that looks at the data and is
+    ``comparison`` is "equal noise" (the paper's), "equal error" (with a fixed bound) or "tuned" (with equal
+    error, and that candidate bound which gives away least here: a choice that looks at the data and is
     not charged). The mechanism "Gaussian" is the Gaussian's release, clamped afterwards at no cost.
-    Errors are mean squared, against the true mean as in the paper, averaged over the noise by formula.
+    Errors are mean squared errors against the true mean, as in the paper; a formula averages over the noise.
     """
 
     comparison: str
@@ -72,16 +73,16 @@ class MeanEstimationRow:
     bound: float
     error: float
     gaussian_error: float
-    renyi: float  # of order alpha, the paper's epsilon, both signs and directions
+    renyi: float  # the divergence of order alpha, the paper's epsilon, over both signs and directions
     gaussian_renyi: float
-    epsilon: float  # the best number known, at delta
+    epsilon: float  # the smallest epsilon that is proved, at delta
     gaussian_epsilon: float
 
 
 def mean_estimation(
-    settings: MeanEstimationSettings, progress: Callable[[float], None] | None = None
+    settings: MeanEstimationSettings, progress: Progress | None = None
 ) -> Iterator[MeanEstimationRow]:
-    """Every comparison, at every mean, noise and trial; settings that cannot reach the error have no row.
+    """Yields a row for every comparison, mean, noise and trial where the law can reach the error.
 
     >>> small = MeanEstimationSettings(records=50, dimensions=2, trials=1, means=(0.5,), sigmas=(0.4,))
     >>> [row.mechanism for row in mean_estimation(small) if row.comparison == "tuned"]
@@ -91,15 +92,16 @@ def mean_estimation(
     shape = (settings.trials, settings.records, settings.dimensions)
     noise = torch.randn(shape, generator=generator, dtype=torch.float64)
     for done, mean in enumerate(settings.means):
-        thetas = (mean + noise).clamp(-1, 1).mean(dim=1)  # the same draws at every mean: trends, not luck
+        # The draws are the same at every mean, so that trends are not luck.
+        thetas = (mean + noise).clamp(-1, 1).mean(dim=1)
         for sigma in settings.sigmas:
             yield from _rows(settings, sigma, mean, thetas)
         if progress is not None:
-            progress((done + 1) / len(settings.means))
+            progress("mean-estimation", (done + 1) / len(settings.means))
 
 
 def rectified_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) -> Tensor:
-    """E (clamp(theta + N(0, sigma^2)) - mean)^2, each coordinate: two atoms, and the stretch between.
+    """E (clamp(theta + N(0, sigma^2)) - mean)^2 of each coordinate: two atoms, and the stretch between them.
 
     >>> one = torch.ones(1, dtype=torch.float64)
     >>> round(float(rectified_error(one, 0.1 * one, 50 * one, mean=1.0)), 12)  # no bound to speak of
@@ -113,7 +115,7 @@ def rectified_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) ->
 
 
 def truncated_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) -> Tensor:
-    """E (X - mean)^2, each coordinate, for X ~ N(theta, sigma^2) given -bound <= X <= bound.
+    """E (X - mean)^2 of each coordinate, for X ~ N(theta, sigma^2) given -bound <= X <= bound.
 
     >>> one = torch.ones(1, dtype=torch.float64)
     >>> round(float(truncated_error(0 * one, 1e3 * one, one, mean=0.0)), 6)  # uniform on [-1, 1]
@@ -126,10 +128,10 @@ def truncated_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) ->
 def matched_sigma(
     error: ErrorOf, theta: Tensor, bounds: Tensor, mean: float, targets: Tensor, largest: float
 ) -> Tensor:
-    """A sigma whose error is the target: for each row of theta (with its target) and each bound.
+    """The sigma whose error is the target, for each row of theta (which has its own target) and each bound.
 
-    NaN where even the smallest noise errs more: the bound cuts off too much. ``largest`` where even
-    that much noise errs less: the support alone answers.
+    NaN where even the smallest noise errs more, because the bound cuts off too much. ``largest`` where even
+    that much noise errs less, because the support alone answers.
 
     >>> theta, bounds = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([9.0], dtype=torch.float64)
     >>> targets = torch.tensor([0.25], dtype=torch.float64)
@@ -158,11 +160,11 @@ def _inside(theta: Tensor, sigma: Tensor, bound: Tensor) -> TruncatedNormal:
 
 
 def _clamped_afterwards(sigma: float, bound: float) -> Mechanism:
-    """Clamping is done by whoever reads the release: the account is the Gaussian's."""
+    """The Gaussian: whoever reads the release clamps it, so that the account is the Gaussian's."""
     return Gaussian(sigma)
 
 
-# by name: the law that is accounted for, and the error of what is read off
+# For each name, the law that is accounted for and the error of the value that is read.
 _LAWS: dict[str, tuple[Callable[[float, float], Mechanism], ErrorOf]] = {
     "Gaussian": (_clamped_afterwards, rectified_error),
     "rectified": (RectifiedGaussian, rectified_error),
@@ -190,7 +192,7 @@ def _rows(
             for comparison, some in (("equal error", settings.bounds[:1]), ("tuned", settings.candidates)):
                 reached = [(sigmas[a], a) for a in some if not math.isnan(sigmas[a])]
                 if reached:
-                    # shifts are small against sigma: what costs least has the least information
+                    # Shifts are small compared with sigma: the law with the least information costs least.
                     costs = [float(law(*pair).fisher_information(theta).sum()) for pair in reached]
                     chosen.append((comparison, name, *reached[costs.index(min(costs))]))
         for comparison, name, noise, bound in chosen:

@@ -1,1 +1,1 @@
-"""Many training runs, resumable, on one machine or many."""
+"""Sweeps: many training runs that can be resumed, on one machine or on many."""

@@ -1,55 +1,42 @@
-"""Settings trained together: accuracy and divergence sums, with torch alone.
+"""Trains settings together: accuracies and divergence sums, with torch alone.
 
-Sums become epsilons afterwards, by dp-accounting, perhaps on another machine: ``sweep_epsilons``.
+The sums become epsilons afterwards, by dp-accounting, perhaps on another machine: see ``epsilons``.
 """
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ringfence.paper.sweep.data import SweepData
-from ringfence.paper.sweep.settings import Job, SweepSetting
+from ringfence.paper.sweep.measured import Measured, Sums, failed
+from ringfence.paper.sweep.settings import Job, SweepSetting, digest
+from ringfence.training.clipping import Clamp
 from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
+from ringfence.training.linear.settings import LinearSettings
 
 
-@dataclass(frozen=True)
-class Sums:
-    """What an account adds up: everything that epsilons are made of."""
+def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
+    """What is trained for a setting. Its noise depends on setting and seed alone, not on other settings.
 
-    orders: tuple[float, ...]
-    worst: tuple[float, ...]
-    gaussian_zcdp: float
-    bounded_zcdp: float
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One job done, or the error it ended with. ``seconds`` is its share of the batch's time."""
-
-    setting: SweepSetting
-    seed: int
-    validation_accuracy: float | None = None
-    test_accuracy: float | None = None
-    sums: Sums | None = None
-    eta_max: float | None = None
-    eta_median: float | None = None
-    seconds: float = 0.0
-    error: str | None = None
+    >>> setting = SweepSetting("gaussian", 0.1, 10.0, learning_rate=1.0, steps=5)
+    >>> linear_settings(setting, 0).mechanism
+    Gaussian(sigma=1.0)
+    """
+    noise = int(digest([setting.key, seed])[:15], 16)
+    return LinearSettings(setting.law, Clamp(setting.clip), setting.learning_rate, setting.steps, noise)
 
 
 def measure(data: SweepData, jobs: Sequence[Job], fisher: bool = False) -> list[Measured]:
-    """Trains and tests every job, in the order given. An error is the result of the job that has it.
+    """Trains and tests every job, in the order given. A job that raises an error has it as its result.
 
-    A batch that fails is tried again by halves, so that the others do not suffer.
+    A batch that fails is tried again by halves, so that the other jobs in it are still measured.
 
-    Guarantee: as ``train_linear_grid``, job by job. Every job reads the same data: the costs of all
-    jobs add up if all are published, and choosing one by its accuracy is not accounted for.
+    Guarantee: each job has the guarantee of ``train_linear_grid``. All jobs read the same data: if all
+    of them are published their costs add up, and choosing one by its accuracy is not accounted for.
 
     >>> import torch
-    >>> from ringfence.paper.sweep.settings import SweepSetting
     >>> both = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
     >>> data = SweepData(2, torch.ones(1), both, None, both, "")
     >>> [job] = measure(data, [(SweepSetting("gaussian", 1.0, 1.0, learning_rate=1.0, steps=3), 0)])
@@ -60,21 +47,16 @@ def measure(data: SweepData, jobs: Sequence[Job], fisher: bool = False) -> list[
         return _measured(data, jobs, fisher)
     except Exception as error:
         if "CUDA error" in str(error):
-            raise  # the device is lost, whatever the setting: the sweep must not go on
+            raise  # the device is lost, whatever the setting is: the sweep must not go on
         if len(jobs) == 1:
             return [failed(jobs[0], error)]
     half = len(jobs) // 2
     return measure(data, jobs[:half], fisher) + measure(data, jobs[half:], fisher)
 
 
-def failed(job: Job, error: Exception) -> Measured:
-    """The row of a job that ended with an error."""
-    return Measured(*job, error=f"{type(error).__name__}: {error}")
-
-
 def _measured(data: SweepData, jobs: Sequence[Job], fisher: bool) -> list[Measured]:
     start = time.perf_counter()
-    training = [setting.training(seed) for setting, seed in jobs]
+    training = [linear_settings(setting, seed) for setting, seed in jobs]
     features, labels = data.train
     runs = train_linear_grid(features, labels, data.classes, training, public_size=len(features))
     tested = accuracies(runs, *data.test).tolist()
@@ -103,7 +85,7 @@ def _measured(data: SweepData, jobs: Sequence[Job], fisher: bool) -> list[Measur
 
 def _information_loss(data: SweepData, job: Job) -> tuple[float, float]:
     """The largest and the median eta of the training examples."""
-    training = job[0].training(job[1])
+    training = linear_settings(*job)
     features, labels = data.train
     run = training.train(features, labels, data.classes, public_size=len(features))
     losses = information_losses(

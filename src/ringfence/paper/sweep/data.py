@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepData:
-    """What probes are trained on, chosen by (None: nothing is kept back) and tested on.
+    """The parts that probes are trained on, chosen by (None: nothing is kept back) and tested on.
 
-    ``attributes`` says how fast each feature moves with the one in the file.
+    ``attributes`` says how much each feature moves if the feature in the file moves by 1.
     """
 
     classes: int
@@ -30,7 +30,7 @@ class SweepData:
     fingerprint: str  # of the arrays it was made of
 
     def to(self, device: str) -> "SweepData":
-        """The same on another device."""
+        """The same data on another device."""
 
         def moved(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             return pair[0].to(device), pair[1].to(device)
@@ -44,7 +44,7 @@ class SweepData:
         )
 
     def sample(self, count: int) -> Tensor:
-        """Places of ``count`` training examples (all, if there are fewer), picked by their number alone."""
+        """Indices of ``count`` training examples (of all, if there are fewer), chosen by number alone."""
         order = torch.randperm(len(self.train[1]), generator=torch.Generator().manual_seed(0))
         return order[:count].sort().values.to(self.train[1].device)
 
@@ -52,11 +52,11 @@ class SweepData:
 def sweep_data(
     features: "Features", grid: Grid, search: Search, public: "Features | None" = None
 ) -> SweepData:
-    """The splits of a sweep. In a fair search some of the training split is kept back to choose by.
+    """The splits of a sweep. In a fair search part of the training split is kept back to choose settings by.
 
-    Which examples those are is fixed by the seed of the fair search, and they are not trained on.
+    The seed of the fair search fixes which examples those are; they are not trained on.
 
-    Guarantee: no number is taken from the private features but the size of the training part and,
+    Guarantee: the only numbers taken from the private features are the size of the training part and,
     where ``classes`` is None, which labels occur; both count as public. ``public`` are other features,
     declared public: each feature is shifted by their mean and divided by their standard deviation.
 
@@ -116,7 +116,7 @@ def _codes(features: "Features", classes: int | None) -> tuple[int, Any, Any]:
     for name, labels in pairs:
         codes = np.searchsorted(known, labels).clip(max=len(known) - 1)
         outside = known[codes] != labels
-        # a label that training never saw is simply never right
+        # A prediction is never right for a label that training did not see.
         if outside.any() and (name == "train" or classes is not None):
             first = int(np.argmax(outside))
             raise ValueError(

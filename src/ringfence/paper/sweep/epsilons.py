@@ -1,4 +1,4 @@
-"""From a job's divergence sums to its epsilons."""
+"""Computes the epsilons of a job from its divergence sums."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,16 +7,16 @@ import numpy as np
 import torch
 
 from ringfence.accounting.guarantee import data_independent_epsilon, guarantee
-from ringfence.paper.sweep.batch import Sums
+from ringfence.paper.sweep.measured import Sums
 
 
 @dataclass(frozen=True)
 class Epsilons:
-    """Three numbers of ``Guarantee``, and the Gaussian's with the same sigma, at one delta.
+    """Three epsilons of ``Guarantee``, and the same three of the Gaussian with the same sigma, at one delta.
 
-    ``epsilon_pdp`` is ``Guarantee.epsilon_renyi``, the paper's number: Rényi sums converted, for all laws
-    alike and for the Gaussian too, so that laws are compared by one route. It may lie above
-    ``epsilon_data_independent``; the smaller of both is what a comparison calls "tightest".
+    ``epsilon_pdp`` is ``Guarantee.epsilon_renyi``, the paper's number: Rényi sums are converted for every law
+    in the same way, for the Gaussian too, so that laws are compared by one route. It may lie above
+    ``epsilon_data_independent``; the smaller of the two is what a comparison calls "tightest".
     """
 
     epsilon_pdp: float
@@ -28,7 +28,7 @@ class Epsilons:
 
 
 def epsilons(sums: Sums, steps: int, delta: float) -> Epsilons:
-    """What ``PerInstanceAccountant.guarantee`` says of the same sums.
+    """The epsilons that ``PerInstanceAccountant.guarantee`` computes from the same sums.
 
     >>> from ringfence import Gaussian, PerInstanceAccountant
     >>> account = PerInstanceAccountant(Gaussian(1.0), 1e-2)
@@ -61,5 +61,5 @@ def _epsilons(sums: Sums, orders: torch.Tensor, steps: int, delta: float) -> Eps
     )
 
 
-# many settings of a sweep share it
+# Many settings of a sweep have the same arguments.
 _data_independent = lru_cache(maxsize=4096)(data_independent_epsilon)

@@ -1,15 +1,15 @@
-"""Grids from TOML files: the paper's three tables come with the package.
+"""Reads grids from TOML files; the paper's three tables come with the package.
 
     name = "CIFAR-10"
     mechanisms = ["gaussian", "rectified", "truncated"]
     seeds = [0, 1, 2]
     delta = 1e-5
 
-    [data]         perhaps: classes, intercept, and center and scale, or public_statistics = "FILE"
-    [paper]        clip, noise_multiplier, bound, learning_rate, steps: lists; perhaps levels
-    [fair]         perhaps: settings, seed, validation, and [low, high] of each range
+    [data]         optional: classes, intercept, and center and scale, or public_statistics = "FILE"
+    [paper]        lists of clip, noise_multiplier, bound, learning_rate, steps; optional: levels
+    [fair]         optional: settings, seed, validation, and [low, high] of each range
 
-Perhaps also ``fisher = true``. ``public_statistics`` is in the folder of the TOML file, or below it.
+``fisher = true`` is optional. The file ``public_statistics`` is in the folder of the TOML file, or below it.
 """
 
 import tomllib
@@ -51,7 +51,7 @@ def shipped_grids() -> list[str]:
 
 
 def read_grid(grid: str | Path) -> Grid:
-    """A grid by the name of one that comes with the package, or by the path of a TOML file.
+    """Reads a grid, given the name of one that comes with the package or the path of a TOML file.
 
     >>> read_grid("pets").clip
     (1e-06, 2e-06, 5e-06)

@@ -1,28 +1,28 @@
-"""Batches of a sweep on a Ray cluster: workers train, the driver alone writes."""
+"""Batches of a sweep on a Ray cluster: workers train, and only the driver writes."""
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from ringfence.paper.sweep.batch import Measured, failed
+from ringfence.paper.sweep.measured import Measured, failed
 from ringfence.paper.sweep.settings import Job
 
-_RETRIES = 2  # of a batch whose worker died, before it is cut in two
+_RETRIES = 2  # how often a batch whose worker died is tried again before it is cut in two
 
 
 def ray_results(
     work: Any, batches: Sequence[Sequence[Job]], address: str | None = None, gpus: float = 0.0
 ) -> Iterator[list[Measured]]:
-    """The results of ``work(batch)`` for every batch, in the order they come in.
+    """Yields the result of ``work(batch)`` for every batch, in the order in which they come in.
 
     ``address`` is that of a running cluster; None uses the one this process is connected to, or starts
-    a local one and stops it at the end. A batch whose worker dies is tried again, then by halves;
-    a single job that kills its workers is a result with the error.
+    a local one and stops it at the end. A batch whose worker dies is tried again, then by halves; the
+    result of a single job that kills its workers is the error.
     """
     try:
         ray = import_module("ray")
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[ray]'") from None
+        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[cluster]'") from None
     mine = not ray.is_initialized()
     if mine:
         ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
@@ -35,7 +35,7 @@ def ray_results(
 
 def _results(ray: Any, work: Any, batches: Sequence[Sequence[Job]], gpus: float) -> Iterator[list[Measured]]:
     task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(_call)
-    kept = ray.put(work)  # once, with the data
+    kept = ray.put(work)  # sent once, together with the data
     errors = ray.exceptions
     lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
     running = {task.remote(kept, list(batch)): list(batch) for batch in batches}

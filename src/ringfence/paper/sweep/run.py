@@ -1,7 +1,6 @@
-"""A sweep: many settings of a linear probe on one data set, which may be killed at any moment."""
+"""Runs a sweep, many settings of a linear probe on one data set; it may be killed at any moment."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,20 +9,20 @@ import torch
 import ringfence
 from ringfence import checks
 from ringfence.numerics.threads import one_thread
-from ringfence.paper.sweep.batch import Measured, failed, measure
+from ringfence.paper.sweep.batch import measure
 from ringfence.paper.sweep.data import SweepData, sweep_data
 from ringfence.paper.sweep.epsilons import Epsilons, epsilons
+from ringfence.paper.sweep.measured import Measured, failed
 from ringfence.paper.sweep.settings import Grid, Job, Search, digest
 from ringfence.paper.sweep.store import SweepStore
 from ringfence.paper.sweep.store import read_rows as read_rows
+from ringfence.progress import Progress
 
 if TYPE_CHECKING:
     from ringfence.data.features import Features
 
-Progress = Callable[[int, int, float | None], None]  # done, total, seconds left if that can be told
-
-_GOLDEN = 0.6180339887
-_BATCH = {"cpu": 48, "cuda": 240}
+_GOLDEN = 0.6180339887  # multiples of it, modulo 1, are spread evenly over [0, 1]
+_BATCH = {"cpu": 48, "cuda": 240}  # how many jobs are trained together
 
 
 def run_sweep(
@@ -40,12 +39,12 @@ def run_sweep(
     batch_size: int | None = None,
     with_epsilons: bool = True,
 ) -> Path:
-    """Runs what is not finished yet and returns the path of the rows, ``out``/sweep.sqlite.
+    """Runs the jobs that are not finished yet and returns the path of the rows, ``out``/sweep.sqlite.
 
-    The same call goes on where another one ended, however it ended. ``engine`` is local or ray, with
-    the ``address`` of a Ray cluster if it is not to be a local one. ``public`` are features declared public
-    (``sweep_data``). ``with_epsilons=False`` leaves the conversion, which needs dp-accounting, to
-    ``read_rows``.
+    The same call continues where another one ended, however it ended. ``engine`` is local or ray; ray
+    takes the ``address`` of a cluster, and starts a local one without it. ``public`` are features declared
+    public (see ``sweep_data``). ``with_epsilons=False`` leaves the conversion to epsilons, which needs
+    dp-accounting, to ``read_rows``.
 
     Guarantee: that of ``measure``. The rows hold numbers that depend on private data.
 
@@ -78,11 +77,12 @@ def run_sweep(
     data = sweep_data(features, grid, search, public)
     store = SweepStore(out, _identity(grid, search, data, jobs))
 
-    # batches are cut from all jobs, finished or not: what is trained together never changes
+    # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
     batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
     first = int(len(batches) * (store.earlier * _GOLDEN % 1))
     ordered = [*batches[first:], *batches[:first]]
-    reports = _Reports(jobs, store, progress)
+    if progress is not None:
+        progress("settings", len(store.done()) / len(jobs))
     work = _OnDevice(data, device, grid.fisher)
     if engine == "ray":
         from ringfence.paper.sweep.ray import ray_results
@@ -94,12 +94,13 @@ def run_sweep(
     versions = (ringfence.__version__, torch.__version__)
     for measured in results:
         store.add([_converted(one, grid.delta, with_epsilons) for one in measured], versions)
-        reports.now(measured)
+        if progress is not None:
+            progress("settings", len(store.done()) / len(jobs))
     return store.path
 
 
 class _OnDevice:
-    """``measure`` wherever it is sent: the data travels on the CPU and is moved once, when work begins."""
+    """Calls ``measure`` on a device; the data travel on the CPU and are moved once, when work begins."""
 
     def __init__(self, data: SweepData, device: str, fisher: bool) -> None:
         self._data, self._device, self._fisher = data, device, fisher
@@ -112,28 +113,8 @@ class _OnDevice:
             return measure(self._data, jobs, self._fisher)
 
 
-class _Reports:
-    """Says how far the sweep is. The estimate counts steps: a job with more of them takes longer."""
-
-    def __init__(self, jobs: Sequence[Job], store: SweepStore, progress: Progress | None) -> None:
-        self._steps = {(setting.key, seed): setting.steps for setting, seed in jobs}
-        self._store, self._progress = store, progress
-        self._start, self._mine = time.monotonic(), 0
-        self._say(None)
-
-    def now(self, measured: Sequence[Measured]) -> None:
-        self._mine += sum(one.setting.steps for one in measured)
-        self._say((time.monotonic() - self._start) / self._mine)
-
-    def _say(self, pace: float | None) -> None:
-        if self._progress is not None:
-            done = self._store.done()
-            left = sum(steps for job, steps in self._steps.items() if job not in done)
-            self._progress(len(done), len(self._steps), None if pace is None else pace * left)
-
-
 def _unfinished(batches: Sequence[Sequence[Job]], store: SweepStore) -> Iterator[list[Job]]:
-    """What is left of each batch when its turn comes: another sweep may have done it meanwhile."""
+    """Yields what is left of each batch when its turn comes: another process may have done part of it."""
     for batch in batches:
         done = store.done()
         left = [job for job in batch if (job[0].key, job[1]) not in done]
@@ -151,7 +132,7 @@ def _converted(measured: Measured, delta: float, wanted: bool) -> tuple[Measured
 
 
 def _identity(grid: Grid, search: Search, data: SweepData, jobs: Sequence[Job]) -> dict[str, str]:
-    """What must not change between two runs on one folder; a refusal names the first that did."""
+    """What must not change between two runs in one folder; the error names the first value that did."""
     split = [grid.fair.validation, grid.fair.seed] if search == "fair" else None
     how = [data.classes, grid.intercept, grid.fisher, split]
     return {

@@ -1,4 +1,4 @@
-"""What a sweep tries: settings of linear probes, every combination or a fair search."""
+"""What a sweep tries: settings of linear probes, as every combination of lists or as a fair search."""
 
 import hashlib
 import itertools
@@ -12,8 +12,6 @@ import torch
 
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
-from ringfence.training.clipping import Clamp
-from ringfence.training.linear.grid import LinearSettings
 
 Search = Literal["paper", "fair"]
 
@@ -30,7 +28,7 @@ LABELS = {**{name: name for name in TAKES}, "gaussian": "Gaussian", "quantized":
 
 @dataclass(frozen=True)
 class SweepSetting:
-    """One probe to train, but for its seed. sigma is ``noise_multiplier`` times ``clip``.
+    """A probe to train, without its seed. sigma is ``noise_multiplier`` times ``clip``.
 
     >>> setting = SweepSetting("rectified", 1e-3, 1e3, learning_rate=8.0, steps=10, bound=4.0)
     >>> setting.law, len(setting.key)
@@ -55,13 +53,8 @@ class SweepSetting:
 
     @property
     def key(self) -> str:
-        """The same for equal settings, whatever the sweep, the machine and the day."""
+        """A name that equal settings share in every sweep, on every machine and on every day."""
         return digest(asdict(self))[:32]
-
-    def training(self, seed: int) -> LinearSettings:
-        """What is trained. Noise depends on setting and seed alone: not on the settings beside it."""
-        noise = int(digest([self.key, seed])[:15], 16)
-        return LinearSettings(self.law, Clamp(self.clip), self.learning_rate, self.steps, noise)
 
     def __str__(self) -> str:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "mechanism"}
@@ -77,8 +70,8 @@ class FairSearch:
     """The same number of settings for every mechanism, quasi-random over log-uniform ranges.
 
     The points are Sobol's, scrambled by ``seed``, and every mechanism gets the same ones; a law without
-    a bound leaves that dimension alone. ``validation`` is the share of the training split that is kept
-    back to choose by.
+    a bound ignores that dimension. ``validation`` is the share of the training split that is kept
+    back to choose settings by.
 
     >>> FairSearch(clip=(1.0, 0.1))
     Traceback (most recent call last):
@@ -105,12 +98,12 @@ class FairSearch:
             raise ValueError(f"steps must start at 1 or more, got {self.steps[0]}")
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """low and high of every dimension."""
+        """The low and the high end of every dimension."""
         names = ("clip", "noise_multiplier", "bound_over_sigma", "learning_rate", "steps")
         return {name: getattr(self, name) for name in names}
 
     def points(self) -> list[dict[str, float]]:
-        """Four digits each: nobody tunes finer, and machines then agree to the bit."""
+        """The points, rounded to four digits: nobody tunes finer, and machines then agree to the bit."""
         ranges = self.ranges()
         engine = torch.quasirandom.SobolEngine(len(ranges), scramble=True, seed=self.seed)
         places = engine.draw(self.settings, dtype=torch.float64).tolist()
@@ -124,10 +117,10 @@ class FairSearch:
 class Grid:
     """A sweep: what is tried on one data set, with which seeds, at which delta.
 
-    ``bound`` is absolute, as in the paper; the Gaussian and the sign have none. ``center`` and ``scale``
-    are constants that features are shifted and divided by, ``public_statistics`` names a file of
-    public features to take them from instead. ``fisher`` asks for the Fisher information loss of every
-    example as well, which costs far more than training.
+    ``bound`` is absolute, as in the paper; the Gaussian and the sign have none. Features are shifted by
+    ``center`` and divided by ``scale``, two constants; ``public_statistics`` names a file of public features
+    to take them from instead. ``fisher`` asks for the Fisher information loss of every example as well,
+    which takes far longer than training.
 
     >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0, 2.0), (4.0, 8.0), (5,))
     >>> [len([s for s in grid.settings("paper") if s.mechanism == name]) for name in grid.mechanisms]
@@ -181,7 +174,7 @@ class Grid:
             raise ValueError("public_statistics must not be given together with center or scale")
 
     def settings(self, search: Search) -> list[SweepSetting]:
-        """Every combination of the lists, or the fair search."""
+        """The settings: every combination of the lists, or those of the fair search."""
         if search not in ("paper", "fair"):
             raise ValueError(f"search must be paper or fair, got {search!r}")
         if search == "fair" and len(self.seeds) < 3:
@@ -189,7 +182,7 @@ class Grid:
         return list(self._product() if search == "paper" else self._fair())
 
     def jobs(self, search: Search) -> list[Job]:
-        """Every setting with every seed; those that release alike stand together."""
+        """Every setting with every seed; settings whose releases are alike are neighbours."""
         return [(setting, seed) for setting in self.settings(search) for seed in self.seeds]
 
     def _product(self) -> Iterator[SweepSetting]:
@@ -218,7 +211,7 @@ class Grid:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of plain data, in hexadecimal digits.
+    """The SHA-256 of plain data, in hexadecimal digits.
 
     >>> digest({"a": 1, "b": 2.0}) == digest({"b": 2.0, "a": 1})
     True
@@ -227,7 +220,7 @@ def digest(value: Any) -> str:
 
 
 def _between(low: float, high: float, at: float) -> float:
-    """Log-uniform: low at 0, high at 1."""
+    """The point of a log-uniform range: ``low`` at 0, ``high`` at 1."""
     return min(max(_short(low * (high / low) ** at), low), high)
 
 

@@ -1,4 +1,4 @@
-"""One SQLite file that holds the finished rows of a sweep, and nothing of an unfinished one."""
+"""Keeps the finished rows of a sweep in one SQLite file, which holds nothing of unfinished jobs."""
 
 import json
 import sqlite3
@@ -8,8 +8,8 @@ from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ringfence.paper.sweep.batch import Measured, Sums
 from ringfence.paper.sweep.epsilons import Epsilons, epsilons
+from ringfence.paper.sweep.measured import Measured, Sums
 from ringfence.paper.sweep.settings import LABELS, SweepSetting, digest
 
 FILE = "sweep.sqlite"
@@ -25,14 +25,14 @@ _SCHEMA = f"""
 """
 _SYSTEM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PERM")
 _COLUMNS = ("setting", "seed", "settings", *_NUMBERS, *_TEXTS)
-_VERSION = 1  # with a checksum a row; 0 had none, and its rows are taken as they are
+_VERSION = 1  # version 1 has a checksum per row; version 0 had none, and its rows are taken as they are
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One finished job. Where ``error`` says why it ended, the numbers are None.
+    """One finished job. The numbers are None where it ended with an ``error``.
 
-    ``epsilon_pdp``, ``epsilon_ex_post`` and ``eta`` are computed from the private data: not to be
+    ``epsilon_pdp``, ``epsilon_ex_post`` and the etas are computed from the private data and must not be
     published. ``validation_accuracy`` is None where nothing was kept back to choose by.
     """
 
@@ -58,10 +58,10 @@ class SweepRow:
 
 
 class SweepStore:
-    """The file of one sweep, which ``identity`` describes: other sweeps are refused by name.
+    """The file of one sweep. ``identity`` describes the sweep; a file of another one is refused by name.
 
-    A batch of rows is written in one transaction that has reached the disk when ``add`` returns. Any
-    number of processes may write; a job that is there already stays as it is.
+    ``add`` writes a batch of rows in one transaction, which has reached the disk when it returns. Any
+    number of processes may write; a job that the file already holds stays as it is.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -89,7 +89,7 @@ class SweepStore:
                 connection.executemany("INSERT INTO sweep VALUES (?, ?)", identity.items())
             if not _checked(connection):
                 _add_checksums(connection)
-            # how often a sweep was begun here: those that run at once start at different places
+            # How often a sweep was begun here: sweeps that run at once start at different places.
             self.earlier = int(known.get("begun", "0"))
             connection.execute(
                 "INSERT INTO sweep VALUES ('begun', ?) ON CONFLICT DO UPDATE SET value = excluded.value",
@@ -97,12 +97,12 @@ class SweepStore:
             )
 
     def done(self) -> set[tuple[str, int]]:
-        """Key and seed of every job that is finished."""
+        """The key and the seed of every finished job."""
         with _connection(self.path) as connection:
             return set(connection.execute("SELECT setting, seed FROM rows"))
 
     def add(self, results: Sequence[tuple[Measured, Epsilons | None]], versions: tuple[str, str]) -> None:
-        """Writes the rows of a batch, all or none."""
+        """Writes the rows of a batch, all of them or none."""
         rows = [_values(measured, epsilon, versions) for measured, epsilon in results]
         marks = ", ".join("?" * (1 + len(_COLUMNS)))
         with self._transaction() as connection:
@@ -114,7 +114,7 @@ class SweepStore:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with _connection(self.path) as connection:
-            # the lock is taken first, so that what is read in here stays true until the end
+            # Taking the lock first keeps what is read inside true until the end.
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -125,10 +125,10 @@ class SweepStore:
 
 
 def read_rows(folder: Path) -> list[SweepRow]:
-    """Every finished row of a sweep, in one order whoever finished it when.
+    """Reads every finished row of a sweep, in an order that does not depend on who finished which job when.
 
-    Rows that were made where dp-accounting was not at hand get their epsilons here. Damage to the file
-    is a ValueError: SQLite checks how it hangs together, a checksum every row.
+    Rows that were made without dp-accounting get their epsilons here. Damage to the file raises a
+    ValueError: SQLite checks the structure of the file, and a checksum protects every row.
     """
     path = folder / FILE
     if not path.is_file():
@@ -155,7 +155,7 @@ def _values(measured: Measured, epsilon: Epsilons | None, versions: tuple[str, s
         **dict(zip(("ringfence", "torch"), versions, strict=True)),
         "error": measured.error,
     }
-    # as they will be read: a column of numbers holds floats
+    # The checksum is of the values as they will be read: a column of numbers holds floats.
     own |= {name: float(own[name]) for name in _NUMBERS if own.get(name) is not None}
     return tuple(own.get(name) for name in _COLUMNS)
 
@@ -172,7 +172,7 @@ def _row(about: Mapping[str, str], values: dict[str, Any]) -> SweepRow:
 
 
 def _verified(path: Path, connection: sqlite3.Connection) -> tuple[dict[str, str], list[Sequence[Any]]]:
-    """What the sweep is of, and the rows by ``_COLUMNS``, in a file that hangs together."""
+    """The identity of the sweep and its rows, by ``_COLUMNS``; a damaged file is refused."""
     problems = [text for (text,) in connection.execute("PRAGMA integrity_check(1)") if text != "ok"]
     if problems:
         raise ValueError(f"{path} is damaged: {' '.join(problems[0].split())}")
@@ -192,16 +192,16 @@ def _identity_checksum(about: Mapping[str, str]) -> str:
 
 
 def _checksum(values: Sequence[Any]) -> str:
-    return digest([repr(value) for value in values])  # also of what damage made of a text
+    return digest([repr(value) for value in values])  # repr also works for what damage made of a text
 
 
 def _checked(connection: sqlite3.Connection) -> bool:
-    """Whether the file is one with checksums."""
+    """Whether the file has checksums."""
     return "checksum" in {column[1] for column in connection.execute("PRAGMA table_info(rows)")}
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """To a new file, or to one that was begun before there were any."""
+    """Adds checksums to a new file, or to one that was begun before there were any."""
     about = dict(connection.execute("SELECT name, value FROM sweep"))
     connection.execute("INSERT INTO sweep VALUES ('checksum', ?)", (_identity_checksum(about),))
     connection.execute("ALTER TABLE rows ADD COLUMN checksum TEXT")
@@ -213,10 +213,10 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """Transactions are begun by hand; others may hold the lock for a while. Errors name the file."""
+    """Opens the file; the caller begins transactions, others may hold the lock. Errors name the file."""
     try:
         with closing(sqlite3.connect(path, timeout=300, isolation_level=None)) as connection:
-            # a rollback journal, which needs no shared memory, and every commit waits for the disk
+            # With a rollback journal, which needs no shared memory, every commit waits for the disk.
             connection.execute("PRAGMA synchronous = EXTRA")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:

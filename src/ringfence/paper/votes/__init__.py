@@ -1,1 +1,1 @@
-"""Figure 5a: votes."""
+"""Figure 5a: yes/no votes, their errors and their cost."""

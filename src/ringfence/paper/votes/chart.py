@@ -101,7 +101,7 @@ def _line(
     mechanism: str,
     dashed: bool = False,
 ) -> Line:
-    """Without the points that a logarithmic axis cannot hold: an epsilon of 0, an infinite ratio."""
+    """A line without the points that a log axis cannot hold: an epsilon of 0, an infinite ratio."""
     points = [(x(row), y(row)) for row in rows]
     points = [point for point in points if all(0 < value < math.inf for value in point)]
     return Line(

@@ -1,14 +1,14 @@
-"""Figure 5a: yes/no votes. The sign of a noisy surplus is released; how often is it wrong, what does it cost?
+"""Figure 5a: yes/no votes. How often is the sign of a noisy surplus wrong, and what does it cost?
 
-Each voter adds -1, 0 or +1 to the surplus (yes minus no) of every question. Whatever law makes the
-noisy surplus, only its sign is read, so laws are compared at an equal chance of a wrong answer:
+Each voter adds -1, 0 or +1 to the surplus (yes minus no) of every question. Whichever law makes the noisy
+surplus, only its sign is read. Laws are therefore compared at an equal chance of a wrong answer:
 
     Gaussian, sign and rectified    Phi(-surplus / sigma)           the same release, three accounts
     truncated                       P(X < 0), X ~ N(surplus, sigma^2) given |X| <= bound
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -23,18 +23,19 @@ from ringfence.accounting.profile.profile import PrivacyProfile
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.truncated_normal import TruncatedNormal
 from ringfence.paper.histogram.rows import single_epsilons
+from ringfence.progress import Progress
 
 _BISECTIONS = 60
-# For 2 to 64 questions dp-accounting composes every pattern of signs, which takes seconds to minutes.
+# With 2 to 64 questions dp-accounting would compose every pattern of signs: seconds to minutes per number.
 _MANY = 65
 
 
 @dataclass(frozen=True)
 class VotesSettings:
-    """n voters, every question decided by the same margin (yes minus no, over n).
+    """n voters decide every question by the same margin (yes minus no, over n).
 
-    ``errors`` are compared at every margin; ``curve_errors`` only at ``curve_margin``. ``bound`` is that of
-    the rectified and the truncated law over sigma. ``sigma`` is the noise of the comparison in which
+    ``errors`` are compared at every margin, ``curve_errors`` only at ``curve_margin``. ``bound`` is that of
+    the rectified and the truncated law, in units of sigma. ``sigma`` is the noise of the comparison in which
     the noise was fixed before anyone voted.
     """
 
@@ -52,7 +53,7 @@ class VotesSettings:
 
 @dataclass(frozen=True)
 class VotesRow:
-    """One law at one margin, and the Gaussian that errs as often, its sign taken afterwards.
+    """One law at one margin, beside the Gaussian whose sign, taken afterwards, is wrong as often.
 
     ``comparison`` is "equal error", or "equal noise" where sigma is the same whatever the margin.
     """
@@ -69,12 +70,12 @@ class VotesRow:
 
     @property
     def ratio(self) -> float:
-        """How many times less than the Gaussian's; infinite where delta covers everything."""
+        """The Gaussian's epsilon over this epsilon; infinite where delta covers everything."""
         return self.gaussian_epsilon / self.epsilon if self.epsilon > 0 else math.inf
 
 
-def votes(settings: VotesSettings, progress: Callable[[float], None] | None = None) -> Iterator[VotesRow]:
-    """Every law at every margin, error and number of questions.
+def votes(settings: VotesSettings, progress: Progress | None = None) -> Iterator[VotesRow]:
+    """Yields a row for every law, margin, error and number of questions.
 
     >>> few = VotesSettings(margins=(0.1,), questions=(100,), errors=(0.01,), curve_errors=())
     >>> rows = votes(few)
@@ -90,11 +91,13 @@ def votes(settings: VotesSettings, progress: Callable[[float], None] | None = No
         for questions in settings.questions:
             yield _row(settings, design, questions, single)
         if progress is not None:
-            progress((done + 1) / len(designs))
+            progress("votes", (done + 1) / len(designs))
 
 
 def wrong_answer(surplus: float, sigma: float) -> float:
-    """P(surplus + N(0, sigma^2) < 0) for a surplus above 0; clamping to an interval around 0 keeps the sign.
+    """P(surplus + N(0, sigma^2) < 0), the chance of a wrong answer for a surplus above 0.
+
+    Clamping to an interval around 0 afterwards does not change the sign.
 
     >>> round(wrong_answer(100.0, 50.0), 6)
     0.02275
@@ -114,7 +117,7 @@ def truncated_wrong_answer(surplus: float, sigma: float, bound: float) -> float:
 
 
 def sigma_for_error(surplus: float, error: float) -> float:
-    """The noise with which the sign is wrong this often.
+    """The sigma with which the sign is wrong this often.
 
     >>> round(wrong_answer(100.0, sigma_for_error(100.0, 0.01)), 12)
     0.01
@@ -126,13 +129,13 @@ def sigma_for_error(surplus: float, error: float) -> float:
 
 
 def truncated_sigma_for_error(surplus: float, error: float, bound: float) -> float:
-    """The noise with which the truncated law is wrong this often, its bound being ``bound`` sigma.
+    """The sigma with which the truncated law is wrong this often, if its bound is ``bound`` times sigma.
 
     >>> sigma = truncated_sigma_for_error(100.0, 0.01, bound=1.0)
     >>> round(truncated_wrong_answer(100.0, sigma, sigma), 9)
     0.01
     """
-    high = sigma_for_error(surplus, error)  # conditioning brings 0 closer: less noise is allowed
+    high = sigma_for_error(surplus, error)  # conditioning brings 0 closer, so that less noise is allowed
     low = high / 1000
     for _ in range(_BISECTIONS):
         middle = math.sqrt(low * high)
@@ -174,7 +177,7 @@ def _equal_error(settings: VotesSettings, margin: float, error: float) -> Iterat
 
 
 def _equal_noise(settings: VotesSettings, margin: float) -> Iterator[_Design]:
-    """Without the truncated law, which errs more often at the same sigma."""
+    """All laws but the truncated one, which errs more often at the same sigma."""
     error = wrong_answer(margin * settings.voters, settings.sigma)
     bounds = {"Gaussian": None, "sign": None, "rectified": settings.bound * settings.sigma}
     for mechanism, bound in bounds.items():
@@ -182,7 +185,7 @@ def _equal_noise(settings: VotesSettings, margin: float) -> Iterator[_Design]:
 
 
 def _singles(settings: VotesSettings, designs: list[_Design]) -> list[float]:
-    """The exact epsilon of one question for each design; all designs of a law in one pass."""
+    """For each design the exact epsilon of one question; all designs of a law are computed in one pass."""
     found = [math.inf] * len(designs)
     for mechanism in ("sign", "rectified", "truncated"):
         chosen = [at for at, design in enumerate(designs) if design.mechanism == mechanism]
@@ -203,7 +206,7 @@ def _singles(settings: VotesSettings, designs: list[_Design]) -> list[float]:
 
 def _row(settings: VotesSettings, design: _Design, questions: int, single: float) -> VotesRow:
     gaussian = gaussian_epsilon(math.sqrt(questions) / design.gaussian_sigma, settings.delta)
-    epsilon = gaussian  # exact: a sign taken afterwards changes nothing in the Gaussian's account
+    epsilon = gaussian  # exact: taking the sign afterwards does not change the Gaussian's account
     if design.mechanism != "Gaussian":
         surplus = _vector(design.margin * settings.voters)
         epsilon = votes_epsilon(design.law, surplus, questions, settings.delta)
@@ -222,10 +225,11 @@ def _row(settings: VotesSettings, design: _Design, questions: int, single: float
 
 
 def votes_epsilon(law: Mechanism, surplus: Tensor, questions: int, delta: float) -> float:
-    """The best per-instance epsilon of one release of this many questions with the same surplus.
+    """The smallest per-instance epsilon of one release of this many questions with the same surplus.
 
-    Guarantee: the smallest of proofs that each hold for every voter, however they vote on each question:
-    the realised Renyi sums, what holds for every dataset, and (from 65 questions on) dominating pairs.
+    Guarantee: the smallest epsilon of several proofs, each of which holds for every voter, however they vote
+    on each question: the realised Rényi sums, the data-independent bound, and (from 65 questions on)
+    dominating pairs.
 
     >>> from ringfence.mechanisms.sign import StochasticSign
     >>> hundred = torch.tensor([100.0], dtype=torch.float64)
@@ -233,7 +237,7 @@ def votes_epsilon(law: Mechanism, surplus: Tensor, questions: int, delta: float)
     0.164
     """
     sums = PerInstanceAccountant(law, 1.0)
-    sums.step(surplus, count=questions)  # equal coordinates cost what as many releases of one do
+    sums.step(surplus, count=questions)  # n equal coordinates cost as much as n releases of one
     claim = sums.guarantee(delta)
     best = min(claim.epsilon_pdp, claim.epsilon_data_independent)
     if questions >= _MANY:

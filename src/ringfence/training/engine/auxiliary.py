@@ -11,7 +11,7 @@ from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.sampling import Examples, PoissonBatches
 from ringfence.training.per_example.gradients import ExampleGradients, Inputs
-from ringfence.training.per_example.information import Loss
+from ringfence.training.per_example.jacobian_operator import Loss
 
 
 class AuxiliarySums:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.account import Account
-from ringfence.accounting.fisher.loss import Kind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
@@ -38,7 +38,7 @@ from ringfence.training.engine.sampling import (
 )
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.information import Loss
+from ringfence.training.per_example.jacobian_operator import Loss
 from ringfence.training.secure_run import NEEDS_SIZE, largest_count, stretched
 
 
@@ -95,7 +95,7 @@ class PrivacyEngine:
         loss_reduction: Literal["mean", "sum"] = "mean",
         loss: Loss | None = None,
         fisher_every: int = 0,
-        fisher_kind: Kind = "spectral",
+        fisher_kind: InformationNorm = "spectral",
         auxiliary_batches: int = 0,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,

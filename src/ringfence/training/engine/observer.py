@@ -11,7 +11,7 @@ from ringfence.training.engine.auxiliary import each_loss, targets_of
 from ringfence.training.engine.sampling import MicroBatch
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.gradients import Inputs
-from ringfence.training.per_example.information import Loss
+from ringfence.training.per_example.jacobian_operator import Loss
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,12 @@ class StepReport:
 
     ``loss`` is None unless the engine knows the loss. The loss comes from private data: do not publish it.
 
-    >>> StepReport(steps=3, loss=0.5, guarantee=lambda delta: ...).steps
-    3
+    >>> import ringfence as rf
+    >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
+    >>> account.step(0.0)
+    >>> report = StepReport(account.steps, None, account.guarantee)
+    >>> report.steps, round(report.guarantee(1e-5).epsilon_data_independent, 3)
+    (1, 0.341)
     """
 
     steps: int

@@ -1,1 +1,1 @@
-"""Fused kernels: the same sums in less time and memory."""
+"""Fused kernels for the clipped outer sum: the same sums in less time and memory."""

@@ -1,4 +1,4 @@
-"""sum_i clamp(r_i x_i^T, -c, c) without ever holding n x K x p numbers; c may differ by column of r."""
+"""sum_i clamp(r_i x_i^T, -c, c) without holding n x K x p numbers; each column of r may have its own c."""
 
 from importlib.util import find_spec
 
@@ -8,16 +8,16 @@ from torch import Tensor
 from ringfence import checks
 
 _HAS_TRITON, _HAS_NUMBA = (find_spec(name) is not None for name in ("triton", "numba"))
-_CHUNK_ENTRIES = 1 << 22  # of the products the plain version holds at once
+_CHUNK_ENTRIES = 1 << 22  # how many products the plain version holds at once
 
 
 def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
     """The sum over examples of each one's outer product, every entry clamped to [-clip, clip].
 
     ``residuals`` is (n, K), ``features`` (n, p), the result (K, p): the clipped gradients of a linear
-    model. ``clip`` is a number, or K of them, one for each column of the residuals. A fused kernel
-    where there is one (numba on a CPU, Triton on a GPU, both float32), plain torch otherwise; extra
-    memory is a few copies of the result.
+    model. ``clip`` is a number, or K numbers, one for each column of the residuals. A fused kernel does
+    the work where there is one (numba on a CPU, Triton on a GPU, both in float32), and plain torch
+    otherwise. The extra memory is a few copies of the result.
 
     Guarantee: every example adds to every entry a number within [-clip, clip], up to the rounding
     of the sum. NaN and infinities are refused.
@@ -45,7 +45,7 @@ def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor)
 
 
 def finite_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
-    """The same for arguments known to be right: a pass over the features saved."""
+    """``clipped_outer_sum`` for arguments known to be right: it saves a pass over the features."""
     limits = torch.as_tensor(clip, dtype=features.dtype, device=features.device)
     limits = limits.expand(residuals.shape[1])
     if features.dtype == torch.float32 and residuals.numel() and features.numel():
@@ -61,7 +61,7 @@ def finite_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) 
 
 
 def plain_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
-    """The same in chunks of plain torch: what the kernels are tested against."""
+    """``clipped_outer_sum`` in chunks of plain torch: the kernels are tested against it."""
     limits = torch.as_tensor(clip, dtype=features.dtype, device=features.device)
     limits = limits.expand(residuals.shape[1]).unsqueeze(1)
     total = features.new_zeros(residuals.shape[1], features.shape[1])

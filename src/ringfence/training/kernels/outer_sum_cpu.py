@@ -1,4 +1,4 @@
-"""The clipped outer sum on a CPU: one pass over the features, sums kept in cache."""
+"""The clipped outer sum on a CPU: one pass over the features, with the sums kept in cache."""
 
 import numba
 import numpy as np
@@ -6,26 +6,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_ROWS = 1024  # summed in float32 before they are added in float64
+_ROWS = 1024  # how many examples are summed in float32 before the sum is added in float64
 
 
 def outer_sum_cpu(residuals: Tensor, features: Tensor, limits: Tensor) -> Tensor:
-    """float32 sums of 1,024 examples, added in float64 and rounded once; a limit for each column.
+    """float32 sums of 1,024 examples, added in float64 and rounded once; ``limits`` has one per column.
 
     The order of the additions does not depend on the number of threads, so neither does the result.
     """
     threads = torch.get_num_threads()
     width, classes = features.shape[1], residuals.shape[1]
     total = np.zeros((classes, width), dtype=np.float64)
-    tile = -(-width // (numba.get_num_threads() * 16)) * 16  # columns a thread takes
+    tile = -(-width // (numba.get_num_threads() * 16)) * 16  # how many columns a thread takes
     r, x, c = (part.contiguous().numpy() for part in (residuals, features, limits))
     _add(r, x, c, tile, total)
     torch.set_num_threads(threads)  # numba has set its own, and both use OpenMP
     return torch.from_numpy(total).to(torch.float32)
 
 
-# The compiler may fuse and reorder for the sake of vectors, within a run of four examples, and take
-# minima and maxima in one instruction: callers see to it that there is no NaN.
+# Within a run of four examples the compiler may fuse and reorder operations to vectorise them, and it
+# may take minima and maxima in one instruction: callers make sure that there is no NaN.
 @numba.njit(parallel=True, fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"}, cache=True)
 def _add(
     residuals: NDArray[np.float32],
@@ -35,7 +35,7 @@ def _add(
     total: NDArray[np.float64],
 ) -> None:
     # clamp(r x, -c, c) = r clamp(x, -t, t) with t = c / |r|: a minimum, a maximum and a multiply-add.
-    # A little less than c, so that no product is above it once rounded.
+    # c is shrunk a little, so that no product is above it once rounded.
     count, classes = residuals.shape
     width = features.shape[1]
     shrink, tiny = np.float32(1 - 2.0**-22), np.float32(1e-30)

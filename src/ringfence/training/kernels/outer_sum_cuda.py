@@ -1,4 +1,4 @@
-"""The clipped outer sum on a GPU, in two instructions an element.
+"""The clipped outer sum on a GPU, in two instructions per element.
 
 clamp(y, -c, c) = 2 c sat(y / 2c + 1/2) - c with sat the clamp to [0, 1], which the multiply-add
 instruction does for free. Minimum and maximum would run at half the rate of a multiply-add.
@@ -9,14 +9,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_RUN = 8  # examples taken together: their sum of numbers in [0, 1] loses hardly a digit
+_RUN = 8  # examples summed together: a sum of so few numbers in [0, 1] loses hardly a digit
 _CLASSES = 16
 _WIDTH = 256
-_PROGRAMS = 1056  # eight for each multiprocessor of an H200; bounds the memory too
+_PROGRAMS = 1056  # eight for each multiprocessor of an H200; this bounds the memory too
 
 
 def outer_sum_cuda(residuals: Tensor, features: Tensor, limits: Tensor) -> Tensor:
-    """Partial sums of stretches of examples, added in a fixed order: the same result every time.
+    """The sum of partial sums over stretches of examples, in a fixed order: the same result every time.
 
     ``limits`` is (K,), the clip of each column of the residuals.
     """
@@ -26,8 +26,8 @@ def outer_sum_cuda(residuals: Tensor, features: Tensor, limits: Tensor) -> Tenso
     splits = max(1, min(triton.cdiv(_PROGRAMS, tiles), triton.cdiv(count, 16 * _RUN)))
     stretch = triton.cdiv(triton.cdiv(count, splits), _RUN) * _RUN
     splits = triton.cdiv(count, stretch)
-    # A clip that no product reaches would only cost digits: the column's largest product will do as
-    # well. A column's result does not depend on its neighbours.
+    # A clip that no product reaches would only cost digits, so the column's largest product takes its
+    # place. A column's result does not depend on its neighbours.
     largest = _largest(*torch.aminmax(residuals, dim=0)) * _largest(*torch.aminmax(features))
     limits = torch.minimum(largest.clamp(min=torch.finfo(torch.float32).tiny), limits)
     partial = torch.empty(splits, classes, width, dtype=torch.float32, device=features.device)
@@ -71,7 +71,7 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
     total = tl.zeros((CLASSES, WIDTH), tl.float32)
     for start in range(first, last, RUN):
         i = (start + run).to(tl.int64)[:, None]
-        # examples beyond the end count as 0, whose saturated value 1/2 is taken off again
+        # examples beyond the end count as 0; their saturated value 1/2 is subtracted again
         r = tl.load(residuals + i * classes + k[None, :], mask=(i < last) & (k < classes)[None, :], other=0.0)
         x = tl.load(features + i * width + j[None, :], mask=(i < last) & (j < width)[None, :], other=0.0)
         saturated = _saturated((r * scale[None, :])[:, :, None], x[:, None, :])

@@ -1,4 +1,4 @@
-"""One private linear probe on a file of features: how well it does, what it cost, what was assumed."""
+"""One private linear probe on a file of features: its accuracy, its cost, and what was assumed."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -21,12 +21,13 @@ QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """How a probe is trained: everything here is public, but for the seed.
+    """How a probe is trained. Everything here is public except the seed.
 
     ``center`` and ``scale`` are constants that features are shifted and divided by. ``public_size`` is
-    what the sum of gradients is divided by and ``public_classes`` how many labels 0, 1, ... there are;
-    where one is None the data's own counts as public. ``examples`` asks for single examples too.
-    ``secure`` takes noise from the operating system and releases points of a public grid.
+    the number that the sum of gradients is divided by, and ``public_classes`` says how many labels
+    0, 1, ... there are; where one of them is None, the number in the data counts as public. ``examples``
+    asks for the epsilons of single examples too. ``secure`` takes noise from the operating system and
+    releases points of a public grid.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> ProbeSettings(Gaussian(1.0), clip=0.1, learning_rate=1.0, device="gpu")
@@ -66,17 +67,18 @@ class ProbeSettings:
             raise ValueError(NEEDS_SIZE)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; the law as it prints."""
+        """The settings as plain data, the law as it prints."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**plain, "mechanism": repr(self.mechanism)}
 
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """One training run. ``model`` is what was released, and what predicting needs besides.
+    """One training run. ``model`` holds what was released, and what else is needed to predict.
 
-    ``test_accuracy`` is of the test split, which is not protected; None where the file has none. The
-    accuracy on the training split would be computed from private data without noise: it is not here.
+    ``test_accuracy`` is the accuracy on the test split, which is not protected, or None where the file has
+    no test split. The accuracy on the training split would be computed from private data without noise,
+    so it is left out.
     """
 
     settings: ProbeSettings
@@ -91,7 +93,7 @@ class ProbeRow:
     model: dict[str, NDArray[np.float64]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, with the statement, without the weights."""
+        """The row as plain data, with the statement and without the weights."""
         return {
             **self.settings.as_dict(),
             "training_examples": self.examples,
@@ -107,7 +109,7 @@ class ProbeRow:
 
     @property
     def statement(self) -> str:
-        """The guarantee, and what it takes for granted."""
+        """The guarantee in words, and what it takes for granted."""
         settings = self.settings
         public = ["the settings"]
         if self.public_statistics:
@@ -122,13 +124,13 @@ class ProbeRow:
 
 
 def probe_row(features: Features, settings: ProbeSettings, public: Features | None = None) -> ProbeRow:
-    """Trains on the training split, tests on the test split, accounts for it.
+    """Trains a probe on the training split, tests it on the test split, and accounts for it.
 
     ``public`` are other features, declared public: each feature is shifted by their mean and divided
     by their standard deviation (by 1 where that is 0).
 
-    Guarantee: that of ``LinearProbe``. No statistic of the training split is used but through the
-    mechanism, and it is never split.
+    Guarantee: that of ``LinearProbe``. No statistic of the training split is used except through the
+    mechanism, and the training split is never split further.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> labels = np.arange(400) % 2
@@ -163,7 +165,7 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
         accuracy = float(probe.score(features.test_features, features.test_labels))
     if settings.examples:
         epsilons = probe.example_epsilons(settings.delta)
-        # an epsilon that is there, never one between two: the higher neighbour
+        # an epsilon of an example, never one between two examples: the higher neighbour
         quantiles = {q: float(np.quantile(epsilons, q, method="higher")) for q in QUANTILES}
     zcdp = probe.account_.gaussian_zcdp
     return ProbeRow(
@@ -186,12 +188,12 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
 
 
 def save_model(row: ProbeRow, path: Path) -> None:
-    """The weights as .safetensors, the classes in its metadata: nothing else that depends on the data.
+    """Writes the weights as .safetensors, with the classes in its metadata, and nothing else about the data.
 
-    A class scores coefficients (x - center) / scale + intercepts.
+    The scores of the classes are coefficients (x - center) / scale + intercepts.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # in C order: safetensors writes memory as it lies
+    # in C order, because safetensors writes memory as it lies
     tensors = {name: np.ascontiguousarray(values) for name, values in row.model.items()}
     save_file(tensors, path, metadata={"classes": json.dumps(row.classes)})
 
@@ -199,7 +201,7 @@ def save_model(row: ProbeRow, path: Path) -> None:
 def center_and_scale(
     features: Features, center: float | None, scale: float | None, public: Features | None
 ) -> tuple[Any, Any]:
-    """What features are shifted and divided by: constants, or statistics of features declared public."""
+    """(center, scale) for the features: the given constants, or statistics of public features."""
     if public is None:
         return center or 0.0, 1.0 if scale is None else scale
     if center is not None or scale is not None:

@@ -12,65 +12,18 @@ from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.per_instance.divergence_pages import DivergencePages, kind_of, stacked
 from ringfence.accounting.per_instance.grid_accounts import GridAccounts
-from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear.regression import LinearRun, Step, _check, data_digest, run_noise, train_linear
+from ringfence.training.linear.regression import LinearRun, Step, check_examples, data_digest
+from ringfence.training.linear.settings import LinearSettings
 
-# Scores held at once, n times classes times settings; there are three such tensors. A GPU wants
-# long launches.
+# How many scores, n times classes times settings, are held at once; there are three such tensors. A
+# GPU needs long launches.
 _ENTRIES = {"cpu": 1 << 24}
 _ENTRIES_ELSEWHERE = 1 << 28
-
-
-@dataclass(frozen=True)
-class LinearSettings:
-    """What may differ between runs on the same data; ``seed`` as for ``train_linear``.
-
-    >>> from ringfence import Clamp, Gaussian
-    >>> LinearSettings(Gaussian(1.0), Clamp(0.1), learning_rate=1.0, steps=3, seed=0).momentum
-    0.0
-    """
-
-    mechanism: Mechanism
-    clip: Clip
-    learning_rate: float
-    steps: int
-    seed: int | None = None
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        checked_mechanism(self.mechanism)
-        if not isinstance(self.clip, Clip):
-            raise TypeError(f"clip must be a ringfence clip, got {self.clip!r}")
-        checks.positive("learning_rate", self.learning_rate)
-        checks.count("steps", self.steps, at_least=1)
-        if self.seed is not None:
-            checks.seed(self.seed)
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
-
-    def noise(self, data: bytes, public_size: float, classes: int) -> Noise:
-        """The noise of this setting on the data with this digest (``run_noise``)."""
-        numbers = (float(self.learning_rate), self.steps, public_size, float(self.momentum), classes)
-        return run_noise(self.seed, data, self.mechanism, self.clip, numbers)
-
-    def train(self, features: Tensor, labels: Tensor, classes: int, *, public_size: float) -> LinearRun:
-        """This setting alone, its trajectory kept."""
-        return train_linear(
-            features,
-            labels,
-            classes,
-            mechanism=self.mechanism,
-            clip=self.clip,
-            learning_rate=self.learning_rate,
-            steps=self.steps,
-            momentum=self.momentum,
-            public_size=public_size,
-            seed=self.seed,
-        )
 
 
 def train_linear_grid(
@@ -82,13 +35,13 @@ def train_linear_grid(
     public_size: float,
     trajectories: bool = False,
 ) -> list[LinearRun]:
-    """``train_linear`` for every setting, in the order given, many at a time.
+    """Trains every setting as ``train_linear`` does, many at a time, and returns the runs in their order.
 
-    Each run is the one that ``train_linear`` gives with the setting's seed, whatever the other settings,
-    up to the rounding of sums and of the account's bound. Trajectories are kept where they are asked for.
+    Each run is the one that ``train_linear`` gives with the setting's seed, whatever the other settings
+    are, up to the rounding of sums and of the account's bound. ``trajectories`` keeps every run's steps.
 
-    Guarantee: as ``train_linear``, setting by setting: every release is charged before it is made.
-    The settings' costs add up if more than one of the runs is published: no two settings share noise,
+    Guarantee: that of ``train_linear``, setting by setting: every release is charged before it is made.
+    The settings' costs add up if more than one of the runs is published. No two settings share noise,
     whatever their seeds, unless they are the same setting twice.
 
     >>> from ringfence import Clamp, Gaussian, RectifiedGaussian
@@ -99,7 +52,7 @@ def train_linear_grid(
     >>> [run.account.steps for run in runs], accuracies(runs, features, labels).tolist()
     ([3, 3], [1.0, 1.0])
     """
-    _check(features, labels, classes)
+    check_examples(features, labels, classes)
     size = checks.number("public_size", public_size, checks.positive)
     shape = (classes, features.shape[1])
     for i, setting in enumerate(settings):
@@ -119,7 +72,7 @@ def train_linear_grid(
 
 
 def accuracies(runs: Sequence[LinearRun], features: Tensor, labels: Tensor) -> Tensor:
-    """The share of examples whose largest score is their label's, a run each: float64, on the CPU.
+    """The share of examples whose largest score is their label's, one number per run, float64 on the CPU.
 
     >>> from ringfence import Gaussian, PerInstanceAccountant
     >>> run = LinearRun(torch.eye(2), PerInstanceAccountant(Gaussian(1.0), 1.0), ())
@@ -147,7 +100,7 @@ def _train(
     pages: DivergencePages,
     trajectories: bool,
 ) -> Iterator[LinearRun]:
-    """A block of settings, those with more steps first: the others leave it when they are done."""
+    """Trains one block of settings, which come with the most steps first: those that are done leave it."""
     shape = (targets.shape[1], features.shape[1])
     clips = [setting.clip for setting in settings]
     accounts = GridAccounts(
@@ -182,17 +135,17 @@ def _train(
 
 
 def _scores(features: Tensor, weights: Tensor) -> Tensor:
-    """(n, settings, classes), by one matrix product."""
+    """W x of every setting, (n, settings, classes), by one matrix product."""
     return (features @ weights.flatten(0, 1).T).view(len(features), *weights.shape[:2])
 
 
 def _residuals(weights: Tensor, features: Tensor, targets: Tensor) -> Tensor:
-    """softmax(W x) - e_y of every setting: (n, settings, classes)."""
+    """softmax(W x) - e_y of every setting, (n, settings, classes)."""
     return torch.softmax(_scores(features, weights), dim=2).sub_(targets.unsqueeze(1))
 
 
 def _clipped_sums(residuals: Tensor, features: Tensor, clips: Sequence[Clip]) -> Tensor:
-    """(settings, classes, features): the clipped outer sums, by one kernel where all clips clamp."""
+    """The clipped outer sums, (settings, classes, features), by one kernel call where all clips clamp."""
     _, count, classes = residuals.shape
     if not _all_clamp(clips):
         each = residuals.unbind(dim=1)
@@ -204,20 +157,20 @@ def _clipped_sums(residuals: Tensor, features: Tensor, clips: Sequence[Clip]) ->
 
 @dataclass(frozen=True)
 class _Sampler:
-    """Settings whose laws are drawn from in one call, each with its own noise."""
+    """Settings whose laws are sampled in one call, each with its own noise."""
 
     members: list[int]
     law: Mechanism
     noise: list[Noise]
 
     def __call__(self, theta: Tensor, step: int) -> Tensor:
-        # float64, as the noise is drawn; rounded once by whoever asked
+        # float64, in which the noise is drawn; the caller rounds once
         draws = side_by_side(self.noise, step, device=theta.device)
         return self.law.sample(theta.double(), generator=draws)
 
 
 def _samplers(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: Tensor) -> Iterator[_Sampler]:
-    """Settings with laws of one kind together, as many as a mechanism takes in one of its blocks."""
+    """Groups settings whose laws are of one kind, as many as a mechanism handles in one of its blocks."""
     alike: dict[object, list[int]] = {}
     for i, setting in enumerate(settings):
         kind = kind_of(setting.mechanism)
@@ -232,7 +185,7 @@ def _samplers(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: 
 
 
 def _released(theta: Tensor, samplers: Sequence[_Sampler], step: int) -> Tensor:
-    """What the mechanisms give for theta, setting by setting."""
+    """A sample of each setting's mechanism at its theta."""
     result = torch.empty_like(theta)
     for sampler in samplers:
         result[sampler.members] = sampler(theta[sampler.members], step).to(theta.dtype)
@@ -240,7 +193,7 @@ def _released(theta: Tensor, samplers: Sequence[_Sampler], step: int) -> Tensor:
 
 
 def _blocks(settings: Sequence[LinearSettings], at_once: int) -> Iterator[list[int]]:
-    """Which settings are trained together: clamps with clamps, many steps with many."""
+    """Yields the settings that are trained together: clamps with clamps, and many steps with many."""
     order = sorted(
         range(len(settings)), key=lambda i: (not _all_clamp([settings[i].clip]), -settings[i].steps)
     )

@@ -1,27 +1,28 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.examples.accountant import ExampleAccountant, Kind
-from ringfence.accounting.fisher.loss import UP
-from ringfence.accounting.fisher.loss import Kind as FisherKind
+from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.regression import Step, clipped_gradients, train_linear
+from ringfence.training.linear.probe_input import ProbeData, class_codes, plain, scaled, seed_of, validated
+from ringfence.training.linear.regression import LinearRun, Step, train_linear
+from ringfence.training.linear.residuals import clipped_gradients
 from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
 
 
@@ -29,22 +30,23 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Softmax regression by full-batch private gradient descent from zero (Algorithm 1).
 
     At every step each example's gradient is clipped, the clipped gradients are summed, the
-    mechanism is applied to the sum, and the weights move by
-    learning_rate / public_size times what it released.
+    mechanism is applied to the sum, and the weights move by learning_rate / public_size times what the
+    mechanism released.
 
-    Parameters: ``mechanism``; ``clip``, a number c for ``Clamp(c)`` or a ``Clip``; ``learning_rate``;
+    Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
     ``steps``; ``momentum``; ``fit_intercept``, which adds a feature that is always 1; ``public_center``
     and ``public_scale``, numbers or arrays that features are shifted and divided by; ``public_size``,
-    what the sum is divided by; ``public_classes``; ``random_state``; ``device``; ``secure``, which takes
-    noise from the operating system, without a seed, and releases points of a public grid: rounding and
-    finite randomness are then in ``guarantee``, not in the numbers of single examples (docs/security.md).
+    the number that the sum is divided by; ``public_classes``, all the labels there may be;
+    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a
+    seed, and releases points of a public grid. Rounding and finite randomness are then part of
+    ``guarantee``, but not of the numbers of single examples (docs/security.md).
 
-    Guarantee: whatever is named public must be: constants, or statistics of public data. Nothing is
-    fitted to the training data but through the mechanism, with two exceptions that are named here and in
-    the statement: where ``public_size`` is None the number of training examples counts as public (it can
-    be read off the weights; secure releases refuse it), and where ``public_classes`` is None so does the
-    set of labels. A given ``random_state`` must not be known to anyone else. The accounts are those of
-    ``docs/guarantees.md``; a record is a row of features with its label.
+    Guarantee: every argument named public must be public: a constant, or a statistic of public data.
+    Nothing depends on the training data except through the mechanism, with two exceptions that are named
+    here and in the statement: where ``public_size`` is None the number of training examples counts as
+    public (it can be read off the weights; secure releases refuse it), and where ``public_classes`` is
+    None the set of labels counts as public. A given ``random_state`` must not be known to anyone else. The
+    accounts are those of ``docs/guarantees.md``; a record is a row of features with its label.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> rng = np.random.default_rng(0)
@@ -57,6 +59,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> probe.guarantee(delta=1e-3).steps
     5
     """
+
+    account_: PerInstanceAccountant
+    assumptions_: tuple[str, ...]
+    _training: tuple[Tensor, Tensor, Clip, tuple[Step, ...]] | None
 
     def __init__(
         self,
@@ -91,49 +97,38 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
-        with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = validated(self, _plain(X), _plain(y), dtype=np.float32)  # noqa: N806
-        check_classification_targets(y)
-        secure = self._secure()
-        clip = self.clip if isinstance(self.clip, Clip) else Clamp(self.clip)
-        classes, codes = self._codes(y)
-        features, labels = self._features(X), torch.from_numpy(codes).to(self.device)
+        data, secure = prepared(self, X, y), is_secure(self)
         run = train_linear(
-            features,
-            labels,
-            len(classes),
+            data.features,
+            data.labels,
+            len(data.classes),
             mechanism=self.mechanism,
-            clip=clip,
+            clip=clip_of(self),
             learning_rate=self.learning_rate,
             steps=self.steps,
             momentum=self.momentum,
-            public_size=len(X) if self.public_size is None else self.public_size,
+            public_size=len(data.features) if self.public_size is None else self.public_size,
             seed=None if secure else self._seed(),
-            secure=self.secure,
+            secure=secure,
         )
-        self.classes_ = classes
-        self.account_, self.assumptions_ = run.account, self._assumptions()
-        weights = run.weights.cpu().numpy().astype(np.float64)
-        self.coef_ = weights[:, : X.shape[1]]
-        self.intercept_ = weights[:, -1] if self.fit_intercept else np.zeros(len(classes))
-        self._training = (features.to(run.weights.dtype), labels, clip, run.trajectory)
+        keep_run(self, data, run)
         return self
 
     def decision_function(self, X: Any) -> Any:  # noqa: N803
-        """Scores (n, classes), or (n,) where there are two classes."""
+        """The scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
         X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
-        scores = self._scaled(X) @ self.coef_.T + self.intercept_
+        scores = scaled(X, self.public_center, self.public_scale) @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """The class with the largest score."""
+        """The class with the largest score, for each row of X."""
         scores = self.decision_function(X)
         best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Softmax of the scores."""
+        """The softmax of the scores, (n, classes)."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             scores = np.stack((np.zeros_like(scores), scores), axis=1)
@@ -155,8 +150,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def example_epsilons(self, delta: float, kind: Kind = "ex_post") -> Any:
         """Each training example's own epsilon, in the order of fit (``ExampleAccountant``).
 
-        Computed when asked, from the training data, which the fitted probe refers to and which is
-        not saved with it. The numbers are sensitive.
+        The numbers are computed when they are asked for, from the training data. The fitted probe refers
+        to that data, but is saved without it. The numbers are sensitive.
         """
         features, labels, clip, trajectory = self._kept("example_epsilons")
         examples = ExampleAccountant(self.mechanism, self.account_.orders)
@@ -165,30 +160,30 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             examples.step(step.theta.reshape(-1), gradients)
         return examples.epsilons(delta, kind).numpy()
 
-    def fisher_information_loss(self, kind: FisherKind = "spectral") -> Any:
-        """eta of each training example's features as given to fit, in the order of fit.
+    def fisher_information_loss(self, kind: InformationNorm = "spectral") -> Any:
+        """An upper bound of eta for each training example's features as given to fit, in the order of fit.
 
-        From above (``information_losses``). The label is discrete, so eta says nothing about it. Computed
-        when asked, from the training data, which the fitted probe refers to and which is not saved with
-        it. The numbers are sensitive.
+        ``information_losses`` says what holds. The label is discrete, so eta says nothing about it. The
+        numbers are computed when they are asked for, from the training data. The fitted probe refers to
+        that data, but is saved without it. The numbers are sensitive.
         """
         features, labels, clip, trajectory = self._kept("fisher_information_loss")
         scale = torch.as_tensor(np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64))
-        # how features move with what was given to fit; an intercept does not
+        # how fast features move with what was given to fit; an intercept does not move
         attributes = features.new_zeros(features.shape[1], dtype=torch.float64)
         attributes[: len(scale)] = UP / scale
         eta = information_losses(self.mechanism, trajectory, features, labels, clip, attributes, kind=kind)
         return eta.cpu().numpy()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the training data: a model that is passed on must not carry it."""
+        """The state without the training data: a model that is passed on must not carry it."""
         state = dict(super().__getstate__())
         if "_training" in state:
             state["_training"] = None
         return state
 
     def _kept(self, asker: str) -> tuple[Tensor, Tensor, Clip, tuple[Step, ...]]:
-        """What fit saw, and how it went."""
+        """The data that fit was given, the clip, and the trajectory of the run."""
         check_is_fitted(self)
         if self._training is None:
             raise ValueError(
@@ -197,78 +192,51 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self._training
 
-    def _codes(self, y: Any) -> tuple[Any, Any]:
-        if self.public_classes is None:
-            classes, codes = np.unique(y, return_inverse=True)
-        else:
-            classes = np.unique(np.asarray(self.public_classes))
-            if len(classes) < 2:
-                raise ValueError(f"public_classes must hold 2 classes at least, got {self.public_classes!r}")
-            codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-            outside = classes[codes] != y
-            if outside.any():
-                first = int(np.argmax(outside))
-                raise ValueError(
-                    f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}"
-                )
-        if len(classes) < 2:
-            raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
-        return classes, codes.astype(np.int64)
-
-    def _features(self, X: Any) -> Tensor:  # noqa: N803
-        with np.errstate(over="ignore"):  # refused where training begins
-            features = self._scaled(X).astype(np.float32)
-        if self.fit_intercept:
-            features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
-        return torch.from_numpy(features).to(self.device)
-
-    def _scaled(self, X: Any) -> Any:  # noqa: N803
-        center = checks.finite("public_center", self.public_center).cpu().numpy()
-        scale = checks.positive("public_scale", self.public_scale).cpu().numpy()
-        for name, value in (("public_center", center), ("public_scale", scale)):
-            if value.size != 1 and value.shape != X.shape[1:]:
-                raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
-        return (X - center) / scale
-
-    def _secure(self) -> bool:
-        if checks.flag("secure", self.secure) and self.random_state is not None:
-            raise ValueError(
-                f"random_state must be None, got {self.random_state!r}: secure releases have no seed"
-            )
-        if self.secure and self.public_size is None:
-            raise ValueError(NEEDS_SIZE)
-        return self.secure
-
-    def _assumptions(self) -> tuple[str, ...]:
-        return assumptions(
-            size_given=self.public_size is not None,
-            classes_given=self.public_classes is not None,
-            seed_given=self.random_state is not None,
-        )
-
     def _seed(self) -> int | None:
-        """An integer is the seed itself; a numpy RandomState gives 128 bits, other ones in every fit."""
-        if self.random_state is None:
-            return None
-        try:
-            state = check_random_state(self.random_state)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"random_state {self.random_state!r} cannot be used: {error}") from None
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int.from_bytes(state.bytes(16), "big")
+        return seed_of(self.random_state)
 
 
-def validated(probe: LinearProbe, *data: Any, **options: Any) -> Any:
-    """scikit-learn's checks; numpy's word for an integer that no float holds names no argument."""
-    try:
-        return validate_data(probe, *data, **options)
-    except OverflowError:
-        raise ValueError("X must hold numbers that float32 can hold") from None
+def prepared(probe: LinearProbe, X: Any, y: Any) -> ProbeData:  # noqa: N803
+    """The data as the probe is trained on it; everything about the data is checked here."""
+    with np.errstate(over="ignore"):  # what float32 does not hold is refused
+        X, y = validated(probe, plain(X), plain(y), dtype=np.float32)  # noqa: N806
+    check_classification_targets(y)
+    classes, codes = class_codes(y, probe.public_classes)
+    with np.errstate(over="ignore"):  # refused where training begins
+        features = scaled(X, probe.public_center, probe.public_scale).astype(np.float32)
+    if probe.fit_intercept:
+        features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
+    tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
+    return ProbeData(classes, tensors[0], tensors[1], X.shape[1])
 
 
-def _plain(values: Any) -> Any:
-    """A tensor as an array, which scikit-learn would not make of one with a gradient."""
-    if isinstance(values, Tensor) and values.layout == torch.strided and not values.is_meta:
-        return values.detach().cpu().resolve_conj().resolve_neg().numpy()
-    return values
+def clip_of(probe: LinearProbe) -> Clip:
+    """The probe's clip: a number c stands for ``Clamp(c)``."""
+    return probe.clip if isinstance(probe.clip, Clip) else Clamp(probe.clip)
+
+
+def is_secure(probe: LinearProbe) -> bool:
+    """Whether the probe's releases are secure; refuses settings that do not go together with that."""
+    if checks.flag("secure", probe.secure) and probe.random_state is not None:
+        raise ValueError(
+            f"random_state must be None, got {probe.random_state!r}: secure releases have no seed"
+        )
+    if probe.secure and probe.public_size is None:
+        raise ValueError(NEEDS_SIZE)
+    return probe.secure
+
+
+def keep_run(probe: LinearProbe, data: ProbeData, run: LinearRun) -> None:
+    """Makes the probe a fitted one: what a run released, and its account."""
+    probe.classes_, probe.account_ = data.classes, run.account
+    probe.assumptions_ = assumptions(
+        size_given=probe.public_size is not None,
+        classes_given=probe.public_classes is not None,
+        seed_given=probe.random_state is not None,
+    )
+    weights = run.weights.cpu().numpy().astype(np.float64)
+    probe.coef_ = weights[:, : data.width]
+    probe.intercept_ = weights[:, -1] if probe.fit_intercept else np.zeros(len(data.classes))
+    # trajectories of a grid are not kept
+    kept = (data.features.to(run.weights.dtype), data.labels, clip_of(probe), run.trajectory)
+    probe._training = kept if run.trajectory else None

@@ -4,24 +4,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ringfence.training.clipping import Clamp, Clip
-from ringfence.training.linear.grid import LinearSettings, train_linear_grid
-from ringfence.training.linear.probe import LinearProbe, validated
-from ringfence.training.linear.regression import LinearRun
+from ringfence.training.linear.grid import train_linear_grid
+from ringfence.training.linear.probe import LinearProbe, clip_of, is_secure, keep_run, prepared
+from ringfence.training.linear.probe_input import seed_of
+from ringfence.training.linear.settings import LinearSettings
 
 _SHARED = ("fit_intercept", "public_center", "public_scale", "public_size", "public_classes", "device")
 
 
 def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProbe]:  # noqa: N803
-    """Fits every probe as its own ``fit`` would, much faster together: the same probes, fitted.
+    """Fits every probe as its own ``fit`` would, but together and much faster; returns the same probes.
 
-    Probes may differ in mechanism, clip, learning_rate, steps, momentum and random_state; the data
-    is handled once, so whatever handles it must agree. Trajectories are not kept:
-    ``example_epsilons`` needs a ``fit`` of its own.
+    Probes may differ in mechanism, clip, learning_rate, steps, momentum and random_state. The data is
+    prepared once, so the probes must agree in every argument that prepares it. Trajectories are not
+    kept: ``example_epsilons`` needs a ``fit`` of the probe alone.
 
     Guarantee: that of ``LinearProbe``, probe by probe. To pick the best of them by their score on
     private data is one more release, which no probe's account holds.
@@ -40,39 +38,29 @@ def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProb
         return fitted
     _check_agreement(fitted)
     for i, probe in enumerate(fitted):
-        if probe._secure():
+        if is_secure(probe):
             raise NotImplementedError(f"probes[{i}] has secure releases: fit it by itself")
     first = fitted[0]
-    checked, y = validated(first, X, y, dtype=np.float32)
-    check_classification_targets(y)
-    classes, codes = first._codes(y)
-    features, labels = first._features(checked), torch.from_numpy(codes).to(first.device)
-    settings = [
-        LinearSettings(
-            mechanism=probe.mechanism,
-            clip=probe.clip if isinstance(probe.clip, Clip) else Clamp(probe.clip),
-            learning_rate=probe.learning_rate,
-            steps=probe.steps,
-            seed=probe._seed(),
-            momentum=probe.momentum,
-        )
-        for probe in fitted
-    ]
-    size = len(checked) if first.public_size is None else first.public_size
-    runs = train_linear_grid(features, labels, len(classes), settings, public_size=size)
+    data = prepared(first, X, y)
+    settings = [_settings(probe) for probe in fitted]
+    size = len(data.features) if first.public_size is None else first.public_size
+    runs = train_linear_grid(data.features, data.labels, len(data.classes), settings, public_size=size)
     for probe, run in zip(fitted, runs, strict=True):
-        validate_data(probe, X, skip_check_array=True)  # the names and the number of features
-        _keep(probe, classes, run, checked.shape[1])
+        validate_data(probe, X, skip_check_array=True)  # notes the names and the number of features
+        keep_run(probe, data, run)
     return fitted
 
 
-def _keep(probe: LinearProbe, classes: Any, run: LinearRun, width: int) -> None:
-    probe.classes_, probe.account_ = classes, run.account
-    probe.assumptions_ = probe._assumptions()
-    weights = run.weights.cpu().numpy().astype(np.float64)
-    probe.coef_ = weights[:, :width]
-    probe.intercept_ = weights[:, -1] if probe.fit_intercept else np.zeros(len(classes))
-    probe._training = None  # type: ignore[assignment]
+def _settings(probe: LinearProbe) -> LinearSettings:
+    """How the probe is trained, as one setting of a grid."""
+    return LinearSettings(
+        mechanism=probe.mechanism,
+        clip=clip_of(probe),
+        learning_rate=probe.learning_rate,
+        steps=probe.steps,
+        seed=seed_of(probe.random_state),
+        momentum=probe.momentum,
+    )
 
 
 def _check_agreement(probes: list[LinearProbe]) -> None:

@@ -1,7 +1,6 @@
-"""Private full-batch gradient descent for softmax regression (Algorithm 1): torch alone."""
+"""Private full-batch gradient descent for softmax regression (Algorithm 1), with torch alone."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,17 +10,25 @@ from ringfence import checks
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise, side_by_side
-from ringfence.numerics.singular_values import gamma
 from ringfence.training.clipping import Clip
+from ringfence.training.linear.residuals import (
+    accurate_residuals,
+    relative_error,
+    residuals,
+    shares_and_others,
+)
 from ringfence.training.secure_run import largest_count, stretched
 
-_CHUNK_ENTRIES = 1 << 23  # of per-example gradients held at once
-_SPREAD = 2.0**-32  # of the clip: how far rounding may take one example's gradient in a secure run
+_SPREAD = 2.0**-32  # how far, relative to the clip, rounding may move one gradient in a secure run
 
 
 @dataclass(frozen=True)
 class Step:
-    """Where a step began, and the clipped sum that the mechanism was applied to: both private."""
+    """The weights before a step, and the clipped sum that the mechanism was applied to: both private.
+
+    >>> Step(torch.zeros(2, 3), torch.ones(2, 3)).theta.shape
+    torch.Size([2, 3])
+    """
 
     weights: Tensor
     theta: Tensor
@@ -29,7 +36,14 @@ class Step:
 
 @dataclass(frozen=True)
 class LinearRun:
-    """What training gave: the weights, which were released, and what they cost."""
+    """The result of training: the weights, which were released, their account, and the private steps.
+
+    >>> import ringfence as rf
+    >>> run = rf.train_linear(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=rf.Gaussian(1.0),
+    ...     clip=rf.Clamp(0.1), learning_rate=1.0, steps=2, public_size=8, seed=0)
+    >>> run.weights.shape, run.account.steps, len(run.trajectory)
+    (torch.Size([2, 3]), 2, 2)
+    """
 
     weights: Tensor  # (classes, features)
     account: PerInstanceAccountant
@@ -50,19 +64,20 @@ def train_linear(
     momentum: float = 0.0,
     secure: bool = False,
 ) -> LinearRun:
-    """``steps`` steps from zero weights on features (n, p) and labels (n,) in 0 .. classes - 1.
+    """Takes ``steps`` steps from zero weights on features (n, p) and labels (n,) in 0 .. classes - 1.
 
-    Each example's gradient is clipped, the mechanism is applied to their sum, and the weights move
-    by learning_rate / public_size times what it released (with momentum, times a running sum).
+    Each example's gradient is clipped, the mechanism is applied to the sum of the clipped gradients, and
+    the weights move by learning_rate / public_size times what was released (with momentum, times a
+    running sum of what was released).
 
-    ``seed``: None takes fresh noise. An integer repeats the run; its noise belongs to the seed, to all the
-    settings and to the data, so that runs that differ in any of them share none (``run_noise``).
+    ``seed``: None takes fresh noise. An integer repeats the run. Its noise belongs to the seed, to all the
+    settings and to the data, so that runs that differ in any of them share no noise (``run_noise``).
 
     ``secure``: releases are those of ``Mechanism.release``, with fresh randomness and no seed, and
     everything is computed in float64. Their rounding is charged as a larger
     sensitivity (``secure_run``); their finite randomness is not in the account, see ``secure_guarantee``.
 
-    Guarantee: features and labels touch the weights through the mechanism only; every release is
+    Guarantee: features and labels influence the weights through the mechanism only, and every release is
     charged to the account before it is made.
 
     >>> from ringfence import Clamp, Gaussian
@@ -72,7 +87,7 @@ def train_linear(
     >>> run.account.steps, bool(run.weights[1] > run.weights[0])
     (3, True)
     """
-    _check(features, labels, classes)
+    check_examples(features, labels, classes)
     checks.count("steps", steps, at_least=1)
     rate = checks.number("learning_rate", learning_rate, checks.positive)
     size = checks.number("public_size", public_size, checks.positive)
@@ -100,7 +115,7 @@ def train_linear(
     account = PerInstanceAccountant(mechanism, sensitivity)
     velocity = torch.zeros_like(weights)
     trajectory = []
-    reach = float(torch.linalg.vector_norm(features, 1, dim=1).max())  # of a score, for weights of 1
+    reach = float(torch.linalg.vector_norm(features, 1, dim=1).max())  # the largest score, were all weights 1
     for step in range(steps):
         if secure:
             _require_digits(weights, longest)
@@ -124,7 +139,11 @@ def train_linear(
 
 
 def data_digest(*data: Tensor) -> bytes:
-    """SHA-256 of tensors: their dtypes, their shapes and their numbers."""
+    """SHA-256 of tensors: their dtypes, their shapes and their numbers.
+
+    >>> data_digest(torch.zeros(2)) == data_digest(torch.zeros(2, 1))
+    False
+    """
     total = hashlib.sha256()
     for values in data:
         total.update(repr((values.dtype, tuple(values.shape))).encode())
@@ -135,7 +154,7 @@ def data_digest(*data: Tensor) -> bytes:
 def run_noise(
     seed: int | None, data: bytes, mechanism: Mechanism, clip: Clip, numbers: tuple[float, ...]
 ) -> Noise:
-    """The noise of one run, of which no run with other settings, other data or another seed has a part.
+    """The noise of one run. It shares nothing with that of other settings, other data or another seed.
 
     A seed that is used twice would otherwise put the same noise on two different sums, and the
     difference of the two releases would be free of noise.
@@ -153,37 +172,8 @@ def run_noise(
     return Noise(seed).of("linear", *setting, data)
 
 
-def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-    """softmax(W x) - e_y, (n, classes): the gradient of the loss by the scores."""
-    result = torch.softmax(features @ weights.T, dim=1)
-    result[torch.arange(len(labels), device=labels.device), labels] -= 1
-    return result
-
-
-def accurate_residuals(shares: Tensor, others: Tensor, labels: Tensor) -> Tensor:
-    """The same without the cancellation of s_y - 1: each with the relative error of a share."""
-    return shares.scatter(1, labels[:, None], -others.gather(1, labels[:, None]))
-
-
-def shares_and_others(weights: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax(W x), and 1 minus it without cancellation: what the other classes have."""
-    shares = torch.softmax(features @ weights.T, dim=1)
-    return shares, shares @ (1 - torch.eye(len(weights), dtype=shares.dtype, device=shares.device))
-
-
-def relative_error(weights: Tensor, lengths: Tensor) -> Tensor:
-    """Of accurate residuals in float64, in any order of the sums, for examples with |x| = ``lengths``.
-
-    That of the scores, which exp makes relative, and a few roundings; exp is taken to be good to 4
-    units in the last place.
-    """
-    classes, width = weights.shape
-    reach = torch.linalg.vector_norm(weights, dim=1).amax() * lengths
-    return torch.expm1(2 * gamma(width + 8) * reach) + gamma(width + 4 * classes + 64)
-
-
 def _require_digits(weights: Tensor, longest: Tensor) -> None:
-    # a clipped product has the relative error of its residual, twice that where it is scaled down
+    # a clipped product has the relative error of its residual, or twice that where it is scaled down
     if not float(3 * relative_error(weights, longest)) <= _SPREAD:
         raise ValueError(
             "features and weights must be smaller in a secure run: rounding moves single gradients by "
@@ -191,15 +181,8 @@ def _require_digits(weights: Tensor, longest: Tensor) -> None:
         )
 
 
-def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: Clip) -> Iterator[Tensor]:
-    """Every example's clipped gradient, flattened, some examples at a time."""
-    length = max(1, _CHUNK_ENTRIES // weights.numel())
-    for some, theirs in zip(features.split(length), labels.split(length), strict=True):
-        outer = residuals(weights, some, theirs).unsqueeze(2) * some.unsqueeze(1)
-        yield clip(outer).flatten(1)
-
-
-def _check(features: Tensor, labels: Tensor, classes: int) -> None:
+def check_examples(features: Tensor, labels: Tensor, classes: int) -> None:
+    """Refuses what cannot be trained on: features (n, p), finite, and labels (n,) in 0 .. classes - 1."""
     for name, value in (("features", features), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
@@ -207,9 +190,19 @@ def _check(features: Tensor, labels: Tensor, classes: int) -> None:
     checks.count("classes", classes, at_least=2)
     if features.dim() != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
-    if labels.shape != features.shape[:1] or labels.dtype != torch.int64:
+    check_labels(labels, len(features), classes)
+
+
+def check_labels(labels: Tensor, count: int, classes: int) -> None:
+    """Refuses what is not ``count`` labels in 0 .. classes - 1.
+
+    >>> check_labels(torch.tensor([0, 2]), 2, classes=2)
+    Traceback (most recent call last):
+    ValueError: labels must be in 0 .. 1, got 2 at index 1
+    """
+    if labels.shape != (count,) or labels.dtype != torch.int64:
         raise ValueError(
-            f"labels must be {len(features)} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
+            f"labels must be {count} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
         )
     outside = (labels < 0) | (labels >= classes)
     if bool(outside.any()):

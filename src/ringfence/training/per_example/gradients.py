@@ -1,4 +1,4 @@
-"""Every example's own gradient, clipped and summed, by torch.func and within a memory budget."""
+"""The gradients of single examples, clipped and summed, by torch.func and within a memory budget."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +10,14 @@ from torch.func import functional_call, vjp, vmap
 from ringfence import checks
 from ringfence.training.clipping import Clip
 
-Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named, examples first
+Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; dimension 0 counts examples
 
 
 class ExampleGradients:
-    """A model that sees one example at a time, whatever the batch.
+    """A model that is applied to one example at a time, whatever the batch.
 
     Nothing is stored on the model: no hooks, no gradients. ``forward`` and ``clipped_sum`` go through
-    the batch in the same chunks, so that under the same random seed dropout draws the same masks.
+    the batch in the same chunks, so that dropout draws the same masks under the same random seed.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> gradients = ExampleGradients(layer)
@@ -28,7 +28,7 @@ class ExampleGradients:
     """
 
     def __init__(self, model: nn.Module, memory_budget: int | None = None) -> None:
-        """``memory_budget``: bytes that the gradients and activations of a chunk may take."""
+        """``memory_budget`` is how many bytes the gradients and activations of a chunk may take."""
         self.model = model
         self._given = (
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
@@ -37,12 +37,12 @@ class ExampleGradients:
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """By name, in order: those that are trained."""
+        """The parameters that are trained, by name, in the model's order."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @property
     def memory_budget(self) -> int:
-        """As given, or 1 GiB, or a quarter of what is free on the model's GPU."""
+        """The budget as given; by default 1 GiB, or a quarter of the free memory of the model's GPU."""
         if self._given is not None:
             return self._given
         device = next(self.model.parameters()).device
@@ -50,11 +50,11 @@ class ExampleGradients:
 
     @property
     def size(self) -> int:
-        """How many numbers are trained."""
+        """How many numbers the trained parameters hold."""
         return sum(parameter.numel() for parameter in self.parameters.values())
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """Outputs, examples first, without a graph."""
+        """The model's outputs, without a graph; dimension 0 counts examples."""
         trained, fixed = self._state()
         call = vmap(lambda some: self._one(trained, fixed, some), randomness="different")
         args, kwargs = inputs
@@ -67,9 +67,9 @@ class ExampleGradients:
     def clipped_sum(
         self, inputs: Inputs, cotangents: Tensor, clip: Clip, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """sum_i clip(J_i^T cotangent_i), flat, J_i the derivative of output i by the parameters.
+        """sum_i clip(J_i^T cotangent_i), flat, with J_i the derivative of output i by the parameters.
 
-        ``dtype`` is that of the sum: the parameters' if None.
+        ``dtype`` is the dtype of the sum; None stands for that of the parameters.
         """
         trained, fixed = self._state()
 
@@ -89,7 +89,7 @@ class ExampleGradients:
         return total
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
-        """A flat vector as tensors of the parameters' shapes, by name."""
+        """Cuts a flat vector into tensors of the parameters' shapes, by name."""
         parameters = self.parameters
         parts = flat.split([p.numel() for p in parameters.values()])
         return {name: part.view_as(p) for (name, p), part in zip(parameters.items(), parts, strict=True)}
@@ -109,29 +109,40 @@ class ExampleGradients:
     def _chunks(self, inputs: Inputs) -> list[Inputs]:
         count = _length(inputs)
         if count and self._chunk is None:
-            self._chunk = max(1, self.memory_budget // self._bytes_an_example(inputs))
+            self._chunk = max(1, self.memory_budget // self._bytes_per_example(inputs))
         step = self._chunk or 1
         return [
             _mapped(lambda tensor, at=at: tensor[at : at + step], inputs)  # type: ignore[misc]
             for at in range(0, count, step)
         ]
 
-    def _bytes_an_example(self, inputs: Inputs) -> int:
+    def _bytes_per_example(self, inputs: Inputs) -> int:
         """Three copies of the gradient (itself, flat, clipped), and twice what a backward pass keeps."""
-        kept = 0
-
-        def count(tensor: Tensor) -> Tensor:
-            nonlocal kept
-            kept += tensor.numel() * tensor.element_size()
-            return tensor
-
         args, kwargs = _mapped(lambda tensor: tensor[:1], inputs)
         random = [torch.cuda.current_device()] if args and args[0].is_cuda else []
-        hooks = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
-        with torch.random.fork_rng(random), torch.enable_grad(), hooks:
-            self.model(*args, **kwargs)
+        with torch.random.fork_rng(random):
+            kept = bytes_kept(lambda: self.model(*args, **kwargs))
         gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())
         return 3 * gradient + 2 * kept
+
+
+def bytes_kept(call: Callable[[], object]) -> int:
+    """How many bytes autograd keeps for the backward pass of ``call``.
+
+    >>> x = torch.ones(10, requires_grad=True)
+    >>> bytes_kept(lambda: x.exp())
+    40
+    """
+    kept = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        call()
+    return kept
 
 
 def _mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:

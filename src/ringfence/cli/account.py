@@ -1,0 +1,83 @@
+"""``ringfence account``: what releases of a theta from a file cost."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from ringfence.cli.options import AsJson, Delta, Interval, Law, Levels, Sigma
+from ringfence.cli.terminal import busy, print_table
+
+if TYPE_CHECKING:
+    from ringfence.accounting.account_row import AccountRow
+
+
+def account(
+    theta: Annotated[Path, typer.Argument(help="What is released, before noise: a .npy file of floats.")],
+    sensitivity: Annotated[float, typer.Option(help="The most that one record can move a coordinate.")],
+    sigma: Sigma,
+    mechanism: Law = "rectified",
+    bound: Interval = None,
+    levels: Levels = None,
+    steps: Annotated[int, typer.Option(help="How many times theta is released.")] = 1,
+    delta: Delta = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """What releases of theta cost, and what may be said about them.
+
+    Example: ringfence account theta.npy --mechanism rectified --sigma 1 --bound 4 --sensitivity 1e-3
+    """
+    from ringfence.accounting.account_row import account_row
+    from ringfence.data.theta_file import read_theta
+    from ringfence.mechanisms.base import Mechanism
+
+    law = Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels)
+    with busy("Accounting", quiet=as_json):
+        row = account_row(law, read_theta(theta), sensitivity, steps, delta)
+    if as_json:
+        typer.echo(json.dumps(row.as_dict()))
+    else:
+        print_table(account_table(row))
+        typer.echo(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
+
+
+def account_table(row: "AccountRow") -> Table:
+    """Every epsilon with what it is a statement about, beside the Gaussian's computed in the same way.
+
+    >>> import ringfence as rf
+    >>> from torch import zeros
+    >>> from ringfence.accounting.account_row import account_row
+    >>> account_table(account_row(rf.StochasticSign(1.0), zeros(3), 1e-2, steps=1, delta=1e-5)).row_count
+    4
+    """
+    from ringfence.numerics.rounding import rounded_up
+
+    claim = row.guarantee
+    title = (
+        f"{row.mechanism!r}\n{row.coordinates:,} coordinates, releases: {claim.steps}, delta {claim.delta:g}"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("epsilon")
+    table.add_column("this law", justify="right")
+    table.add_column("Gaussian", justify="right")
+    table.add_column("what it is")
+    for name, value, gaussian, what in (
+        (
+            "data-independent",
+            claim.epsilon_data_independent,
+            row.gaussian_epsilon_profile,
+            "DP, every dataset",
+        ),
+        ("ex-post", claim.epsilon, claim.gaussian_epsilon, "this dataset and trajectory; sensitive"),
+        (
+            "per-instance",
+            claim.epsilon_pdp,
+            claim.gaussian_epsilon_pdp,
+            f"this dataset, theta fixed; {claim.proof_pdp}; sensitive",
+        ),
+        ("tight", row.epsilon_profile, row.gaussian_epsilon_profile, f"the same without slack ({row.proof})"),
+    ):
+        table.add_row(name, rounded_up(value), rounded_up(gaussian), what)
+    return table

@@ -1,0 +1,53 @@
+"""The options and arguments that several commands take."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ringfence.data.features import Features
+
+Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
+Law = Annotated[str, typer.Option("--mechanism", help="gaussian, rectified, truncated, sign or quantized.")]
+Interval = Annotated[
+    float | None, typer.Option("--bound", help="b of the interval [-b, b], for laws that have one.")
+]
+Levels = Annotated[int | None, typer.Option(help="Levels of the quantized law.")]
+Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
+GridName = Annotated[
+    str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
+]
+FeatureFile = Annotated[
+    Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
+]
+PublicStatistics = Annotated[
+    Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]
+Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]
+EpsilonKind = Annotated[
+    str, typer.Option("--kind", help="per-instance, ex-post, data-independent or tightest epsilon.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def sweep_features(
+    grid: str, features: Path | None, public_statistics: Path | None
+) -> "tuple[Features | None, Features | None]":
+    """The features of a sweep (None stands for scikit-learn's digits) and those declared public.
+
+    >>> sweep_features("digits", None, None)
+    (None, None)
+    """
+    if features is None:
+        if grid != "digits":
+            raise ValueError(f"--features is needed with {grid}: only digits come with a dependency")
+        if public_statistics is not None:
+            raise ValueError("--public-statistics is for --features: digits are scaled by constants")
+        return None, None
+    from ringfence.data.features import read_features
+
+    return read_features(features), None if public_statistics is None else read_features(public_statistics)

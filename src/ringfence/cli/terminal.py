@@ -1,0 +1,63 @@
+"""What commands print: progress for a person at a terminal, tables, and the names of files."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.status import Status
+from rich.table import Table
+
+from ringfence.progress import Progress
+
+
+def busy(what: str, quiet: bool) -> Status:
+    """A spinner for a person at a terminal, and nothing otherwise."""
+    return Console(stderr=True, quiet=quiet).status(f"{what} ...")
+
+
+@contextmanager
+def progress_bars(quiet: bool) -> Iterator[Progress]:
+    """A progress bar per part for a person at a terminal, and nothing otherwise.
+
+    >>> with progress_bars(quiet=True) as progress:
+    ...     progress("votes", 0.5)
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(name: str, share: float) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=1.0)
+            bars.update(tasks[name], completed=share)
+
+        yield show
+
+
+def print_table(table: Table) -> None:
+    """Prints a table as it is: the name of a data set may look like markup."""
+    Console(markup=False).print(table, highlight=False)
+
+
+def print_files(files: Sequence[Path], as_json: bool) -> None:
+    """Prints the paths of files that were written, one per line or as one JSON object.
+
+    >>> print_files([Path("report.html")], as_json=True)
+    {"files": ["report.html"]}
+    """
+    if as_json:
+        typer.echo(json.dumps({"files": [str(file) for file in files]}))
+    else:
+        for file in files:
+            typer.echo(file)

@@ -1,1 +1,0 @@
-"""Figure 1: what each mechanism gives away against theta."""

@@ -1,0 +1,194 @@
+"""What one training run cost each of its examples, mechanism by mechanism, and how that is spread."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ringfence import checks
+from ringfence.accounting.examples.accountant import ExampleAccountant
+from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.paper.comparison.chosen_settings import like_for_like
+from ringfence.paper.comparison.comparison import Comparison
+from ringfence.paper.sweep.batch import linear_settings
+from ringfence.paper.sweep.data import SweepData
+from ringfence.paper.sweep.settings import SweepSetting
+from ringfence.progress import Progress
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.content import Section
+from ringfence.training.linear.grid import accuracies
+from ringfence.training.linear.information import information_losses
+from ringfence.training.linear.residuals import clipped_gradients
+
+EXAMPLES = 1000  # how many examples are shown: the numbers of all would take hours on two cores
+_KINDS = {"spectral": "the largest over directions", "trace": "the root of the mean square over features"}
+
+
+@dataclass(frozen=True)
+class SingleExampleRow:
+    """One training example under one mechanism: its ex-post epsilon and its eta over the run.
+
+    Both numbers are sensitive: they are computed from private data.
+    """
+
+    mechanism: str
+    example: int  # its index in the training part
+    epsilon: float
+    eta: float
+
+
+@dataclass(frozen=True)
+class ExamplesOfRun:
+    """A training run: its setting, its test accuracy, what may be said about it, and its examples."""
+
+    mechanism: str
+    setting: SweepSetting
+    test_accuracy: float
+    statement: str
+    rows: tuple[SingleExampleRow, ...]
+
+
+def single_examples(
+    data: SweepData,
+    settings: Mapping[str, SweepSetting],
+    delta: float,
+    *,
+    examples: int = EXAMPLES,
+    kind: InformationNorm = "spectral",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[ExamplesOfRun]:
+    """Yields one run per setting, with one row per measured example.
+
+    Every run trains on all examples and measures ``examples`` of them: always the same ones, picked
+    without looking at them. ``kind`` says which eta is measured, as in ``information_losses``.
+
+    >>> import torch
+    >>> both = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
+    >>> data = SweepData(2, torch.ones(1), both, None, both, "")
+    >>> setting = SweepSetting("gaussian", 0.1, 30.0, learning_rate=1.0, steps=3)
+    >>> [run] = single_examples(data, {"Gaussian": setting}, delta=1e-5, examples=2)
+    >>> run.mechanism, run.test_accuracy, [row.epsilon > 0 for row in run.rows]
+    ('Gaussian', 1.0, [True, True])
+    """
+    picked = data.sample(examples)
+    features, labels = data.train
+    some, theirs = features[picked], labels[picked]
+    for number, (name, setting) in enumerate(settings.items()):
+        training = linear_settings(setting, seed)
+        run = training.train(features, labels, data.classes, public_size=len(features))
+        account = ExampleAccountant(training.mechanism, run.account.orders)
+        for step in run.trajectory:
+            account.step(step.theta.reshape(-1), clipped_gradients(step.weights, some, theirs, training.clip))
+        etas = information_losses(
+            training.mechanism, run.trajectory, some, theirs, training.clip, data.attributes, kind=kind
+        )
+        epsilons = account.epsilons(delta)
+        if progress is not None:
+            progress("single examples", (number + 1) / len(settings))
+        yield ExamplesOfRun(
+            name,
+            setting,
+            float(accuracies([run], *data.test)[0]),
+            run.account.guarantee(delta).statement,
+            tuple(
+                SingleExampleRow(name, example, float(epsilons[i]), float(etas[i]))
+                for i, example in enumerate(picked.tolist())
+            ),
+        )
+
+
+def single_examples_section(
+    data: SweepData, delta: float, fair: Comparison, kind: InformationNorm, progress: Progress | None = None
+) -> tuple[Section, list[SingleExampleRow]]:
+    """What a run cost single examples, with the same setting for every law; and the rows of the charts."""
+    target, chosen = like_for_like(fair)
+    runs = list(single_examples(data, chosen, delta, kind=kind, progress=progress))
+    accuracy = ", ".join(f"{run.mechanism} {run.test_accuracy:.1%}" for run in runs)
+    how = (
+        f"Every law with the same clip, noise, bound, learning rate and steps: {runs[-1].setting}, a choice "
+        f"of the fair search for an accuracy of {target:.0%}. Test accuracy: {accuracy}."
+    )
+    count = min(EXAMPLES, len(data.train[1]))
+    flat = ", ".join(f"{run.mechanism} {sum(row.eta == 0 for row in run.rows):,}" for run in runs)
+    charts = (
+        distribution_chart(
+            "example_epsilons",
+            "Epsilon of single examples",
+            f"Ex-post epsilon of {count:,} training examples at delta {delta:g}. {how}",
+            {run.mechanism: [row.epsilon for row in run.rows] for run in runs},
+            x_label="epsilon",
+        ),
+        distribution_chart(
+            "example_information",
+            "Fisher information loss of single examples",
+            f"Eta ({_KINDS[kind]}) of {count:,} training examples over the run. It is 0, and not drawn, "
+            f"where the clip flattens every coordinate of a gradient: {flat}. {how}",
+            {run.mechanism: [row.eta for row in run.rows if row.eta > 0] for run in runs},
+            x_label="eta",
+            x_log=True,
+        ),
+    )
+    statements = tuple(f"{run.mechanism}. {run.statement}" for run in runs)
+    section = Section("Single examples, and what may be said", statements, charts, sensitive=True)
+    return section, [row for run in runs for row in run.rows]
+
+
+def distribution_chart(
+    name: str,
+    title: str,
+    caption: str,
+    values: Mapping[str, Sequence[float]],
+    *,
+    x_label: str,
+    y_label: str = "examples",
+    bins: int = 30,
+    x_log: bool = False,
+    sensitive: bool = True,
+) -> Chart:
+    """Draws the outline of one histogram for each name in ``values``, all over the same bins.
+
+    Values that are not finite, or not positive on a log axis, are in no bin; the caption says how many.
+
+    >>> chart = distribution_chart("h", "", "", {"sign": [1.0, 1.0, 2.0]}, x_label="epsilon", bins=2)
+    >>> chart.panels[0].lines[0].x, chart.panels[0].lines[0].y, chart.sensitive
+    ((1.0, 1.0, 1.5, 1.5, 2.0, 2.0), (0.0, 2.0, 2.0, 1.0, 1.0, 0.0), True)
+    """
+    checks.count("bins", bins, at_least=1)
+    inside = {
+        who: [value for value in numbers if math.isfinite(value) and (value > 0 or not x_log)]
+        for who, numbers in values.items()
+    }
+    edges = _edges([value for numbers in inside.values() for value in numbers], bins, x_log)
+    lines = tuple(_outline(who, numbers, edges) for who, numbers in inside.items())
+    left_out = sum(map(len, values.values())) - sum(map(len, inside.values()))
+    note = f" In no bin: {left_out}, infinite, not a number or off the axis." if left_out else ""
+    panel = Panel(title, x_label, y_label, lines, x_log=x_log, y_from_zero=True)
+    return Chart(name, title, caption + note, (panel,), sensitive=sensitive)
+
+
+def _edges(values: list[float], bins: int, log: bool) -> list[float]:
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+    if log:
+        inner = [low * (high / low) ** (k / bins) for k in range(1, bins)]
+    else:
+        inner = [low + (high - low) * k / bins for k in range(1, bins)]
+    return [low, *inner, high]  # the ends are exact: rounding must not push a value out
+
+
+def _outline(name: str, values: list[float], edges: list[float]) -> Line:
+    if not edges:
+        return Line(name, (), ())
+    counts = [0.0] * (len(edges) - 1)
+    for value in values:
+        counts[min(bisect_right(edges, value), len(counts)) - 1] += 1
+    x, y = [edges[0]], [0.0]
+    for (left, right), count in zip(pairwise(edges), counts, strict=True):
+        x += [left, right]
+        y += [count, count]
+    return Line(name, (*x, edges[-1]), (*y, 0.0))

@@ -1,1 +1,0 @@
-"""The epsilon and eta of single training examples."""

@@ -1,0 +1,1 @@
+"""A report as one HTML file, with charts that plotly draws in the browser."""

@@ -1,0 +1,133 @@
+"""A report as one HTML file that opens offline."""
+
+import base64
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+from ringfence.report.chart import Chart, Line
+from ringfence.report.content import Report, Table, publishable_part, sensitive_parts
+from ringfence.report.page.layout import page_chart
+
+
+def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
+    """Writes the page, with everything it needs inside, the same bytes each time.
+
+    ``publishable`` leaves out what is marked sensitive. Without it, the page has a button that only
+    hides those parts: they are still in the file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     page = write_report(Report("Nothing yet", ()), Path(folder) / "report.html")
+    ...     "<h1>Nothing yet</h1>" in page.read_text(encoding="utf-8")
+    True
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(report, publishable), encoding="utf-8", newline="\n")
+    return path
+
+
+def page(report: Report, publishable: bool = False) -> str:
+    """The text of the page.
+
+    Guarantee: with ``publishable`` the text holds nothing of a part marked sensitive, neither its name nor
+    its numbers. A content security policy lets the browser run the page's own two scripts, by their
+    hashes, and fetch nothing.
+
+    >>> from ringfence.report.content import Section
+    >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True),))
+    >>> "Epsilon is 1.5" in page(report), "Epsilon is 1.5" in page(report, publishable=True)
+    (True, False)
+    """
+    templates = _templates()
+    shown = publishable_part(report) if publishable else report
+    scripts = (_plotly(), _source(templates, "page.js"))
+    html: str = templates.get_template("page.html").render(
+        report=shown,
+        publishable=publishable,
+        sensitive=sensitive_parts(report),
+        replaced=sum(section.in_place is not None for section in report.sections),
+        style=_source(templates, "page.css"),
+        scripts=scripts,
+        hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts),
+        drawing=page_chart,
+        data_tables=data_tables,
+        numeric=_numeric,
+    )
+    return html
+
+
+def data_tables(chart: Chart) -> list[Table]:
+    """The numbers of a chart: per panel, one table for all lines with the same x.
+
+    >>> from ringfence.report.chart import Panel
+    >>> lines = (Line("a", (1.0,), (2.0,)), Line("b", (1.0,), (float("nan"),)))
+    >>> data_tables(Chart("", "", "", (Panel("one", "x", "y", lines),)))[0].rows
+    (('1', '2', ''),)
+    """
+    tables = []
+    for panel in chart.panels:
+        together: dict[tuple[float, ...], list[Line]] = {}
+        for line in panel.lines:
+            if line.x:
+                together.setdefault(line.x, []).append(line)
+        for x, lines in together.items():
+            columns = [(panel.x_label, x)]
+            for line in lines:
+                columns.append((line.name, line.y))
+                if line.low is not None and line.high is not None:
+                    columns += [(f"{line.name}, low", line.low), (f"{line.name}, high", line.high)]
+            rows = zip(*(map(_number, values) for _, values in columns), strict=True)
+            names = tuple(name for name, _ in columns)
+            tables.append(Table(f"{panel.title or chart.title}: {panel.y_label}", names, tuple(rows)))
+    return tables
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"
+
+
+def _numeric(cell: str) -> bool:
+    try:
+        float(cell.rstrip("%").replace(",", ""))
+    except ValueError:
+        return False
+    return True
+
+
+def _templates() -> Any:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("the report needs jinja2: pip install 'ringfence[report]'") from None
+    templates = Environment(
+        loader=PackageLoader("ringfence.report.page", "template"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return templates
+
+
+def _source(templates: Any, name: str) -> Any:
+    """The text of a file in the folder template, unescaped: it is our own."""
+    from markupsafe import Markup
+
+    return Markup(templates.loader.get_source(templates, name)[0])
+
+
+def _plotly() -> Any:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("the report needs plotly: pip install 'ringfence[report]'") from None
+    from markupsafe import Markup
+
+    return Markup(get_plotlyjs())
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,97 @@
+"""What a linear probe makes of the features and labels it is given, before anything is released."""
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from ringfence import checks
+
+
+@dataclass(frozen=True)
+class ProbeData:
+    """What a probe is trained on: the classes in order, scaled features, and labels as places in classes."""
+
+    classes: Any
+    features: Tensor
+    labels: Tensor
+    width: int  # the number of features given, without an intercept
+
+
+def validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
+    """The data after scikit-learn's checks, which note the number and the names of the features."""
+    try:
+        return validate_data(estimator, *data, **options)
+    except OverflowError:  # numpy's message about an integer that no float holds names no argument
+        raise ValueError("X must hold numbers that float32 can hold") from None
+
+
+def plain(values: Any) -> Any:
+    """A tensor as an array: scikit-learn refuses a tensor with a gradient.
+
+    >>> plain(torch.ones(2, requires_grad=True)).tolist()
+    [1.0, 1.0]
+    """
+    if isinstance(values, Tensor) and values.layout == torch.strided and not values.is_meta:
+        return values.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return values
+
+
+def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
+    """(the classes in order, each label's place among them); without ``public_classes``, those in y.
+
+    >>> classes, codes = class_codes(np.array(["b", "a", "b"]))
+    >>> classes.tolist(), codes.tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    if public_classes is None:
+        classes, codes = np.unique(y, return_inverse=True)
+    else:
+        classes = np.unique(np.asarray(public_classes))
+        if len(classes) < 2:
+            raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
+        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        outside = classes[codes] != y
+        if outside.any():
+            first = int(np.argmax(outside))
+            raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
+    if len(classes) < 2:
+        raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
+    return classes, codes.astype(np.int64)
+
+
+def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 (scikit-learn's name)
+    """(X - center) / scale, where both are one number or one number per feature.
+
+    >>> scaled(np.array([[1.0, 3.0]]), 1.0, 2.0).tolist()
+    [[0.0, 1.0]]
+    """
+    center = checks.finite("public_center", public_center).cpu().numpy()
+    scale = checks.positive("public_scale", public_scale).cpu().numpy()
+    for name, value in (("public_center", center), ("public_scale", scale)):
+        if value.size != 1 and value.shape != X.shape[1:]:
+            raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
+    return (X - center) / scale
+
+
+def seed_of(random_state: Any) -> int | None:
+    """The seed of the noise: an integer itself, or 128 bits of a numpy RandomState, new ones in every fit.
+
+    >>> seed_of(7), seed_of(None)
+    (7, None)
+    """
+    if random_state is None:
+        return None
+    try:
+        state = check_random_state(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"random_state {random_state!r} cannot be used: {error}") from None
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int.from_bytes(state.bytes(16), "big")

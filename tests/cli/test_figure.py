@@ -1,0 +1,44 @@
+"""``ringfence figure``: the files it leaves, and the figures it knows."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from ringfence.cli.figure import figures
+from ringfence.paper.figures import FIGURES
+from tests.shell import ringfence
+
+
+def test_figure_motivation_leaves_png_pdf_and_csv(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b"
+    run = ringfence("figure", "motivation", "--out", out)
+    assert run.returncode == 0, run.stderr
+    files = [Path(line) for line in run.stdout.split()]
+    assert [file.name for file in files] == ["motivation.png", "motivation.pdf", "motivation.csv"]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert files[1].read_bytes().startswith(b"%PDF")
+    assert files[2].read_text().startswith("mechanism,sigma,theta,fisher_information_loss,")
+    assert run.stderr == ""  # no spinner into a pipe
+
+
+def test_json_is_one_object(tmp_path: Path) -> None:
+    run = ringfence("figure", "motivation", "--out", tmp_path, "--json")
+    assert len(json.loads(run.stdout)["files"]) == 3
+
+
+def test_the_command_line_and_the_library_know_the_same_figures() -> None:
+    """The command line lists them by itself, so that its help loads no experiment."""
+    listed = [command.name for command in figures.registered_commands if command.name != "pdp"]
+    assert listed == list(FIGURES)
+
+
+def test_a_missing_matplotlib_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['matplotlib.figure'] = None\n"
+        "sys.argv = ['ringfence', 'figure', 'motivation']\n"
+        "from ringfence.cli.app import main; main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stderr == "ringfence: figures need matplotlib: pip install 'ringfence[plots]'\n"

@@ -1,0 +1,14 @@
+"""``ringfence report``: one page, and a publishable one."""
+
+from pathlib import Path
+
+from tests.shell import ringfence
+
+
+def test_report_is_one_page_and_a_publishable_one_has_no_private_number(swept: Path) -> None:
+    page = swept / "pages" / "report.html"
+    assert ringfence("report", swept / "out", "--out", page).returncode == 0
+    public = swept / "pages" / "public.html"
+    assert ringfence("report", swept / "out", "--out", public, "--publishable").returncode == 0
+    assert "Did bounded support help?" in page.read_text()
+    assert "Did bounded support help?" not in public.read_text()

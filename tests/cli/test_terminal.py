@@ -1,0 +1,26 @@
+"""What commands print is text as it is."""
+
+import io
+
+import pytest
+from rich.table import Table
+
+from ringfence.cli import terminal
+
+
+def test_a_name_that_looks_like_markup_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("[b]law", title="[red]toy")
+    terminal.print_table(table)
+    shown = capsys.readouterr().out
+    assert "[red]toy" in shown
+    assert "[b]law" in shown
+
+
+def test_bars_are_for_a_terminal_and_not_where_json_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for quiet in (False, True):
+        monkeypatch.setattr("sys.stderr", shown := io.StringIO())
+        with terminal.progress_bars(quiet) as progress:
+            progress("[b]votes", 0.5)
+            progress("[b]votes", 1.0)
+        assert ("[b]votes" in shown.getvalue()) is not quiet

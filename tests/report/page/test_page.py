@@ -1,0 +1,149 @@
+"""The page, read with the standard library's parser; in a browser: test_in_browser.py."""
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ringfence.report.content import Report, Section
+from ringfence.report.page.page import data_tables, page, write_report
+from tests.report.samples import HOSTILE, everything, full_report, hostile_report
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Tags(HTMLParser):
+    """All tags with their attributes, and the text of each kind of tag; every tag must be closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts.setdefault(self._open[-1], []).append(data)
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def without_plotly(text: str) -> str:
+    return re.sub(r"<script>/\*\*\s*\* plotly\.js.*?</script>", "", text, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def full() -> str:
+    return page(full_report())
+
+
+def test_the_structure(full: str) -> None:
+    tags = Tags(full)
+    ids = [attributes["id"] for _, attributes in tags.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for attributes in tags.all("a")]
+    assert links[0] == "#content"
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+    levels = [int(name[1]) for name, _ in tags.tags if re.fullmatch("h[1-6]", name)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in tags.all("meta")
+    assert len(tags.all("figure")) == len(tags.all("figcaption")) == len(tags.all("details")) == 3
+    assert all(
+        attributes["tabindex"] == "0" for name, attributes in tags.tags if attributes.get("class") == "scroll"
+    )
+    assert tags.all("html") == [{"lang": "en"}]
+
+
+def test_plotly_is_there_once_and_nothing_is_loaded(full: str) -> None:
+    assert full.count("* plotly.js v") == 1
+    tags = Tags(full)
+    assert len(tags.all("script")) == 2 + 3  # plotly, ours, the data of three figures
+    for name, attributes in tags.tags:
+        assert name not in {"iframe", "img", "object", "embed", "base"}
+        assert "src" not in attributes
+        assert not re.match("(https?:)?//", attributes.get("href", ""))
+        assert not any(attribute.startswith("on") for attribute in attributes)
+    assert tags.all("link") == [{"rel": "icon", "href": "data:,"}]
+    assert not re.search(r"https?://|url\(|@import", without_plotly(full))
+    assert "default-src 'none'" in full
+
+
+def test_the_data_of_a_figure_is_json_and_in_a_table(full: str) -> None:
+    blocks = [text for text in Tags(full).texts["script"] if text.startswith("{")]
+    assert [len(json.loads(block)["layouts"]) for block in blocks] == [2, 1, 2]
+    first = data_tables(everything())[0]
+    assert first.columns == (
+        "epsilon",
+        "Gaussian",
+        "rectified",
+        "rectified, low",
+        "rectified, high",
+        "truncated",
+    )
+    assert first.rows[2] == ("1", "0.1", "0.1", "0", "inf", "inf")
+    assert first.rows[1][1] == ""
+
+
+def test_nothing_sensitive_is_in_a_publishable_page(full: str) -> None:
+    assert "secret" in full
+    assert "0.12345" in full
+    assert 'id="hide-sensitive" aria-pressed="false"' in full
+    assert "Hiding is not removing" in full
+    public = without_plotly(page(full_report(), publishable=True))
+    assert "secret" not in public
+    assert "12345" not in public
+    assert 'id="hide-sensitive"' not in public
+    assert 'class="sensitive"' not in public
+    assert "Epsilon is at most 3." in public
+    banner = " ".join(public.split())
+    assert (
+        "3 parts marked sensitive, with numbers that depend on the private data, are not in this file."
+        in banner
+    )
+    assert "1 has a replacement" in banner
+
+
+def test_a_report_without_sensitive_parts_says_so() -> None:
+    report = Report("t", (Section("h"),))
+    assert "Nothing in this report is marked sensitive" in page(report)
+    assert "nothing was left out" in page(report, publishable=True)
+
+
+def test_text_is_text_everywhere() -> None:
+    text = without_plotly(page(hostile_report()))
+    assert HOSTILE not in text
+    tags = Tags(text)
+    assert len(tags.all("script")) == 2  # ours and the data of the figure
+    assert tags.texts["h1"] == tags.texts["title"] == [HOSTILE]
+    assert set(tags.texts["figcaption"]) == {HOSTILE}
+    (data,) = (text for text in tags.texts["script"] if text.startswith("{"))
+    json.loads(data)
+
+
+def test_the_same_bytes_each_time(tmp_path: Path) -> None:
+    first = write_report(full_report(), tmp_path / "new" / "a.html")
+    second = write_report(full_report(), tmp_path / "b.html")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_plotly_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ModuleNotFoundError, match=r"plotly: pip install 'ringfence\[report\]'"):
+        page(Report("t", ()))

@@ -1,0 +1,78 @@
+"""Image files: charts drawn by matplotlib."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.content import Report, Section
+from ringfence.report.image_files import paper_figure, save_chart, save_charts
+from tests.report.samples import everything, full_report, hostile_chart
+
+
+def test_everything_is_drawn() -> None:
+    figure = paper_figure(everything())
+    first, second, _, unused = figure.axes
+    assert (first.get_xscale(), first.get_yscale()) == ("log", "log")
+    assert first.get_xticks().tolist() == [0.01, 0.1, 1, 10]
+    assert second.get_ylim()[1] == pytest.approx(2.1)
+    assert not unused.axison
+    gaussian, rectified, truncated, sign, reference = first.lines
+    assert list(gaussian.get_markevery()) == [0]  # alone between the axis and a gap
+    assert numpy.isnan(numpy.asarray(rectified.get_ydata())).tolist() == [False, False, False, True]
+    assert truncated.get_linestyle() == "--"
+    assert len(sign.get_xdata()) == 0
+    assert list(reference.get_ydata()) == [0.5, 0.5]
+    assert len(first.collections) == 1  # the band
+    assert [text.get_text() for text in first.texts] == ["not drawn: 2 off the axes"]
+    assert second.lines[0].get_linestyle() == "None"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "Gaussian", "rectified", "truncated", "sign", "quantised, 5 levels", "cells, empty",
+        "usual epsilons", "a coin",
+    ]  # fmt: skip
+
+
+def test_the_same_bytes_each_time(tmp_path: Path) -> None:
+    first, second = save_chart(everything(), tmp_path / "a"), save_chart(everything(), tmp_path / "b")
+    assert [path.name for path in first] == ["everything.png", "everything.pdf"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert first[0].read_bytes().startswith(b"\x89PNG")
+    assert first[1].read_bytes().startswith(b"%PDF")
+
+
+def test_dollars_and_tags_are_text(tmp_path: Path) -> None:
+    line = Line("$x_{", (1.0,), (1.0,))
+    save_chart(Chart("dollars", "", "", (Panel("$a$ and $", "$\\frac$", "$$", (line,)),)), tmp_path)
+    save_chart(hostile_chart(), tmp_path)
+
+
+def test_a_chart_without_panels_or_lines(tmp_path: Path) -> None:
+    save_chart(Chart("nothing", "", "", ()), tmp_path)
+    save_chart(Chart("empty", "", "", (Panel("", "", "", (), x_log=True, y_log=True),)), tmp_path)
+
+
+def test_matplotlib_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match=r"ringfence\[plots\]"):
+        paper_figure(everything())
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd"])
+def test_a_name_does_not_leave_the_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="name must be a file name"):
+        save_chart(replace(everything(), name=name), tmp_path)
+
+
+def test_pictures_of_sensitive_charts_are_only_saved_where_asked(tmp_path: Path) -> None:
+    report = Report("t", (Section("h", charts=(everything(sensitive=True),)),))
+    assert [path.name for path in save_charts(report, tmp_path / "all")] == [
+        "everything.png",
+        "everything.pdf",
+    ]
+    assert save_charts(report, tmp_path / "public", publishable=True) == []
+    with pytest.raises(ValueError, match="different names, got twice: everything"):
+        save_charts(full_report(), tmp_path)

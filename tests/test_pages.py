@@ -1,0 +1,42 @@
+"""The floor plan and the reference follow the source; every export is in the reference and in a guide."""
+
+import re
+from difflib import unified_diff
+
+import ringfence as rf
+from tests import pages
+
+OTHER = {"curvature.md", "design.md", "errata.md", "mutants.md", "performance.md", "reference.md"}
+GUIDES = [
+    pages.ROOT / "README.md",
+    *(page for page in (pages.ROOT / "docs").glob("*.md") if page.name not in OTHER),
+    *(pages.ROOT / "examples").glob("*.py"),
+]
+
+
+def difference(page: str, source: str) -> str:
+    lines = unified_diff(page.splitlines(), source.splitlines(), "the page", "the source", lineterm="", n=0)
+    return "\n".join([*lines, "", "python -m tests.pages writes the page again"])
+
+
+def test_the_floor_plan_is_that_of_the_tree() -> None:
+    (page,) = re.findall(r"```\nsrc/ringfence/\n.*?```", pages.DESIGN.read_text(), re.S)
+    assert page == pages.plan(), difference(page, pages.plan())
+
+
+def test_every_room_and_file_says_what_it_is() -> None:
+    assert not [line for line in pages.plan().splitlines()[2:-1] if len(line.split()) == 1]
+
+
+def test_the_reference_has_every_export_once() -> None:
+    assert sorted(pages.exports_of_the_reference()) == rf.__all__
+
+
+def test_the_reference_says_what_the_docstrings_say() -> None:
+    page = pages.REFERENCE.read_text()
+    assert page == pages.reference(), difference(page, pages.reference())
+
+
+def test_a_guide_uses_every_export() -> None:
+    words = set(re.findall(r"\w+", " ".join(guide.read_text() for guide in GUIDES)))
+    assert not set(rf.__all__) - words

@@ -1,0 +1,149 @@
+"""Numbers that users see stay as they are: a release that moves one has to say so.
+
+    python -m tests.test_unchanged    records the numbers again and prints which have moved
+
+These tests know no truth, only what was printed before: that the numbers are right is for the tests beside
+the code. A change that was not meant to matter is seen to matter here. If a number was meant to move,
+record it again and say in CHANGELOG.md which moved and why.
+"""
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from tests.tensors import float64, seeded_releases
+
+RECORD = Path(__file__).parent / "unchanged.json"
+TOLERANCE = 1e-12  # relative; across the instruction sets that torch knows the largest difference was 4e-13
+DELTA = 1e-5
+LAWS: dict[str, Callable[[], rf.Mechanism]] = {
+    "gaussian": lambda: rf.Gaussian(0.5),
+    "rectified": lambda: rf.RectifiedGaussian(0.5, bound=1.0),
+    "truncated": lambda: rf.TruncatedGaussian(0.5, bound=1.0),
+    "sign": lambda: rf.StochasticSign(0.5),
+    "quantized": lambda: rf.QuantizedGaussian(0.5, bound=1.0, levels=5),
+}
+THETA = float64([-1.7, -0.6, 0.0, 0.25, 0.9, 1.3])
+ORDERS = [1.5, 2.0, 8.0, 64.0]
+
+
+def spread(*shape: int) -> Tensor:
+    """Numbers that fill [-1, 1] evenly, in no order, the same on every machine."""
+    count = torch.Size(shape).numel()
+    return (2 * ((0.5 + (5**0.5 - 1) / 2 * torch.arange(count).double()) % 1) - 1).reshape(shape)
+
+
+def claims(guarantee: rf.Guarantee) -> list[float]:
+    return [
+        *(guarantee.epsilon, guarantee.epsilon_pdp, guarantee.epsilon_renyi),
+        *(guarantee.epsilon_data_independent, guarantee.gaussian_epsilon, guarantee.gaussian_epsilon_pdp),
+    ]
+
+
+def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
+    """What a user can ask of one law, without randomness."""
+    yield "divergence", law.renyi_divergence(THETA, 0.3, 8.0)
+    yield "hockey stick", law.hockey_stick(THETA, 0.3, 0.2)
+    yield "information", law.fisher_information(THETA)
+    yield "one step", rf.per_instance_rdp(law, spread(500), 1e-3, ORDERS).worst
+    account = rf.PerInstanceAccountant(law, 1e-3)
+    account.step(spread(500), count=10)
+    yield "account", claims(account.guarantee(DELTA))
+    profile = rf.privacy_profile(law, spread(40), 1e-2, steps=3)
+    yield "profile", [profile.epsilon(DELTA), profile.delta(0.1)]
+    examples = rf.ExampleAccountant(law)
+    examples.step(THETA, 0.1 * spread(4, 6))
+    yield "examples", examples.epsilons(DELTA)
+    fisher = rf.FisherAccountant(law)
+    fisher.step(THETA, spread(3, 6, 2))
+    yield "information loss", fisher.fisher_information_loss()
+    sampled = rf.SampledAccountant(law, 0.05, 0.2)
+    sampled.step(spread(20, 6), count=5)
+    yield "sampled", claims(sampled.guarantee(DELTA))
+    with seeded_releases():
+        published = rf.publishable_epsilon(
+            law, spread(200), 1e-3, delta=DELTA, publishing_zcdp=1e-4, failure_probability=1e-3
+        )
+    yield "published", [published.epsilon, published.epsilon_data_independent]
+
+
+def numbers_of_training() -> Iterator[tuple[str, Any]]:
+    """A probe with a seed, and noise for a target."""
+    labels = np.arange(120) % 3
+    features = np.eye(3)[labels] + 0.1 * spread(120, 3).numpy()
+    law = rf.TruncatedGaussian(4.0, bound=32.0)
+    probe = rf.LinearProbe(law, 0.05, learning_rate=8.0, steps=5, random_state=1).fit(features, labels)
+    yield "weights", probe.coef_
+    yield "probe", claims(probe.guarantee(DELTA))
+    yield "probe examples", probe.example_epsilons(DELTA)[:5]
+    yield "probe information loss", probe.fisher_information_loss()[:5]
+    target = {"epsilon": 0.7, "delta": DELTA}
+    yield "sigma", rf.calibrate_sigma(law, None, 0.05, steps=3, coordinates=100, **target)
+    yield (
+        "sampled sigma",
+        rf.calibrate_sigma(law, None, 0.05, steps=30, coordinates=100, sampling_rate=0.1, **target),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rf.PerInstanceCalibrationWarning)
+        yield "bound", rf.calibrate_bound(law, spread(100), 0.2, kind="pdp", epsilon=0.6, delta=DELTA)
+
+
+CASES: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
+    **{name: lambda make=make: numbers_of_a_law(make()) for name, make in LAWS.items()},  # type: ignore[misc]
+    "training": numbers_of_training,
+}
+
+
+def computed(case: str) -> dict[str, list[float]]:
+    return {
+        name: torch.as_tensor(values, dtype=torch.float64).reshape(-1).tolist()
+        for name, values in CASES[case]()
+    }
+
+
+def moved(before: dict[str, list[float]], after: dict[str, list[float]]) -> list[str]:
+    """What is no longer the same, in words."""
+    found = [f"names {sorted(names)}"] if (names := before.keys() ^ after.keys()) else []
+    for name in before.keys() & after.keys():
+        if len(before[name]) != len(after[name]):
+            found.append(f"{name}: {len(before[name])} numbers, now {len(after[name])}")
+        found += [
+            f"{name}[{i}]: {old!r}, now {new!r}"
+            for i, (old, new) in enumerate(zip(before[name], after[name], strict=False))
+            if not math.isclose(old, new, rel_tol=TOLERANCE, abs_tol=0.0)
+        ]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_is_what_it_was(case: str) -> None:
+    assert not moved(json.loads(RECORD.read_text())[case], computed(case)), "meant? see the docstring above"
+
+
+def test_sees_what_moves() -> None:
+    before = {"a": [1.0, 2.0], "b": [float("inf"), 0.0]}
+    assert moved(before, before) == []
+    more = 2.0 * (1 + 2 * TOLERANCE)
+    assert moved(before, {**before, "a": [1.0, more]}) == [f"a[1]: 2.0, now {more!r}"]
+    assert moved(before, {**before, "b": [float("inf"), 1e-300]}) == ["b[1]: 0.0, now 1e-300"]
+    assert moved(before, {**before, "a": [1.0]}) == ["a: 2 numbers, now 1"]
+    assert moved(before, {"a": [1.0, 2.0]}) == ["names ['b']"]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    now = {case: computed(case) for case in CASES}
+    for case, values in json.loads(RECORD.read_text()).items() if RECORD.exists() else ():
+        for line in moved(values, now[case]):
+            print(f"{case}: {line}")
+    RECORD.write_text(json.dumps(now, indent=1) + "\n")
+    print(f"{sum(len(row) for values in now.values() for row in values.values())} numbers in {RECORD.name}")
