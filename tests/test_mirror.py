@@ -17,7 +17,7 @@ WITHOUT = {
     "data/digits.py": "paper/information/test_rows.py trains on them",
     "data/inside.py": "faults/test_files_are_data.py: names that lead out of a folder",
     "data/parquet.py": "data/test_features.py: one of its four formats",
-    "data/pickled_batch.py": "data/test_images.py and fuzz/test_data.py",
+    "data/images/collection.py": "plain data; every test of a layout reads it",
     "mechanisms/pieces.py": "mechanisms/test_contract.py through every law made of pieces",
     "mechanisms/units.py": "mechanisms/test_contract.py through every law",
     "numerics/rounding.py": "accounting/test_guarantee.py and fuzz/test_exact.py",
@@ -31,13 +31,9 @@ WITHOUT = {
     "report/page/text.py": "report/page/test_layout.py and fuzz/test_report.py",
     "report/page/traces.py": "report/page/test_layout.py and report/page/test_in_browser.py",
     "training/assumptions.py": "training/test_statements.py: a statement names what it assumes",
-    "training/engine/auxiliary.py": "training/engine/test_engine.py",
-    "training/engine/loop.py": "training/engine/test_engine.py",
-    "training/engine/private_objects.py": "training/engine/test_engine.py",
-    "training/engine/releases.py": "training/engine/test_engine.py",
     "training/kernels/outer_sum_cpu.py": "training/kernels/test_outer_sum.py runs for every kernel",
     "training/kernels/outer_sum_cuda.py": "training/kernels/test_outer_sum.py runs for every kernel",
-    "training/per_example/fisher_tracking.py": "training/engine/test_engine.py: fisher_every",
+    "training/per_example/fisher_tracking.py": "training/engine/test_observer.py: fisher_every",
 }
 # Folders of tests that mirror no room: each looks at the whole package.
 ACROSS = {"faults", "fuzz", "mutants", "unchanged"}

@@ -46,7 +46,7 @@ from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Scale as Scale
 from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
-from ringfence.training.engine.engine import StepReport as StepReport
+from ringfence.training.engine.observer import StepReport as StepReport
 from ringfence.training.linear.regression import LinearRun as LinearRun
 from ringfence.training.linear.regression import train_linear as train_linear
 

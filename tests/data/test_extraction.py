@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,10 @@ from ringfence.data import extraction
 from ringfence.data.backbones import Backbone, load_backbone
 from ringfence.data.extraction import extract
 from ringfence.data.features import read_features
-from ringfence.data.images import read_images
-from tests.data.test_images import pets, pictures, put
+from ringfence.data.images.layouts import read_images
+from tests.data.images.pictures import pictures, put
+from tests.data.images.test_pets import pets
+from tests.forks import ended
 
 TRAIN, TEST = 83, 21
 
@@ -54,7 +54,7 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_the_file_holds_the_features(fake: dict[str, Any], images: Path, tmp_path: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
+    seen: list[tuple[str, float]] = []
     out = extract(images, "any", tmp_path / "f.npz", batch_size=8, progress=lambda *args: seen.append(args))
     assert out == tmp_path / "f.npz"
     raw, made = np.load(images), np.load(out)
@@ -73,8 +73,8 @@ def test_the_file_holds_the_features(fake: dict[str, Any], images: Path, tmp_pat
         assert np.abs(features - wanted).max() < 5e-4  # float16 near 1/2
         assert np.array_equal(labels, raw[f"y_{split}"])
     assert not (tmp_path / "f.npz.parts").exists()
-    assert seen == [("train", min(8 * i, TRAIN), TRAIN) for i in range(1, 12)] + [
-        ("test", done, TEST) for done in (8, 16, TEST)
+    assert seen == [("train", min(8 * i, TRAIN) / TRAIN) for i in range(1, 12)] + [
+        ("test", done / TEST) for done in (8, 16, TEST)
     ]
     with pytest.raises(FileExistsError, match=r"f\.npz is there already"):
         extract(images, "any", out)
@@ -89,7 +89,7 @@ def test_interrupted_after_every_batch_it_gives_the_same_bytes(
         fake["calls"] = 0
         out = tmp_path / f"{stop}.npz"
 
-        def interrupt(split: str, done: int, total: int, stop: int = stop) -> None:
+        def interrupt(split: str, share: float, stop: int = stop) -> None:
             if fake["calls"] > stop:
                 raise KeyboardInterrupt
 
@@ -102,30 +102,20 @@ def test_interrupted_after_every_batch_it_gives_the_same_bytes(
         assert not (tmp_path / f"{stop}.npz.parts").exists()
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import numpy as np
-from ringfence.data import extraction
-from tests.data.test_extraction import Backbone, means
+def killed(images: Path, out: Path, when: str, number: int) -> None:
+    """Extracts features and dies just before it calls ``when`` for the n-th time."""
+    extraction.load_backbone = lambda name, *_: Backbone(name, "mean", 3, "0" * 64, "cpu", means)
+    extraction._BATCHES = 2
+    owner = Path if when == "unlink" else os
+    call, calls = getattr(owner, when), iter(range(1, number))
 
-extraction.load_backbone = lambda name, *_: Backbone(name, "mean", 3, "0" * 64, "cpu", means)
-extraction._BATCHES = 2
-when, count = sys.argv[3], 0
-real = {"fsync": os.fsync, "replace": Path.replace, "unlink": Path.unlink}
-
-def kill(kind):
-    def wrapped(*args, **kwargs):
-        global count
-        count += kind == when
-        if kind == when and count == int(sys.argv[4]):
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        if next(calls, None) is None:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real[kind](*args, **kwargs)
-    return wrapped
+        return call(*args, **kwargs)
 
-os.fsync, Path.replace, Path.unlink = kill("fsync"), kill("replace"), kill("unlink")
-extraction.extract(Path(sys.argv[1]), "any", Path(sys.argv[2]), batch_size=8)
-"""
+    setattr(owner, when, dying)
+    extract(images, "any", out, batch_size=8)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
@@ -135,11 +125,7 @@ def test_killed_at_a_bad_moment(
 ) -> None:
     """Before the settings are safe, half way, and while the parts are being removed."""
     out = tmp_path / "f.npz"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", KILLED, str(images), str(out), when, str(number)]
-    root = Path(__file__).parent.parent.parent
-    run = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert ended(killed, images, out, when, number) == -signal.SIGKILL
     assert (tmp_path / "f.npz.parts").exists()
     assert out.exists() == (when == "unlink")
     whole = extract(images, "any", tmp_path / "whole.npz", batch_size=8)
@@ -149,7 +135,7 @@ def test_killed_at_a_bad_moment(
 
 
 def begun(fake: dict[str, Any], images: Path, out: Path) -> None:
-    def interrupt(split: str, done: int, total: int) -> None:
+    def interrupt(split: str, share: float) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -194,8 +180,8 @@ def test_a_folder_that_is_not_of_a_run_is_left_alone(
 def test_a_damaged_part_is_named(fake: dict[str, Any], images: Path, tmp_path: Path) -> None:
     out = tmp_path / "f.npz"
 
-    def late(split: str, done: int, total: int) -> None:
-        if done > 16:
+    def late(split: str, share: float) -> None:
+        if share > 16 / TRAIN:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -278,7 +264,7 @@ def test_pictures_to_features_with_a_real_model(tmp_path: Path) -> None:
 
     photos, model = pets(tmp_path / "pets"), str(beit(tmp_path / "beit", use_mean_pooling=True))
 
-    def interrupt(split: str, done: int, total: int) -> None:
+    def interrupt(split: str, share: float) -> None:
         if split == "test":
             raise KeyboardInterrupt
 

@@ -7,7 +7,6 @@ budget on disk must never be under what was released. The exit status is 1 where
 """
 
 import argparse
-import multiprocessing
 import os
 import random
 import signal
@@ -19,11 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-# imports once and forks from there: a process that has used OpenMP cannot be forked itself
-FORK = multiprocessing.get_context("forkserver")
-FORK.set_forkserver_preload(
-    ["dp_accounting", "ringfence.training.kernels.outer_sum_cpu", "tests.faults.jobs"]
-)
+from tests.forks import FORK, forked
+
 _PATIENCE = 120.0  # seconds for what takes one
 _EARLY = 0.2  # of the kills come while a child starts or finds its way back, the others while it works
 
@@ -63,8 +59,7 @@ class Life:
 def attempt(name: str, folder: Path, early: float | None = None, late: float | None = None) -> Life:
     """A child, killed ``early`` seconds after its start, or ``late`` after its first word, or never."""
     receiver, sender = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=child, args=(name, folder, sender))
-    process.start()
+    process = forked(child, name, folder, sender)
     sender.close()
     start = word = time.monotonic()
     end = start + (_PATIENCE if early is None else early)
@@ -127,7 +122,6 @@ def killed(name: str, kills: int, moments: random.Random, scratch: Path) -> Outc
 
 def killings(kills: int, seed: int, scratch: Path) -> dict[str, Outcome]:
     """``kills`` in all, shared out among the three jobs."""
-    os.environ["OMP_NUM_THREADS"] = "1"
     names = ("training", "sweep", "extraction")
     shares = [kills // 3 + (place < kills % 3) for place in range(3)]
     return {

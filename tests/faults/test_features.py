@@ -14,8 +14,8 @@ from ringfence.data import extraction
 from ringfence.data.backbones import Backbone
 from ringfence.data.extraction import extract
 from ringfence.data.features import Features, read_features
-from ringfence.data.images import read_images
-from ringfence.files.journal import locked
+from ringfence.data.images.layouts import read_images
+from ringfence.files.lock import locked
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only, some, tried
 
 COUNT = 40
@@ -46,8 +46,8 @@ def images(folder: Path) -> Path:
 def begun(folder: Path) -> tuple[Path, list[Path]]:
     """Where the features will be, and the parts that an interrupted run left."""
 
-    def interrupt(split: str, done: int, total: int) -> None:
-        if done == COUNT - 4:
+    def interrupt(split: str, share: float) -> None:
+        if share == (COUNT - 4) / COUNT:
             raise KeyboardInterrupt
 
     out = folder / "f.npz"

@@ -12,13 +12,13 @@ import pytest
 import ringfence
 from ringfence.cli.app import main
 from ringfence.data.backbones import load_backbone
-from ringfence.data.images import read_images
+from ringfence.data.images.layouts import read_images
 from ringfence.data.inside import inside
 from ringfence.paper.comparison.comparison import compare
 from ringfence.paper.comparison.page import write_comparison
 from ringfence.paper.sweep.grid_file import read_grid
 from ringfence.paper.sweep.run import read_rows, run_sweep
-from tests.data.test_images import pets
+from tests.data.images.test_pets import pets
 from tests.paper.sweep.sweeps import DATA, GRID
 
 SOURCES = sorted(Path(ringfence.__file__).parent.rglob("*.py"))

@@ -13,7 +13,7 @@ import torch
 
 from ringfence.data import extraction
 from ringfence.data.backbones import Backbone
-from ringfence.files.journal import locked
+from ringfence.files.lock import locked
 from tests.cli.conftest import GRID
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
 from tests.shell import ringfence

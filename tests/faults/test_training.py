@@ -41,7 +41,7 @@ def test_a_full_disk_stops_the_run_before_it_releases(tmp_path: Path, whole: Run
     path, run = tmp_path / "run.ckpt", Run()
     run.engine.save(path)
     run.train(1)
-    size = run.engine.releases.journal.path.stat().st_size
+    size = run.engine.run.ledger.journal.path.stat().st_size
     with no_room_beyond(3 * size), pytest.raises(OSError, match="File too large"):
         run.train(STEPS)
     stopped = run.engine.steps
@@ -180,7 +180,7 @@ def test_killed_while_the_run_moves_to_another_file(
 def test_a_load_that_fails_half_way_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path / "run.ckpt")
     run = Run()
-    monkeypatch.setattr(run.engine.optimizer, "load_state_dict", killing(print, "before"))
+    monkeypatch.setattr(run.engine.run.optimizer, "load_state_dict", killing(print, "before"))
     with pytest.raises(Killed):
         run.engine.load(tmp_path / "run.ckpt")
     assert resumed(tmp_path / "run.ckpt").engine.account.steps == 4

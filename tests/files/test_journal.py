@@ -2,8 +2,8 @@
 
 import math
 import os
-import subprocess
-import sys
+import signal
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,10 @@ import pytest
 
 from ringfence.files import journal as module
 from ringfence.files.journal import Journal
-from tests.files.test_checkpoint import flipped_bit, full, read_only
+from tests.faults.conditions import folder_for_anyone, read_only
+from tests.files.test_atomic import full
+from tests.files.test_checkpoint import flipped_bit
+from tests.forks import FORK, ended, forked
 
 HEADER = {"run": "a1", "after": 7}
 RECORDS = [{"step": 0, "sums": [0.1, math.inf]}, {"text": 'é\n\r\u2028 "'}, {}, {"step": 10**30}]
@@ -253,49 +256,45 @@ def test_an_append_on_a_full_disk_closes_the_journal(
     assert steps == ([0, 2] if call == "write" else [0, 1, 2])  # announced twice is never too little
 
 
-OTHER = """
-import sys
-from ringfence.files.journal import Journal
-for _ in sys.stdin:
-    for opened in (lambda: Journal(sys.argv[1]), lambda: Journal.start(sys.argv[1], {"run": "other"})):
-        try:
-            opened().close()
-            print("opened", flush=True)
-        except BlockingIOError as error:
-            print(error, flush=True)
-"""
+def other(path: Path, said: Connection) -> None:
+    """Another process that tries to open the journal and to begin it anew, whenever it is asked to."""
+    while said.recv():
+        for opened in (lambda: Journal(path), lambda: Journal.start(path, {"run": "other"})):
+            try:
+                opened().close()
+                said.send("opened")
+            except BlockingIOError as error:
+                said.send(str(error))
 
-HOLDER = """
-import os, signal, sys
-from ringfence.files.journal import Journal
-journal = Journal(sys.argv[1])
-journal.append({"by": "holder"})
-os.write(journal._file, b"torn")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
+
+def holder(path: Path) -> None:
+    """Another process that dies while it writes a record."""
+    journal = Journal(path)
+    journal.append({"by": "holder"})
+    os.write(journal._require_open(), b"torn")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_one_process_at_a_time(path: Path) -> None:
-    command = [sys.executable, "-c", OTHER, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
+    ours, theirs = FORK.Pipe()
+    process = forked(other, path, theirs)
 
-        def attempts() -> list[str]:
-            print("try", file=other.stdin, flush=True)
-            return [other.stdout.readline(), other.stdout.readline()]
+    def attempts() -> list[str]:
+        ours.send(True)
+        return [ours.recv(), ours.recv()]
 
-        with Journal.start(path, HEADER) as journal:
-            assert attempts() == [f"{path} is in use by another process or engine\n"] * 2
-            journal.append({"step": 0})
-            assert Journal.read(path) == (HEADER, [{"step": 0}])  # reading asks for no lock
-        assert attempts() == ["opened\n"] * 2
+    with Journal.start(path, HEADER) as journal:
+        assert attempts() == [f"{path} is in use by another process or engine"] * 2
+        journal.append({"step": 0})
+        assert Journal.read(path) == (HEADER, [{"step": 0}])  # reading asks for no lock
+    assert attempts() == ["opened"] * 2
+    ours.send(False)
+    process.join()
 
 
 def test_a_killed_process_leaves_no_lock(path: Path) -> None:
     write(path)
-    killed = subprocess.run([sys.executable, "-c", HOLDER, str(path)], timeout=60, check=False)
-    assert killed.returncode == -9
+    assert ended(holder, path) == -signal.SIGKILL
     with Journal(path) as journal:
         journal.append({"by": "heir"})
     assert Journal.read(path) == (HEADER, [*RECORDS, {"by": "holder"}, {"by": "heir"}])
@@ -309,9 +308,11 @@ def test_close_twice(path: Path) -> None:
         journal.append({})
 
 
-def test_a_read_only_folder_is_the_systems_error(path: Path) -> None:
-    write(path)
-    with read_only(path.parent):
-        with pytest.raises(PermissionError):
-            Journal.start(path, {"run": "b2"})
-        assert Journal.read(path) == (HEADER, RECORDS)
+def test_a_read_only_folder_is_the_systems_error() -> None:
+    with folder_for_anyone() as folder:
+        path = folder / "run.journal"
+        write(path)
+        with read_only(folder):
+            with pytest.raises(PermissionError):
+                Journal.start(path, {"run": "b2"})
+            assert Journal.read(path) == (HEADER, RECORDS)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from ringfence.data.features import read_array, read_features
-from ringfence.data.pickled_batch import read_batch
+from ringfence.data.images.pickled_batch import read_batch
 from ringfence.data.theta_file import read_theta
 from ringfence.paper.sweep.grid_file import read_grid, shipped_grids
 from tests.fuzz import strategies as fuzz

@@ -131,13 +131,13 @@ def test_features_whose_scores_lose_their_digits_are_refused() -> None:
 def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
     run = Run(seed=None, secure=True, public_size=60, sampling=sampling)
     gradients: list[torch.Tensor] = []
-    release = run.engine.releases.release
+    release = run.engine.run.ledger.release
 
     def seen(*args: Any) -> torch.Tensor:
         gradients.append(release(*args))
         return gradients[-1]
 
-    run.engine.releases.release = seen  # type: ignore[method-assign]
+    run.engine.run.ledger.release = seen  # type: ignore[method-assign]
     run.train(2)
     assert all(value.dtype == torch.float64 and _on_the_grid(value, LAW) for value in gradients)
     assert float(run.engine.account.sensitivity) == stretched(CLIP.sensitivity, 120)
@@ -161,12 +161,22 @@ def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(
     again.engine.load(tmp_path / "run")
     assert again.engine.steps == 1
     assert again.engine.account.steps == 3
-    assert again.engine.seed == fresh != seed  # other batches: the same one twice would not be two samples
+    assert again.engine.seed == fresh != seed  # the same batch twice would not be two samples
     again.train(3)
     assert again.engine.account.steps == 5
     assert not torch.equal(again.weights(), weights)
     assert str(seed).encode() not in (tmp_path / "run").read_bytes()
     again.engine.close()
+
+
+def test_an_engine_that_goes_back_to_its_own_file_pays_again(tmp_path: Path) -> None:
+    """The same sum at the same step, by the same engine: the noise is another, so it is another release."""
+    run = Run(seed=None, secure=True, public_size=60).train(1)
+    run.engine.save(tmp_path / "run")
+    run.train(2).engine.load(tmp_path / "run")
+    assert (run.engine.steps, run.engine.account.steps) == (1, 2)
+    assert run.train(2).engine.account.steps == 3
+    run.engine.close()
 
 
 def test_a_secure_run_goes_on_as_one(tmp_path: Path) -> None:

@@ -36,6 +36,6 @@ def features(
             device=device,
             dtype=dtype,
             pooling=pooling,
-            progress=lambda split, done, total: show(split, done / total),
+            progress=show,
         )
     print_files([file], as_json)

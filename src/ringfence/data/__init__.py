@@ -1,1 +1,1 @@
-"""What experiments read: files of features with labels."""
+"""What experiments read: images, and files of features with labels."""

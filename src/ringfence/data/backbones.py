@@ -1,8 +1,8 @@
-"""Frozen image models through transformers: images in, one row of features an image out.
+"""Frozen image models of transformers, which turn each image into one row of features.
 
 A model comes from the Hugging Face hub (``hf:NAME``) or from a folder that ``save_pretrained`` wrote.
-Weights are read from safetensors only and no code of the model's repository is run: no pickle is loaded.
-Preprocessing is the model's own, as its preprocessor configuration says, done by Pillow.
+Weights are read from safetensors only: no pickle is loaded, and no code of the model's repository is run.
+Images are prepared by Pillow as the model's own preprocessor configuration says.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ POOLINGS = ("pooler", "cls", "mean")
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen model: ``backbone(pictures)`` gives float32 features (n, ``width``).
+    """A frozen model: ``backbone(pictures)`` returns float32 features (n, ``width``).
 
-    ``pooling`` says what a feature is: ``pooler``, the model's own pooled output; ``cls``, the class
-    token after the last layer; ``mean``, the mean of the patch tokens after the last layer.
+    ``pooling`` says what the features are: ``pooler`` is the model's own pooled output, ``cls`` is the class
+    token after the last layer, and ``mean`` is the mean of the patch tokens after the last layer.
     ``fingerprint`` is a SHA-256 of weights, configuration and preprocessing.
 
     >>> ones = Backbone("ones", "mean", 2, "", "cpu", lambda pictures: torch.ones(len(pictures), 2))
@@ -51,11 +51,11 @@ class Backbone:
 
 
 def load_backbone(name: str, pooling: str | None = None, device: str | None = None) -> Backbone:
-    """The model ``hf:NAME`` or the folder ``name``, frozen, on ``device`` or on a GPU if there is one.
+    """Loads the model ``hf:NAME`` or the folder ``name``, frozen, on ``device`` or on a GPU if there is one.
 
-    Without ``pooling`` it is the model's pooler if it has one and the file has its weights, else the
-    class token if there is one, else the mean. (A classifier's file often lacks the pooler's weights,
-    and transformers then draws them at random: such a pooler is refused here.)
+    Without ``pooling``, the features are the model's pooler if the file has its weights, else the class token
+    if there is one, else the mean. (The file of a classifier often lacks the pooler's weights, and
+    transformers then draws them at random: such a pooler is refused here.)
 
     >>> load_backbone("hf:google/vit-large-patch16-384", pooling="max")
     Traceback (most recent call last):
@@ -120,7 +120,7 @@ def _source(name: str) -> tuple[str, bool]:
 
 
 def _refuse_shards_elsewhere(folder: Path, index: Path) -> None:
-    """Large models name their files in an index; transformers opens whatever it names."""
+    """Refuses an index of a large model's files that names files outside: transformers would open them."""
     try:
         files = set(json.loads(index.read_bytes())["weight_map"].values())
     except (ValueError, LookupError, TypeError, AttributeError):
@@ -144,7 +144,7 @@ def _loaded(name: str, source: str, local: bool) -> tuple[Any, Any, set[str]]:
             model, report = transformers.AutoModel.from_pretrained(
                 source, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
             )
-    # transformers raises what its parts raise; a person needs the name and the first line
+    # transformers raises what its parts raise; a person needs the name and the first lines
     except (OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ValueError(f"backbone {name} cannot be loaded: {' '.join(lines[:2]) or repr(error)}") from None
@@ -153,7 +153,7 @@ def _loaded(name: str, source: str, local: bool) -> tuple[Any, Any, set[str]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and its report of weights that a frozen model does not need."""
+    """Silences transformers' progress bars and its report of weights that a frozen model does not need."""
     log = import_module("transformers.utils.logging")
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()
@@ -167,24 +167,24 @@ def _quiet() -> Iterator[None]:
 
 
 def _poolings(result: Any, size: tuple[int, int], patch: Any, untrained: bool) -> dict[str, Tensor]:
-    """Every feature that the output allows: class token and patches are told apart by their number."""
+    """Returns every pooling that the output allows; the number of tokens tells if one is the class token."""
     found = {}
     pooled, tokens = getattr(result, "pooler_output", None), getattr(result, "last_hidden_state", None)
     if pooled is not None and not untrained:
         found["pooler"] = pooled.flatten(1)
-    if tokens is not None and tokens.ndim == 4:  # a convolutional network's (n, channels, height, width)
+    if tokens is not None and tokens.ndim == 4:  # (n, channels, height, width) of a convolutional network
         found["mean"] = tokens.mean((2, 3))
     elif tokens is not None and patch is not None:
         height, width = patch if isinstance(patch, Sequence) else (patch, patch)
         patches = (size[0] // height) * (size[1] // width)
         if tokens.shape[1] > patches:
             found["cls"] = tokens[:, 0]
-        found["mean"] = tokens[:, -patches:].mean(1)  # fewer tokens than patches: merged, all of them
+        found["mean"] = tokens[:, -patches:].mean(1)  # all tokens, where the model merged patches
     return found
 
 
 def _fingerprint(processor: Any, model: Any, missing: set[str]) -> str:
-    unstable = ("_name_or_path", "transformers_version")  # where it lies and who reads it
+    unstable = ("_name_or_path", "transformers_version")  # these change with the place and the reader
     settings = {key: value for key, value in model.config.to_dict().items() if key not in unstable}
     text = json.dumps([settings, processor.to_dict()], sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode())

@@ -6,7 +6,7 @@ from ringfence.data.features import Features
 
 
 def digits() -> Features:
-    """1,797 images of 8 x 8 pixels from 0 to 16, 1,257 of them to train on; always the same split.
+    """Returns 1,797 images of 8 x 8 pixels from 0 to 16. The split into 1,257 and 540 is always the same.
 
     >>> digits().train_features.shape, digits().test_features.shape
     ((1257, 64), (540, 64))

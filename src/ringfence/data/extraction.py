@@ -1,31 +1,34 @@
-"""Images through a frozen backbone into a file of features, chunk by chunk: an interrupted run goes on.
+"""Images go through a frozen backbone into a file of features, chunk by chunk: an interrupted run goes on.
 
-Finished chunks lie in FILE.npz.parts, each with its checksum, beside a settings.json that says of what they
-are. The last step puts them together: the same file to the byte however often the run was interrupted.
+Finished chunks lie in the folder FILE.npz.parts, each with its checksum, beside a settings.json that says
+which images, backbone and settings they belong to. The last step puts them together. The file is the same to
+the byte however often the run was interrupted.
 """
 
 import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.checks import count
 from ringfence.data.backbones import Backbone, load_backbone
-from ringfence.data.images import ImageData, ImageSplit, read_images
-from ringfence.files.journal import locked
+from ringfence.data.images.collection import ImageData, ImageSplit
+from ringfence.data.images.layouts import read_images
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
+from ringfence.files.lock import locked
+from ringfence.progress import Progress
 
 DTYPES = ("float16", "uint8")
-Progress = Callable[[str, int, int], None]  # split, images done, images in all
 
-_BATCHES = 16  # in a chunk: what a kill can cost
+_BATCHES = 16  # batches in a chunk, which is the work that a kill can cost
 _CHECKSUM = hashlib.sha256().digest_size
 
 
@@ -42,12 +45,13 @@ def extract(
 ) -> Path:
     """Writes the features of ``images`` (see ``read_images``) under ``backbone`` to the .npz file ``out``.
 
-    It holds train_features, train_labels, perhaps test_features, test_labels, and classes: what
-    ``read_features`` reads. With ``dtype`` uint8 it holds q_train, y_train, ... instead, a feature being
-    6 (q / 255)^2: public levels for features in [0, 6], like those of ReLU6; others are refused.
+    The file holds train_features, train_labels, perhaps test_features, test_labels, and classes, as
+    ``read_features`` reads them. With ``dtype`` uint8 it holds q_train, y_train and so on instead, where q
+    stands for the feature 6 (q / 255)^2: these are public levels for features in [0, 6], like those of ReLU6,
+    and features outside are refused. ``progress`` hears the name of a split and the share that is done.
 
-    Killed at any moment, the same call goes on after the last finished chunk. Chunks of other images,
-    another backbone or other settings are refused by name, and so is a second call at the same time.
+    After a kill at any moment, the same call goes on after the last finished chunk. Chunks of other images,
+    of another backbone or of other settings are refused by name, and so is a second call at the same time.
 
     Guarantee: a row depends on its own image and on public things alone. Nothing is fitted to the data.
 
@@ -72,15 +76,16 @@ def extract(
     with _alone(out):
         _begin(parts, settings)
         arrays = _arrays(parts, data, model, batch_size, dtype, progress)
-        # numpy dates every member 1980: the bytes depend on the arrays alone
-        _write(parts / "whole", lambda file: np.savez(file, **arrays), out)  # type: ignore[arg-type]
+        with replacing(out, scratch=parts, mode=AS_THE_SYSTEM_SAYS) as file:
+            # numpy dates every member 1980, so that the bytes depend on the arrays alone
+            np.savez(file, **arrays)  # type: ignore[arg-type]
         _remove(parts)
     return out
 
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """No other run on ``out`` meanwhile. The lock goes with the run; where it was killed, with the next."""
+    """Keeps other runs away from ``out``. The run removes the lock; the next run does where it was killed."""
     lock = locked(out)
     try:
         if not os.fstat(lock).st_nlink:
@@ -96,25 +101,22 @@ def _alone(out: Path) -> Iterator[None]:
 def _arrays(
     parts: Path, data: ImageData, model: Backbone, batch_size: int, dtype: str, progress: Progress | None
 ) -> dict[str, NDArray[Any]]:
-    """What the file holds."""
+    """Returns the arrays of the file by their names."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, split in (("train", data.train), ("test", data.test)):
         if split is not None:
-            features, labels = (f"q_{name}", f"y_{name}") if dtype == "uint8" else _plain(name)
+            plain = (f"{name}_features", f"{name}_labels")
+            features, labels = (f"q_{name}", f"y_{name}") if dtype == "uint8" else plain
             arrays[features] = _features(parts, name, split, model, batch_size, dtype, progress)
             arrays[labels] = split.labels
     arrays["classes"] = np.array(data.classes, dtype=np.str_)
     return arrays
 
 
-def _plain(split: str) -> tuple[str, str]:
-    return f"{split}_features", f"{split}_labels"
-
-
 def _settings(
     images: Path, data: ImageData, model: Backbone, batch_size: int, dtype: str
 ) -> dict[str, str | int]:
-    """Everything that the bytes depend on; batches and devices round differently in the last bit."""
+    """Everything that the bytes of the file depend on: batches and devices round the last bit differently."""
     digest = hashlib.sha256()
     for file in data.files:
         status = file.stat()
@@ -123,7 +125,7 @@ def _settings(
     for split in (data.train, data.test):
         digest.update(b"labels" + (split.labels.tobytes() if split else b""))
     return {
-        "format of the parts": 2,  # 1 had no checksums
+        "format of the parts": 2,  # parts of format 1 had no checksums
         "images": digest.hexdigest(),
         "backbone": model.fingerprint,
         "pooling": model.pooling,
@@ -142,14 +144,14 @@ def _version(library: str) -> str:
 
 
 def _begin(parts: Path, settings: dict[str, str | int]) -> None:
-    """The folder of parts: new, or the one that these settings began."""
+    """Makes the folder of parts, or makes sure that a run with these settings began it."""
     parts.mkdir(exist_ok=True)
     file = parts / "settings.json"
     if not file.exists():
         foreign = [entry for entry in sorted(parts.iterdir()) if entry.suffix != ".tmp"]
         if foreign:
             raise ValueError(f"{parts} must be empty or a run's, got {foreign[0].name} and no settings.json")
-        _write(file, lambda stream: stream.write(json.dumps(settings, indent=1).encode()))
+        _write(file, json.dumps(settings, indent=1).encode())
     try:
         begun = json.loads(file.read_text())
         different = next((key for key in settings if begun.get(key) != settings[key]), None)
@@ -182,11 +184,11 @@ def _features(
                 end = min(at + batch_size, stop)
                 rows.append(_stored(model(split.read(at, end)), dtype, f"{name} image {at}"))
                 if progress is not None and end < stop:
-                    progress(name, end, total)
+                    progress(name, end / total)
             _write_array(file, np.concatenate(rows))
         chunks.append(_read_part(file, (stop - start, model.width), dtype))
         if progress is not None:
-            progress(name, stop, total)
+            progress(name, stop / total)
     return np.concatenate(chunks)
 
 
@@ -202,9 +204,9 @@ def _read_part(file: Path, shape: tuple[int, int], dtype: str) -> NDArray[Any]:
 
 
 def _stored(values: NDArray[np.float32], dtype: str, where: str) -> NDArray[Any]:
-    """Features as the file holds them; a value that does not fit is refused, not clipped."""
+    """Returns the features as the file holds them; a value that does not fit is refused and not clipped."""
     low, high = (0.0, 6.0) if dtype == "uint8" else (-65504.0, 65504.0)
-    outside = ~((values >= low) & (values <= high))  # NaN too
+    outside = ~((values >= low) & (values <= high))  # which is also true of NaN
     if outside.any():
         got = values[outside][0]
         raise ValueError(
@@ -219,25 +221,16 @@ def _stored(values: NDArray[np.float32], dtype: str, where: str) -> NDArray[Any]
 def _write_array(path: Path, values: NDArray[Any]) -> None:
     data = io.BytesIO()
     np.save(data, values)
-    _write(path, lambda file: file.write(data.getvalue() + hashlib.sha256(data.getvalue()).digest()))
+    _write(path, data.getvalue() + hashlib.sha256(data.getvalue()).digest())
 
 
-def _write(path: Path, save: Callable[[BinaryIO], object], final: Path | None = None) -> None:
-    """All of the file or nothing: written beside, flushed to the disk, then renamed."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            save(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(final or path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)  # a full disk needs the room
-        raise OSError(error.errno, error.strerror or str(error), str(final or path)) from None
+def _write(path: Path, data: bytes) -> None:
+    with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+        file.write(data)
 
 
 def _remove(parts: Path) -> None:
-    """The settings last: a folder that is killed half empty still says whose it is."""
+    """Removes the parts, the settings last: a folder that a kill leaves half empty still says whose it is."""
     for file in sorted(parts.iterdir(), key=lambda file: file.name == "settings.json"):
         file.unlink()
     parts.rmdir()

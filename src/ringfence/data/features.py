@@ -1,16 +1,16 @@
-"""Files of features with labels, read without running anything that is in them.
+"""Files of features with labels are read without running anything that is in them.
 
-    .npz, .safetensors   arrays under one set of names:
+    .npz, .safetensors   arrays under one of these sets of names:
         features, labels                  and perhaps test_features, test_labels
         train_features, train_labels      and perhaps test_features, test_labels
         x_train, y_train                  and perhaps x_test, y_test
         f_train, y_train                  and perhaps f_test, y_test
-        q_train, y_train                  and perhaps q_test, y_test; uint8, a feature is 6 (q / 255)^2
-    .npy                 features in NAME.npy, labels beside it in NAME.labels.npy
-    .parquet             a column ``label``; a column of lists ``features``, or every other column of
+        q_train, y_train                  and perhaps q_test, y_test; uint8 q stands for 6 (q / 255)^2
+    .npy                 features in NAME.npy, and labels beside it in NAME.labels.npy
+    .parquet             a column ``label``; a column ``features`` of lists, or else every other column of
                          numbers is a feature; perhaps a column ``split`` that says train or test
 
-Other arrays and columns are left alone. Features are numbers, labels integers (in parquet also text).
+Other arrays and columns are not read. Features are numbers, and labels are integers (in parquet also text).
 """
 
 import lzma
@@ -35,11 +35,11 @@ _NAMES = (
     *((f"{x}_train", "y_train", f"{x}_test", "y_test") for x in "xfq"),
 )
 _KNOWN = {name for names in _NAMES for name in names}
-# 256 levels, finer near 0, over the range of ReLU6 features
+# the 256 levels of quantised features, finer near 0, over the range of ReLU6
 _QUANTISED: NDArray[np.float32] = (6 * (np.arange(256) / 255) ** 2).astype(np.float32)
-# What numpy, zipfile and what they call raise where bytes are not what they should be: RuntimeError where
-# damage looks like encryption, OSError where an archive leads before its beginning, MemoryError where a
-# header speaks of more numbers than there are
+# The errors that numpy, zipfile and what they call raise on damaged bytes: RuntimeError where damage looks
+# like encryption, OSError where an archive points before its beginning, MemoryError where a header announces
+# more numbers than there are.
 _BROKEN = (
     *(ValueError, EOFError, OSError, MemoryError, OverflowError, RuntimeError, KeyError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
@@ -48,7 +48,7 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class Features:
-    """Features (n, p) in float32 and labels (n,), int64 or text, of a training and perhaps a test split.
+    """Features (n, p) in float32 and labels (n,), int64 or text, for training and perhaps for a test.
 
     >>> Features(np.zeros((3, 2), np.float32), np.array([0, 1, 1])).test_features is None
     True
@@ -61,10 +61,10 @@ class Features:
 
 
 def read_features(path: Path, labels: Path | None = None) -> Features:
-    """The features and labels of a file; its ending says how to read it (see above).
+    """Reads the features and labels of a file, whose ending says how (see above).
 
-    ``labels`` is where those of a .npy file are, if not beside it. There is a test split only where
-    the file has one.
+    ``labels`` is the file with the labels of a .npy file, if they are not beside it. There is a test split
+    only where the file has one.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -80,8 +80,8 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     elif labels is not None:
         raise ValueError(f"labels are for .npy files, {path} has its own, got {labels}")
     elif path.suffix in readers:
-        if path.suffix != ".parquet":  # whose reader first asks for pyarrow
-            path.open("rb").close()  # a file that is not there is another matter than one that cannot be read
+        if path.suffix != ".parquet":  # because that reader first asks for pyarrow
+            path.open("rb").close()  # a missing file is the system's error, and not a damaged file
         arrays = readers[path.suffix](path)
     else:
         raise ValueError(f"{path} must end in .npz, .npy, .parquet or .safetensors")
@@ -89,7 +89,14 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """The array in a .npy file."""
+    """Reads the array in a .npy file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(Path(folder, "a.npy"), [1, 2])
+    ...     read_array(Path(folder, "a.npy"))
+    array([1, 2])
+    """
     path.open("rb").close()
     try:
         values = np.load(path, allow_pickle=False)
@@ -167,7 +174,7 @@ def _npz(path: Path) -> Arrays:
 
 
 def open_archive(path: Path) -> zipfile.ZipFile:
-    """The .npz file at ``path``, all of whose members are found.
+    """Opens the .npz file at ``path`` and makes sure that all of its members are found.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -178,7 +185,7 @@ def open_archive(path: Path) -> zipfile.ZipFile:
     """
     try:
         archive = zipfile.ZipFile(path)
-        # zipfile goes by the sizes in the directory: one that is damaged hides the members behind it
+        # zipfile trusts the sizes in the directory, and a damaged size hides the members behind it
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - (1 << 16) - 22))
             end = file.read().rpartition(b"PK\5\6")[2]
@@ -191,7 +198,7 @@ def open_archive(path: Path) -> zipfile.ZipFile:
 
 
 def read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """The array ``name`` of the .npz file at ``path``, to its end, where the archive's checksum is compared.
+    """Reads the array ``name`` of the .npz file at ``path`` to its end, where the checksum is compared.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -215,7 +222,7 @@ def _safetensors(path: Path) -> Arrays:
         with safe_open(path, framework="pt") as file:
             for key in _KNOWN.intersection(file.keys()):
                 tensor = file.get_tensor(key)
-                # numpy has no bfloat16 and nothing smaller
+                # numpy has no bfloat16 and no smaller floats
                 short = tensor.is_floating_point() and tensor.element_size() < 4
                 arrays[key] = (tensor.float() if short else tensor).numpy()
     except (SafetensorError, *_BROKEN) as error:

@@ -1,10 +1,10 @@
-"""Names that a file gives of other files: they stay in its folder."""
+"""The names of other files that a file gives must stay inside its folder."""
 
 from pathlib import Path
 
 
 def inside(folder: Path, name: str, what: str) -> Path:
-    """``folder``/``name``, unless that leads out of the folder: up, to the root or through a link.
+    """Returns ``folder``/``name``, and refuses a name that leads out of the folder, also through a link.
 
     >>> inside(Path("data"), "public.npz", "public_statistics").as_posix()
     'data/public.npz'

@@ -12,7 +12,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def read_parquet(path: Path) -> Arrays:
-    """The arrays of a .parquet file under the names that ``read_features`` knows.
+    """Reads the arrays of a .parquet file under the names that ``read_features`` knows.
 
     >>> import pyarrow, pyarrow.parquet
     >>> from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ def read_parquet(path: Path) -> Arrays:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[data]'") from None
-    path.open("rb").close()  # a file that is not there is another matter
+    path.open("rb").close()  # a missing file is the system's error, and not a damaged file
     try:
         table = parquet.read_table(path, partitioning=None)
     except (arrow.ArrowException, OSError, MemoryError) as error:

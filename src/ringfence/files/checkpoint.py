@@ -1,9 +1,8 @@
-"""A training run in one file: safetensors, with JSON beside the tensors and a checksum over all of it."""
+"""A training run in one file: safetensors with a JSON state in the header and a checksum of the whole."""
 
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-Plain = Any  # what JSON holds: dict, list, str, int, float, bool, None
+from ringfence.files.atomic import replacing
+
+Plain = Any  # what JSON can hold: dict, list, str, int, float, bool and None
 
 _VERSION = 1
-_FIELD = rb"\"sha256\":\""  # as it stands in the header, where our JSON is a string inside JSON
+_FIELD = rb"\"sha256\":\""  # the field's name as the header spells it: our JSON is a string inside JSON
 _BLANK = b"0" * 64
-_LARGEST_HEADER = 100_000_000  # safetensors reads no longer one
+_LARGEST_HEADER = 100_000_000  # safetensors does not read a longer header
 _DTYPES = {
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
@@ -24,13 +25,14 @@ _DTYPES = {
 
 
 def write_checkpoint(path: str | os.PathLike[str], tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Tensors, from any device, and a JSON state to one file that any safetensors reader opens.
+    """Writes tensors, from any device, and a JSON state to one file that any safetensors reader opens.
 
-    The checksum is SHA-256 of the whole file with the checksum itself as zeros.
+    The checksum is the SHA-256 of the whole file in which the checksum itself is replaced by zeros.
 
-    Guarantee: at every moment ``path`` holds the old file or the new one, whole, also after a crash.
-    The file is readable by its owner alone: a state may hold private numbers.
+    Guarantee: at every moment, also after a crash, ``path`` holds the whole old file or the whole new one.
+    Only the owner of the file can read it, because a state may hold private numbers.
 
+    >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "run.ckpt")
     >>> write_checkpoint(path, {"weights": torch.zeros(2)}, {"steps": 3})
@@ -50,13 +52,19 @@ def write_checkpoint(path: str | os.PathLike[str], tensors: dict[str, Tensor], s
         )
     at = data.index(_FIELD, 8, end) + len(_FIELD)
     checksum = hashlib.sha256(data).hexdigest().encode()
-    replace_file(path, data[:at], checksum, memoryview(data)[at + len(_BLANK) :])
+    with replacing(path) as file:
+        for piece in (data[:at], checksum, memoryview(data)[at + len(_BLANK) :]):
+            file.write(piece)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, on the CPU, and the state; a ValueError unless every bit is as it was written.
+    """Returns the tensors, on the CPU, and the state; a file of which any bit has changed is a ValueError.
 
-    The checksum is no signature: it notices damage, not a forger. Nothing is unpickled.
+    The checksum is not a signature: it notices damage but not a forger. Nothing is unpickled.
+
+    >>> read_checkpoint(__file__)
+    Traceback (most recent call last):
+    ValueError: ...checkpoint.py is truncated or not a ringfence checkpoint
     """
     data = Path(path).read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
@@ -69,7 +77,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], di
         known = newer = False
     if not known:
         raise ValueError(f"{path} is not a ringfence checkpoint")
-    if newer:  # said before the checksum, which a later format may place elsewhere
+    if newer:  # before the checksum is compared, because a later format may place it elsewhere
         raise ValueError(f"{path} was written by a newer ringfence: version {envelope['version']}")
     at = data.find(_FIELD, 8, end) + len(_FIELD)
     checksum = hashlib.sha256(data[:at] + _BLANK)
@@ -80,9 +88,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], di
 
 
 def flattened(state: Any) -> tuple[dict[str, Tensor], Plain]:
-    """Nested dicts, lists, tuples, numbers, strings and tensors as named tensors and plain data.
+    """Turns nested dicts, lists, tuples, numbers, strings and tensors into named tensors and plain data.
 
-    For an optimizer's ``state_dict()``; ``restored`` undoes it. The tensors are not copied.
+    This is how an optimizer's ``state_dict()`` is saved; ``restored`` undoes it. The tensors are not copied.
 
     >>> tensors, plain = flattened({"optimizer": {0: torch.ones(1), "betas": (0.9, 0.99)}})
     >>> tensors
@@ -94,9 +102,9 @@ def flattened(state: Any) -> tuple[dict[str, Tensor], Plain]:
 
     def walk(value: Any, *keys: int | str) -> Plain:
         path = ".".join(map(str, keys))
-        # exact types: a subclass would come back as something else
+        # types are compared exactly, because a subclass would come back as something else
         if type(value) is Tensor:
-            while path in tensors:  # {"a.b": ...} beside {"a": {"b": ...}}
+            while path in tensors:  # as for {"a.b": ...} beside {"a": {"b": ...}}
                 path += "'"
             tensors[path] = value.detach()
             return {"tensor": path}
@@ -118,7 +126,7 @@ def flattened(state: Any) -> tuple[dict[str, Tensor], Plain]:
 
 
 def restored(plain: Plain, tensors: dict[str, Tensor]) -> Any:
-    """What ``flattened`` was given, with the same types; tensors are those passed here.
+    """Returns what ``flattened`` was given, with the same types, around the tensors that are passed here.
 
     >>> restored({"tuple": [1, {"list": [None, {"tensor": "a"}]}]}, {"a": torch.tensor(2)})
     (1, [None, tensor(2)])
@@ -134,7 +142,7 @@ def restored(plain: Plain, tensors: dict[str, Tensor]) -> Any:
 
 
 def exact_json(name: str, value: Any) -> str:
-    """JSON in one line that reads back as an equal value: infinities are kept, NaN is refused.
+    """Writes the value as one line of JSON that reads back as an equal value; NaN is refused.
 
     >>> exact_json("state", {"sums": [0.1, float("inf")]})
     '{"sums":[0.1,Infinity]}'
@@ -148,54 +156,8 @@ def exact_json(name: str, value: Any) -> str:
     return text
 
 
-def replace_file(path: str | os.PathLike[str], *pieces: bytes | memoryview) -> None:
-    """The file becomes these bytes, or stays what it was: never a part of them.
-
-    A process killed on the way may leave a ``.tmp`` file beside it.
-
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> path = Path(folder.name, "greeting")
-    >>> replace_file(path, b"good ", b"day")
-    >>> path.read_bytes()
-    b'good day'
-    >>> folder.cleanup()
-    """
-    path = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".tmp")
-    try:
-        try:
-            for piece in pieces:
-                write_fully(descriptor, piece)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def write_fully(descriptor: int, data: bytes | memoryview) -> None:
-    """All of it: one ``os.write`` may take less than it is given.
-
-    >>> reader, writer = os.pipe()
-    >>> write_fully(writer, b"all")
-    >>> os.read(reader, 9), os.close(reader), os.close(writer)
-    (b'all', None, None)
-    """
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
 def _owned(name: str, tensor: Tensor) -> Tensor:
-    """A copy in memory of its own: safetensors refuses shared memory and ignores a pending sign."""
+    """Copies the tensor, because safetensors refuses shared memory and ignores a pending sign."""
     if name == "__metadata__":
         raise ValueError(f"tensors must not be named {name!r}: safetensors keeps that name for itself")
     if not isinstance(tensor, Tensor):

@@ -1,17 +1,15 @@
-"""What is about to be released, written down first: a file of records that only grows."""
+"""A file of records that only grows: what is about to be released is written down here first."""
 
 import hashlib
 import io
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, Self
 
-from ringfence.files.checkpoint import exact_json, replace_file, write_fully
-
-if sys.platform != "win32":
-    import fcntl
+from ringfence.files.atomic import replacing
+from ringfence.files.checkpoint import exact_json
+from ringfence.files.lock import locked, unlock
 
 Record = dict[str, Any]
 
@@ -19,15 +17,15 @@ _VERSION = 1
 
 
 class Journal:
-    """Open for appending, by one process at a time; the first line says which ``run`` it belongs to.
+    """A journal that one process at a time has open for appending; its header names the ``run``.
 
-    A line is the first 16 hex digits of SHA-256 of what follows, the length of the record, and the
-    record as JSON. The lock is on PATH.lock, which stays, because ``start`` replaces the journal, and
-    holds how many records were announced.
+    A line holds the first 16 hex digits of the SHA-256 of the rest of the line, the length of the record, and
+    the record as JSON. The first line is the header. The lock is on the file PATH.lock, which stays when
+    ``start`` replaces the journal; it also holds the number of records that were announced.
 
-    Guarantee: once ``append`` returns the record survives a crash. A last line that a crash cut
-    short is left out when reading: its ``append`` never returned, so nothing was released on it.
-    A journal with fewer records than were announced is refused, as long as PATH.lock is beside it.
+    Guarantee: a record survives a crash once ``append`` has returned. A last line that a crash cut short is
+    left out when the journal is read: its ``append`` never returned, so nothing was released on it. A journal
+    that has fewer records than were announced is refused, as long as PATH.lock is beside it.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -45,7 +43,7 @@ class Journal:
         self.path = Path(path)
         self._file: int | None = None
         if not _first:
-            self.path.stat()  # no lock file for a journal that is not there
+            self.path.stat()  # a journal that does not exist must not leave a lock file behind
         self._lock: int | None = locked(self.path)
         try:
             if _first:
@@ -57,43 +55,42 @@ class Journal:
 
     @classmethod
     def start(cls, path: str | os.PathLike[str], header: Record) -> Self:
-        """A new journal in the place of any old one; a crash leaves the old or the new."""
+        """Begins a new journal in the place of an old one, if any; a crash leaves the old or the new one."""
         return cls(path, _first=_first_line(header))
 
     def restart(self, header: Record) -> None:
-        """As ``start``, without letting go of the lock."""
+        """Begins the journal anew, as ``start`` does, without letting go of the lock."""
         line = _first_line(header)
         self._require_open()
         self._close_file()
         try:
             self._replace(line)
         finally:
-            self._open()  # whichever is there: never a file that has been replaced
+            self._open()  # whichever file has the name now, and never one that was replaced
 
     def append(self, record: Record) -> None:
-        """Returns when the record is on disk. After an OSError the journal is closed: open it again."""
+        """Returns when the record is on the disk. After an OSError the journal is closed: open it again."""
         line = _line("record", record)
         file = self._require_open()
         try:
-            write_fully(file, line)
+            _write_fully(file, line)
             os.fsync(file)
             self._announce(self._announced + 1)
         except BaseException:
-            self.close()  # part of a line may be there, and nothing may follow it
+            self.close()  # nothing may follow the part of a line that may have been written
             raise
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> tuple[Record, list[Record]]:
-        """The header and the records; a ValueError where anything but the last line is damaged."""
+        """Returns the header and the records; damage anywhere but in the last line is a ValueError."""
         header, records, _ = _complete(Path(path))
         return header, records
 
     def close(self) -> None:
+        """Lets go of the file and of its lock."""
         self._close_file()
         if self._lock is not None:
-            if sys.platform != "win32":
-                fcntl.flock(self._lock, fcntl.LOCK_UN)  # forked processes may hold copies of it
-            os.close(self._lock)
+            unlock(self._lock)
             self._lock = None
 
     def __enter__(self) -> Self:
@@ -106,7 +103,7 @@ class Journal:
         self.header, records, whole = _complete(self.path)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         try:
-            os.ftruncate(file, whole)  # nothing may follow a torn line
+            os.ftruncate(file, whole)  # because nothing may follow a torn line
             os.fsync(file)
             self._announce(len(records))
         except BaseException:
@@ -115,16 +112,17 @@ class Journal:
         self._file = file
 
     def _replace(self, first: bytes) -> None:
-        """Down to 0 before the records go, up after they came: at no moment is the number too large."""
+        """Replaces the records and announces 0 of them before: the announced number is never too large."""
         self._announce(0)
         os.fsync(self._require_lock())
-        replace_file(self.path, first)
+        with replacing(self.path) as file:
+            file.write(first)
 
     def _announce(self, number: int) -> None:
         self._announced = number
         lock = self._require_lock()
         os.lseek(lock, 0, os.SEEK_SET)
-        write_fully(lock, b"%20d\n" % number)
+        _write_fully(lock, b"%20d\n" % number)
 
     def _require_lock(self) -> int:
         if self._lock is None:
@@ -142,37 +140,14 @@ class Journal:
             self._file = None
 
 
-def locked(path: Path) -> int:
-    """The open file PATH.lock, which no other process can lock as long as it is open.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     lock = locked(Path(folder, "run"))
-    ...     locked(Path(folder, "run"))
-    Traceback (most recent call last):
-    BlockingIOError: ... is in use by another process or engine
-    >>> os.close(lock)
-    """
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException as error:
-            os.close(lock)
-            if isinstance(error, BlockingIOError):
-                raise BlockingIOError(f"{path} is in use by another process or engine") from None
-            raise
-    return lock
-
-
 def _complete(path: Path) -> tuple[Record, list[Record], int]:
-    """As ``_parsed``; a ValueError where records are gone that were announced."""
+    """Reads the journal as ``_parsed`` does; a ValueError where records that were announced are gone."""
     while True:
         announced = _announced(path)
         header, records, whole = _parsed(path)
         if len(records) >= announced:
             return header, records, whole
-        if announced == _announced(path):  # else somebody replaced the journal in between
+        if announced == _announced(path):  # otherwise somebody replaced the journal in between
             raise ValueError(
                 f"{path} is cut short: {len(records)} of {announced} records are left, by {path.name}.lock"
             )
@@ -204,15 +179,15 @@ def _checksum(framed: bytes) -> bytes:
 
 
 def _too_long(length: bytes, text: bytes) -> bool:
-    """Longer than it says: a line whose newline was damaged, perhaps with another one behind it."""
+    """True where a line is longer than it says: its newline was damaged, and another line may follow."""
     return length.isdigit() and len(text) > int(length)
 
 
 def _parsed(path: Path) -> tuple[Record, list[Record], int]:
-    """The header, the records, and how many bytes of the file they take."""
+    """Returns the header, the records, and the number of bytes of the file that they take."""
     records: list[Record] = []
     whole = 0
-    lines = io.BytesIO(path.read_bytes()).readlines()  # ends lines at \n alone
+    lines = io.BytesIO(path.read_bytes()).readlines()  # which ends lines at \n alone
     for number, line in enumerate(lines, 1):
         checksum, _, framed = line.removesuffix(b"\n").partition(b" ")
         length, _, text = framed.partition(b" ")
@@ -222,7 +197,7 @@ def _parsed(path: Path) -> tuple[Record, list[Record], int]:
         elif number == 1:
             raise ValueError(f"{path} is not a ringfence journal, or its first line is damaged")
         elif number < len(lines) or _too_long(length, text) or (line.endswith(b"\n") and line.count(0) < 2):
-            # a crash leaves the beginning of a line, or blocks of zeros in it; this one was whole once
+            # a crash leaves the beginning of a line, or blocks of zeros in it, but this line was whole once
             raise ValueError(f"{path} is damaged in line {number}")
     first = records[0] if records else {}
     if first.get("format") != "ringfence journal":
@@ -230,3 +205,10 @@ def _parsed(path: Path) -> tuple[Record, list[Record], int]:
     if first["version"] > _VERSION:
         raise ValueError(f"{path} was written by a newer ringfence: version {first['version']}")
     return first["header"], records[1:], whole
+
+
+def _write_fully(file: int, data: bytes) -> None:
+    """Writes all of the data: one ``os.write`` may take less than it is given."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]

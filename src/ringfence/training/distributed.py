@@ -1,11 +1,11 @@
-"""One process or many: who am I, and the sum over all."""
+"""One process or many that train together: the rank of this one, sums over all, and values of the first."""
 
 import torch.distributed
 from torch import Tensor
 
 
 def rank() -> int:
-    """Of this process; 0 where there is only one.
+    """Returns the rank of this process, which is 0 where there is only one.
 
     >>> rank(), world_size()
     (0, 1)
@@ -14,12 +14,16 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """Returns the number of processes that train together.
+
+    >>> world_size()
+    1
+    """
     return torch.distributed.get_world_size() if _several() else 1
 
 
 def summed(values: Tensor) -> Tensor:
-    """The sum over all processes, the same numbers on each.
+    """Returns the sum over all processes, the same numbers on each; ``values`` is overwritten with it.
 
     >>> import torch
     >>> summed(torch.ones(2))
@@ -31,14 +35,23 @@ def summed(values: Tensor) -> Tensor:
 
 
 def from_first(values: Tensor) -> Tensor:
-    """What the first process holds."""
+    """Returns what the first process holds, on every process; ``values`` is overwritten with it.
+
+    >>> import torch
+    >>> from_first(torch.ones(2))
+    tensor([1., 1.])
+    """
     if _several():
         torch.distributed.broadcast(values, src=0)
     return values
 
 
 def text_from_first(text: str) -> str:
-    """The same for a string."""
+    """Returns the string that the first process holds, on every process.
+
+    >>> text_from_first("a1")
+    'a1'
+    """
     values = [text]
     if _several():
         torch.distributed.broadcast_object_list(values, src=0)
@@ -46,7 +59,10 @@ def text_from_first(text: str) -> str:
 
 
 def wait() -> None:
-    """Until every process is here."""
+    """Returns when every process has called it.
+
+    >>> wait()
+    """
     if _several():
         torch.distributed.barrier()
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -68,3 +69,8 @@ def clipped_sum(model: nn.Module, inputs: Tensor, labels: Tensor, clip: rf.Clip)
         each = torch.autograd.grad(loss, trained)
         total = total + clip(torch.cat([g.reshape(-1) for g in each])[None])[0]
     return total
+
+
+def refused(message: str, error: type[Exception] = ValueError) -> Any:
+    """Expects an error whose message matches."""
+    return pytest.raises(error, match=message)

@@ -1,10 +1,6 @@
 """A run that dies and goes on is the run that never died; what it spent is never forgotten."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,14 +12,15 @@ from torch import nn
 import ringfence as rf
 from ringfence.files.checkpoint import read_checkpoint
 from ringfence.files.journal import Journal
-from tests.training.engine.runs import Run, network
-
-ROOT = Path(__file__).parents[3]
+from tests.forks import ended, forked
+from tests.training.engine.runs import INPUTS, LABELS, Run, network
 
 
 def run(**settings: Any) -> Run:
+    """Few examples, because the information of each is measured; a full step has parts of 12 and 8."""
     adam = {"optimizer": lambda p: torch.optim.Adam(p, lr=0.01), "loss": nn.functional.cross_entropy}
-    return Run(**{**adam, "fisher_every": 2, **settings})
+    few = {"inputs": INPUTS[:20], "labels": LABELS[:20], "batch_size": 12}
+    return Run(**{**adam, **few, "fisher_every": 2, **settings})
 
 
 def state(one: Run) -> list[torch.Tensor]:
@@ -32,10 +29,17 @@ def state(one: Run) -> list[torch.Tensor]:
     return [one.weights(), *moments, *sums]
 
 
-@pytest.mark.parametrize("sampling", ["full", "poisson"])
+@pytest.fixture(scope="module", params=["full", "poisson"])
+def uninterrupted(request: pytest.FixtureRequest) -> tuple[str, list[torch.Tensor]]:
+    """The sampling of a run that nobody interrupts, and its state after five steps."""
+    return request.param, state(run(sampling=request.param).train(5))
+
+
 @pytest.mark.parametrize("saved", [1, 3])
-def test_resumed_equals_uninterrupted_to_the_bit(tmp_path: Path, sampling: str, saved: int) -> None:
-    whole = run(sampling=sampling).train(5)
+def test_resumed_equals_uninterrupted_to_the_bit(
+    tmp_path: Path, uninterrupted: tuple[str, list[torch.Tensor]], saved: int
+) -> None:
+    sampling, whole = uninterrupted
     first = run(sampling=sampling).train(saved)
     first.engine.save(tmp_path / "run.ckpt")
     first.engine.close()
@@ -43,7 +47,7 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path: Path, sampling: str, 
     rest.engine.load(tmp_path / "run.ckpt")
     assert rest.engine.steps == saved
     rest.train(5)
-    assert all(torch.equal(a, b) for a, b in zip(state(whole), state(rest), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole, state(rest), strict=True))
 
 
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
@@ -165,56 +169,46 @@ def test_the_file_holds_no_pickle_and_is_the_owners(tmp_path: Path) -> None:
     assert (tmp_path / "run.ckpt").stat().st_mode & 0o077 == 0
 
 
-_VICTIM = """
-import sys, torch
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from tests.training.engine.runs import Run
-torch.set_num_threads(1)
-path, trace = Path(sys.argv[1]), Path(sys.argv[2])
-run = Run(sampling="poisson", batch_size=10)
-if path.exists():
-    run.engine.load(path)
-else:
-    run.engine.save(path)
-while run.engine.steps < 40:
-    run.train(run.engine.steps + 1)
-    with trace.open("a") as file:   # the world outside sees the release
-        file.write(f"{{run.engine.steps}} {{float(run.weights().double().sum())!r}}\\n")
-    if run.engine.steps % 7 == 0:
+def victim(path: Path, trace: Path, result: Path) -> None:
+    """Trains with saves now and then, tells the world about each release, and goes on where a file is."""
+    torch.set_num_threads(1)
+    run = Run(sampling="poisson", batch_size=10)
+    if path.exists():
+        run.engine.load(path)
+    else:
         run.engine.save(path)
-print(run.engine.account.steps, float(run.weights().double().sum()).hex())
-"""
+    while run.engine.steps < 40:
+        run.train(run.engine.steps + 1)
+        with trace.open("a") as file:  # the world outside sees the release
+            file.write(f"{run.engine.steps} {float(run.weights().double().sum())!r}\n")
+        if run.engine.steps % 7 == 0:
+            run.engine.save(path)
+    result.write_text(f"{run.engine.account.steps} {run.weights().double().sum().item().hex()}")
 
 
 def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
     """SIGKILL, again and again: what the world saw is repeated to the bit and is always paid for."""
-    path, trace, script = tmp_path / "run.ckpt", tmp_path / "trace", tmp_path / "victim.py"
-    script.write_text(_VICTIM.format(root=str(ROOT)))
-    command = [sys.executable, str(script), str(path), str(trace)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    path, trace, result = tmp_path / "run.ckpt", tmp_path / "trace", tmp_path / "result"
     random_moment = random.Random(0)
     for _ in range(4):
-        victim = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         target = (_lines(trace) if trace.exists() else 0) + random_moment.randint(1, 9)
+        process = forked(victim, path, trace, result)
         deadline = time.monotonic() + 60
-        while victim.poll() is None and time.monotonic() < deadline:
+        while process.is_alive() and time.monotonic() < deadline:
             if trace.exists() and _lines(trace) >= target:
                 break
             time.sleep(0.002)
-        victim.send_signal(signal.SIGKILL)
-        victim.wait()
+        process.kill()
+        process.join()
         if path.exists():
             seen = max(int(line.split()[0]) for line in trace.read_text().splitlines())
             _, saved = read_checkpoint(path)
             records = Journal.read(tmp_path / "run.ckpt.journal")[1]
             spent = max([saved["account"]["steps"], *(r["account"]["steps"] for r in records)])
             assert spent >= seen
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    spent, total = finished.stdout.split()
+    assert ended(victim, path, trace, result) == 0
     whole = Run(sampling="poisson", batch_size=10).train(40)
-    assert total == whole.weights().double().sum().item().hex()
-    assert int(spent) == 40
+    assert result.read_text() == f"40 {whole.weights().double().sum().item().hex()}"
     seen_sums: dict[str, set[str]] = {}
     for line in trace.read_text().splitlines():
         step, value = line.split()

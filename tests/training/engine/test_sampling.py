@@ -105,6 +105,7 @@ class _Unsized(Dataset[int]):
         (DataLoader(_Unsized(), sampler=range(3)), "dataset of known size, got _Unsized"),
         (DataLoader(TensorDataset(torch.zeros(0))), "at least one example"),
         (DataLoader(DATA, batch_size=None), "must have a batch_size"),
+        (DataLoader(DATA, batch_size=3, drop_last=True), "must have drop_last=False, got True"),
         (
             DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 20, 20)),
             "with WeightedRandomSampler, which would be replaced",

@@ -3,20 +3,19 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
 from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.sampling import PoissonBatches, PrivateLoader
+from ringfence.training.engine.sampling import Examples, PoissonBatches
 from ringfence.training.per_example.gradients import ExampleGradients, Inputs
 from ringfence.training.per_example.jacobian_operator import Loss
 
 
 class AuxiliarySums:
-    """Poisson samples of the dataset at the present parameters, as ``SampledAccountant`` needs them."""
+    """Sums over Poisson samples of the dataset at the present parameters, for ``SampledAccountant``."""
 
     def __init__(
         self,
@@ -24,31 +23,33 @@ class AuxiliarySums:
         clip: Clip,
         loss: Loss,
         batches: PoissonBatches,
-        loader: PrivateLoader,
-        device: torch.device,
+        examples: Examples,
+        number: int,
     ) -> None:
         self._gradients, self._clip, self._loss = gradients, clip, loss
-        self._batches, self._loader, self._device = batches, loader, device
+        self._batches, self._examples, self._number = batches, examples, number
 
-    def sums(self, number: int, noise: Noise, step: int) -> Iterator[Tensor]:
-        """So many independent ones."""
-        for one in range(number):
+    def sums(self, noise: Noise, step: int) -> Iterator[Tensor]:
+        """Yields ``number`` independent sums of clipped gradients, each over all processes."""
+        device = next(iter(self._gradients.parameters.values())).device
+        for one in range(self._number):
             indices = self._batches.draw(noise, "auxiliary", step, one)
-            values = self._loader.fetch(indices)
-            targets = targets_of(values).to(self._device)
-            inputs: Inputs = ((values[0].to(self._device),), {})
+            values = self._examples.batch(indices)
+            targets = targets_of(values).to(device)
+            inputs: Inputs = ((values[0].to(device),), {})
             place = ("auxiliary forward", step, one, distributed.rank())
-            with noise.global_draws(*place, device=self._device):
+            with noise.global_draws(*place, device=device):
                 outputs = self._gradients.forward(inputs)
             cotangents = _cotangents(self._loss, outputs, targets) if indices else outputs
-            with noise.global_draws(*place, device=self._device):
+            with noise.global_draws(*place, device=device):
                 part = self._gradients.clipped_sum(inputs, cotangents, self._clip)
             yield distributed.summed(part)
 
 
 def each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The loss of every example alone.
+    """Returns the loss of every example by itself.
 
+    >>> import torch
     >>> each_loss(torch.nn.functional.mse_loss, torch.zeros(2, 3), torch.tensor([[1.0] * 3, [2.0] * 3]))
     tensor([1., 4.])
     """
@@ -56,7 +57,12 @@ def each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def targets_of(values: Any) -> Tensor:
-    """The second half of what the loader gives."""
+    """Returns the targets of a batch, which is a pair of inputs and targets.
+
+    >>> import torch
+    >>> targets_of([torch.zeros(2, 3), torch.tensor([0, 1])])
+    tensor([0, 1])
+    """
     if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
         raise ValueError(
             f"with loss, the loader must give pairs (inputs, targets), got {type(values).__name__}"

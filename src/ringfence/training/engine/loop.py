@@ -1,4 +1,4 @@
-"""Between the loader and the optimizer: every example of a step goes into the sum once."""
+"""The loop between the loader and the optimizer: every example of a step goes into the sum exactly once."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -17,7 +17,8 @@ from ringfence.training.per_example.gradients import ExampleGradients, Inputs
 class Loop:
     """Follows a training loop batch by batch, and refuses what would make an example count twice.
 
-    ``note`` hears about every batch that was taken in, ``complete`` receives the sum of a step.
+    ``note`` is called with every batch that was added to the sum, ``complete`` with the sum of a step.
+    ``dtype`` is that of the sum; None means that of the parameters.
     """
 
     def __init__(
@@ -29,26 +30,25 @@ class Loop:
         complete: Callable[[Tensor], None],
         dtype: torch.dtype | None = None,
     ) -> None:
-        """``dtype`` is that of the sum: the parameters' if None."""
         self._dtype = dtype
         self._gradients, self._clip, self._reduction = gradients, clip, loss_reduction
         self._note, self._complete = note, complete
         self.begin(Noise(0), step=0)
 
     def begin(self, noise: Noise, step: int) -> None:
-        """Goes on with a step. Half a step that was left over from a broken loop is forgotten."""
+        """Begins with a step. Half a step that a broken loop left over is forgotten."""
         self._noise = noise
-        self._due = (step, 0)  # the step and the part of it that must be taken in next
+        self._due = (step, 0)  # the step, and the part of it, that must be added next
         self._sum: Tensor | None = None
-        self._batch: tuple[MicroBatch, Any] | None = None  # handed out by the loader
-        self._output: tuple[Inputs, Tensor] | None = None  # of the model for that batch
+        self._batch: tuple[MicroBatch, Any] | None = None  # what the loader handed out last
+        self._output: tuple[Inputs, Tensor] | None = None  # what the model made of that batch
 
     def announce(self, batch: MicroBatch, values: Any) -> None:
-        """The loader hands out a batch."""
+        """Takes note of a batch that the loader hands out."""
         self._batch, self._output = (batch, values), None
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """The model is called in training: outputs that the loss can be taken of."""
+        """Returns the outputs of the model in training, of which the user's loop takes the loss."""
         if self._batch is None:
             raise ValueError("the model was called in training outside of the private loader's loop")
         if self._output is not None:
@@ -67,7 +67,7 @@ class Loop:
         return outputs
 
     def finish(self) -> bool:
-        """optimizer.step(): takes the batch in. True where the step is complete and was released."""
+        """Adds the batch to the sum at ``optimizer.step()``; True if the step was complete and released."""
         if self._batch is None or self._output is None:
             raise ValueError("optimizer.step() needs a batch: call model(inputs) and loss.backward() first")
         (batch, values), (inputs, outputs) = self._batch, self._output
@@ -86,8 +86,10 @@ class Loop:
         return batch.last
 
     def _require_due(self, batch: MicroBatch) -> None:
-        """Every batch in its turn. Two batches summed before one release are another mechanism, and so is a
-        step without some of its examples; after a skipped step a sample would be dealt, and released, twice.
+        """Refuses a batch that is not the next one.
+
+        Two batches that are summed before one release are another mechanism, and so is a step that lacks some
+        of its examples. After a skipped step, a sample would be handed out, and released, twice.
         """
         if (batch.step, batch.part) != self._due:
             step, part = self._due
@@ -98,7 +100,7 @@ class Loop:
             )
 
     def _seeded(self, batch: MicroBatch, inputs: Inputs) -> Any:
-        """Forward and backward pass draw the same dropout masks."""
+        """Makes the forward and the backward pass of a batch draw the same dropout masks."""
         args, kwargs = inputs
         device = next(iter((*args, *kwargs.values()))).device
         place = ("forward", batch.step, batch.part, distributed.rank())

@@ -8,14 +8,15 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.optim import LBFGS, Optimizer
 
+from ringfence.mechanisms.base import Mechanism
 from ringfence.training.per_example.gradients import ExampleGradients
 
 
 def refuse_layers(model: nn.Module) -> None:
-    """ValueError with the name of the first layer that cannot be trained privately, and what to do instead.
+    """Raises a ValueError that names the first layer that cannot be trained privately, and what to do.
 
-    Where a layer's output for one example depends on the others, no example's gradient is bounded by its
-    own clipping, and no account holds. What a layer keeps of its inputs is no release of the mechanism.
+    Where a layer's output for one example depends on other examples, clipping an example's gradient does not
+    bound its influence, and no account holds. What a layer keeps of its inputs does not pass the mechanism.
 
     >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval()))
     >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)))
@@ -31,7 +32,11 @@ track_running_stats=False
 
 
 def is_frozen(layer: nn.Module) -> bool:
-    """A normalisation that uses running statistics as they stand: one example's output is its own."""
+    """True for a normalisation that uses its running statistics as they stand and does not mix examples.
+
+    >>> is_frozen(nn.BatchNorm1d(2).eval()), is_frozen(nn.BatchNorm1d(2))
+    (True, False)
+    """
     return isinstance(layer, _NormBase) and not layer.training and layer.running_mean is not None
 
 
@@ -62,7 +67,7 @@ def _reason_against(layer: nn.Module) -> str | None:
 
 
 def refuse_random_layers(model: nn.Module) -> None:
-    """ValueError with the name of the first layer that draws random numbers in training.
+    """Raises a ValueError that names the first layer that draws random numbers in training.
 
     >>> refuse_random_layers(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))
     Traceback (most recent call last):
@@ -79,8 +84,15 @@ def refuse_random_layers(model: nn.Module) -> None:
             )
 
 
-def checked_model(gradients: ExampleGradients, optimizer: Optimizer) -> tuple[torch.device, torch.dtype]:
-    """Device and dtype of the trained parameters; refuses what cannot be trained privately by name."""
+def checked_model(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechanism) -> None:
+    """Raises an error that names what cannot be trained privately in the model or with the optimizer.
+
+    >>> from ringfence import Gaussian
+    >>> model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    >>> checked_model(ExampleGradients(model), torch.optim.SGD(other.parameters(), lr=1.0), Gaussian(1.0))
+    Traceback (most recent call last):
+    ValueError: optimizer must hold every trained parameter of the model, 'weight' is missing
+    """
     refuse_layers(gradients.model)
     parameters = gradients.parameters
     if not parameters:
@@ -92,7 +104,9 @@ def checked_model(gradients: ExampleGradients, optimizer: Optimizer) -> tuple[to
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"model must be float32 or float64, got {dtype}")
     if isinstance(optimizer, LBFGS):
-        raise ValueError("LBFGS asks for several gradients a step, of which each would be a release: use SGD")
+        raise ValueError(
+            "LBFGS asks for several gradients in each step, and each would be a release: use SGD"
+        )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
     names = {id(p): name for name, p in parameters.items()}
@@ -104,4 +118,10 @@ def checked_model(gradients: ExampleGradients, optimizer: Optimizer) -> tuple[to
         )
     if held - set(names):
         raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
-    return device, dtype
+    theta = torch.zeros(gradients.size, dtype=dtype, device=device)
+    shape = mechanism.fisher_information(theta).shape
+    if shape != theta.shape:
+        raise ValueError(
+            f"mechanism must fit the model's {theta.numel()} trained parameters as one vector, "
+            f"its own shape is {list(shape)}"
+        )

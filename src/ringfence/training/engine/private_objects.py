@@ -1,4 +1,4 @@
-"""The model and the optimizer a user gets back: the loop stays as it was."""
+"""The model and the optimizer that the user gets back, for a training loop that stays as it was."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -12,11 +12,16 @@ from ringfence.training.per_example.gradients import Inputs
 
 
 class PrivateModule(nn.Module):
-    """The user's model; what it computes in training is noted down for the private step.
+    """The user's model; what it computes in training goes through ``run``, which makes the private step.
 
-    Outputs in training are leaves of the graph: ``loss.backward()`` stops there, and the parameters
-    get no gradient but the released one. Evaluation, and anything under ``torch.no_grad``, goes
-    to the model directly. A normalisation that was frozen (in eval mode) stays so under ``train()``.
+    The outputs in training are leaves of the graph: ``loss.backward()`` stops there, and the parameters
+    get no gradient but the released one. Evaluation, and anything under ``torch.no_grad``, goes to the
+    model directly. A normalisation that was frozen (in eval mode) stays frozen under ``train()``.
+
+    >>> PrivateModule(nn.Linear(2, 1), lambda inputs: torch.zeros(3, 1))(torch.ones(3, 2))
+    tensor([[0.],
+            [0.],
+            [0.]])
     """
 
     def __init__(self, module: nn.Module, run: Callable[[Inputs], Tensor]) -> None:
@@ -27,7 +32,7 @@ class PrivateModule(nn.Module):
         self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode for everything but the frozen layers."""
+        """Sets the mode of all layers but the frozen ones."""
         super().train(mode)
         for layer in self._frozen:
             layer.eval()
@@ -35,14 +40,14 @@ class PrivateModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.training:
-            refuse_layers(self.module)  # whoever holds the model may have switched its layers back
+            refuse_layers(self.module)  # because the user may have switched its layers back
         if not (self.training and torch.is_grad_enabled()):
             return self.module(*args, **kwargs)
         for name, value in (*enumerate(args), *kwargs.items()):
             if not isinstance(value, Tensor):
                 raise TypeError(
-                    f"in training the model takes tensors with an example a row, got {type(value).__name__} "
-                    f"as argument {name}"
+                    "in training the model takes tensors with one row for each example, got "
+                    f"{type(value).__name__} as argument {name}"
                 )
         return self._run((args, kwargs))
 
@@ -54,18 +59,22 @@ class PrivateModule(nn.Module):
 
 
 class PrivateOptimizer(Optimizer):
-    """The user's optimizer; ``step`` gives it the released gradient, when there is one.
+    """The user's optimizer, which moves the parameters when ``finish`` says that a gradient was released.
 
     Everything else (param_groups, state, schedulers) is the user's optimizer itself.
+
+    >>> model = nn.Linear(2, 1)
+    >>> PrivateOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), lambda: False).param_groups[0]["lr"]
+    0.5
     """
 
     def __init__(self, optimizer: Optimizer, finish: Callable[[], bool]) -> None:
-        # Not Optimizer.__init__: groups and state are those of the optimizer inside.
+        # Optimizer.__init__ is not called, because groups and state are those of the optimizer inside.
         self.optimizer = optimizer
         self._finish = finish
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Takes the batch in; moves the parameters if it was the last part of its step."""
+        """Adds the batch to the sum, and moves the parameters if it was the last part of its step."""
         value = None
         if closure is not None:
             with torch.enable_grad():
@@ -75,6 +84,7 @@ class PrivateOptimizer(Optimizer):
         return value
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Removes the gradients, which are the last released ones."""
         self.optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
@@ -84,6 +94,7 @@ class PrivateOptimizer(Optimizer):
         self.optimizer.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refuses: the release of a step has a place for each parameter that the engine began with."""
         raise ValueError("parameters cannot be added to a private optimizer: make a new engine")
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A line for people: step, loss and running epsilon."""
+"""A progress bar for a person at a terminal: step, loss and epsilon so far."""
 
 import time
 from types import TracebackType
@@ -8,16 +8,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ringfence import checks
-from ringfence.training.engine.engine import StepReport
+from ringfence.training.engine.observer import StepReport
 
-_SHARE = 20  # of the time, one part in so many goes into computing epsilon
+_SHARE = 20  # at most one part in so many of the time goes into computing epsilon
 
 
 class StepProgress:
-    """Shows steps, loss and the data-independent epsilon while training; silent where nobody looks.
+    """Shows steps, loss and the data-independent epsilon while a model trains; silent without a terminal.
 
-    Give it to ``PrivacyEngine(on_step=...)``. The epsilon is the one that may be published: terminals
-    end up in logs. The loss comes from private data.
+    Give it to ``PrivacyEngine(on_step=...)``. The epsilon is the one that may be published, because what a
+    terminal shows ends up in logs. The loss comes from private data.
 
     >>> with StepProgress(steps=10, delta=1e-5) as progress:
     ...     progress.shown
@@ -42,7 +42,7 @@ class StepProgress:
         self._next = 0.0
 
     def __call__(self, report: StepReport) -> None:
-        """Hears about a step."""
+        """Shows a step."""
         if not self.shown:
             return
         fields: dict[str, Any] = {"loss": "-" if report.loss is None else f"{report.loss:.4f}"}

@@ -19,28 +19,32 @@ from ringfence.training import distributed
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Examples that go through the model together."""
+    """Examples that go through the model together.
+
+    >>> MicroBatch(step=3, part=0, indices=(1, 5), last=True).indices
+    (1, 5)
+    """
 
     step: int
-    part: int  # of its step, from 0
+    part: int  # the number of this micro-batch in its step, counted from 0
     indices: tuple[int, ...]
-    last: bool  # of its step: what follows is a release
+    last: bool  # True for the last part of a step, after which the step is released
 
 
 class Batches(ABC):
-    """What a step is made of. Each process has a share of every step."""
+    """The micro-batches of each step. Each process has a share of every step."""
 
     sampling_rate: float
-    divisor: float  # public: what the sum is divided by
+    divisor: float  # the public constant by which the sum is divided
     steps_an_epoch: int
 
     @abstractmethod
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
-        """This process's share of a step: at least one micro-batch, perhaps an empty one."""
+        """Returns this process's share of a step: at least one micro-batch, which may be empty."""
 
 
 class FullBatches(Batches):
-    """Every example in every step, some at a time.
+    """Every example is in every step, ``batch_size`` examples at a time.
 
     >>> [batch.indices for batch in FullBatches(5, 2, public_size=5).of_step(0, Noise(7))]
     [(0, 1), (2, 3), (4,)]
@@ -59,10 +63,13 @@ class FullBatches(Batches):
 
 
 class PoissonBatches(Batches):
-    """Every example with probability batch_size / public_size, independently; a batch may be empty.
+    """Every example is in a batch with probability batch_size / public_size, independently of the others.
 
-    Guarantee: who is in the batch of a step depends on the noise's key, the step and nothing else. Each
-    example's probability is at most the sampling rate that is accounted for, and within 2^-53 of it.
+    A batch may be empty.
+
+    Guarantee: which examples are in the batch of a step depends on the key of the noise, on the step and on
+    nothing else. Each example's probability is at most the sampling rate that is accounted for, and within
+    2^-53 of it.
 
     >>> batches = PoissonBatches(1000, 100, public_size=1000)
     >>> [len(batches.of_step(step, Noise(7))[0].indices) for step in range(3)]
@@ -80,15 +87,16 @@ class PoissonBatches(Batches):
         return [MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)]
 
     def draw(self, noise: Noise, *place: Place) -> tuple[int, ...]:
-        """This process's share of the sample that belongs to a place in the run."""
+        """Returns this process's share of the sample that belongs to a place in the run."""
         everyone = noise.at(*place).chosen(self.count, self.sampling_rate)
         return tuple(everyone[distributed.rank() :: distributed.world_size()])
 
 
 class PrivateLoader:
-    """Iterates like a DataLoader, over the rest of the epoch that the run is in.
+    """Iterates like a DataLoader over the rest of the epoch that the run is in.
 
-    ``announce`` hears about every micro-batch just before it is handed out.
+    ``begin`` returns the step to go on with and the noise of the run. ``announce`` is called with every
+    micro-batch just before it is handed out.
     """
 
     def __init__(
@@ -98,9 +106,8 @@ class PrivateLoader:
         begin: Callable[[], tuple[int, Noise]],
         announce: Callable[[MicroBatch, Any], None],
     ) -> None:
-        """``begin`` gives the step to go on with and the noise of the run."""
         self.dataset: Dataset[Any] = loader.dataset
-        self.collate = _CollateEmpty(loader.collate_fn, self.dataset)
+        self._examples = Examples(loader)
         self._batches, self._begin, self._announce = batches, begin, announce
         self._options = {
             "num_workers": loader.num_workers,
@@ -111,7 +118,7 @@ class PrivateLoader:
         }
 
     def __len__(self) -> int:
-        """Micro-batches in a whole epoch."""
+        """Returns the number of micro-batches in a whole epoch."""
         return self._batches.steps_an_epoch * len(self._batches.of_step(0, Noise(0)))
 
     def __iter__(self) -> Iterator[Any]:
@@ -121,21 +128,17 @@ class PrivateLoader:
         loader = DataLoader(
             self.dataset,
             batch_sampler=sampler,
-            collate_fn=self.collate,
-            generator=torch.Generator(),  # so that iterating draws nothing from torch's global one
+            collate_fn=self._examples.collated,
+            generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
             **self._options,  # type: ignore[arg-type]
         )
         for batch in loader:
             self._announce(sampler.handed_out.popleft(), batch)
             yield batch
 
-    def fetch(self, indices: tuple[int, ...]) -> Any:
-        """These examples, as a batch."""
-        return self.collate([self.dataset[i] for i in indices])
-
 
 class _Remembering(Sampler[list[int]]):
-    """Workers ask ahead: what was asked for is kept until it is handed out."""
+    """Keeps the micro-batches that workers asked for ahead of time until they are handed out."""
 
     def __init__(self, batches: Batches, steps: range, noise: Noise) -> None:
         self.batches, self.steps, self.noise = batches, steps, noise
@@ -148,20 +151,35 @@ class _Remembering(Sampler[list[int]]):
                 yield list(batch.indices)
 
 
-class _CollateEmpty:
-    """Batches without examples have the shapes of others, with length 0."""
+class Examples:
+    """The examples of a dataset as batches. A batch without examples has the shapes of others, with length 0.
 
-    def __init__(self, collate: Callable[[list[Any]], Any], dataset: Dataset[Any]) -> None:
-        self.collate, self.dataset = collate, dataset
+    >>> examples = Examples(DataLoader([1.0, 2.0], collate_fn=torch.tensor))
+    >>> examples.batch((1,)), examples.batch(())
+    (tensor([2.]), tensor([]))
+    """
 
-    def __call__(self, examples: list[Any]) -> Any:
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._dataset, self._collate = loader.dataset, loader.collate_fn
+
+    def batch(self, indices: tuple[int, ...]) -> Any:
+        """Returns the examples with these indices as a batch."""
+        return self.collated([self._dataset[i] for i in indices])
+
+    def collated(self, examples: list[Any]) -> Any:
+        """Returns these examples as a batch."""
         if examples:
-            return self.collate(examples)
-        return tree_map(lambda value: value[:0], self.collate([self.dataset[0]]))
+            return self._collate(examples)
+        return tree_map(lambda value: value[:0], self._collate([self._dataset[0]]))
 
 
 def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
-    """The loader, how many examples it has and its batch size; refuses what cannot be accounted for."""
+    """Returns the loader, its number of examples and its batch size; refuses what cannot be accounted for.
+
+    >>> checked_loader(DataLoader([1.0, 2.0], batch_size=2, drop_last=True))
+    Traceback (most recent call last):
+    ValueError: loader must have drop_last=False, got True: ...
+    """
     if not isinstance(loader, DataLoader):
         raise TypeError(f"loader must be a torch.utils.data.DataLoader, got {type(loader).__name__}")
     count = _known_length(loader.dataset)
@@ -174,6 +192,11 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
         raise ValueError("loader must have at least one example, got none")
     if loader.batch_size is None:
         raise ValueError("loader must have a batch_size, got a batch_sampler or none")
+    if loader.drop_last:
+        raise ValueError(
+            "loader must have drop_last=False, got True: a private step leaves out no example because of its "
+            "place in an epoch"
+        )
     usual = (SequentialSampler, RandomSampler, DistributedSampler)
     if not isinstance(loader.sampler, usual) or getattr(loader.sampler, "replacement", False):
         raise ValueError(

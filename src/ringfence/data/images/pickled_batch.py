@@ -1,5 +1,6 @@
-"""CIFAR's python batches are pickles. They are not unpickled: a reader that knows dicts, lists, numbers,
-text and arrays of bytes, and refuses every other instruction, takes them apart.
+"""CIFAR's python batches are pickles. They are not unpickled but read instruction by instruction.
+
+The reader knows dicts, lists, numbers, text and arrays of bytes, and refuses every other instruction.
 """
 
 import pickletools
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class _Name:
-    """A function or class that a pickle names: never looked up."""
+    """The name of a function or class in a pickle; it is never looked up."""
 
     text: str
 
@@ -37,10 +38,10 @@ _RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _r
 
 
 def read_batch(path: Path) -> dict[str, Any]:
-    """The dict in one of CIFAR's pickles, taken apart by hand; keys are text, texts of Python 2 are bytes.
+    """Reads the dict in one of CIFAR's pickles. Its keys become text; texts of Python 2 are bytes.
 
-    Guarantee: nothing is imported or called that the file names. Whatever is not in these files by the
-    book (another function, another kind of array, another instruction) is a ValueError.
+    Guarantee: nothing that the file names is imported or called. Whatever does not belong in these files
+    (another function, another kind of array, another instruction) is a ValueError.
 
     >>> import pickle, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +54,7 @@ def read_batch(path: Path) -> dict[str, Any]:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of text with escapes that mean nothing
+            warnings.simplefilter("error")  # text with meaningless escapes gives warnings
             content = _interpreted(pickletools.genops(path.read_bytes()))
         if not isinstance(content, dict):
             raise ValueError(f"holds a {type(content).__name__}, not a dict")
@@ -122,7 +123,7 @@ def _exactly(kind: type, value: Any) -> Any:
 
 def _applied(function: str, arguments: Any) -> Any:
     if function == "_codecs encode" and arguments[1:] == ("latin1",):
-        return _exactly(str, arguments[0]).encode("latin-1")  # how Python 3 writes bytes for Python 2
+        return _exactly(str, arguments[0]).encode("latin-1")  # Python 3 writes bytes for Python 2 like this
     if function in _RECONSTRUCT and arguments[0] == _Name("numpy ndarray"):
         return _Array()
     if function == "numpy dtype" and arguments[0] in ("u1", b"u1"):
@@ -132,7 +133,7 @@ def _applied(function: str, arguments: Any) -> Any:
 
 def _built(target: Any, state: Any) -> None:
     if target is _BYTE:
-        return  # byte order and alignment: a byte has neither
+        return  # the state is byte order and alignment, of which a byte has neither
     _, shape, dtype, fortran, data = state
     if type(target) is not _Array or dtype is not _BYTE:
         raise ValueError("an array that is not of bytes")

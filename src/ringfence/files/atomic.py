@@ -1,0 +1,60 @@
+"""A file is replaced as a whole, or it stays what it was."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+OWNER_ALONE = 0o600
+AS_THE_SYSTEM_SAYS = 0o666  # the process's umask takes the rest away
+
+
+@contextmanager
+def replacing(
+    path: str | os.PathLike[str], *, scratch: Path | None = None, mode: int = OWNER_ALONE
+) -> Iterator[BinaryIO]:
+    """Opens a file for writing that takes the place of ``path`` when the block ends without an error.
+
+    The bytes are written to a ``.tmp`` file beside ``path``, or in the folder ``scratch`` on the same disk.
+    An error inside the block removes that file; a process that is killed leaves it there. An error of the
+    operating system names ``path``.
+
+    Guarantee: at every moment, also after a crash or a power cut, ``path`` is the old file or the new one and
+    never a part of either. When the block has ended, the new file and its name are on the disk.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "greeting")
+    ...     with replacing(path) as file:
+    ...         _ = file.write(b"good day")
+    ...     path.read_bytes()
+    b'good day'
+    """
+    path = Path(path)
+    temporary = (scratch or path.parent) / f"{path.name}.{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()  # a full disk needs the room
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Returns when the names in the folder are on the disk."""
+    if os.name == "posix":  # other systems do not open folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,68 @@
+"""The ledger of a run: each sum is charged to the account and written down before it is released."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ringfence.accounting.account import Account
+from ringfence.files.journal import Journal
+from ringfence.mechanisms.base import Mechanism
+from ringfence.noise import Noise, side_by_side
+from ringfence.training import distributed
+
+
+@dataclass
+class Ledger:
+    """What left the private side, and what it cost.
+
+    The noise of a release depends on the key, on the step and on theta itself: the same theta at the same
+    step gives the same release, to the bit, and any other theta gets independent noise. A run that is resumed
+    from an earlier point therefore repeats its releases instead of making new ones, and two different sums
+    are never covered by the same noise.
+
+    ``secure``: releases are those of ``Mechanism.release``, whose noise is fresh. Such a release cannot be
+    repeated, so every release is a new one.
+
+    Guarantee: a release is charged, and written to the journal where there is one, before it is made. A
+    release that the journal already holds is not charged again, unless it is made again with other noise.
+    """
+
+    mechanism: Mechanism
+    account: Account
+    noise: Noise
+    journal: Journal | None = None
+    known: set[tuple[int, str]] = field(default_factory=set)  # step and digest of what was released before
+    secure: bool = False
+    refused: str | None = None  # the reason why nothing may be released
+
+    def release(self, step: int, theta: Tensor, batches: Iterable[Tensor] | None = None) -> Tensor:
+        """Returns what the mechanism gives for theta, the sum over all processes.
+
+        ``batches`` are sums over auxiliary batches, which are only drawn if the release is charged.
+        """
+        if self.refused is not None:
+            raise ValueError(self.refused)
+        if not bool(torch.isfinite(theta).all()):
+            raise ValueError(
+                f"the sum of clipped gradients of step {step} is not finite: a gradient is NaN. "
+                "Nothing was released; look at the loss and the learning rate"
+            )
+        name = self.noise.digest(distributed.from_first(theta))
+        if self.secure or (step, name.hex()) not in self.known:
+            self.account.charge(theta, batches)
+            if self.journal is not None:
+                self.journal.append(
+                    {"step": step, "digest": name.hex(), "account": self.account.state_dict()}
+                )
+        if self.secure:
+            return distributed.from_first(self.mechanism.release(theta))
+        draws = side_by_side([self.noise], "noise", step, name, device=theta.device)
+        return distributed.from_first(self.mechanism.sample(theta, generator=draws))
+
+    def close(self) -> None:
+        """Lets go of the journal, so that another run may have it."""
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None

@@ -1,0 +1,69 @@
+"""A step is the mechanism on the sum of its examples over a public constant, whatever its parts."""
+
+import pytest
+import torch
+from torch import nn
+
+import ringfence as rf
+from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, clipped_sum, network
+
+
+def test_a_full_step_is_the_mechanism_on_the_sum_over_a_public_constant() -> None:
+    start = network()
+    theta = clipped_sum(start, INPUTS, LABELS, CLIP)
+    run = Run(mechanism=rf.Gaussian(1e-7)).train(1)
+    flat = torch.cat([p.detach().reshape(-1) for p in start.parameters()])
+    assert torch.allclose((flat - run.weights()) * 60, theta, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [60, 100])
+def test_the_divisor_is_public_and_not_the_number_of_examples(size: int) -> None:
+    """The same settings with half of the examples: the sum halves, what divides it does not."""
+    flat = torch.cat([p.detach().reshape(-1) for p in network().parameters()])
+    half = Run(inputs=INPUTS[:30], labels=LABELS[:30], mechanism=rf.Gaussian(1e-7), public_size=size).train(1)
+    theta = clipped_sum(network(), INPUTS[:30], LABELS[:30], CLIP)
+    assert torch.allclose((flat - half.weights()) * size, theta, atol=1e-4)
+
+
+def test_micro_batches_change_nothing() -> None:
+    whole, parts = Run(batch_size=60).train(3), Run(batch_size=7).train(3)
+    # other sums in the last bit, hence other noise: compare without any
+    whole, parts = (Run(batch_size=size, mechanism=rf.Gaussian(1e-9)).train(3) for size in (60, 7))
+    assert torch.allclose(whole.weights(), parts.weights(), atol=1e-5)
+    assert parts.engine.steps == 3
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_the_same_seed_gives_the_same_run(sampling: str) -> None:
+    one, two = (Run(network(nn.Dropout(0.3)), sampling=sampling).train(5) for _ in range(2))
+    other = Run(network(nn.Dropout(0.3)), sampling=sampling, seed=4).train(5)
+    assert torch.equal(one.weights(), two.weights())
+    assert not torch.equal(one.weights(), other.weights())
+    assert rf.PrivacyEngine(LAW, CLIP).seed != rf.PrivacyEngine(LAW, CLIP).seed
+
+
+def test_poisson_steps_hold_their_sample_and_divide_by_the_expected_size() -> None:
+    run = Run(sampling="poisson", batch_size=20, mechanism=rf.Gaussian(1e-7), seed=4)
+    seen = []
+    start = run.weights().clone()
+    for inputs, labels in run.loader:
+        seen.append(len(labels))
+        theta = clipped_sum(network(), inputs, labels, CLIP)
+        run.batch(inputs, labels)
+        assert torch.allclose((start - run.weights()) * 20, theta, atol=1e-4)
+        break
+    assert seen[0] != 20  # this seed's first batch
+
+
+def test_empty_batches_are_steps_like_others() -> None:
+    run = Run(sampling="poisson", batch_size=1, public_size=600).train(30)
+    assert run.engine.account.steps == 30
+    assert bool(torch.isfinite(run.weights()).all())
+
+
+def test_a_mechanism_with_a_bound_for_every_coordinate() -> None:
+    bound = torch.linspace(1, 9, 48)
+    run = Run(mechanism=rf.RectifiedGaussian(0.5, bound)).train(2)
+    grads = torch.cat([p.grad.reshape(-1) for p in run.original.parameters()])
+    assert bool((grads.abs() <= bound / 60 + 1e-6).all())
+    assert run.engine.account.steps == 2
