@@ -9,19 +9,11 @@ SOURCE, TESTS = ROOT / "src" / "ringfence", ROOT / "tests"
 WITHOUT = {
     "__main__.py": "one line; cli/test_app.py starts the command line",
     "accounting/per_instance/translation.py": "accounting/test_far_out.py: supports far from 0",
-    "audit/claims.py": "audit/test_distinguisher.py compares claims with attacks",
-    "audit/planted.py": "audit/test_distinguisher.py: every planted flaw is found",
-    "audit/releases.py": "audit/test_distinguisher.py attacks them",
-    "audit/result.py": "plain data; every test of an attack reads it",
     "cli/options.py": "cli/test_app.py: what the commands refuse",
     "data/digits.py": "paper/information/test_rows.py trains on them",
     "data/inside.py": "faults/test_files_are_data.py: names that lead out of a folder",
     "data/parquet.py": "data/test_features.py: one of its four formats",
     "data/images/collection.py": "plain data; every test of a layout reads it",
-    "mechanisms/pieces.py": "mechanisms/test_contract.py through every law made of pieces",
-    "mechanisms/units.py": "mechanisms/test_contract.py through every law",
-    "numerics/rounding.py": "accounting/test_guarantee.py and fuzz/test_exact.py",
-    "numerics/threads.py": "training/kernels/test_outer_sum.py: torch keeps its number of threads",
     "paper/figures.py": "cli/test_figure.py and paper/test_reproduce.py",
     "paper/sweep/epsilons.py": "paper/sweep/test_batch.py compares them with the account of a single probe",
     "paper/sweep/measured.py": "plain data; paper/sweep/test_batch.py and test_ray.py",
@@ -30,10 +22,8 @@ WITHOUT = {
     "report/csv_file.py": "paper/test_reproduce.py reads the files of the figures",
     "report/page/text.py": "report/page/test_layout.py and fuzz/test_report.py",
     "report/page/traces.py": "report/page/test_layout.py and report/page/test_in_browser.py",
-    "training/assumptions.py": "training/test_statements.py: a statement names what it assumes",
     "training/kernels/outer_sum_cpu.py": "training/kernels/test_outer_sum.py runs for every kernel",
     "training/kernels/outer_sum_cuda.py": "training/kernels/test_outer_sum.py runs for every kernel",
-    "training/per_example/fisher_tracking.py": "training/engine/test_observer.py: fisher_every",
 }
 # Folders of tests that mirror no room: each looks at the whole package.
 ACROSS = {"faults", "fuzz", "mutants", "unchanged"}
@@ -51,7 +41,6 @@ SHARED = {
     "mechanisms/test_contract.py": "what every law promises",
     "mechanisms/test_samplers.py": "every sampler against its law",
     "report/page/test_in_browser.py": "the whole page in a browser",
-    "training/test_statements.py": "the statements of probe and engine alike",
 }
 
 
