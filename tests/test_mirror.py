@@ -26,7 +26,7 @@ WITHOUT = {
     "training/kernels/outer_sum_cuda.py": "training/kernels/test_outer_sum.py runs for every kernel",
 }
 # Folders of tests that mirror no room: each looks at the whole package.
-ACROSS = {"faults", "fuzz", "mutants", "unchanged"}
+ACROSS = {"faults", "fuzz", "mutants"}
 # Test files in a room that look at several of its files at once.
 SHARED = {
     "accounting/test_contract.py": "what every accountant promises",

@@ -24,14 +24,13 @@ _GRAY = "#777777"
 def save_chart(chart: Chart, folder: Path) -> list[Path]:
     """Writes NAME.png and NAME.pdf of a chart, the same bytes each time, to a folder that is made if missing.
 
-        >>> from tempfile import TemporaryDirectory
-        >>> from ringfence.mechanisms.law import Look
-    from ringfence.report.chart import Line
-        >>> panel = Panel("one", "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
-        >>> with TemporaryDirectory() as folder:
-        ...     files = save_chart(Chart("demo", "A demonstration", "", (panel,)), Path(folder))
-        >>> [file.name for file in files]
-        ['demo.png', 'demo.pdf']
+    >>> from tempfile import TemporaryDirectory
+    >>> from ringfence.report.chart import Line
+    >>> panel = Panel("one", "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
+    >>> with TemporaryDirectory() as folder:
+    ...     files = save_chart(Chart("demo", "A demonstration", "", (panel,)), Path(folder))
+    >>> [file.name for file in files]
+    ['demo.png', 'demo.pdf']
     """
     name = chart.name
     if name != Path(name).name or name in {"", ".", ".."}:
