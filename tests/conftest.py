@@ -8,7 +8,7 @@ settings.register_profile(
     "default",
     deadline=None,  # machines here are shared; speed is shown in benchmarks/
     derandomize=True,
-    max_examples=60,  # `make fuzz` and the profile "long" try thousands
+    max_examples=30,  # `make fuzz` and the profile "long" try thousands
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("long", settings.get_profile("default"), derandomize=False, max_examples=4000)

@@ -40,3 +40,15 @@ def test_the_reference_says_what_the_docstrings_say() -> None:
 def test_a_guide_uses_every_export() -> None:
     words = set(re.findall(r"\w+", " ".join(guide.read_text() for guide in GUIDES)))
     assert not set(rf.__all__) - words
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    """Paths in backquotes: from the root of the project, of the package, or of the tests."""
+    starts = (pages.ROOT, pages.PACKAGE, pages.ROOT / "tests")
+    examples = r"ternary|ROOM|NAME"  # what a reader puts in the place of them
+    for page in (*pages.ROOT.glob("*.md"), *(pages.ROOT / "docs").rglob("*.md")):
+        if page.name == "CHANGELOG.md":  # which is about the past
+            continue
+        for path in re.findall(r"`([\w./]+/[\w.]+\.(?:py|md|csv|toml))`", page.read_text()):
+            there = any((start / path).exists() for start in starts)
+            assert there or re.search(examples, path), (page.name, path)

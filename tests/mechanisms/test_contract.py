@@ -45,7 +45,8 @@ def test_renyi_is_the_integral(case: Case, point: tuple[float, ...]) -> None:
     theta, *parameters = point
     law, family = case.make(*parameters), case.oracle(*parameters)
     smallest = 1e-290 if case.has_density else oracle.SMALLEST_DIVERGENCE_OF_ATOMS
-    for shift, alpha in itertools.product(SHIFTS, ORDERS):
+    # every shift with two orders, every order with shifts of all sizes: half of all pairs
+    for shift, alpha in list(itertools.product(SHIFTS, ORDERS))[::2]:
         truth = oracle.renyi(family, theta, shift, alpha)
         got = law.renyi_divergence(theta, shift, alpha)
         if truth > smallest:
@@ -71,7 +72,7 @@ def test_fisher_information_is_the_integral(case: Case, point: tuple[float, ...]
 def test_hockey_stick_is_the_integral(case: Case, point: tuple[float, ...]) -> None:
     theta, *parameters = point
     law, family = case.make(*parameters), case.oracle(*parameters)
-    for shift, epsilon in itertools.product([0.05, -0.4, 2.0], [0.0, 0.02, 0.7, -0.3]):
+    for shift, epsilon in list(itertools.product([0.05, -0.4, 2.0], [0.0, 0.02, 0.7, -0.3, 0.1]))[::2]:
         truth = oracle.hockey_stick(family, theta, shift, epsilon)
         got = law.hockey_stick(theta, shift, epsilon)
         assert abs(mpf(float(got)) - truth) <= 1e-10 * truth + 1e-300, (shift, epsilon)

@@ -73,7 +73,7 @@ def test_the_upper_end_fails_no_more_often_than_stated(
 
     It is then seen to have failed, the lower end being above, and a fresh start is drawn.
     """
-    stated, runs, starts = 0.1, 150, []
+    stated, runs, starts = 0.1, 80, []
     honest = torch.randn
 
     def counted(*arguments: object, **options: object) -> Tensor:
