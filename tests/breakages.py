@@ -158,6 +158,7 @@ BREAKAGES = [
         f"{MECHANISMS}/secure/inversion.py",
         "tail = self.near > TAIL",
         "tail = self.near > 1e9",
+        ("tests/mechanisms/test_samplers.py",),  # secure releases would ask the exact law for every draw
     ),
     Breakage(
         "one Newton step too few in the tail sampler",

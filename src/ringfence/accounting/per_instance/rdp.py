@@ -62,8 +62,8 @@ def per_instance_rdp(
     Guarantee: an upper bound of the exact sums, at most 0.5 % above them (1.5 % where theta lies 20
     sigma and more outside the support), from one pass over theta whatever the number of orders;
     ``exact=True`` evaluates every coordinate at every order. Never above the bound that holds for
-    every theta. The table behind the bound is proved for the Gaussian and the truncated law and
-    checked numerically for the others (docs/guarantees.md).
+    every theta. That the table bounds the sums is proved for every law (docs/curvature.md); that it
+    is so close to them is measured.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> rdp = per_instance_rdp(RectifiedGaussian(1.0, bound=2.0), torch.zeros(1000), 1e-3, [2, 8, 64])
