@@ -1,6 +1,7 @@
 """The splits of a sweep: the validation part is not trained on, and changes with nothing but its seed."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,12 +50,17 @@ def test_a_fair_search_keeps_some_back() -> None:
     assert names(other.validation[0]) != kept
 
 
-def test_public_statistics_and_an_intercept() -> None:
+def test_public_statistics_and_an_intercept(tmp_path: Path) -> None:
     public = Features(np.array([[0, 0], [2, 0]], np.float32), np.array([0, 1]))
-    data = sweep_data(DATA, replace(GRID, center=None, scale=None, intercept=True), "paper", public)
+    grid = replace(GRID, center=None, scale=None, intercept=True)
+    data = sweep_data(DATA, grid, "paper", public)
     assert np.allclose(data.train[0][:, :2].numpy(), (DATA.train_features - [1, 0]) / [1, 1])
     assert data.train[0][:, 2].tolist() == [1.0] * 60
     assert data.attributes.tolist() == [1.0, 1.0, 0.0]
+    file = tmp_path / "public.npz"
+    np.savez(file, train_features=public.train_features, train_labels=public.train_labels)
+    named = sweep_data(DATA, replace(grid, public_statistics=str(file)), "paper")
+    assert named.train[0].equal(data.train[0])
 
 
 def test_fingerprints_tell_data_and_statistics_apart() -> None:

@@ -2,17 +2,16 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence.data.features import Features, read_features
 from ringfence.paper.sweep.settings import Grid, Search
 from ringfence.training.linear.file_probe import center_and_scale
-
-if TYPE_CHECKING:
-    from ringfence.data.features import Features
 
 
 @dataclass(frozen=True)
@@ -49,16 +48,15 @@ class SweepData:
         return order[:count].sort().values.to(self.train[1].device)
 
 
-def sweep_data(
-    features: "Features", grid: Grid, search: Search, public: "Features | None" = None
-) -> SweepData:
+def sweep_data(features: Features, grid: Grid, search: Search, public: Features | None = None) -> SweepData:
     """The splits of a sweep. In a fair search part of the training split is kept back to choose settings by.
 
     The seed of the fair search fixes which examples those are; they are not trained on.
 
     Guarantee: the only numbers taken from the private features are the size of the training part and,
     where ``classes`` is None, which labels occur; both count as public. ``public`` are other features,
-    declared public: each feature is shifted by their mean and divided by their standard deviation.
+    declared public: each feature is shifted by their mean and divided by their standard deviation. Without
+    them the file that the grid names as ``public_statistics`` is read, if it names one.
 
     >>> from ringfence.data.features import Features
     >>> from ringfence.paper.sweep.grid_file import read_grid
@@ -70,6 +68,8 @@ def sweep_data(
     """
     if features.test_features is None or features.test_labels is None:
         raise ValueError("a sweep needs a test split, the features have none")
+    if public is None and grid.public_statistics is not None:
+        public = read_features(Path(grid.public_statistics))
     center, scale = center_and_scale(features, grid.center, grid.scale, public)
     classes, codes, test_codes = _codes(features, grid.classes)
 

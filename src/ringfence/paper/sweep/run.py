@@ -70,10 +70,6 @@ def run_sweep(
         raise ValueError("device cuda is not available on this machine")
     size = checks.count("batch_size", _BATCH[device] if batch_size is None else batch_size, at_least=1)
     jobs = grid.jobs(search)
-    if public is None and grid.public_statistics is not None:
-        from ringfence.data.features import read_features
-
-        public = read_features(Path(grid.public_statistics))
     data = sweep_data(features, grid, search, public)
     store = SweepStore(out, _identity(grid, search, data, jobs))
 
