@@ -60,20 +60,32 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     yield "account", claims(account.guarantee(DELTA))
     profile = rf.privacy_profile(law, spread(40), 1e-2, steps=3)
     yield "profile", [profile.epsilon(DELTA), profile.delta(0.1)]
+    few = rf.privacy_profile(law, float64([0.3, -1.2]), 0.2, steps=2)
+    yield "profile of two", [few.epsilon(1e-3), *(proof(0.3) for proof in few.proofs.values())]
     examples = rf.ExampleAccountant(law)
-    examples.step(THETA, 0.1 * spread(4, 6))
-    yield "examples", examples.epsilons(DELTA)
+    examples.step(THETA, float64([[1e-4], [1e-2], [0.1], [1.0]]) * spread(4, 6))
+    yield "examples", [examples.epsilons(DELTA), examples.epsilons(DELTA, kind="pdp")]
     fisher = rf.FisherAccountant(law)
     fisher.step(THETA, spread(3, 6, 2))
+    fisher.step(THETA + 0.1, spread(3, 6, 2), sampling_rate=0.3, pure_epsilon=2.0)
     yield "information loss", fisher.fisher_information_loss()
+    operator = rf.LinearOperator.of(spread(6, 9))
+    found = rf.fisher_information_bounds(
+        law, THETA, operator, generator=torch.Generator().manual_seed(0), tolerance=0.1, maximum_degree=32
+    )
+    yield "information bounds", [found.lower, found.upper]
+    for record in ("added", "removed"):
+        batch = rf.fixed_batch_rdp(law, THETA, 0.05, 0.2, [2, 3, 40, 200], record=record)  # type: ignore[arg-type]
+        yield f"one batch, {record}", [batch.forward, batch.backward]
+    average = rf.subsampled_rdp(law, spread(10, 6), 0.05, 0.2, [2, 4, 32], failure_probability=1e-6)
+    yield "batches", [average.forward, average.backward]
     sampled = rf.SampledAccountant(law, 0.05, 0.2)
     sampled.step(spread(20, 6), count=5)
     yield "sampled", claims(sampled.guarantee(DELTA))
     with seeded_releases():
-        published = rf.publishable_epsilon(
-            law, spread(200), 1e-3, delta=DELTA, publishing_zcdp=1e-4, failure_probability=1e-3
-        )
-    yield "published", [published.epsilon, published.epsilon_data_independent]
+        chosen = {"delta": DELTA, "publishing_zcdp": 1e-4, "failure_probability": 1e-3}
+        numbers = [rf.publishable_epsilon(law, spread(200), move, **chosen) for move in (1e-3, 0.1)]
+    yield "published", [[one.epsilon, one.epsilon_data_independent, one.order] for one in numbers]
 
 
 def numbers_of_training() -> Iterator[tuple[str, Any]]:
@@ -105,9 +117,14 @@ CASES: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
 
 def computed(case: str) -> dict[str, list[float]]:
     return {
-        name: torch.as_tensor(values, dtype=torch.float64).reshape(-1).tolist()
+        name: [float(number) for number in np.asarray(_plain(values), dtype=np.float64).reshape(-1)]
         for name, values in CASES[case]()
     }
+
+
+def _plain(values: Any) -> Any:
+    """Tensors as lists, however deep."""
+    return [_plain(value) for value in values] if isinstance(values, list) else np.asarray(values).tolist()
 
 
 def moved(before: dict[str, list[float]], after: dict[str, list[float]]) -> list[str]:

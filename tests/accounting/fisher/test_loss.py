@@ -81,6 +81,8 @@ def test_a_batch_is_one_number_each_and_a_group_is_side_by_side() -> None:
     together = fisher_information_loss(law, theta, torch.cat([jacobians[0], jacobians[1]], dim=-1))
     assert max(float(batch[0]), float(batch[1])) < float(together)
     assert float(together) < math.hypot(float(batch[0]), float(batch[1]))
+    for kind in ("spectral", "trace"):  # one matrix gives one number, not a list of one
+        assert fisher_information_loss(law, theta, jacobians[0], kind=kind).shape == ()
 
 
 def test_theta_in_any_shape_with_its_own_sigma_each() -> None:
