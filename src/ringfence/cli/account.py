@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from ringfence.cli.options import AsJson, Delta, Interval, Law, Levels, Sigma
-from ringfence.cli.terminal import busy, print_table
+from ringfence.cli.terminal import busy, law_beside_gaussian, print_table
 
 if TYPE_CHECKING:
     from ringfence.accounting.account_row import AccountRow
@@ -58,11 +58,7 @@ def account_table(row: "AccountRow") -> Table:
     title = (
         f"{row.mechanism!r}\n{row.coordinates:,} coordinates, releases: {claim.steps}, delta {claim.delta:g}"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("epsilon")
-    table.add_column("this law", justify="right")
-    table.add_column("Gaussian", justify="right")
-    table.add_column("what it is")
+    table = law_beside_gaussian(title, "epsilon")
     for name, value, gaussian, what in (
         (
             "data-independent",

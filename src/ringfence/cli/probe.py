@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from ringfence.cli.options import AsJson, Delta, Device, Interval, Law, Levels, PublicStatistics, Sigma
-from ringfence.cli.terminal import busy, print_table
+from ringfence.cli.terminal import busy, law_beside_gaussian, print_table
 
 if TYPE_CHECKING:
     from ringfence.training.linear.file_probe import ProbeRow
@@ -116,11 +116,7 @@ def probe_table(row: "ProbeRow") -> Table:
         f"{row.settings.mechanism!r}\n{row.examples:,} training examples, {row.features:,} features, "
         f"{len(row.classes)} classes, releases: {claim.steps}, delta {claim.delta:g}"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    table.add_column("this law", justify="right")
-    table.add_column("Gaussian", justify="right")
-    table.add_column("what it is")
+    table = law_beside_gaussian(title, "")
     if row.test_accuracy is None:
         table.add_row("accuracy", "", "", "not reported: the file has no test split")
     else:

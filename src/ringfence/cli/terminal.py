@@ -45,6 +45,20 @@ def progress_bars(quiet: bool) -> Iterator[Progress]:
         yield show
 
 
+def law_beside_gaussian(title: str, heading: str) -> Table:
+    """An empty table of what a law costs, beside what the Gaussian costs; ``heading`` is of the first column.
+
+    >>> [column.header for column in law_beside_gaussian("one release", "epsilon").columns]
+    ['epsilon', 'this law', 'Gaussian', 'what it is']
+    """
+    table = Table(title=title, title_justify="left")
+    table.add_column(heading)
+    table.add_column("this law", justify="right")
+    table.add_column("Gaussian", justify="right")
+    table.add_column("what it is")
+    return table
+
+
 def print_table(table: Table) -> None:
     """Prints a table as it is: the name of a data set may look like markup."""
     Console(markup=False).print(table, highlight=False)
