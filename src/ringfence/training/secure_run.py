@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.numerics.spectral.singular_values import gamma
@@ -40,15 +41,15 @@ def largest_count(examples: int, public_size: float) -> int:
     return most
 
 
-def stretched(sensitivity: float, count: int, spread: float = 0.0) -> float:
+def stretched(sensitivity: float | Sensitivity, count: int, spread: float = 0.0) -> Sensitivity:
     """The sensitivity of a float64 sum of up to ``count`` examples, rounding included.
 
-    >>> stretched(1.0, 10**6) < 1 + 3e-4
+    >>> float(stretched(1.0, 10**6).farthest) < 1 + 3e-4
     True
     """
     count = checks.count("count", count, at_least=1) + 1  # the example itself comes on top
     slack = 2 * count * (gamma(count) + checks.number("spread", spread, checks.not_negative))
-    return math.nextafter(sensitivity * (1 + slack) * (1 + 2.0**-50), math.inf)
+    return Sensitivity.of(sensitivity).times((1 + slack) * (1 + 2.0**-50))
 
 
 def secure_guarantee(
