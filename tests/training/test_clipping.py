@@ -149,7 +149,7 @@ def test_norm_counts_all_dimensions_of_an_example() -> None:
 @pytest.mark.parametrize("make", [rf.Clamp, rf.Scale, rf.Norm, lambda value: rf.Norm(1.0, each=value)])
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, 1e-60])
 def test_a_clip_that_is_no_positive_number_is_refused(make: type[rf.Clip], value: float) -> None:
-    with pytest.raises(ValueError, match="clip|norm must|each must"):
+    with pytest.raises(ValueError, match=r"clip|norm must|each must"):
         make(value)
 
 

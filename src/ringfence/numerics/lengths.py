@@ -24,4 +24,5 @@ def _lengths(rows: Tensor) -> Tensor:
     """Those of a few rows; long rows are cut into pieces, whose lengths have the same length as the row."""
     pieces = rows.split(max(1, block_length(rows.device) // max(1, len(rows))), dim=1)
     parts = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
-    return parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts), dim=0)
+    whole: Tensor = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts), dim=0)
+    return whole

@@ -178,11 +178,13 @@ def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, 
 def _shortening(length: Tensor, most: Tensor) -> Tensor:
     """What a vector of this length is multiplied by, so that its length is ``most`` or less.
 
-    Guarantee: rounded to float32, and multiplied in float32, it makes nothing longer than ``most`` / _SHORTER:
-    a factor below 1 and its products then have 24 bits, or errors below 2^-150 that are nothing beside
-    ``most``, for 0 is the factor where either would be too small for that.
+    Guarantee: rounded to float32 and multiplied in float32, it makes nothing longer than ``most`` / _SHORTER.
+    A factor below 1 has 24 bits, and its products have 24 bits or an error below 2^-150, which is nothing
+    beside ``most``: where the factor or ``most`` is too small for that, the factor is 0.
     """
-    factor = most / torch.maximum(length, most)  # no division by 0, and no derivative where nothing is clipped
+    factor = most / torch.maximum(
+        length, most
+    )  # no division by 0, and no derivative where nothing is clipped
     vanishing = (factor < 1) & (torch.minimum(factor, most) < _VANISHING)
     return torch.where(vanishing, 0.0, factor)
 

@@ -125,8 +125,10 @@ def compare(
     found = {name: one.frontier(targets) for name, one in tried.items()}
     drawn = _resampled(tried, targets, resamples, generator)
     useful = targets >= best / 2 - 1e-12
-    bounded = [name for name in tried if name not in (GAUSSIAN, CLAMPED)]
-    others = [name for name in tried if name != GAUSSIAN]
+    # the question is about the law alone, so the sentence compares laws under the Gaussian's own clip
+    alike = [name for name, one in tried.items() if one.settings[0].clip_kind == "clamp"]
+    bounded = [name for name in alike if name not in (GAUSSIAN, CLAMPED)]
+    others = [name for name in alike if name != GAUSSIAN]
     medians = {name: _median(found, drawn, name, useful, len(bounded)) for name in others}
     helped = any(medians[name][2] < 1 for name in bounded)
     real = {name: one for name, one in tried.items() if name != CLAMPED}
