@@ -130,9 +130,14 @@ class Norm(Clip):
         """What one example can move: ``norm``, and ``each`` where it is given."""
         return Sensitivity(each=self.each, norm=self.norm)
 
+    @property
+    def aim(self) -> float:
+        """The length that gradients longer than it get: a little below C, since they are rounded."""
+        return self.norm * _SHORTER
+
     def __call__(self, gradients: Tensor) -> Tensor:
         length = row_lengths(gradients.flatten(1))
-        factor = _shortening(length, torch.full_like(length, self.norm * _SHORTER))
+        factor = _shortening(length, torch.full_like(length, self.aim))
         scaled = gradients * factor.to(gradients).view(-1, *(1,) * (gradients.dim() - 1))
         return scaled if self.each is None else scaled.clamp(-self.largest, self.largest)
 
@@ -163,7 +168,7 @@ def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, 
     """
     refuse_tf32(features)
     own = checks.finite("lengths of residuals", row_lengths(residuals))  # (n, clips)
-    norms = torch.tensor([clip.norm * _SHORTER for clip in clips], dtype=torch.float64).to(own.device)
+    norms = torch.tensor([clip.aim for clip in clips], dtype=torch.float64).to(own.device)
     # |r x^T| <= C is |r| <= C / |x|, whatever r is where x is 0
     factor = _shortening(own, norms / lengths.clamp(min=_NO_LENGTH).unsqueeze(1))
     scaled = (residuals * factor.to(residuals).unsqueeze(2)).flatten(1)
