@@ -10,7 +10,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, gaussian_epsilon
-from ringfence.accounting.guarantee import data_independent_epsilon
+from ringfence.accounting.data_independent import data_independent_epsilon
 from ringfence.numerics.rounding import rounded_up
 
 THETA = torch.linspace(-3, 3, 200, dtype=torch.float64)

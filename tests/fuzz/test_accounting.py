@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ringfence as rf
 from ringfence import checks
 from ringfence.accounting import conversion
-from ringfence.accounting.guarantee import data_independent_epsilon
+from ringfence.accounting.data_independent import data_independent_epsilon
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed
