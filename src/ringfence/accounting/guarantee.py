@@ -49,7 +49,7 @@ class Guarantee:
     >>> round(claim.epsilon_data_independent, 3), round(claim.epsilon_pdp, 3), round(claim.epsilon, 3)
     (0.475, 0.409, 0.502)
     >>> round(claim.mu, 4), round(claim.advantage, 4), round(claim.true_positive_rate(1e-3), 5)
-    (0.1414, 0.0564, 0.00157)
+    (0.1414, 0.0564, 0.00158)
     """
 
     delta: float
@@ -129,18 +129,17 @@ class Guarantee:
             f"Differential privacy, every dataset: {self._releases('satisfies', 'satisfy')} "
             f"({rounded_up(self.epsilon_data_independent)}, {self.delta:.3g})-differential privacy for every "
             "dataset and every single record added or removed, provided the number of releases, the noise, "
-            "the bound and the sensitivity were not chosen by looking at the data. This number does not "
-            f"depend on the data and may be published.{self._found()}"
+            f"the bound and the sensitivity were not chosen by looking at the data. {self._in_words_of_attacks()}"
         )
 
-    def _found(self) -> str:
+    def _in_words_of_attacks(self) -> str:
         if self.every_dataset is None:
-            return ""
-        share = min(100.0, 100 * self.true_positive_rate(1e-3))
+            return "This number does not depend on the data and may be published."
+        found = rounded_up(min(100.0, 100 * self.true_positive_rate(1e-3)))
         return (
-            f" So may this: whoever tries to tell from {self._releases()} whether a given record is in the "
-            f"data, and accepts one false alarm in 1,000, finds at most {rounded_up(share)} % of the records "
-            "that are."
+            f"Whoever tries to tell from {self._releases()} whether a given record is in the data, and accepts "
+            f"one false alarm in 1,000, finds at most {found} % of the records that are. These numbers do not "
+            "depend on the data and may be published."
         )
 
     def _ex_post(self) -> str:

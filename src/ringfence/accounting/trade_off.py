@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.conversion import gaussian_delta, sampled_gaussian_curve
-from ringfence.accounting.renyi_rates import renyi_advantage, renyi_rates, zcdp_curve
+from ringfence.accounting.renyi_rates import renyi_advantage, renyi_rates, zcdp_advantage, zcdp_rates
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING
@@ -53,7 +53,8 @@ class TradeOff:
         found = [gaussian_rates(self.whole, at)]
         curve = sampled_gaussian_curve(self.releases)
         found += [] if curve is None else [curve_rates(*curve, at)]
-        found += [renyi_rates(orders, bounds, at) for orders, bounds in self._divergences()]
+        found += [zcdp_rates(self.zcdp, at)] if self.zcdp < math.inf else []
+        found += [renyi_rates(*self._divergences(), at)] if self.orders else []
         highest = torch.stack([rates[0] for rates in found]).amin(dim=0) + self.off_by
         lowest = torch.stack([rates[1] for rates in found]).amax(dim=0) - self.off_by
         if bool((highest.isnan() | lowest.isnan()).any()):
@@ -70,7 +71,8 @@ class TradeOff:
         curve = sampled_gaussian_curve(self.releases)
         found = [gaussian_delta(self.whole, 0.0)]
         found += [] if curve is None else [float(curve[1][0])]
-        found += [renyi_advantage(orders, bounds) for orders, bounds in self._divergences()]
+        found += [zcdp_advantage(self.zcdp)] if self.zcdp < math.inf else []
+        found += [renyi_advantage(*self._divergences())] if self.orders else []
         return min(1.0, min(found) + 2 * self.off_by)
 
     @property
@@ -115,11 +117,9 @@ class TradeOff:
             low, high = (low, middle) if dominates(middle) else (middle, high)
         return high
 
-    def _divergences(self) -> list[tuple[Tensor, Tensor]]:
-        """The curves of Rényi divergences that are known: (orders, bounds)."""
-        found = [zcdp_curve(self.zcdp)] if self.zcdp < math.inf else []
-        both = torch.tensor((self.orders, self.divergences), dtype=torch.float64)
-        return [*found, (both[0], both[1])] if self.orders else found
+    def _divergences(self) -> tuple[Tensor, Tensor]:
+        orders, bounds = torch.tensor((self.orders, self.divergences), dtype=torch.float64)
+        return orders, bounds
 
 
 def gaussian_rates(mu: float, false_positive: Tensor) -> tuple[Tensor, Tensor]:
