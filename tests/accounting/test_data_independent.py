@@ -5,7 +5,12 @@ import math
 import pytest
 
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.accounting.data_independent import GAUSSIAN, ZCDP, data_independent_epsilon, data_independent_proof
+from ringfence.accounting.data_independent import (
+    GAUSSIAN,
+    ZCDP,
+    data_independent_epsilon,
+    data_independent_proof,
+)
 
 
 def test_the_gaussian_by_its_exact_curve() -> None:

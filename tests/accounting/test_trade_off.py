@@ -44,19 +44,22 @@ def test_the_gaussian_is_exact_and_rounded_against_the_defender(mu: float) -> No
 
 
 def test_nothing_is_hidden_where_floats_do_not_hold_the_cost() -> None:
-    assert [values.tolist() for values in whole(math.inf).rates(float64([0.0, 0.5]))] == [[1.0, 1.0], [0.0, 0.0]]
+    assert [values.tolist() for values in whole(math.inf).rates(float64([0.0, 0.5]))] == [
+        [1.0, 1.0],
+        [0.0, 0.0],
+    ]
     assert (whole(math.inf).advantage, whole(math.inf).mu(1e-5)) == (1.0, math.inf)
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
 def test_the_gaussian_is_that_of_dp_accounting_and_riskcal(mu: float) -> None:
+    theirs = pld.privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-3)
+    assert whole(mu).advantage == pytest.approx(theirs.get_delta_for_epsilon(0.0), abs=1e-6)
     riskcal = pytest.importorskip("riskcal.analysis")
     inner = RATES[2:-1]
     lowest = whole(mu).rates(inner)[1].numpy()
     assert lowest == pytest.approx(riskcal.get_beta_from_gdp(mu, inner.numpy()), rel=0, abs=1e-6)
     assert whole(mu).advantage == pytest.approx(riskcal.get_advantage_from_gdp(mu), abs=1e-6)
-    theirs = pld.privacy_loss_distribution.from_gaussian_mechanism(1 / mu)
-    assert whole(mu).advantage == pytest.approx(theirs.get_delta_for_epsilon(0.0), abs=1e-6)
 
 
 @pytest.mark.parametrize("bound", [0.3, 1.0, 4.0])
@@ -70,10 +73,7 @@ def test_no_attack_on_the_truncated_law_is_better(bound: float, move: float) -> 
     cuts = torch.linspace(-bound, bound, 31).numpy()
     for theta in (-bound, -move / 2, 0.0, 2 * bound):
         laws = [truncnorm(-bound - at, bound - at, loc=at) for at in (theta, theta + move)]
-        for false, true in (
-            (laws[0].sf(cuts), laws[1].sf(cuts)),
-            (laws[1].cdf(cuts), laws[0].cdf(cuts)),
-        ):
+        for false, true in ((laws[0].sf(cuts), laws[1].sf(cuts)), (laws[1].cdf(cuts), laws[0].cdf(cuts))):
             highest, lowest = claim.every_dataset.rates(torch.as_tensor(false).clamp(0, 1))
             assert (highest.numpy() >= true - 1e-12).all()
             assert (lowest.numpy() <= 1 - true + 1e-12).all()
@@ -84,7 +84,7 @@ def test_no_attack_on_the_truncated_law_is_better(bound: float, move: float) -> 
 
 
 def sampled_by_hand(mu: float, rate: float) -> list[tuple[Any, Any]]:
-    """(false positive rates, true positive rates) of every threshold on one release, a record added, removed."""
+    """(false positive rates, true positive rates) of thresholds, for a record that is added and removed."""
     cuts = torch.linspace(-9, 9 + mu, 4001).double().numpy()
     without, mixed = norm.sf(cuts), (1 - rate) * norm.sf(cuts) + rate * norm.sf(cuts - mu)
     below, mixed_below = norm.cdf(cuts), (1 - rate) * norm.cdf(cuts) + rate * norm.cdf(cuts - mu)
@@ -145,8 +145,12 @@ def test_samples_cost_no_more_than_everything() -> None:
 def test_finite_randomness_moves_both_rates() -> None:
     off, at = 0.01, float64([0.0, 0.2, 0.995])
     highest, lowest = whole(1.0, off_by=off).rates(at)
-    assert highest.tolist() == pytest.approx([norm.cdf(norm.ppf(0.01) + 1) + off, norm.cdf(norm.ppf(0.21) + 1) + off, 1])
-    assert lowest.tolist() == pytest.approx([norm.sf(norm.ppf(0.01) + 1) - off, norm.sf(norm.ppf(0.21) + 1) - off, 0])
+    assert highest.tolist() == pytest.approx(
+        [norm.cdf(norm.ppf(0.01) + 1) + off, norm.cdf(norm.ppf(0.21) + 1) + off, 1]
+    )
+    assert lowest.tolist() == pytest.approx(
+        [norm.sf(norm.ppf(0.01) + 1) - off, norm.sf(norm.ppf(0.21) + 1) - off, 0]
+    )
     assert whole(1.0, off_by=off).advantage == pytest.approx(whole(1.0).advantage + 2 * off)
 
 

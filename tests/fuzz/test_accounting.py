@@ -73,7 +73,8 @@ def test_per_instance_accounts(
         calls_well(account.step, theta, count=count, exact=exact, names=NAMES)
         claim = calls_well(account.guarantee, delta, names=NAMES)
         if claim is not None:
-            at_least_zero(claim.epsilon, claim.epsilon_pdp, claim.epsilon_data_independent)
+            at_least_zero(claim.epsilon, claim.epsilon_pdp, claim.epsilon_data_independent, claim.mu)
+            assert 1e-3 <= claim.true_positive_rate(1e-3) <= 1.000001e-3 + claim.advantage
             assert claim.statement
 
 

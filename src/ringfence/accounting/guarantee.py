@@ -129,17 +129,17 @@ class Guarantee:
             f"Differential privacy, every dataset: {self._releases('satisfies', 'satisfy')} "
             f"({rounded_up(self.epsilon_data_independent)}, {self.delta:.3g})-differential privacy for every "
             "dataset and every single record added or removed, provided the number of releases, the noise, "
-            f"the bound and the sensitivity were not chosen by looking at the data. {self._in_words_of_attacks()}"
+            f"the bound and the sensitivity were not chosen by looking at the data. {self._about_attacks()}"
         )
 
-    def _in_words_of_attacks(self) -> str:
+    def _about_attacks(self) -> str:
         if self.every_dataset is None:
             return "This number does not depend on the data and may be published."
         found = rounded_up(min(100.0, 100 * self.true_positive_rate(1e-3)))
         return (
-            f"Whoever tries to tell from {self._releases()} whether a given record is in the data, and accepts "
-            f"one false alarm in 1,000, finds at most {found} % of the records that are. These numbers do not "
-            "depend on the data and may be published."
+            f"Whoever tries to tell from {self._releases()} whether a given record is in the data, and "
+            f"accepts one false alarm in 1,000, finds at most {found} % of the records that are. These "
+            "numbers do not depend on the data and may be published."
         )
 
     def _ex_post(self) -> str:

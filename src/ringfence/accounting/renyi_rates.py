@@ -118,9 +118,9 @@ def _rates(high: Tensor, false_positive: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _excess(orders: Tensor, bounds: Tensor, heads: Tensor, others: Tensor) -> Tensor:
-    """How far beyond doubt the divergence of two coins, with these logits, is above its bound: (orders, coins).
+    """How far the divergence of two coins with these logits is surely above its bound: (orders, coins).
 
-    The larger of both directions.
+    The larger of both directions counts.
     """
     first, second = (torch.stack((logsigmoid(one), logsigmoid(-one))) for one in (heads, others))
     doubt = _NOISE * (1 - first.sum(dim=0) - second.sum(dim=0)) * (orders / (orders - 1).clamp(min=_LEAST))
