@@ -16,6 +16,7 @@ WITHOUT = {
     "data/images/collection.py": "plain data; every test of a layout reads it",
     "paper/figures.py": "cli/test_figure.py and paper/test_reproduce.py",
     "paper/sweep/epsilons.py": "paper/sweep/test_batch.py compares them with the account of a single probe",
+    "paper/sweep/fair_search.py": "paper/sweep/test_settings.py: the settings of a search",
     "paper/sweep/measured.py": "plain data; paper/sweep/test_batch.py and test_ray.py",
     "progress.py": "a type; every test of long-running work",
     "report/chart.py": "plain data; every test of a chart makes one",

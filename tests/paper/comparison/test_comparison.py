@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ringfence.paper.comparison.chosen_settings import like_for_like
 from ringfence.paper.comparison.comparison import Comparison, ComparisonRow, compare
 from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.sweep.settings import SweepSetting, label
@@ -50,6 +51,19 @@ def sweep(
 def at(result: Comparison, mechanism: str, target: float) -> ComparisonRow:
     [row] = [r for r in result.rows if r.mechanism == mechanism and r.target == pytest.approx(target)]
     return row
+
+
+def test_an_l2_clip_is_a_line_of_its_own_and_no_bounded_support() -> None:
+    laws = sweep("gaussian", 1.0) + sweep("truncated", 2.0)
+    shorter = [
+        replace(row, setting=replace(row.setting, clip_kind="norm"), mechanism=f"{row.mechanism}, L2 clip")
+        for row in sweep("gaussian", 0.1) + sweep("truncated", 0.1)
+    ]
+    result = compare(laws + shorter)
+    assert result.sentence == compare(laws).sentence
+    assert not result.helped
+    assert at(result, "Gaussian, L2 clip", 0.5).ratio == pytest.approx(0.1)
+    assert set(like_for_like(result)[1]) == {"Gaussian", "truncated"}
 
 
 def test_half_the_epsilon_is_found_as_half() -> None:

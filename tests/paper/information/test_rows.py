@@ -12,8 +12,8 @@ from ringfence.paper.information.network import NetworkSettings
 from ringfence.paper.information.rows import InformationRow, InformationSettings, frontier, information
 from ringfence.paper.sweep.batch import linear_settings
 from ringfence.paper.sweep.data import sweep_data
+from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.grid_file import read_grid
-from ringfence.paper.sweep.settings import FairSearch
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine.engine import PrivacyEngine
 from ringfence.training.linear.probe import LinearProbe

@@ -8,7 +8,8 @@ import pytest
 
 from ringfence.data.features import Features
 from ringfence.paper.sweep.data import sweep_data
-from ringfence.paper.sweep.settings import FairSearch, Grid
+from ringfence.paper.sweep.fair_search import FairSearch
+from ringfence.paper.sweep.settings import Grid
 
 GRID = Grid("toy", ("gaussian",), (0.1,), (10.0,), (1.0,), (4.0,), (5,), center=2.0, scale=4.0)
 RNG = np.random.default_rng(0)
@@ -61,6 +62,17 @@ def test_public_statistics_and_an_intercept(tmp_path: Path) -> None:
     np.savez(file, train_features=public.train_features, train_labels=public.train_labels)
     named = sweep_data(DATA, replace(grid, public_statistics=str(file)), "paper")
     assert named.train[0].equal(data.train[0])
+
+
+def test_rows_of_length_1_by_themselves() -> None:
+    grid = replace(GRID, unit_rows=True, intercept=True)
+    data = sweep_data(DATA, grid, "paper")
+    before = (DATA.train_features - 2) / 4
+    lengths = np.linalg.norm(before, axis=1, keepdims=True)
+    assert np.allclose(data.train[0][:, :2].numpy(), before / lengths, atol=1e-6)
+    assert data.train[0][:, 2].tolist() == [1.0] * 60  # the intercept comes after
+    few = replace(DATA, train_features=DATA.train_features[:3], train_labels=DATA.train_labels[:3])
+    assert sweep_data(few, grid, "paper").train[0].equal(data.train[0][:3])
 
 
 def test_fingerprints_tell_data_and_statistics_apart() -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -314,15 +313,6 @@ def test_bad_arguments_are_refused_by_name() -> None:
     refused(r"targets must have 6 examples, got shape \[2\]", targets=torch.zeros(2))
     refused("model and loss must give finite gradients", loss=lambda output, target: output.sum() * math.nan)
     refused("rounding must be in", rounding=-1.0)
-
-
-def test_tf32_is_refused_where_it_would_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    module._refuse_tf32(IMAGES)
-    module._refuse_tf32(IMAGES.float())
-    module._refuse_tf32(SimpleNamespace(is_cuda=True, dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"torch\.backends\.cudnn\.allow_tf32 must be False in float32"):
-        module._refuse_tf32(SimpleNamespace(is_cuda=True, dtype=torch.float32))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
