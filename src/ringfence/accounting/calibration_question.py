@@ -83,8 +83,8 @@ class CalibrationQuestion:
         if values is not None and count is not None and not size.is_plain and count != values.numel():
             if kind != "data_independent":
                 raise ValueError(
-                    f"coordinates must be left out, or theta hold all of them, where sensitivity has at_most or "
-                    f"norm, got {count}: which coordinates a record moves is not known from a sample of them"
+                    "coordinates must be left out, or theta hold all of them, where sensitivity has at_most "
+                    f"or norm, got {count}: a sample does not tell which coordinates a record moves"
                 )
             values = None  # of which only the shape counts
         if values is None:
@@ -158,5 +158,5 @@ def _of_any_number(size: Sensitivity) -> tuple[Sensitivity, int]:
     if size.farthest.numel() == 1 and size.norm is not None:
         return Sensitivity(norm=size.norm), 1  # all of the move in one coordinate
     raise ValueError(
-        "coordinates must be given where theta is None, got None: how far one record moves theta depends on them"
+        "coordinates must be given where theta is None, got None: the length of a move depends on them"
     )

@@ -112,8 +112,8 @@ def publishable_epsilon(
     sizes = [size.binding(theta.shape) for theta in steps]
     if any(own.norm is not None for own in sizes):
         raise ValueError(
-            f"sensitivity must not be bounded by norm to publish from it, got {size!r}: give each, and at_most "
-            "where few coordinates move, or publish epsilon_data_independent, which holds for a norm as well"
+            f"sensitivity must not be bounded by norm to publish from it, got {size!r}: give each, and "
+            "at_most where few coordinates move, or publish epsilon_data_independent, which holds for a norm"
         )
 
     both = [ceilings(mechanism, theta, own) for theta, own in zip(steps, sizes, strict=True)]
@@ -121,9 +121,10 @@ def publishable_epsilon(
     alpha = best_zcdp_order(bounded, delta) if order is None else checks.number("order", order, checks.order)
     largest = alpha * bounded
     count = sum(theta.numel() for theta in steps)
-    realised = sum(
-        _worst(mechanism, theta, move, alpha, own.at_most) for theta, own in zip(steps, sizes, strict=True)
-    )
+    realised = 0.0
+    for theta, own in zip(steps, sizes, strict=True):
+        worst = _worst(mechanism, theta, move, alpha)
+        realised += float((worst if own.at_most is None else worst.reshape(-1).topk(own.at_most)[0]).sum())
     share, change = 0.0, 0.0
     if largest > 0:
         share = min(1.0, (realised * (1 + ROUNDING) + count * UNDERFLOW) / largest)
@@ -175,8 +176,7 @@ def _upper_bound(noise: SecureRelease, share: float, failure_probability: float)
     return max(0.0, float(noise.draw(share)) + margin)
 
 
-def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float, at_most: int | None) -> float:
-    """The sum of the largest divergences over both signs and both directions, of at most so many coordinates."""
+def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:
+    """The largest divergence over both signs and both directions, for each coordinate."""
     order = torch.tensor([alpha], dtype=torch.float64)
-    worst = both_directions(mechanism, theta, move, order).amax(dim=(0, 1)).reshape(-1)
-    return float((worst if at_most is None else worst.topk(at_most)[0]).sum())
+    return both_directions(mechanism, theta, move, order).amax(dim=(0, 1))

@@ -73,8 +73,8 @@ def account_table(row: "AccountRow") -> Table:
 
     claim = row.guarantee
     title = (
-        f"{row.mechanism!r}\n{row.coordinates:,} coordinates, releases: {claim.steps}, delta {claim.delta:g}\n"
-        f"{row.sensitivity.statement}"
+        f"{row.mechanism!r}\n{row.coordinates:,} coordinates, releases: {claim.steps}, delta {claim.delta:g}"
+        f"\n{row.sensitivity.statement}"
     )
     table = law_beside_gaussian(title, "epsilon")
     for name, value, gaussian, what in (

@@ -99,7 +99,7 @@ class Coordinate(NamedTuple):
         return (*self.direction(False), *self.direction(True))
 
     def deviation(self) -> float:
-        """The smallest standard deviation of the loss over the four pairs; of many coordinates the largest."""
+        """The smallest deviation of the loss over the four pairs; of many coordinates the largest."""
         moments = (side.law.loss_moments(side.theta, side.shift) for side in self.sides)
         return math.sqrt(float(torch.stack([moment.variance for moment in moments]).amin(dim=0).max()))
 

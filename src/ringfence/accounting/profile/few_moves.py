@@ -1,9 +1,9 @@
 """delta(epsilon) where one record moves a few of the coordinates: a person sits in one cell of a table.
 
-Whichever coordinate a record moves, its hockey stick lies below the envelope: the pointwise largest curve over
-all coordinates and both signs. The envelope is convex in e^epsilon, so it is the curve of a pair of laws, and
-that pair dominates every one of the moves. Where m coordinates move in each of T releases, m T such pairs are
-composed. With a single move the envelope itself is delta(epsilon), exactly.
+Whichever coordinate a record moves, its hockey stick lies below the envelope, the pointwise largest curve
+over all coordinates and both signs. The envelope is convex in e^epsilon, so it is the curve of a pair of
+laws, and that pair dominates every one of the moves. Where m coordinates move in each of T releases, m T such
+pairs are composed. With a single move the envelope itself is delta(epsilon), exactly.
 """
 
 import math
@@ -48,7 +48,7 @@ def envelope_delta(
     >>> law, counts = RectifiedGaussian(4.0, (20.0, 1e4)), torch.tensor([0.0, 3.0, 20.0]).double()
     >>> delta = envelope_delta(law, counts, torch.tensor(1.0).double(), moves=1)
     >>> round(delta(0.9), 9), round(delta(0.93), 9)  # of the largest count alone
-    (1.2277e-05, 9.752e-06)
+    (1.5228e-05, 9.425e-06)
     """
     rows, _ = distinct(theta, sensitivity, *mechanism.parameters().values())
     rows = rows[rows[:, 1] > 0]
