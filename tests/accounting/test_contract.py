@@ -9,13 +9,17 @@ import pytest
 import torch
 
 import ringfence as rf
-from tests.accounting.accountants import ACCOUNTANTS, THETA, Accountant
+from tests.accounting.accountants import ACCOUNTANTS, SENSITIVITY, THETA, Accountant
 from tests.mechanisms.cases import CASES, Case
 
 every_accountant = pytest.mark.parametrize("kind", ACCOUNTANTS, ids=lambda kind: kind.name)
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 with_epsilon = pytest.mark.parametrize(
     "kind", [kind for kind in ACCOUNTANTS if kind.epsilon], ids=lambda kind: kind.name
+)
+
+with_sensitivity = pytest.mark.parametrize(
+    "kind", [one for one in ACCOUNTANTS if one.takes_sensitivity], ids=lambda one: one.name
 )
 
 
@@ -102,9 +106,7 @@ def test_theta_that_is_not_a_number_is_refused_and_costs_nothing(kind: Accountan
     assert account.steps == 1
 
 
-@pytest.mark.parametrize(
-    "kind", [one for one in ACCOUNTANTS if one.takes_sensitivity], ids=lambda one: one.name
-)
+@with_sensitivity
 @pytest.mark.parametrize(
     ("value", "message"),
     [(-0.1, r"sensitivity must be >= 0, got -0\.1"), (math.nan, "sensitivity must not be NaN")],
@@ -112,6 +114,54 @@ def test_theta_that_is_not_a_number_is_refused_and_costs_nothing(kind: Accountan
 def test_a_negative_sensitivity_is_refused(kind: Accountant, value: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kind.open(rf.Gaussian(1.0), sensitivity=value)
+
+
+@with_sensitivity
+@every_case
+def test_a_number_is_the_largest_move_of_each_coordinate(kind: Accountant, case: Case) -> None:
+    """And so is any bound that the moves of single coordinates imply."""
+    law = case.make(1.0, -1.0, 1.0)
+    plain = kind.open(law)
+    kind.step(plain)
+    for size in (
+        rf.Sensitivity(each=SENSITIVITY),
+        rf.Sensitivity(SENSITIVITY, at_most=len(THETA)),
+        rf.Sensitivity(SENSITIVITY, norm=1.001 * SENSITIVITY * math.sqrt(len(THETA))),
+    ):
+        account = kind.open(law, sensitivity=size)
+        kind.step(account)
+        assert torch.equal(kind.sums(account), kind.sums(plain))
+        assert account.guarantee(1e-5) == plain.guarantee(1e-5)
+
+
+@with_sensitivity
+@every_case
+def test_fewer_moves_cost_less_and_never_more_than_the_gaussian(kind: Accountant, case: Case) -> None:
+    sums = []
+    for size in (
+        rf.Sensitivity(SENSITIVITY),
+        rf.Sensitivity(SENSITIVITY, at_most=5),
+        rf.Sensitivity(SENSITIVITY, norm=SENSITIVITY * math.sqrt(5)),
+        rf.Sensitivity(SENSITIVITY, at_most=1),
+    ):
+        own, gaussian = (
+            kind.open(law, sensitivity=size) for law in (case.make(1.0, -1.0, 1.0), rf.Gaussian(1.0))
+        )
+        for account in (own, gaussian):
+            kind.step(account)
+        sums.append((kind.compared or kind.sums)(own))
+        assert bool((sums[-1] <= (kind.compared or kind.sums)(gaussian) * (1 + 1e-9)).all())
+    for few in sums[1:]:
+        assert bool((few <= sums[0] * (1 + 1e-9)).all())
+    assert bool((sums[3] <= sums[1] * (1 + 1e-9)).all())
+
+
+@with_sensitivity
+def test_what_does_not_fit_theta_is_refused(kind: Accountant) -> None:
+    account = kind.open(rf.RectifiedGaussian(1.0, 1.0), sensitivity=rf.Sensitivity([1.0, 2.0], at_most=1))
+    with pytest.raises(ValueError, match="sensitivity"):
+        kind.step(account)
+    assert account.steps == 0
 
 
 @pytest.mark.parametrize("kind", [one for one in ACCOUNTANTS if one.takes_orders], ids=lambda one: one.name)
