@@ -15,8 +15,6 @@ from PIL import Image
 
 from ringfence.data.backbones import load_backbone
 
-transformers = pytest.importorskip("transformers")
-
 SIZE = 16
 TINY: dict[str, Any] = {
     **{"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
@@ -30,6 +28,9 @@ PICTURES = [
 
 @pytest.fixture(autouse=True)
 def _without_bars() -> None:
+    """Imports it here: in every process that only collects this file it would cost a second."""
+    global transformers
+    transformers = pytest.importorskip("transformers")
     transformers.utils.logging.disable_progress_bar()  # of saving
 
 
