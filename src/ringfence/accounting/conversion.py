@@ -6,6 +6,7 @@ else here.
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -98,9 +99,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(0.32, 1e-5), 4)
     1.2151
     """
+    return _gaussian_epsilon(mu, checks.probability("delta", delta))
+
+
+@lru_cache(maxsize=4096)
+def _gaussian_epsilon(mu: float, delta: float) -> float:
     import dp_accounting
 
-    delta = checks.probability("delta", delta)
     if mu <= _LARGE and gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     ceiling = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
@@ -151,21 +156,24 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
     if not sampled:
         return gaussian_epsilon(whole, delta)
     try:
-        return _up(_composed_epsilon(whole, sampled, delta))
+        return _up(_composed_epsilon(whole, tuple(sampled.items()), delta))
     except OverflowError:
         return gaussian_epsilon(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), delta)
 
 
-def _composed_epsilon(whole: float, sampled: dict[tuple[float, float], int], delta: float) -> float:
+@lru_cache(maxsize=1024)  # a composition takes a tenth of a second
+def _composed_epsilon(
+    whole: float, sampled: tuple[tuple[tuple[float, float], int], ...], delta: float
+) -> float:
     import dp_accounting
     from dp_accounting import pld
 
     # Losses are rounded up to multiples of this; they grow like the square of shift / sigma.
-    largest = max(whole, *(mu for mu, _ in sampled))
+    largest = max(whole, *(mu for (mu, _), _ in sampled))
     accountant = pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, largest**2))
     if whole > 0:
         accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
-    for (mu, rate), count in sampled.items():
+    for (mu, rate), count in sampled:
         release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
         accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
     return float(accountant.get_epsilon(delta))
