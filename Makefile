@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: setup test lint format reproduce benchmark breakages coverage mutants audit fuzz faults package release clean
+.PHONY: setup test lint format reproduce benchmark breakages oracle coverage mutants audit fuzz faults package release clean
 
 setup: $(VENV)/installed
 
@@ -47,6 +47,10 @@ benchmark: setup
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup
 	$(BIN)/python -m tests.breakages
+
+# Computes again all that the contract of the laws compares with (tests/mechanisms/recorded.json).
+oracle: setup
+	$(BIN)/python -m tests.mechanisms.recorded
 
 # Lines and branches that tests run, and which test runs which line.
 coverage: setup
