@@ -2,8 +2,8 @@
 
     python -m tests.mechanisms.recorded    computes all of it again and prints what has moved
 
-The integrals in 30 digits took a third of the time of the contract. A law that is not in the file, for
-example one that is just being added, gets its numbers from the oracle at once, and so does a point that is new.
+The integrals in 30 digits took most of the time of the contract. A law that is not in the file, for example
+one that is just being added, gets its numbers from the oracle at once, and so does a point that is new.
 test_recorded.py computes a few of the numbers again, other ones every day.
 """
 
