@@ -14,6 +14,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# What is compiled is kept: otherwise every worker compiles all tests again.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile  # fixtures of a file are made once
 
