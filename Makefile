@@ -17,7 +17,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 # What is compiled is kept: otherwise every worker compiles all tests again.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: setup
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile  # fixtures of a file are made once
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder  # fixtures are made once
 
 lint: setup
 	$(BIN)/ruff format --check .
