@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -30,24 +31,42 @@ def after(kind: Accountant, law: rf.Mechanism, steps: int) -> Any:
     return account
 
 
+@dataclass(frozen=True)
+class Step:
+    """What was read after a step of a run that several tests look at."""
+
+    sums: torch.Tensor
+    epsilons: list[float]  # at the deltas below
+    state: Any
+
+
+@cache
+def run(kind: Accountant, case: Case) -> tuple[Any, list[Step]]:
+    """An account after three steps, and what was read after each of them."""
+    account, seen = kind.open(case.make(1.0, -1.0, 1.5)), []
+    for _ in range(3):
+        kind.step(account)
+        epsilons = [kind.epsilon(account, delta) for delta in (1e-7, 1e-5, 1e-2)] if kind.epsilon else []
+        state = json.loads(json.dumps(account.state_dict()))
+        seen.append(Step(kind.sums(account).clone(), epsilons, state))
+    return account, seen
+
+
 @every_accountant
 @every_case
 def test_n_steps_are_n_times_one_step(kind: Accountant, case: Case) -> None:
-    law = case.make(1.0, -1.0, 1.0)
-    one, three = kind.sums(after(kind, law, 1)), kind.sums(after(kind, law, 3))
-    assert torch.allclose(three, 3 * one, rtol=1e-10, atol=0)
-    assert bool((one > 0).all())
+    _, (one, _, three) = run(kind, case)
+    assert torch.allclose(three.sums, 3 * one.sums, rtol=1e-10, atol=0)
+    assert bool((one.sums > 0).all())
 
 
 @with_epsilon
 @every_case
 def test_epsilon_falls_with_delta_and_grows_with_steps(kind: Accountant, case: Case) -> None:
-    law = case.make(1.0, -1.0, 1.0)
-    one, two = after(kind, law, 1), after(kind, law, 2)
-    epsilons = [kind.epsilon(one, delta) for delta in (1e-7, 1e-5, 1e-2)]
-    assert epsilons == sorted(epsilons, reverse=True)
-    assert len(set(epsilons)) == 3
-    assert kind.epsilon(two, 1e-5) > kind.epsilon(one, 1e-5)
+    _, (one, two, _) = run(kind, case)
+    assert one.epsilons == sorted(one.epsilons, reverse=True)
+    assert len(set(one.epsilons)) == 3
+    assert two.epsilons[1] > one.epsilons[1]
 
 
 @cache
@@ -71,13 +90,11 @@ def test_never_above_the_gaussian(kind: Accountant, case: Case) -> None:
 @every_accountant
 @every_case
 def test_state_is_plain_data_and_round_trips_exactly(kind: Accountant, case: Case) -> None:
-    account = after(kind, case.make(1.0, -1.0, 1.5), 2)
-    state = json.loads(json.dumps(account.state_dict()))
-    again = type(account).from_state_dict(state)
-    assert json.loads(json.dumps(again.state_dict())) == state
-    for side in (account, again):
-        kind.step(side)
-    assert torch.equal(kind.sums(again), kind.sums(account))
+    account, (_, two, three) = run(kind, case)
+    again = type(account).from_state_dict(two.state)
+    assert json.loads(json.dumps(again.state_dict())) == two.state
+    kind.step(again)
+    assert torch.equal(kind.sums(again), three.sums)
     assert again.steps == account.steps == 3
 
 

@@ -40,14 +40,14 @@ def patterns(theta: Array, size: float) -> list[Array]:
 
 @pytest.mark.parametrize(("bound", "law", "published"), TABLE)
 def test_the_six_cases_are_within_a_percent_of_exact(bound: float, law: str, published: float) -> None:
-    """1,024 coordinates a hundred times cost what 10,240 cost ten times, and are summed faster."""
-    theta = draw(1024, scale=0.5 * bound)
-    profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=1e-3, steps=100)
+    """512 coordinates two hundred times cost what 10,240 cost ten times, and are summed faster."""
+    theta = draw(512, scale=0.5 * bound)
+    profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=1e-3, steps=200)
     got = profile.epsilon(delta=1e-5)
     array, worst = theta.numpy(), 0.0
     for shift in patterns(array, 1e-3):
         for start, move in ((array, shift), (array + shift, -shift)):
-            exact = ExactProfile(law, start, move, bound, 100, near=published)
+            exact = ExactProfile(law, start, move, bound, 200, near=published)
             worst = max(worst, exact.epsilon(1e-5))
     assert worst <= got <= 1.01 * worst
     assert got == pytest.approx(published, rel=0.025)  # another draw of the same theta
@@ -90,7 +90,7 @@ def test_one_release_of_one_coordinate_is_the_hockey_stick(case: Case) -> None:
 
 
 @every_case
-@pytest.mark.parametrize(("count", "size", "steps"), [(2, 0.3, 4), (200, 0.02, 5)])
+@pytest.mark.parametrize(("count", "size", "steps"), [(2, 0.3, 2), (200, 0.02, 5)])
 def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, steps: int) -> None:
     law, theta = case.make(1.0, -1.0, 1.0), draw(count, scale=1.5)
     profile = rf.privacy_profile(law, theta, sensitivity=size, steps=steps)
@@ -189,8 +189,11 @@ def test_a_loss_too_small_for_a_logarithm_has_a_profile() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(epsilon: float) -> None:
+def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float
+) -> None:
     """exp((a - 1) (D - epsilon)) (1 - 1 / a)^a / (a - 1) (Canonne, Kamath, Steinke 2020), three releases."""
+    monkeypatch.setattr("ringfence.accounting.profile.profile.MOST_COORDINATES", 0)  # another proof, slower
     law, theta = rf.StochasticSign(0.8), torch.tensor([0.1, -2.0], dtype=torch.float64)
     got = rf.privacy_profile(law, theta, 0.4, steps=3).proofs["Rényi"](epsilon)
     orders = DEFAULT_ORDERS[::2]
