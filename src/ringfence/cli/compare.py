@@ -26,23 +26,18 @@ def compare(folders: Folders, kind: EpsilonKind = "per-instance", as_json: AsJso
 
     results, winners = compared(folders, kind)
     if as_json:
-        found = {"comparisons": results, "winners": winners}
-        plain = {name: [asdict(one) for one in some] for name, some in found.items()}
+        plain = {"comparisons": [asdict(one) for one in results], "winners": [asdict(one) for one in winners]}
         typer.echo(json.dumps(plain, default=str))
         return
     for one in results:
-        caption = "epsilon; times the Gaussian's, with its 95 % band; accuracy on the test split"
-        print_table(terminal_table(comparison_table(one), caption))
+        print_table(terminal_table(comparison_table(one)))
         typer.echo("\n".join(("", one.sentence, *one.warnings, "")))
     for best in winners:
-        caption = "epsilon at each accuracy on the part that settings were chosen by"
-        print_table(terminal_table(winner_table(best), caption))
+        print_table(terminal_table(winner_table(best)))
         typer.echo(f"\n{best.sentence}\n")
 
 
-def compared(
-    folders: list[Path], kind: str, step: float = 0.05
-) -> "tuple[list[Comparison], list[Winner]]":
+def compared(folders: list[Path], kind: str, step: float = 0.05) -> "tuple[list[Comparison], list[Winner]]":
     """The comparison of laws for each folder and clip, and for each folder which clip and law take the least.
 
     ``kind`` is text from the command line, which the library checks.
@@ -58,14 +53,14 @@ def compared(
     return results, [winner(rows, step=step) for rows in sweeps]
 
 
-def terminal_table(cells: "Cells", caption: str) -> Table:
+def terminal_table(cells: "Cells") -> Table:
     """A report's table for the terminal.
 
     >>> from ringfence.report.content import Table as Cells
-    >>> terminal_table(Cells("toy", ("accuracy",), (("50%",),)), "of the test split").row_count
+    >>> terminal_table(Cells("toy", ("accuracy",), (("50%",),))).row_count
     1
     """
-    table = Table(title=cells.title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(title=cells.title, title_justify="left")
     for column in cells.columns:
         table.add_column(column, justify="right")
     for line in cells.rows:

@@ -93,9 +93,10 @@ def tried_settings(rows: Sequence[SweepRow], kind: ComparedEpsilon) -> tuple[dic
 
 
 def by_clip(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
-    """The rows of each clip, so that laws are compared under the same clip; an L2 clip is part of the data's name.
+    """The rows of each clip: laws are compared under one clip. An L2 clip becomes part of the data's name.
 
-    >>> settings = [SweepSetting("sign", 0.1, 10.0, 1.0, steps=5, clip_kind=kind) for kind in ("clamp", "norm")]
+    >>> both = ("clamp", "norm")
+    >>> settings = [SweepSetting("sign", 0.1, 10.0, 1.0, steps=5, clip_kind=kind) for kind in both]
     >>> rows = [SweepRow("toy", setting.label, setting, 0, 1e-5) for setting in settings]
     >>> [(own[0].data, own[0].mechanism) for own in by_clip(rows)]
     [('toy', 'sign'), ('toy, L2 clip', 'sign')]
@@ -104,9 +105,9 @@ def by_clip(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
     parts = ([row for row in rows if row.setting.clip_kind == kind] for kind in kinds)
     return [
         [
-            row if row.setting.clip_kind == "clamp" else replace(
-                row, data=f"{row.data}, L2 clip", mechanism=label(row.setting.mechanism)
-            )
+            row
+            if row.setting.clip_kind == "clamp"
+            else replace(row, data=f"{row.data}, L2 clip", mechanism=label(row.setting.mechanism))
             for row in part
         ]
         for part in parts

@@ -1,9 +1,9 @@
 """Which clip, law and statement take the smallest epsilon at equal accuracy, and by how much.
 
-The usual way to train privately is the reference: the Gaussian on gradients clipped in L2, with an epsilon that
-holds for every dataset and may be published. A per-instance epsilon is the smaller of what was computed for this
-dataset and of what holds for every dataset. It must not be published, so it has to be clearly smaller to be worth
-anything.
+The usual way to train privately is the reference: the Gaussian on gradients clipped in L2, with an epsilon
+that holds for every dataset and may be published. A per-instance epsilon is the smaller of what was computed
+for this dataset and of what holds for every dataset. It must not be published, so it has to be clearly
+smaller to be worth anything.
 """
 
 import math
@@ -57,9 +57,7 @@ class Winner:
     sentence: str
 
 
-def winner(
-    rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 1000, seed: int = 0
-) -> Winner:
+def winner(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 1000, seed: int = 0) -> Winner:
     """Compares every clip, law and statement of a sweep with the reference.
 
     A candidate wins over the reference only if the whole band of its median ratio is below 1.
@@ -69,7 +67,7 @@ def winner(
     ...     setting = SweepSetting("gaussian", 0.1, 10.0, learning_rate=1.0, steps=5, clip_kind=clip)
     ...     own = {"epsilon_pdp": epsilon, "epsilon_data_independent": epsilon}
     ...     return SweepRow("toy", setting.label, setting, seed, 1e-5, 0.9, 0.9, **own)
-    >>> rows = [row(clip, seed, epsilon) for clip, epsilon in (("clamp", 3.0), ("norm", 1.0)) for seed in (0, 1)]
+    >>> rows = [row(clip, seed, epsilon) for clip, epsilon in (("clamp", 3), ("norm", 1)) for seed in (0, 1)]
     >>> winner(rows).sentence[:68]
     'On toy nothing takes less than Gaussian, L2 clip, data-independent: '
     """
@@ -88,7 +86,9 @@ def winner(
         own = {name: one for name, one in tried.items() if name.endswith(statement)}
         drawn |= resampled(own, targets, resamples, np.random.default_rng(seed))
     candidates = [
-        _candidate(name, one, *found[name], median(found, drawn, name, reference, useful, len(tried) - 1 or 1))
+        _candidate(
+            name, one, *found[name], median(found, drawn, name, reference, useful, len(tried) - 1 or 1)
+        )
         for name, one in tried.items()
     ]
     candidates.sort(key=lambda candidate: (candidate.ratio, candidate.name != reference))
@@ -128,22 +128,25 @@ def _candidate(name: str, one: Tried, epsilon: Array, places: Array, ratio: Band
 def _sentence(data: str, candidates: Sequence[Candidate], reference: str, targets: Array) -> str:
     """``candidates`` from the smallest ratio to the largest."""
     others = [one for one in candidates if one.name != reference]
-    ends = f"the median over targets of {100 * targets[0]:.0f} to {100 * targets[-1]:.0f} %"
     if not others:
         return f"Nothing was compared on {data}: only {reference} was tried."
     first = others[0]
+    amount = f"{first.name} took {banded(first.ratio)} times as much"
     if first.ratio[2] < 1:
-        verdict = f"On {data} {first.name} takes the least: {banded(first.ratio)} times the epsilon of {reference}"
-    elif first.ratio[1] >= 1:
-        verdict = f"On {data} nothing takes less than {reference}: {first.name} took {banded(first.ratio)} times as much"
-    else:
         verdict = (
-            f"On {data} nothing takes less than {reference} by more than this sweep can tell from luck: "
-            f"{first.name} took {banded(first.ratio)} times as much"
+            f"On {data} {first.name} takes the least: {banded(first.ratio)} times what {reference} takes"
         )
+    elif first.ratio[1] >= 1:
+        verdict = f"On {data} nothing takes less than {reference}: {amount}"
+    else:
+        luck = "by more than this sweep can tell from luck"
+        verdict = f"On {data} nothing takes less than {reference} {luck}: {amount}"
     own = next(one.clip for one in candidates if one.name == reference)
     across = next((one for one in others if one.clip not in (own, first.clip)), None)
     if across is not None:
         verdict += f"; with the other clip the best, {across.name}, took {banded(across.ratio)} times as much"
-    private = " A per-instance epsilon is about this dataset alone and must not be published."
-    return f"{verdict}; {ends}, and the cost of tuning is not in epsilon.{private if 'per-instance' in verdict else ''}"
+    ends = f"{100 * targets[0]:.0f} to {100 * targets[-1]:.0f} %"
+    words = f"{verdict}; the median over targets of {ends}, and the cost of tuning is not in epsilon."
+    if "per-instance" in verdict:
+        words += " A per-instance epsilon is about this dataset alone and must not be published."
+    return words
