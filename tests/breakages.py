@@ -347,10 +347,38 @@ BREAKAGES = [
     ),
     Breakage(
         "mu squared taken for zCDP",
-        f"{ACCOUNTING}/guarantee.py",
-        "gaussian_epsilon(math.sqrt(2 * gaussian_zcdp), delta)",
-        "gaussian_epsilon(math.sqrt(gaussian_zcdp), delta)",
-        accounting("guarantee"),
+        f"{ACCOUNTING}/data_independent.py",
+        "gaussian_epsilon(mu := math.sqrt(2 * gaussian_zcdp), delta)",
+        "gaussian_epsilon(mu := math.sqrt(gaussian_zcdp), delta)",
+        accounting("guarantee", "data_independent"),
+    ),
+    Breakage(
+        "attacks on the record that is removed left out",
+        f"{ACCOUNTING}/renyi_rates.py",
+        "torch.maximum(_divergence(orders, first, second), _divergence(orders, second, first))",
+        "torch.minimum(_divergence(orders, first, second), _divergence(orders, second, first))",
+        accounting("renyi_rates"),
+    ),
+    Breakage(
+        "the mu of a sample with twice the slack",
+        f"{ACCOUNTING}/trade_off.py",
+        "+ slack - deltas",
+        "+ 2 * slack - deltas",
+        accounting("trade_off"),
+    ),
+    Breakage(
+        "true positive rates rounded to the defender's favour",
+        f"{ACCOUNTING}/trade_off.py",
+        "return cumulative(place) * (1 + ROUNDING), cumulative(-place) * (1 - ROUNDING)",
+        "return cumulative(place) * (1 - 100 * ROUNDING), cumulative(-place) * (1 + 100 * ROUNDING)",
+        accounting("trade_off"),
+    ),
+    Breakage(
+        "a zCDP that only holds for a smaller move",
+        f"{ACCOUNTING}/data_independent.py",
+        "zcdp=bounded_zcdp if bounded_zcdp < gaussian_zcdp else math.inf",
+        "zcdp=bounded_zcdp / 4 if bounded_zcdp < gaussian_zcdp else math.inf",
+        accounting("data_independent", "trade_off"),
     ),
     Breakage(
         "calibration returns the end that fails",
@@ -428,8 +456,8 @@ BREAKAGES = [
     Breakage(
         "one sign only in a dominating pair",
         f"{ACCOUNTING}/profile/dominating_pair.py",
-        "_distribution(np.maximum(*curves), step)",
-        "_distribution(curves[0], step)",
+        "pessimistic(np.maximum(*curves), step)",
+        "pessimistic(curves[0], step)",
         accounting("profile/dominating_pair", "profile/profile"),
     ),
     Breakage(
@@ -905,6 +933,13 @@ BREAKAGES = [
         f"{TRAINING}/secure_run.py",
         "of(math.nextafter(delta - added, 0.0))",
         "of(delta)",
+        training("secure_run"),
+    ),
+    Breakage(
+        "finite randomness left out of what attacks can do",
+        f"{TRAINING}/secure_run.py",
+        "off_by=SecureRelease(mechanism).delta(numbers, 0.0) / 2",
+        "off_by=0.0",
         training("secure_run"),
     ),
     Breakage(

@@ -41,6 +41,7 @@ SHARED = {
     "accounting/test_states.py": "saved accounts at their smallest",
     "accounting/test_switches.py": "where one way of computing gives over to the next",
     "mechanisms/test_contract.py": "what every law promises",
+    "mechanisms/test_recorded.py": "the numbers that the contract compares with",
     "mechanisms/test_samplers.py": "every sampler against its law",
     "report/page/test_in_browser.py": "the whole page in a browser",
 }

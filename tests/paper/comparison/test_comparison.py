@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ringfence.paper.comparison.chosen_settings import like_for_like
 from ringfence.paper.comparison.comparison import Comparison, ComparisonRow, compare
-from ringfence.paper.comparison.frontier import CLAMPED
+from ringfence.paper.comparison.frontier import CLAMPED, by_clip
 from ringfence.paper.sweep.settings import SweepSetting, label
 from ringfence.paper.sweep.store import SweepRow
 
@@ -53,17 +52,16 @@ def at(result: Comparison, mechanism: str, target: float) -> ComparisonRow:
     return row
 
 
-def test_an_l2_clip_is_a_line_of_its_own_and_no_bounded_support() -> None:
-    laws = sweep("gaussian", 1.0) + sweep("truncated", 2.0)
+def test_laws_are_compared_under_one_clip() -> None:
+    clamped = sweep("gaussian", 1.0) + sweep("truncated", 2.0)
     shorter = [
         replace(row, setting=replace(row.setting, clip_kind="norm"), mechanism=f"{row.mechanism}, L2 clip")
-        for row in sweep("gaussian", 0.1) + sweep("truncated", 0.1)
+        for row in sweep("gaussian", 0.1) + sweep("truncated", 0.05)
     ]
-    result = compare(laws + shorter)
-    assert result.sentence == compare(laws).sentence
-    assert not result.helped
-    assert at(result, "Gaussian, L2 clip", 0.5).ratio == pytest.approx(0.1)
-    assert set(like_for_like(result)[1]) == {"Gaussian", "truncated"}
+    each = [compare(rows) for rows in by_clip(clamped + shorter)]
+    assert [one.data for one in each] == ["toy", "toy, L2 clip"]
+    assert [one.helped for one in each] == [False, True]
+    assert each[0].sentence == compare(clamped).sentence
 
 
 def test_half_the_epsilon_is_found_as_half() -> None:

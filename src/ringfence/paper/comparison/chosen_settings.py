@@ -21,8 +21,7 @@ def like_for_like(comparison: Comparison, share: float = 0.85) -> tuple[float, d
     """
     found: dict[str, dict[float, SweepSetting]] = {}
     for row in comparison.rows:
-        # the clamped Gaussian's runs are the rectified law's, and an L2 clip is another unit
-        if row.setting is not None and row.mechanism != CLAMPED and row.setting.clip_kind == "clamp":
+        if row.setting is not None and row.mechanism != CLAMPED:  # its runs are the rectified law's
             found.setdefault(row.mechanism, {})[row.target] = row.setting
     common = sorted(set.intersection(*map(set, found.values()))) if found else []
     if not common:
