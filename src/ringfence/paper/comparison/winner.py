@@ -44,6 +44,15 @@ class Candidate:
     test_accuracy: tuple[float | None, ...]
     ratio: Banded
 
+    @property
+    def per_instance(self) -> bool:
+        """Whether the statement is about this dataset alone.
+
+        >>> Candidate("sign, per-instance", "clamp", (), (), (1.0, 1.0, 1.0)).per_instance
+        True
+        """
+        return self.name.endswith("per-instance")
+
 
 @dataclass(frozen=True)
 class Winner:
