@@ -952,8 +952,8 @@ BREAKAGES = [
     Breakage(
         "the rounding of sums not charged",
         f"{TRAINING}/secure_run.py",
-        "    return math.nextafter(sensitivity * (1 + slack) * (1 + 2.0**-50), math.inf)",
-        "    return sensitivity",
+        "times((1 + slack) * (1 + 2.0**-50))",
+        "times(1.0)",
         training("secure_run"),
     ),
     Breakage(
