@@ -84,8 +84,9 @@ def winner_chart(winners: Sequence[Winner]) -> Chart:
     ]
     caption = (
         "For every accuracy the setting with the smallest epsilon that reaches it, averaged over seeds: up "
-        "and to the left is better. Solid: gradients clipped in L2. Dashed: every coordinate clamped. The epsilon "
-        "is the smaller of the per-instance one, which must not be published, and of the one for every dataset."
+        "and to the left is better. Solid: gradients clipped in L2. Dashed: every coordinate clamped. The "
+        "epsilon is the smaller of the per-instance one, which must not be published, and of the one that "
+        "holds for every dataset."
     )
     return Chart("clips", "Clips and laws: accuracy against epsilon", caption, tuple(panels), sensitive=True)
 
