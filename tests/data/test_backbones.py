@@ -26,11 +26,18 @@ PICTURES = [
 ]
 
 
+class Later:
+    """transformers, imported at its first use: a process that only collects this file would lose a second."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(pytest.importorskip("transformers"), name)
+
+
+transformers = Later()
+
+
 @pytest.fixture(autouse=True)
 def _without_bars() -> None:
-    """Imports it here: in every process that only collects this file it would cost a second."""
-    global transformers
-    transformers = pytest.importorskip("transformers")
     transformers.utils.logging.disable_progress_bar()  # of saving
 
 
