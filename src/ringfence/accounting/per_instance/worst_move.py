@@ -58,7 +58,10 @@ def worst_move_sums(
     if (norm := size.norm) is not None:
         evaluate = exact or charged.coordinates <= _VERY_FEW
         shares = charged.largest(equivalent_information, lambda move: (move / norm).square(), 1.0, evaluate)
-        bounds.append(shares * (0.5 * norm * norm * orders))
+        # where squares leave the range of floats, what holds for every theta counts
+        bounds.append(
+            torch.nan_to_num(shares * (0.5 * norm * norm * orders), nan=torch.inf, posinf=torch.inf)
+        )
     least = bounds[0] if len(bounds) == 1 else torch.minimum(*bounds)
     return least * (1 + ROUNDING) + charged.coordinates * UNDERFLOW
 
