@@ -60,7 +60,7 @@ BREAKAGES = [
     Breakage(
         "a length is put where it costs least",
         f"{ACCOUNTING}/sensitivity.py",
-        "values.sort(dim=-1, descending=True)",
+        "values.topk(needed, dim=-1) if needed < count else values.sort(dim=-1, descending=True)",
         "values.sort(dim=-1, descending=False)",
         accounting("sensitivity", "per_instance/worst_move"),
     ),

@@ -27,7 +27,7 @@ FEW = 256  # coordinates up to which a table of divergences costs more than it s
 GROUPS = 64  # distinct settings of one release that get a table each; with more, all is evaluated
 _VERY_FEW = 8  # the same for a table of the equivalent information
 
-_COARSE_ENOUGH = 2e-3  # relative gap between the two ends of the bins that asks for finer ones
+_COARSE_ENOUGH = 1e-3  # relative gap between the two ends of the bins that asks for finer ones
 _TOGETHER = 1 << 24  # charges that are held at once
 
 
@@ -81,7 +81,7 @@ class _Charged:
         self, tabulated: Tabulated, room: Callable[[Tensor], Tensor], budget: float, evaluate: bool
     ) -> Tensor:
         """The largest total of charges times room used: (2, orders)."""
-        finest = not self.theta.is_cuda
+        finest = False
         while True:
             charges, widths = self._charges(tabulated, evaluate, finest)
             lower, upper = self._filled(charges, [room(width.double()) for width in widths], budget).unbind(0)
