@@ -67,9 +67,10 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     columns = [value.expand(shape).reshape(-1) for value in (theta, farthest, sigma, most, *own.values())]
     parts = []
     for some in zip(*(column.split(_TOGETHER) for column in columns), strict=True):
-        search = _Search(mechanism, *some[:4], dict(zip(own, some[4:], strict=True)))
+        at, far, noise, limit, *others = some
+        search = _Search(mechanism, at, far, noise, limit, dict(zip(own, others, strict=True)))
         parts.append(search.largest(orders))
-    result = torch.cat(parts, dim=-1) if parts else theta.new_empty(2, len(orders), 0)
+    result: Tensor = torch.cat(parts, dim=-1) if parts else theta.new_empty(2, len(orders), 0)
     result = (result * (1 + ROUNDING)).view(2, len(orders), *shape)
     return torch.minimum(result, most) / sigma.square()
 
