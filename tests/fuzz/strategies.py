@@ -121,6 +121,15 @@ def sizes(low: float, high: float) -> SearchStrategy[float]:
     return st.floats(math.log(low), math.log(high)).map(math.exp)
 
 
+def sensitivities(moves: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    """What one record can move: each, how many, and how far in all, in every combination."""
+    number = st.one_of(st.none(), st.integers(1, 6))
+    return st.one_of(
+        st.builds(rf.Sensitivity, each=moves, at_most=number, norm=st.one_of(st.none(), moves)),
+        st.builds(rf.Sensitivity, at_most=number, norm=moves),
+    )
+
+
 @st.composite
 def extreme_sizes(draw: Callable[..., Any]) -> float:
     """Positive numbers: usual ones, far ones, and those at the ends of what a float holds."""

@@ -7,7 +7,6 @@ import torch
 from hypothesis import strategies as st
 
 import ringfence as rf
-from ringfence import checks
 from ringfence.accounting import conversion
 from ringfence.accounting.data_independent import data_independent_epsilon
 from tests.fuzz import strategies as fuzz
@@ -26,6 +25,9 @@ NAMES = (
         "version",
         "state",
         "mechanism",
+        "each",
+        "at_most",
+        "norm",
     ),
     *(
         "gradients",
@@ -40,8 +42,12 @@ NAMES = (
 
 thetas = fuzz.mostly(fuzz.spread(fuzz.signed()))
 usual_thetas = fuzz.mostly(fuzz.spread(st.floats(-50, 50)))
-sensitivities = fuzz.mostly(fuzz.spread(st.one_of(fuzz.extreme_sizes(), st.just(0.0))))
-usual_moves = fuzz.mostly(fuzz.sizes(1e-4, 3.0))
+sensitivities = fuzz.mostly(
+    st.one_of(
+        fuzz.spread(st.one_of(fuzz.extreme_sizes(), st.just(0.0))), fuzz.sensitivities(fuzz.extreme_sizes())
+    )
+)
+usual_moves = fuzz.mostly(st.one_of(fuzz.sizes(1e-4, 3.0), fuzz.sensitivities(fuzz.sizes(1e-4, 3.0))))
 deltas = fuzz.mostly(fuzz.deltas)
 counts = fuzz.mostly(st.integers(1, 1000))
 some_orders = fuzz.mostly(st.sampled_from([[2, 8, 64], [1.5], [1.01, 2.0, 2048.0], torch.tensor([2.0, 3.0])]))
@@ -164,7 +170,7 @@ def test_information_accounts(
 def _saved() -> list[tuple[Any, dict[str, Any]]]:
     law, theta = rf.TruncatedGaussian(1.0, 2.0), torch.linspace(-2, 2, 3, dtype=torch.float64)
     accounts: list[Any] = [
-        rf.PerInstanceAccountant(law, 0.1, [2, 8]),
+        rf.PerInstanceAccountant(law, rf.Sensitivity(0.1, at_most=2, norm=0.12), [2, 8]),
         rf.SampledAccountant(law, 0.1, 0.5, [2, 3]),
         rf.ExampleAccountant(law, [2, 8]),
         rf.FisherAccountant(law),
@@ -207,15 +213,15 @@ def test_a_saved_account_is_read_or_refused(which: int, state: Any) -> None:
     few=6,
     law=fuzz.mostly(fuzz.usual_mechanisms(), one_in=12),
     theta=fuzz.mostly(fuzz.spread(st.floats(-50, 50), shapes=((), (2,)))),
-    sensitivity=fuzz.mostly(fuzz.sizes(1e-4, 1e-2)),
+    sensitivity=fuzz.mostly(st.one_of(fuzz.sizes(1e-4, 1e-2), fuzz.sensitivities(fuzz.sizes(1e-4, 1e-2)))),
     steps=fuzz.mostly(st.integers(1, 3)),
     delta=deltas,
     epsilon=fuzz.mostly(fuzz.sizes(1e-3, 50.0)),
 )
 def test_profiles(law: Any, theta: Any, sensitivity: Any, steps: Any, delta: Any, epsilon: Any) -> None:
     # what composes for minutes is left out: releases of thousands, and shifts of many sigma
-    size = calls_well(checks.not_negative, "sensitivity", sensitivity, names=NAMES)
-    if size is not None and ((isinstance(steps, int) and steps > 3) or bool((size > 1e-2).any())):
+    size = calls_well(rf.Sensitivity.of, sensitivity, names=NAMES)
+    if size is not None and ((isinstance(steps, int) and steps > 3) or bool((size.farthest > 1e-2).any())):
         return
     profile = calls_well(rf.privacy_profile, law, theta, sensitivity, steps, names=NAMES)
     if profile is not None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 import ringfence as rf
+from ringfence.accounting.per_instance.equivalent_information import equivalent_information
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 from tests import oracle
 from tests.fuzz import exact
@@ -67,6 +68,29 @@ def test_divergences_are_not_below(setting: Any, theta: float, move: float, alph
     for start, shift in pairs(theta * known.sigma, move * known.sigma):
         value = float(law.renyi_divergence(start, shift, alpha))
         assert value * UP + UNDERFLOW >= exact.renyi(known, start, shift, alpha), (start, shift)
+
+
+@fuzzed(
+    "exact",
+    share=0.1,
+    few=20,
+    setting=settings,
+    theta=places,
+    farthest=moves,
+    share_of_it=st.one_of(st.floats(0.05, 1.0), fuzz.sizes(1e-4, 1.0)),
+    alpha=fuzz.sizes(1.01, 512.0),
+)
+def test_equivalent_information_is_not_below(
+    setting: Any, theta: float, farthest: float, share_of_it: float, alpha: float
+) -> None:
+    """Every move, down to those for which the bound is checked by numbers only."""
+    known, law = setting
+    where, most = (torch.tensor([value * known.sigma], dtype=torch.float64) for value in (theta, farthest))
+    rho = equivalent_information(law, where, most, torch.tensor([alpha], dtype=torch.float64)).flatten()
+    move = share_of_it * farthest * known.sigma
+    for index, (start, shift) in enumerate(pairs(float(where), move)):
+        bound = mpf(float(rho[index // 2])) * mpf(alpha) * mpf(move) ** 2 / 2
+        assert bound * UP + UNDERFLOW >= exact.renyi(known, start, shift, alpha), (start, shift)
 
 
 @fuzzed(

@@ -116,6 +116,8 @@ class Sensitivity:
         >>> round(Sensitivity(each=1.0, norm=2.0).longest_square(unit, torch.Size([5])), 9)
         22.0
         """
+        if shape.numel() == 0:
+            return 0.0
         size = self.binding(shape)
         unit, farthest = unit.double().cpu(), size.farthest.double().cpu()
         # quotients before squares: the square of a small number is 0, and 0 times infinity is NaN
@@ -132,7 +134,8 @@ class Sensitivity:
             if unit.numel() > 1:
                 room = _spread((farthest / size.norm).square(), shape)
                 share = min(1.0, float(filled(_spread((least / unit).square(), shape), room, 1.0)))
-            bounds.append((size.norm / float(least)) ** 2 * share)
+            longest = size.norm / float(least)
+            bounds.append(longest * longest * share)  # which is infinite where a power raises an error
         return min(bounds)
 
     def times(self, factor: float) -> "Sensitivity":
@@ -201,7 +204,8 @@ class Sensitivity:
 def filled(values: Tensor, room: Tensor, budget: float) -> Tensor:
     """max of sum_j values_j x_j over 0 <= x_j <= room_j with sum_j x_j <= budget, along the last dimension.
 
-    The largest values are filled first. ``values`` are not negative. ``room`` broadcasts against them.
+    The largest values are filled first, and no more are sorted than can be filled. ``values`` are not
+    negative. ``room`` broadcasts against them.
 
     Guarantee: not below the maximum, up to the rounding of the products: the budget is raised by what the
     running sum of ``room`` may have lost.
@@ -209,11 +213,18 @@ def filled(values: Tensor, room: Tensor, budget: float) -> Tensor:
     >>> filled(torch.tensor([1.0, 3.0, 2.0]), torch.tensor(1.0), 1.5)
     tensor(4.)
     """
-    best, order = values.sort(dim=-1, descending=True)
-    own = room.to(values).expand_as(values).gather(-1, order)
+    room, count = room.to(values), values.shape[-1]
+    budget = budget * (1 + _ROUNDING * count)
+    least = float(room.min()) if room.numel() else 0.0
+    needed = min(count, math.ceil(budget / least) + 1) if budget < count * least else count
+    best, order = values.topk(needed, dim=-1) if needed < count else values.sort(dim=-1, descending=True)
+    own = room.expand_as(values).gather(-1, order)
     before = own.cumsum(dim=-1) - own
-    left = budget * (1 + _ROUNDING * values.shape[-1]) - before
-    return (best * torch.minimum(left.clamp(min=0), own)).sum(dim=-1)
+    left = budget - before
+    taken = torch.minimum(left.clamp(min=0), own)
+    return torch.where(taken > 0, best * taken, 0.0).sum(
+        dim=-1
+    )  # an infinite value that is not taken counts 0
 
 
 def _spread(values: Tensor, shape: torch.Size) -> Tensor:

@@ -248,3 +248,13 @@ def test_a_table_costs_what_its_worst_cell_does() -> None:
     cells = [rf.privacy_profile(law, counts[:9][i], 1.0).epsilon(1e-6) for i in range(9)]
     both = rf.privacy_profile(law, counts[:9], rf.Sensitivity(1.0, at_most=1))
     assert both.epsilon(1e-6) == pytest.approx(max(cells), rel=1e-6, abs=1e-9)
+
+
+def test_as_many_moves_are_charged_as_there_are() -> None:
+    """Of nine equal coordinates three move, twice: six moves, none of which is left out."""
+    law, theta = rf.StochasticSign(1.0), torch.full((9,), 0.5, dtype=torch.float64)
+    three = rf.privacy_profile(law, theta, rf.Sensitivity(0.4, at_most=3), steps=2)
+    alone = rf.privacy_profile(law, theta[:3], 0.4, steps=2)
+    for epsilon in (0.0, 0.5, 1.0):
+        assert alone.delta(epsilon) * (1 - 1e-6) <= three.delta(epsilon) <= 1.2 * alone.delta(epsilon)
+    assert three.proof(1e-3) == "worst coordinate"

@@ -5,8 +5,8 @@
 both signs, for each direction and order. Then D(theta_j, v_j) <= (alpha / 2) rho_j v_j^2 for every move v,
 and what is left to find is the largest sum of rho_j v_j^2: a knapsack (``sensitivity.filled``).
 
-The supremum is bounded from values at c, c / r, c / r^2 and so on. Theta and s are in units of sigma. Between
-two of these moves, a < b:
+The supremum is bounded from values at moves c, c / r, c / r^2 and so on. Theta and s are in units of sigma.
+Between two moves, a < b with b / a = r:
 
 - D(theta || theta + s) is convex in s, because the masses and densities of every law here are log-concave in
   the location. So it lies below its chord, and the largest chord(s) / s^2 is known in closed form.
@@ -15,7 +15,10 @@ two of these moves, a < b:
   its chord.
 - D grows with s in both directions, so that rho on the stretch is at most r^2 times its value at b.
 
-Below the last of these moves, where alpha s is at most a tenth, 2 D / (alpha s^2) hardly varies and is taken
+The first moves are far apart. A stretch between two of them is halved only where its bound is above a value
+that was found elsewhere, so that most theta need a few of the moves.
+
+Below the last of the moves, where alpha s is at most a tenth, 2 D / (alpha s^2) hardly varies and is taken
 to be at most 1.001 times the larger of its values at both ends; at 0 it is the Fisher information. This part
 is checked numerically and not proved (docs/guarantees.md). No value is above what the law proves for every
 theta.
@@ -30,13 +33,14 @@ from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-_RATIO = 1.1  # of neighbouring moves, at orders of 2 and more
+_RATIO = 1.1  # of the closest neighbouring moves, at orders of 2 and more
+_HALVINGS = 3  # of a stretch between the first moves, which are _RATIO^8 apart
 _OVERSHOOT = (_RATIO - 1) ** 2 / (4 * _RATIO)  # 0.23 %: by how much chords may raise the result
 _SMALL = 0.1  # alpha s, below which the quotient is taken from both ends
 _SMALL_MARGIN = 1.001
 _LOWEST = 0.02  # order - 1, below which moves are no longer taken closer together
 _SMALLEST_INFORMATION = 1e-290  # what a law says of its information below this may have lost digits
-_TOGETHER = 1 << 22  # divergences that are held at once
+_TOGETHER = 1 << 12  # coordinates that are searched at once
 
 
 def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor, orders: Tensor) -> Tensor:
@@ -53,23 +57,22 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     [0.053, 0.818]
     """
     mechanism, theta = from_nearer_end(mechanism, theta)
-    sigma, most = mechanism.sigma.to(theta), largest_information(mechanism).to(theta)
-    theta, farthest, _, _ = torch.broadcast_tensors(theta, farthest.to(theta), sigma, most)
-    widest = float((farthest / sigma).max()) if theta.numel() else 0.0
-    at_zero = mechanism.fisher_information(theta) * sigma.square()
-    result = theta.new_empty(2, len(orders), *theta.shape)
-    for members in _alike(orders):
-        some = orders[members]
-        ratio, moves = _moves(some, widest)
-        shifts = farthest * moves.to(theta).view(-1, *(1,) * theta.dim())
-        for row, backward in zip(result, (False, True), strict=True):
-            signs = (
-                _largest(mechanism, theta, shift, some, ratio, at_zero, backward)
-                for shift in (shifts, -shifts)
-            )
-            row[members] = torch.maximum(*signs)
-    raised = torch.nan_to_num(result * (1 + ROUNDING), nan=torch.inf, posinf=torch.inf)
-    return torch.minimum(raised / sigma.square(), most)
+    sigma = mechanism.sigma.to(theta)
+    # in units of sigma, where a square of sigma that floats do not hold stands for the Gaussian's 1
+    most = torch.nan_to_num(largest_information(mechanism).to(theta) * sigma.square(), nan=1.0).clamp(max=1.0)
+    theta, farthest, sigma, most = torch.broadcast_tensors(theta, farthest.to(theta), sigma, most)
+    shape = theta.shape
+    # a parameter that is a single number stays one
+    own = {name: value.to(theta) for name, value in mechanism.parameters().items() if value.numel() > 1}
+    columns = [value.expand(shape).reshape(-1) for value in (theta, farthest, sigma, most, *own.values())]
+    parts = []
+    for some in zip(*(column.split(_TOGETHER) for column in columns), strict=True):
+        at, far, noise, limit, *others = some
+        search = _Search(mechanism, at, far, noise, limit, dict(zip(own, others, strict=True)))
+        parts.append(search.largest(orders))
+    result: Tensor = torch.cat(parts, dim=-1) if parts else theta.new_empty(2, len(orders), 0)
+    result = (result * (1 + ROUNDING)).view(2, len(orders), *shape)
+    return torch.minimum(result, most) / sigma.square()
 
 
 def largest_information(mechanism: Mechanism) -> Tensor:
@@ -93,53 +96,107 @@ def _alike(orders: Tensor) -> list[list[int]]:
     return list(groups.values())
 
 
-def _moves(orders: Tensor, widest: float) -> tuple[float, Tensor]:
-    """r, and the moves 1, 1 / r, 1 / r^2 and so on, down to where alpha s is small.
+def _closest(orders: Tensor) -> float:
+    """The ratio of the closest moves.
 
     At orders below 2, where the second bound of the backward direction is larger, moves are closer together.
     """
     gap = math.sqrt(4 * _OVERSHOOT * min(1.0, max(_LOWEST, float(orders.min()) - 1)))
-    ratio = 1 + gap / 2 * (gap + math.sqrt(gap * gap + 4))  # (r - 1)^2 / r = gap^2
-    count = math.ceil(math.log(max(1.0, float(orders.max()) * widest / _SMALL)) / math.log(ratio))
-    return ratio, ratio ** -torch.arange(count + 1, dtype=torch.float64)
+    return 1 + gap / 2 * (gap + math.sqrt(gap * gap + 4))  # (r - 1)^2 / r = gap^2
 
 
-def _largest(
-    mechanism: Mechanism,
-    theta: Tensor,
-    shifts: Tensor,
-    orders: Tensor,
-    ratio: float,
-    at_zero: Tensor,
-    backward: bool,
-) -> Tensor:
-    """The supremum over moves of one sign, times sigma^2; ``shifts`` fall along the first dimension."""
-    together = max(2, _TOGETHER // max(1, theta.numel() * len(orders)))
-    best = at_zero
-    for start in range(0, max(1, len(shifts) - 1), together - 1):  # stretches at the seams need both ends
-        values = _quotients(mechanism, theta, shifts[start : start + together], orders, backward)
-        best = torch.maximum(best, _between(values, orders, ratio, backward).amax(dim=1))
-    return torch.maximum(best, _SMALL_MARGIN * torch.maximum(at_zero, values[:, -1]))
+class _Search:
+    """The largest quotients 2 sigma^2 D / (alpha s^2) of a vector of coordinates."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        theta: Tensor,
+        farthest: Tensor,
+        sigma: Tensor,
+        most: Tensor,
+        own: dict[str, Tensor],  # parameters that differ from coordinate to coordinate
+    ) -> None:
+        self.mechanism, self.theta, self.farthest, self.sigma, self.own = (
+            mechanism,
+            theta,
+            farthest,
+            sigma,
+            own,
+        )
+        self.most = most
+        everything = torch.arange(len(theta), device=theta.device)
+        self.at_zero = self._law(everything).fisher_information(theta) * sigma.square()
+        self.widest = float((farthest / sigma).max()) if len(theta) else 0.0
+
+    def largest(self, orders: Tensor) -> Tensor:
+        """Upper bounds of the suprema: (2, orders, coordinates)."""
+        result = self.theta.new_empty(2, len(orders), len(self.theta))
+        for members in _alike(orders):
+            for backward in (False, True):
+                result[int(backward), members] = self._direction(orders[members], backward)
+        return result
+
+    def _direction(self, orders: Tensor, backward: bool) -> Tensor:
+        ratio = _closest(orders) ** (1 << _HALVINGS)
+        reach = max(1.0, float(orders.max()) * self.widest / _SMALL)
+        if reach == math.inf:
+            return self.most.expand(len(orders), -1)
+        count = math.ceil(math.log(reach) / math.log(ratio))
+        theirs = torch.arange(len(self.theta), device=self.theta.device).repeat(2)  # up, and down
+        shares = ratio ** -torch.arange(count + 1, dtype=torch.float64).to(self.theta)
+        moves = torch.cat((self.farthest, -self.farthest)) * shares.unsqueeze(1)  # (moves, both signs)
+        values = self._quotients(theirs.repeat(count + 1), moves.reshape(-1), orders, backward)
+        values = values.view(len(orders), *moves.shape)
+        last = torch.maximum(*values[:, -1].chunk(2, dim=-1))
+        found = torch.maximum(*values.amax(dim=1).chunk(2, dim=-1))
+        found = torch.maximum(found, _SMALL_MARGIN * torch.maximum(self.at_zero, last))
+        found = torch.minimum(found, self.most)
+        bounds = found
+        high, low = values[:, :-1].flatten(1), values[:, 1:].flatten(1)
+        places, moves = theirs.repeat(count), moves[:-1].reshape(-1)
+        for halvings in range(_HALVINGS + 1):
+            above = torch.minimum(_between(high, low, orders, ratio, backward), self.most[places])
+            enough = above <= found[:, places] * (1 + _OVERSHOOT)
+            open_ = torch.zeros_like(enough[0]) if halvings == _HALVINGS else ~enough.all(dim=0)
+            bounds = self._raised(bounds, places[~open_], above[:, ~open_])
+            if not bool(open_.any()):
+                break
+            high, low, places, moves = high[:, open_], low[:, open_], places[open_], moves[open_]
+            ratio = math.sqrt(ratio)
+            middle = self._quotients(places, moves / ratio, orders, backward)
+            found = torch.minimum(self._raised(found, places, middle), self.most)
+            high, low = torch.cat((high, middle), dim=1), torch.cat((middle, low), dim=1)
+            places, moves = places.repeat(2), torch.cat((moves, moves / ratio))
+        return torch.maximum(bounds, found)
+
+    def _quotients(self, places: Tensor, moves: Tensor, orders: Tensor, backward: bool) -> Tensor:
+        """2 sigma^2 D / (alpha s^2) at every order, of these coordinates and moves."""
+        law, theta = self._law(places), self.theta[places]
+        if backward:
+            values = law.renyi_curve(theta + moves, -moves, orders)
+        else:
+            values = law.renyi_curve(theta, moves, orders)
+        halves = 0.5 * orders.to(theta).unsqueeze(1)
+        quotients = (values + UNDERFLOW) / (halves * (moves / self.sigma[places]).square())
+        return torch.nan_to_num(quotients, nan=torch.inf, posinf=torch.inf)  # as large as any quotient may be
+
+    def _law(self, places: Tensor) -> Mechanism:
+        if not self.own:
+            return self.mechanism
+        own = {name: value[places] for name, value in self.own.items()}
+        return self.mechanism.with_parameters({**self.mechanism.parameters(), **own})
+
+    def _raised(self, values: Tensor, places: Tensor, others: Tensor) -> Tensor:
+        """The larger of the values and of all the others of the same coordinate."""
+        return values.scatter_reduce(1, places.expand_as(others), others, "amax")
 
 
-def _quotients(mechanism: Mechanism, theta: Tensor, shifts: Tensor, orders: Tensor, backward: bool) -> Tensor:
-    """2 sigma^2 D / (alpha s^2) at every order and move."""
-    if backward:
-        values = mechanism.renyi_curve(theta + shifts, -shifts, orders)
-    else:
-        values = mechanism.renyi_curve(theta, shifts, orders)
-    halves = 0.5 * orders.to(theta).view(-1, *(1,) * shifts.dim())
-    return (values + UNDERFLOW) / (halves * (shifts / mechanism.sigma.to(theta)).square())
-
-
-def _between(values: Tensor, orders: Tensor, ratio: float, backward: bool) -> Tensor:
-    """Upper bounds of the quotient on the stretches between neighbouring moves, ends included.
+def _between(high: Tensor, low: Tensor, orders: Tensor, ratio: float, backward: bool) -> Tensor:
+    """Upper bounds of the quotient on stretches, ends included, from its values at both ends.
 
     With a = 1 and b = r, D is ``low`` at a and ``high`` r^2 at b, and its chord is ``start`` + ``slope`` s.
     """
-    if values.shape[1] == 1:
-        return values
-    high, low = values[:, :-1], values[:, 1:]
     slope = (high * ratio**2 - low) / (ratio - 1)
     start = low - slope
     turn = -2 * start / slope
@@ -147,5 +204,6 @@ def _between(values: Tensor, orders: Tensor, ratio: float, backward: bool) -> Te
     chord = torch.where(inside, slope.square() / (-4 * start), torch.maximum(low, high))
     if backward:
         above = (ratio - 1) ** 2 / (4 * ratio * (orders - 1))
-        chord = chord + above.to(values).view(-1, *(1,) * (values.dim() - 1))
-    return torch.minimum(chord, high * ratio**2)
+        chord = chord + above.to(high).unsqueeze(1)
+    bound = torch.minimum(chord, high * ratio**2)
+    return torch.nan_to_num(bound, nan=torch.inf, posinf=torch.inf)

@@ -30,6 +30,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 # cost 4 reads of theta, more bins 12 to 46; finer ones are made of several such calls if needed.
 _BINS_PER_CELL = 32
 _BINS_PER_CALL = {"cuda": 8192}
+_FEW_BINS_PER_CELL = 8  # where bins are sorted at every order, which takes longer than to count them
 _COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks for finer ones
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
 _EXACT_COUNTS = 1 << 24  # float32 counts one by one up to here
@@ -88,7 +89,7 @@ class HistogramSums:
     def charges(self, theta: Tensor, finest: bool) -> list[Charges]:
         """What single coordinates are charged, where not all of them count: few numbers for a long theta.
 
-        ``finest`` asks for the finest bins; without it a GPU takes those that it counts fastest.
+        ``finest`` asks for the finest bins; without it there are as few as usually will do.
         """
         theta, sigma = theta.reshape(-1), self.setting.sigma
         if theta.numel() == 0:
@@ -117,9 +118,10 @@ class HistogramSums:
     def _binned(self, theta: Tensor, low: float, high: float, finest: bool) -> Charges:
         """Coordinates in one bin are charged alike, at the end of the bin where the chord is larger."""
         places = _places(low, high)
-        per_call = None if finest else _BINS_PER_CALL.get(theta.device.type)
-        bins = _BINS_PER_CELL if per_call is None else max(1, per_call // (len(places) * CELLS))
-        bins = min(bins, _BINS_PER_CELL)
+        bins = _BINS_PER_CELL
+        if not finest:
+            fast = _BINS_PER_CALL.get(theta.device.type, _BINS_PER_CELL * CELLS * len(places))
+            bins = min(_FEW_BINS_PER_CELL, max(1, fast // (len(places) * CELLS)))
         counts, occupied = self._counted(theta, places, bins)
         kept = counts.reshape(-1).nonzero().squeeze(1)
         cell = kept // bins

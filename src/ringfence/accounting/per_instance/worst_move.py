@@ -27,7 +27,7 @@ FEW = 256  # coordinates up to which a table of divergences costs more than it s
 GROUPS = 64  # distinct settings of one release that get a table each; with more, all is evaluated
 _VERY_FEW = 8  # the same for a table of the equivalent information
 
-_COARSE_ENOUGH = 2e-3  # relative gap between the two ends of the bins that asks for finer ones
+_COARSE_ENOUGH = 1e-3  # relative gap between the two ends of the bins that asks for finer ones
 _TOGETHER = 1 << 24  # charges that are held at once
 
 
@@ -58,7 +58,10 @@ def worst_move_sums(
     if (norm := size.norm) is not None:
         evaluate = exact or charged.coordinates <= _VERY_FEW
         shares = charged.largest(equivalent_information, lambda move: (move / norm).square(), 1.0, evaluate)
-        bounds.append(shares * (0.5 * norm * norm * orders))
+        # where squares leave the range of floats, what holds for every theta counts
+        bounds.append(
+            torch.nan_to_num(shares * (0.5 * norm * norm * orders), nan=torch.inf, posinf=torch.inf)
+        )
     least = bounds[0] if len(bounds) == 1 else torch.minimum(*bounds)
     return least * (1 + ROUNDING) + charged.coordinates * UNDERFLOW
 
@@ -78,7 +81,7 @@ class _Charged:
         self, tabulated: Tabulated, room: Callable[[Tensor], Tensor], budget: float, evaluate: bool
     ) -> Tensor:
         """The largest total of charges times room used: (2, orders)."""
-        finest = not self.theta.is_cuda
+        finest = False
         while True:
             charges, widths = self._charges(tabulated, evaluate, finest)
             lower, upper = self._filled(charges, [room(width.double()) for width in widths], budget).unbind(0)

@@ -1,0 +1,51 @@
+"""The largest sums over moves that are bounded together, where laws and moves differ by coordinate."""
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.per_instance.equivalent_information import equivalent_information
+from ringfence.accounting.per_instance.histogram_sums import HistogramSums
+from ringfence.accounting.per_instance.worst_move import worst_move_sums
+from tests.tensors import float64
+
+ORDERS = float64([2.0, 16.0])
+
+
+def sums(law: rf.Mechanism, theta: torch.Tensor, size: rf.Sensitivity, exact: bool) -> torch.Tensor:
+    return worst_move_sums(law, theta, size.binding(theta.shape), ORDERS, HistogramSums, exact=exact)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_largest_are_taken_over_all_settings_together(exact: bool) -> None:
+    """Two sigmas and two moves: the table of neither knows which coordinates are among the largest."""
+    sigma, each = float64([1.0, 3.0]).repeat(200), float64([0.2, 0.2, 0.1, 0.1]).repeat(100)
+    theta = torch.linspace(-4, 4, 400, dtype=torch.float64)
+    law = rf.RectifiedGaussian(sigma, 1.0)
+    terms = torch.maximum(*(law.renyi_curve(theta, each * sign, ORDERS) for sign in (1, -1)))
+    for most in (1, 30):
+        want = terms.topk(most).values.sum(dim=1)
+        found = sums(law, theta, rf.Sensitivity(each, at_most=most), exact)[0]
+        assert bool((found >= want * (1 - 1e-9)).all())
+        assert bool((found <= (1 + 1e-9 if exact else 1.005) * want).all())
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_length_goes_where_the_information_is(exact: bool) -> None:
+    """Far outside of the support nothing is given away; the whole length is put on what is left."""
+    theta = torch.full((300,), 60.0, dtype=torch.float64)
+    theta[7] = 0.0
+    law = rf.RectifiedGaussian(1.0, 2.0)
+    for each, square in ((0.5, 0.25), (0.1, 0.01)):  # what one coordinate cannot take is lost
+        rho = equivalent_information(law, theta[7:8], float64(each), ORDERS)[..., 0]
+        found = sums(law, theta, rf.Sensitivity(each, norm=0.5), exact)
+        assert torch.allclose(found, 0.5 * square * ORDERS * rho, rtol=8e-3)
+
+
+def test_both_bounds_count() -> None:
+    theta, law = torch.linspace(-3, 3, 40, dtype=torch.float64), rf.TruncatedGaussian(1.0, 1.0)
+    each = torch.linspace(0.1, 0.2, 40, dtype=torch.float64)
+    few, short = rf.Sensitivity(each, at_most=3), rf.Sensitivity(each, norm=0.25)
+    both = sums(law, theta, rf.Sensitivity(each, at_most=3, norm=0.25), exact=True)
+    assert bool((both <= sums(law, theta, few, exact=True) * (1 + 1e-9)).all())
+    assert bool((both <= sums(law, theta, short, exact=True) * (1 + 1e-9)).all())
