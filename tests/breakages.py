@@ -965,14 +965,14 @@ BREAKAGES = [
     ),
     Breakage(
         "one noise for every setting of a seed",
-        f"{TRAINING}/linear/regression.py",
+        f"{TRAINING}/linear/run_noise.py",
         '.of("linear", *setting, data)',
         '.of("linear", data)',
         ("tests/test_noise.py",),
     ),
     Breakage(
         "one noise for every dataset of a seed",
-        f"{TRAINING}/linear/regression.py",
+        f"{TRAINING}/linear/run_noise.py",
         '.of("linear", *setting, data)',
         '.of("linear", *setting)',
         ("tests/test_noise.py",),

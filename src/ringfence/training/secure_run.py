@@ -27,6 +27,10 @@ NEEDS_SIZE = (
 )
 
 
+class TooSmallDelta(ValueError):
+    """At this delta nothing can be said about secure releases: their finite randomness takes all of it."""
+
+
 def largest_count(examples: int, public_size: float) -> int:
     """The number of examples that rounding is charged for: twice ``public_size``, however many there are.
 
@@ -72,7 +76,7 @@ def secure_guarantee(
     largest = max(half.epsilon, half.epsilon_pdp, half.epsilon_data_independent)
     added = SecureRelease(mechanism).delta(numbers, largest)
     if added > delta / 2:
-        raise ValueError(
+        raise TooSmallDelta(
             f"delta must be larger, got {delta!r}: at epsilon {largest:.3g} the finite randomness of "
             f"{numbers} secure releases alone takes {added:.3g}"
         )

@@ -22,6 +22,19 @@ class ProbeData:
     features: Tensor
     labels: Tensor
     width: int  # the number of features given, without an intercept
+    lengths: Tensor | None = None  # of the rows before they were scaled to length 1, if they were
+
+    def centred(self, center: Tensor) -> "ProbeData":
+        """The same data with features shifted by the center, and every row of length 1 again.
+
+        >>> data = ProbeData([0, 1], torch.tensor([[3.0, 4.0]]), torch.tensor([0]), 2)
+        >>> data.centred(torch.tensor([3.0, 2.0])).features
+        tensor([[0., 1.]])
+        """
+        given, rest = self.features[:, : self.width], self.features[:, self.width :]
+        rows, lengths = unit_rows(given.double() - center)
+        features = torch.cat((rows.to(given.dtype), rest), dim=1)
+        return ProbeData(self.classes, features, self.labels, self.width, lengths)
 
 
 def validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
@@ -78,6 +91,27 @@ def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 
         if value.size != 1 and value.shape != X.shape[1:]:
             raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
     return (X - center) / scale
+
+
+def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(every row divided by its length, the lengths), for float64 rows; a row of zeros stays one.
+
+    What becomes of a row depends on that row alone, to the last bit: the squares are added in pairs, in an
+    order that no other row has to do with.
+
+    >>> rows, lengths = unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64))
+    >>> rows.tolist(), lengths.tolist()
+    ([[0.6, 0.8], [0.0, 0.0]], [5.0, 0.0])
+    """
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, 1.0)  # squares then neither overflow nor vanish
+    squares = rows.square()
+    while squares.shape[1] > 1:
+        half = squares.shape[1] // 2
+        pairs = squares[:, :half] + squares[:, half : 2 * half]
+        squares = torch.cat((pairs, squares[:, 2 * half :]), dim=1)
+    lengths = squares.sqrt()
+    return rows / torch.where(lengths > 0, lengths, 1.0), (largest * lengths).squeeze(1)
 
 
 def seed_of(random_state: Any) -> int | None:
