@@ -63,7 +63,8 @@ def secure_guarantee(
 
     ``of`` is the account's own ``guarantee``.
 
-    Guarantee: the share of delta is computed at an epsilon that is at least the one returned.
+    Guarantee: the share of delta is computed at an epsilon that is at least the one returned. The rates of
+    attacks are those of the account, with the total variation of the finite randomness added.
 
     >>> from ringfence import PerInstanceAccountant, RectifiedGaussian
     >>> law = RectifiedGaussian(1.0, bound=2.0)
@@ -80,4 +81,9 @@ def secure_guarantee(
             f"delta must be larger, got {delta!r}: at epsilon {largest:.3g} the finite randomness of "
             f"{numbers} secure releases alone takes {added:.3g}"
         )
-    return replace(of(math.nextafter(delta - added, 0.0)), delta=delta)
+    claim = of(math.nextafter(delta - added, 0.0))
+    attacks = claim.every_dataset
+    if attacks is not None:
+        # delta at epsilon 0 is twice the total variation, once for each of two neighbours
+        attacks = replace(attacks, off_by=SecureRelease(mechanism).delta(numbers, 0.0) / 2)
+    return replace(claim, delta=delta, every_dataset=attacks)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.guarantee import Guarantee, data_independent_proof, guarantee
+from ringfence.accounting.data_independent import data_independent_proof
+from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, DataIndependent, Guarantee, guarantee
+from ringfence.accounting.data_independent import GAUSSIAN, ZCDP, DataIndependent
+from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.trade_off import TradeOff
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -165,11 +167,16 @@ class SampledAccountant:
             )
         ceiling, _ = epsilon_from_rdp(self._orders, self.data_independent, delta)
         exact = sampled_gaussian_epsilon(self.settings, delta)
+        attacks = TradeOff(
+            tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
+            orders=tuple(self._orders.tolist()),
+            divergences=tuple(self.data_independent.tolist()),
+        )
         return guarantee(
             orders=self._orders,
             worst=self.worst,
             gaussian=self.gaussian,
-            data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact),
+            data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact, attacks),
             steps=self.steps,
             delta=delta,
             spent=self.spent,
