@@ -27,7 +27,7 @@ NEEDS_SIZE = (
 )
 
 
-class TooSmallDelta(ValueError):
+class TooSmallDeltaError(ValueError):
     """At this delta nothing can be said about secure releases: their finite randomness takes all of it."""
 
 
@@ -77,7 +77,7 @@ def secure_guarantee(
     largest = max(half.epsilon, half.epsilon_pdp, half.epsilon_data_independent)
     added = SecureRelease(mechanism).delta(numbers, largest)
     if added > delta / 2:
-        raise TooSmallDelta(
+        raise TooSmallDeltaError(
             f"delta must be larger, got {delta!r}: at epsilon {largest:.3g} the finite randomness of "
             f"{numbers} secure releases alone takes {added:.3g}"
         )

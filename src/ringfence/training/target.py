@@ -13,7 +13,7 @@ from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.training.secure_run import TooSmallDelta
+from ringfence.training.secure_run import TooSmallDeltaError
 
 # An account adds up releases one by one, which rounds differently from what was planned.
 _ROOM = 1 - 1e-9
@@ -85,7 +85,7 @@ class Target:
         def cost(sigma: float) -> float:
             try:
                 return claim(law(sigma), self.delta).epsilon_data_independent / _ROOM
-            except TooSmallDelta:
+            except TooSmallDeltaError:
                 return math.inf
 
         start = float(mechanism.sigma.double().mean())

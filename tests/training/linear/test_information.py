@@ -218,7 +218,8 @@ def test_of_a_probe_is_about_the_raw_features_over_all_steps(
 ) -> None:
     scale = np.arange(1.0, 7.0)
     probe = fitted(labels, clip=clip, fit_intercept=intercept, public_center=0.5, public_scale=scale)
-    _, codes, rule, trajectory = probe._training
+    run = probe._training
+    codes, rule, trajectory = run.data.labels, run.clip, run.descent.trajectory
     raw = torch.from_numpy(FEATURES).double()
 
     def scaled(record: Tensor) -> Tensor:

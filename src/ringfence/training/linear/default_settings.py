@@ -1,7 +1,7 @@
 """What a linear probe is trained with where only a target epsilon is given: a rule of public numbers.
 
-Let mu be the Gaussian-DP parameter of the target, n the public size, p the number of features and K the number
-of classes. Rows have length 1. The movement of a run is how far the weights would go if all clipped gradients
+Let mu be the Gaussian-DP parameter of the target, n the public size, and K the number of classes. Rows have
+length 1. The movement of a run is how far the weights would go if all clipped gradients
 of all its steps were the same vector of length 1:
 
     movement = learning_rate * clip * steps / (1 - momentum).
@@ -41,10 +41,9 @@ def default_settings(
     (0.05, Norm(0.1), 32, 0.5, 18285)
     """
     noise = math.sqrt(features) / (mu * public_size)  # of the mean, as a length, were all of mu spent on it
+    share = min(max(noise, 0.05), 0.3) if noise < 0.5 else 0.0
     if centred:  # what is left of the mean is short, and worth little
         share = 0.05 if noise < 0.2 else 0.0
-    else:
-        share = min(max(noise, 0.05), 0.3) if noise < 0.5 else 0.0
     if not unit_rows:  # how far one row moves the sum of the rows is not known
         share = 0.0
     movement = min(1.4 * math.sqrt(1 - share) * mu * public_size, 3000.0 * classes)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
@@ -22,6 +21,7 @@ class PrivateMean:
 
     ``rows`` and ``theta``, their sum, are private.
 
+    >>> import torch
     >>> rows = torch.eye(2).repeat(500, 1)
     >>> mean = PrivateMean.released(rows, Gaussian(1.0), public_size=1000, seed=0)
     >>> mean.center.numpy().round(2).tolist()

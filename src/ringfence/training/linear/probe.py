@@ -7,11 +7,9 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ringfence import checks
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
@@ -19,11 +17,10 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.private_mean import PrivateMean
-from ringfence.training.linear.probe_input import ProbeData, class_codes, plain, scaled, unit_rows, validated
-from ringfence.training.linear.probe_plan import ProbePlan, planned, probe_guarantee, public_size
+from ringfence.training.linear.probe_input import ProbeData, prepared, scaled, unit_rows, validated
+from ringfence.training.linear.probe_plan import ProbePlan, is_secure, planned, probe_guarantee, public_size
 from ringfence.training.linear.probe_run import ProbeRun
 from ringfence.training.linear.regression import descend
-from ringfence.training.secure_run import NEEDS_SIZE
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -140,7 +137,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             secure=secure,
         )
         keep_run(self, data, plan, run.weights, None if mean is None else mean.center)
-        vars(self).pop("account_", None)  # that of an earlier fit
+        self.__dict__.pop("account_", None)  # that of an earlier fit
         self._training = ProbeRun(given, data, settings.clip, run, mean)
         return self
 
@@ -215,7 +212,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A probe that an earlier version saved had no target, and was trained with what it was given."""
-        earlier = {"target_epsilon": None, "target_delta": None, "unit_rows": None}
+        earlier: dict[str, Any] = {"target_epsilon": None, "target_delta": None, "unit_rows": None}
         if "coef_" in state and "mechanism_" not in state:
             earlier |= {"mechanism_": state["mechanism"], "unit_rows_": False, "mean_": None}
         super().__setstate__({**earlier, **state})
@@ -229,43 +226,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "nor one of fit_probes: fit again"
             )
         return self._training
-
-
-def prepared(probe: LinearProbe, X: Any, y: Any) -> ProbeData:  # noqa: N803
-    """The data as the probe is trained on it; everything about the data is checked here."""
-    with np.errstate(over="ignore"):  # what float32 does not hold is refused
-        X, y = validated(probe, plain(X), plain(y), dtype=np.float32)  # noqa: N806
-    check_classification_targets(y)
-    classes, codes = class_codes(y, probe.public_classes)
-    lengths = None
-    with np.errstate(over="ignore"):  # refused where training begins
-        features = scaled(X, probe.public_center, probe.public_scale)
-        if has_unit_rows(probe):
-            rows, lengths = unit_rows(checks.finite("X - public_center", features))
-            features = rows.numpy()
-        features = features.astype(np.float32)
-    if probe.fit_intercept:
-        features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
-    tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
-    return ProbeData(classes, tensors[0], tensors[1], X.shape[1], lengths)
-
-
-def has_unit_rows(probe: LinearProbe) -> bool:
-    """Whether rows are scaled to length 1: where that is not said, they are if there is a target."""
-    if probe.unit_rows is None:
-        return probe.target_epsilon is not None
-    return checks.flag("unit_rows", probe.unit_rows)
-
-
-def is_secure(probe: LinearProbe) -> bool:
-    """Whether the probe's releases are secure; refuses settings that do not go together with that."""
-    if checks.flag("secure", probe.secure) and probe.random_state is not None:
-        raise ValueError(
-            f"random_state must be None, got {probe.random_state!r}: secure releases have no seed"
-        )
-    if probe.secure and probe.public_size is None:
-        raise ValueError(NEEDS_SIZE)
-    return probe.secure
 
 
 def keep_run(

@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from ringfence.training.linear.grid import train_linear_grid
-from ringfence.training.linear.probe import LinearProbe, has_unit_rows, is_secure, keep_run, prepared
-from ringfence.training.linear.probe_plan import planned, public_size
+from ringfence.training.linear.probe import LinearProbe, keep_run
+from ringfence.training.linear.probe_input import has_unit_rows, prepared
+from ringfence.training.linear.probe_plan import is_secure, planned, public_size
 
 _SHARED = ("fit_intercept", "public_center", "public_scale", "public_size", "public_classes", "device")
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -35,6 +36,32 @@ class ProbeData:
         rows, lengths = unit_rows(given.double() - center)
         features = torch.cat((rows.to(given.dtype), rest), dim=1)
         return ProbeData(self.classes, features, self.labels, self.width, lengths)
+
+
+def prepared(probe: BaseEstimator, X: Any, y: Any) -> ProbeData:  # noqa: N803
+    """The data as the probe is trained on it; everything about the data is checked here."""
+    with np.errstate(over="ignore"):  # what float32 does not hold is refused
+        X, y = validated(probe, plain(X), plain(y), dtype=np.float32)  # noqa: N806
+    check_classification_targets(y)
+    classes, codes = class_codes(y, probe.public_classes)
+    lengths = None
+    with np.errstate(over="ignore"):  # refused where training begins
+        features = scaled(X, probe.public_center, probe.public_scale)
+        if has_unit_rows(probe):
+            rows, lengths = unit_rows(checks.finite("X - public_center", features))
+            features = rows.numpy()
+        features = features.astype(np.float32)
+    if probe.fit_intercept:
+        features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
+    tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
+    return ProbeData(classes, tensors[0], tensors[1], X.shape[1], lengths)
+
+
+def has_unit_rows(probe: BaseEstimator) -> bool:
+    """Whether rows are scaled to length 1: where that is not said, they are if there is a target."""
+    if probe.unit_rows is None:
+        return probe.target_epsilon is not None
+    return checks.flag("unit_rows", probe.unit_rows)
 
 
 def validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:

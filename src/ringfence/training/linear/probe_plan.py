@@ -19,7 +19,7 @@ from ringfence.training.linear.default_settings import default_settings
 from ringfence.training.linear.probe_input import ProbeData, seed_of
 from ringfence.training.linear.regression import charged_sensitivity
 from ringfence.training.linear.settings import LinearSettings
-from ringfence.training.secure_run import secure_guarantee
+from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
 from ringfence.training.target import Target, beginning
 
 # What a probe without a target takes where a setting is not given.
@@ -32,6 +32,17 @@ class ProbePlan:
 
     settings: LinearSettings
     mean: Gaussian | None = None
+
+
+def is_secure(probe: BaseEstimator) -> bool:
+    """Whether the probe's releases are secure; refuses settings that do not go together with that."""
+    if checks.flag("secure", probe.secure) and probe.random_state is not None:
+        raise ValueError(
+            f"random_state must be None, got {probe.random_state!r}: secure releases have no seed"
+        )
+    if probe.secure and probe.public_size is None:
+        raise ValueError(NEEDS_SIZE)
+    return bool(probe.secure)
 
 
 def planned(probe: BaseEstimator, data: ProbeData, *, secure: bool) -> ProbePlan:

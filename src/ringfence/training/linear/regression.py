@@ -37,13 +37,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Descent:
-    """Steps that were released, and what is needed to account for them when somebody asks.
-
-    >>> from ringfence import Gaussian
-    >>> step = Step(torch.zeros(2, 3), torch.ones(2, 3))
-    >>> Descent(torch.zeros(2, 3), (step,), Gaussian(1.0), Sensitivity(0.1)).charged().account.steps
-    1
-    """
+    """Steps that were released, and what is needed to account for them when somebody asks."""
 
     weights: Tensor  # (classes, features)
     trajectory: tuple[Step, ...]
