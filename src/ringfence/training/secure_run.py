@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ringfence import checks
+from ringfence.accounting.account import Account
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
@@ -87,3 +88,22 @@ def secure_guarantee(
         # delta at epsilon 0 is twice the total variation, once for each of two neighbours
         attacks = replace(attacks, off_by=SecureRelease(mechanism).delta(numbers, 0.0) / 2)
     return replace(claim, delta=delta, every_dataset=attacks)
+
+
+def run_guarantee(
+    account: Account, mechanism: Mechanism, numbers: int, delta: float, *, secure: bool
+) -> Guarantee:
+    """What the account of a run says; where releases are secure, their finite randomness is in it.
+
+    No release of the run has more than ``numbers`` numbers.
+
+    >>> from ringfence import Gaussian, PerInstanceAccountant
+    >>> account = PerInstanceAccountant(Gaussian(1.0), sensitivity=0.1)
+    >>> account.step([0.0, 0.0])
+    >>> claims = [run_guarantee(account, Gaussian(1.0), 2, 1e-5, secure=secure) for secure in (False, True)]
+    >>> claims[0].epsilon <= claims[1].epsilon
+    True
+    """
+    if not secure:
+        return account.guarantee(delta)
+    return secure_guarantee(account.guarantee, mechanism, account.steps * numbers, delta)

@@ -18,9 +18,10 @@ from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.private_mean import PrivateMean
 from ringfence.training.linear.probe_input import ProbeData, prepared, scaled, unit_rows, validated
-from ringfence.training.linear.probe_plan import ProbePlan, is_secure, planned, probe_guarantee, public_size
+from ringfence.training.linear.probe_plan import ProbePlan, is_secure, planned, public_size
 from ringfence.training.linear.probe_run import ProbeRun
 from ringfence.training.linear.regression import descend
+from ringfence.training.secure_run import run_guarantee
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -171,7 +172,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the training run cost, and what may be said about it."""
         check_is_fitted(self)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
-        claim = probe_guarantee(self.account_, self.mechanism_, weights, delta, secure=self.secure)
+        claim = run_guarantee(self.account_, self.mechanism_, weights, delta, secure=self.secure)
         return replace(claim, assumptions=self.assumptions_)
 
     @cached_property

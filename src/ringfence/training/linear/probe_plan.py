@@ -19,7 +19,7 @@ from ringfence.training.linear.default_settings import default_settings
 from ringfence.training.linear.probe_input import ProbeData, seed_of
 from ringfence.training.linear.regression import charged_sensitivity
 from ringfence.training.linear.settings import LinearSettings
-from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
+from ringfence.training.secure_run import NEEDS_SIZE, run_guarantee
 from ringfence.training.target import Target, beginning
 
 # What a probe without a target takes where a setting is not given.
@@ -101,24 +101,12 @@ def _for_target(
         if mean is not None:
             account.step_of_any(torch.zeros(data.width), mechanism=mean, sensitivity=mean_moves)
         account.step_of_any(weights, count=steps)
-        return probe_guarantee(account, law, weights.numel(), delta, secure=secure)
+        return run_guarantee(account, law, weights.numel(), delta, secure=secure)
 
     law = target.law(given.mechanism, claim)
     length = Sensitivity.of(clip.sensitivity).longest_square(torch.ones(()), weights.shape) ** 0.5
     rate = _given(probe.learning_rate, rule.movement * (1 - momentum) / (steps * length))
     return ProbePlan(replace(given, mechanism=law, learning_rate=rate), mean)
-
-
-def probe_guarantee(
-    account: PerInstanceAccountant, law: Mechanism, weights: int, delta: float, *, secure: bool
-) -> Guarantee:
-    """What an account says; in a secure run the finite randomness of its releases is in it.
-
-    Every release counts as ``weights`` numbers, and none has more.
-    """
-    if not secure:
-        return account.guarantee(delta)
-    return secure_guarantee(account.guarantee, law, account.steps * weights, delta)
 
 
 def public_size(probe: BaseEstimator, data: ProbeData) -> float:
