@@ -63,8 +63,8 @@ def calibrate_sigma(
     start = float(mechanism.sigma.double().mean())
     if question.sampling_rate < 1:  # releases of everything cost more, and their sigma is found sooner
         whole = replace(question, sampling_rate=1.0)
-        start = smallest_sigma(lambda sigma: whole.costs(law(sigma))(steps), epsilon, start)
-    sigma = smallest_sigma(lambda sigma: question.costs(law(sigma))(steps), epsilon, start)
+        start = _smallest(lambda sigma: whole.costs(law(sigma))(steps), epsilon, start)
+    sigma = _smallest(lambda sigma: question.costs(law(sigma))(steps), epsilon, start)
     question.warn("sigma", sigma, law(sigma), steps)
     return sigma
 
@@ -162,23 +162,14 @@ def calibrate_steps(
     return steps
 
 
-def smallest_sigma(
-    cost: Callable[[float], float], epsilon: float, start: float, name: str = "epsilon"
-) -> float:
-    """A sigma whose cost is at most ``epsilon``, at most 0.1 % above one whose cost is not.
-
-    The search begins at ``start`` and comes from above: every sigma tried on the way down was checked.
-    ``name`` is what an error calls the target.
-
-    >>> round(smallest_sigma(lambda sigma: 1 / sigma, 0.5, start=1.0), 2)
-    2.0
-    """
+def _smallest(cost: Callable[[float], float], epsilon: float, start: float) -> float:
+    """A sigma that meets the target, found from above: every sigma tried on the way down was checked."""
     passing = start
     while cost(passing) > epsilon:
         passing *= 2
         if passing > _LARGEST:
             raise ValueError(
-                f"{name} must be attainable, got {epsilon!r}: no sigma up to {_LARGEST:g} meets it"
+                f"epsilon must be attainable, got {epsilon!r}: no sigma up to {_LARGEST:g} meets it"
             )
     while passing > 1 / _LARGEST and cost(passing / 2) <= epsilon:
         passing /= 2

@@ -14,10 +14,11 @@ from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.private_mean import PrivateMean
-from ringfence.training.linear.probe_input import ProbeData, prepared, scaled, unit_rows, validated
+from ringfence.training.linear.probe_input import ProbeData, mapped, prepared, unit_rows, validated
 from ringfence.training.linear.probe_plan import ProbePlan, is_secure, planned, public_size
 from ringfence.training.linear.probe_run import ProbeRun
 from ringfence.training.linear.regression import descend
@@ -74,8 +75,14 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     1.0
     """
 
+    # what probes that were saved by earlier versions do not have
+    target_epsilon: float | None = None
+    target_delta: float | None = None
+    unit_rows: bool | None = None
+    unit_rows_: bool = False
+    mean_: Any = None
+
     assumptions_: tuple[str, ...]
-    mean_: Any
     _training: ProbeRun | None
 
     def __init__(
@@ -146,7 +153,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
         X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
-        rows = scaled(X, self.public_center, self.public_scale)
+        rows = mapped(self, X)
         if self.unit_rows_:
             rows = unit_rows(torch.from_numpy(rows))[0].numpy()
         if self.mean_ is not None:
@@ -172,7 +179,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the training run cost, and what may be said about it."""
         check_is_fitted(self)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
-        claim = run_guarantee(self.account_, self.mechanism_, weights, delta, secure=self.secure)
+        account = self.account_
+        claim = run_guarantee(account, account.mechanism, weights, delta, secure=self.secure)
         return replace(claim, assumptions=self.assumptions_)
 
     @cached_property
@@ -196,8 +204,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that data, but is saved without it. The numbers are sensitive.
         """
         run = self._kept("fisher_information_loss")
-        scale = torch.as_tensor(np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64))
-        return run.fisher_information_loss(scale, kind).numpy()
+        rates = UP / np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64)
+        return run.fisher_information_loss(torch.from_numpy(rates), kind).numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the training data, which a model that is passed on must not carry.
@@ -210,13 +218,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "_training" in state:
             state["_training"] = None
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A probe that an earlier version saved had no target, and was trained with what it was given."""
-        earlier: dict[str, Any] = {"target_epsilon": None, "target_delta": None, "unit_rows": None}
-        if "coef_" in state and "mechanism_" not in state:
-            earlier |= {"mechanism_": state["mechanism"], "unit_rows_": False, "mean_": None}
-        super().__setstate__({**earlier, **state})
 
     def _kept(self, asker: str) -> ProbeRun:
         """The training run, with the data that fit was given."""

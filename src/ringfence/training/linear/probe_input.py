@@ -46,15 +46,16 @@ def prepared(probe: BaseEstimator, X: Any, y: Any) -> ProbeData:  # noqa: N803
     classes, codes = class_codes(y, probe.public_classes)
     lengths = None
     with np.errstate(over="ignore"):  # refused where training begins
-        features = scaled(X, probe.public_center, probe.public_scale)
+        features = mapped(probe, X)
         if has_unit_rows(probe):
             rows, lengths = unit_rows(checks.finite("X - public_center", features))
             features = rows.numpy()
         features = features.astype(np.float32)
+    width = features.shape[1]
     if probe.fit_intercept:
         features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
     tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
-    return ProbeData(classes, tensors[0], tensors[1], X.shape[1], lengths)
+    return ProbeData(classes, tensors[0], tensors[1], width, lengths)
 
 
 def has_unit_rows(probe: BaseEstimator) -> bool:
@@ -118,6 +119,11 @@ def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 
         if value.size != 1 and value.shape != X.shape[1:]:
             raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
     return (X - center) / scale
+
+
+def mapped(probe: BaseEstimator, X: Any) -> Any:  # noqa: N803
+    """Features as a probe trains on them and predicts from them, before rows are scaled."""
+    return scaled(X, probe.public_center, probe.public_scale)
 
 
 def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:

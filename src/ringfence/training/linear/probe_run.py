@@ -50,16 +50,15 @@ class ProbeRun:
             examples.step(step.theta.reshape(-1), gradients)
         return examples.epsilons(delta, kind)
 
-    def fisher_information_loss(self, scale: Tensor, kind: InformationNorm) -> Tensor:
+    def fisher_information_loss(self, rates: Tensor, kind: InformationNorm) -> Tensor:
         """An upper bound of eta for each example's features as given to fit, in the order of fit.
 
-        ``scale`` is what each feature was divided by. Dividing a row by its length L moves no row by more
+        ``rates`` say how fast each feature moves with what was given to fit. Dividing a row by its length L moves no row by more
         than 1 / L times what it was moved by, so that eta is at most 1 / L times that of the scaled row.
         """
-        attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
-        # how fast features move with what was given to fit; an intercept does not move
         plain = self.data.lengths is None
-        attributes[: len(scale)] = UP / scale if plain else 1.0
+        attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
+        attributes[: len(rates)] = rates if plain else 1.0  # an intercept does not move
         descent = self.descent
         eta = information_losses(
             *(descent.mechanism, descent.trajectory, self._features, self.data.labels, self.clip),
@@ -71,7 +70,7 @@ class ProbeRun:
                 eta = torch.where(data.lengths > 0, eta / data.lengths.cpu(), torch.inf) * UP
             if self.mean is not None and data is self.data:  # the mean saw the rows before it
                 eta = (eta.square() + float(self.mean.law.sigma) ** -2).sqrt() * UP
-        return eta if plain else eta / float(scale.min()) * UP
+        return eta if plain else eta * float(rates.max()) * UP
 
     @property
     def _features(self) -> Tensor:
