@@ -1,5 +1,6 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
+import math
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,12 +16,21 @@ from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.data.projection import attribute_rates
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.probe_input import ProbeData, class_codes, plain, scaled, seed_of, validated
+from ringfence.training.linear.probe_input import (
+    ProbeData,
+    class_codes,
+    plain,
+    projected,
+    scaled,
+    seed_of,
+    validated,
+)
 from ringfence.training.linear.regression import LinearRun, Step, train_linear
 from ringfence.training.linear.residuals import clipped_gradients
 from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
@@ -37,9 +47,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ``steps``; ``momentum``; ``fit_intercept``, which adds a feature that is always 1; ``public_center``
     and ``public_scale``, numbers or arrays that features are shifted and divided by; ``public_size``,
     the number that the sum is divided by; ``public_classes``, all the labels there may be;
-    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a
-    seed, and releases points of a public grid. Rounding and finite randomness are then part of
-    ``guarantee``, but not of the numbers of single examples (docs/security.md).
+    ``public_projection``, a ``PublicProjection`` or an array (p, k) that features are mapped by before they
+    are shifted and divided; ``random_state``; ``device``; ``secure``, which takes noise from the operating
+    system, without a seed, and releases points of a public grid. Rounding and finite randomness are then part
+    of ``guarantee``, but not of the numbers of single examples (docs/security.md).
 
     Guarantee: every argument named public must be public: a constant, or a statistic of public data.
     Nothing depends on the training data except through the mechanism, with two exceptions that are named
@@ -60,6 +71,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     5
     """
 
+    public_projection: Any = None  # probes that were saved by earlier versions have none
     account_: PerInstanceAccountant
     assumptions_: tuple[str, ...]
     _training: tuple[Tensor, Tensor, Clip, tuple[Step, ...]] | None
@@ -75,6 +87,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fit_intercept: bool = False,
         public_center: Any = 0.0,
         public_scale: Any = 1.0,
+        public_projection: Any = None,
         public_size: float | None = None,
         public_classes: Any = None,
         random_state: Any = None,
@@ -89,6 +102,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.public_center = public_center
         self.public_scale = public_scale
+        self.public_projection = public_projection
         self.public_size = public_size
         self.public_classes = public_classes
         self.random_state = random_state
@@ -118,7 +132,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
         X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
-        scores = scaled(X, self.public_center, self.public_scale) @ self.coef_.T + self.intercept_
+        scores = public_input(self, X) @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -168,11 +182,14 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that data, but is saved without it. The numbers are sensitive.
         """
         features, labels, clip, trajectory = self._kept("fisher_information_loss")
-        scale = torch.as_tensor(np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64))
-        # how fast features move with what was given to fit; an intercept does not move
-        attributes = features.new_zeros(features.shape[1], dtype=torch.float64)
-        attributes[: len(scale)] = UP / scale
+        rates = attribute_rates(self.public_scale, self.public_projection, self.coef_.shape[1])
+        attributes = features.new_zeros(features.shape[1], dtype=torch.float64)  # an intercept does not move
+        attributes[: len(rates)] = torch.from_numpy(rates * UP)
         eta = information_losses(self.mechanism, trajectory, features, labels, clip, attributes, kind=kind)
+        if (
+            kind == "trace"
+        ):  # a mean over what was given to fit, which may be more numbers than were projected
+            eta = eta * math.sqrt(max(1, int((rates > 0).sum())) / self.n_features_in_) * UP
         return eta.cpu().numpy()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -203,11 +220,17 @@ def prepared(probe: LinearProbe, X: Any, y: Any) -> ProbeData:  # noqa: N803
     check_classification_targets(y)
     classes, codes = class_codes(y, probe.public_classes)
     with np.errstate(over="ignore"):  # refused where training begins
-        features = scaled(X, probe.public_center, probe.public_scale).astype(np.float32)
+        features = public_input(probe, X).astype(np.float32)
+    width = features.shape[1]
     if probe.fit_intercept:
         features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
     tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
-    return ProbeData(classes, tensors[0], tensors[1], X.shape[1])
+    return ProbeData(classes, tensors[0], tensors[1], width)
+
+
+def public_input(probe: LinearProbe, X: Any) -> Any:  # noqa: N803
+    """Features as training and prediction see them: projected, then shifted and divided."""
+    return scaled(projected(X, probe.public_projection), probe.public_center, probe.public_scale)
 
 
 def clip_of(probe: LinearProbe) -> Clip:
@@ -233,6 +256,7 @@ def keep_run(probe: LinearProbe, data: ProbeData, run: LinearRun) -> None:
         size_given=probe.public_size is not None,
         classes_given=probe.public_classes is not None,
         seed_given=probe.random_state is not None,
+        projection_given=probe.public_projection is not None,
     )
     weights = run.weights.cpu().numpy().astype(np.float64)
     probe.coef_ = weights[:, : data.width]

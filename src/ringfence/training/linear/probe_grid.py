@@ -11,7 +11,10 @@ from ringfence.training.linear.probe import LinearProbe, clip_of, is_secure, kee
 from ringfence.training.linear.probe_input import seed_of
 from ringfence.training.linear.settings import LinearSettings
 
-_SHARED = ("fit_intercept", "public_center", "public_scale", "public_size", "public_classes", "device")
+_SHARED = (
+    *("fit_intercept", "public_center", "public_scale", "public_projection"),
+    *("public_size", "public_classes", "device"),
+)
 
 
 def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProbe]:  # noqa: N803

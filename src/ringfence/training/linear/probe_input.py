@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.data.projection import PublicProjection
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class ProbeData:
     classes: Any
     features: Tensor
     labels: Tensor
-    width: int  # the number of features given, without an intercept
+    width: int  # the number of features after a projection, without an intercept
 
 
 def validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
@@ -78,6 +79,15 @@ def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 
         if value.size != 1 and value.shape != X.shape[1:]:
             raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
     return (X - center) / scale
+
+
+def projected(X: Any, public_projection: Any) -> Any:  # noqa: N803
+    """X after ``public_projection``, a ``PublicProjection`` or an array (p, k); X itself where that is None.
+
+    >>> projected(np.array([[1.0, 3.0]]), np.array([[0.0], [2.0]])).tolist()
+    [[6.0]]
+    """
+    return X if public_projection is None else PublicProjection.from_argument(public_projection)(X)
 
 
 def seed_of(random_state: Any) -> int | None:
