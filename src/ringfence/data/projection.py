@@ -121,6 +121,18 @@ class PublicProjection:
             )
         return (values - self.mean) @ self.components.T
 
+    def share_of_variance(self, features: Any) -> float:
+        """How much of the variance of features lies in the directions that are kept, from 0 to 1.
+
+        >>> public = np.random.default_rng(0).normal(size=(100, 2)) * [3.0, 1.0]
+        >>> round(PublicProjection.of(public, 1).share_of_variance(public), 1)
+        0.9
+        """
+        values = np.asarray(features, dtype=np.float64)
+        basis = np.linalg.qr(self.components.T)[0]
+        total = float(values.var(axis=0).sum())
+        return float((values @ basis).var(axis=0).sum()) / total if total > 0 else 1.0
+
     def of_file(self, features: Features) -> Features:
         """The features of a file, projected, in float32 as they were."""
         train, test = features.train_features, features.test_features
@@ -143,6 +155,11 @@ class PublicProjection:
             raise ValueError(
                 "public_projection must be of other features than the private ones, got the same"
             )
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """What a file of it holds: mean and components."""
+        return {"mean": self.mean, "components": self.components}
 
     @property
     def rates(self) -> NDArray[np.float64]:
@@ -171,7 +188,7 @@ class PublicProjection:
             raise ValueError(f"a projection is saved in a .npz file, got {path}")
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
-            np.savez(file, mean=self.mean, components=self.components)
+            np.savez(file, allow_pickle=False, **self.arrays)
 
     @staticmethod
     def load(path: Path) -> "PublicProjection":
