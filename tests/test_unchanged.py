@@ -57,7 +57,9 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     yield "one step", rf.per_instance_rdp(law, spread(500), 1e-3, ORDERS).worst
     account = rf.PerInstanceAccountant(law, 1e-3)
     account.step(spread(500), count=10)
-    yield "account", claims(account.guarantee(DELTA))
+    claim = account.guarantee(DELTA)
+    yield "account", claims(claim)
+    yield "attacks", [claim.mu, claim.advantage, claim.true_positive_rate(), *claim.trade_off([0.01, 0.5])]
     profile = rf.privacy_profile(law, spread(40), 1e-2, steps=3)
     yield "profile", [profile.epsilon(DELTA), profile.delta(0.1)]
     few = rf.privacy_profile(law, float64([0.3, -1.2]), 0.2, steps=2)

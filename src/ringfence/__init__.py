@@ -30,6 +30,7 @@ from ringfence.accounting.sampled.accountant import SampledAccountant as Sampled
 from ringfence.accounting.sampled.subsampling import SubsampledRdp as SubsampledRdp
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_batch_rdp
 from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
+from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
 from ringfence.data.projection import PublicProjection as PublicProjection
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
@@ -45,6 +46,7 @@ from ringfence.numerics.spectral.linear_operator import LinearOperator as Linear
 from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
+from ringfence.training.clipping import Norm as Norm
 from ringfence.training.clipping import Scale as Scale
 from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
 from ringfence.training.engine.observer import StepReport as StepReport

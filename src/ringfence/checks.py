@@ -205,6 +205,12 @@ def rate(name: str, value: object) -> float:
     return share
 
 
+def share(name: str, value: object) -> Tensor:
+    """``value``, from 0 to 1."""
+    tensor = finite(name, value)
+    return require(name, "must be in [0, 1]", tensor, (tensor >= 0) & (tensor <= 1))
+
+
 def not_negative(name: str, value: object) -> Tensor:
     """``value``, finite and at least 0."""
     tensor = finite(name, value)

@@ -28,6 +28,9 @@ def test_plain_data_holds_both_statements() -> None:
     data = json.loads(json.dumps(row.as_dict()))
     assert data["mechanism"] == "StochasticSign(sigma=1.0)"
     assert data["epsilon_profile"] == row.epsilon_profile
+    assert (data["mu"], data["advantage"]) == (row.guarantee.mu, row.guarantee.advantage)
+    assert data["true_positive_rates"]["0.001"] == row.guarantee.true_positive_rate(1e-3)
+    assert "every_dataset" not in data
     assert "must not be published" in data["statement"]
     assert data["statement"].startswith(row.guarantee.statement)
 

@@ -2,15 +2,17 @@
 
 import dataclasses
 import math
+import pickle
 import re
 from typing import Any
 
 import pytest
 import torch
+from scipy.stats import norm
 
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, gaussian_epsilon
-from ringfence.accounting.guarantee import data_independent_epsilon
+from ringfence.accounting.data_independent import data_independent_epsilon
 from ringfence.numerics.rounding import rounded_up
 
 THETA = torch.linspace(-3, 3, 200, dtype=torch.float64)
@@ -55,13 +57,17 @@ def test_first_paragraph_is_ordinary_differential_privacy() -> None:
         f"Differential privacy, every dataset: the 10 releases satisfy ({number}, 1e-05)-differential "
         "privacy for every dataset and every single record added or removed, provided the number of "
         "releases, the noise, the bound and the sensitivity were not chosen by looking at the data",
-        "This number does not depend on the data and may be published",
+        "Whoever tries to tell from the 10 releases whether a given record is in the data, and accepts one "
+        f"false alarm in 1,000, finds at most {rounded_up(100 * got.true_positive_rate(1e-3))} % of the "
+        "records that are",
+        "These numbers do not depend on the data and may be published",
     ]
     # ... and indeed it does not depend on the data
     account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, bound=1.0), sensitivity=5e-3)
     account.step(torch.full_like(THETA, 40.0), count=10)
     other = account.guarantee(1e-5)
     assert other.epsilon_data_independent == got.epsilon_data_independent
+    assert other.true_positive_rate() == got.true_positive_rate()
     assert other.epsilon < got.epsilon
 
 
@@ -195,3 +201,45 @@ def test_orders_are_fixed_at_construction(make: Any) -> None:
     account.orders.mul_(2)
     given.mul_(2)
     assert account.orders.tolist() == [2.0, 8.0, 64.0]
+
+
+def test_attacks_are_bounded_by_the_gaussian_that_dominates() -> None:
+    got, mu = claim(), math.sqrt(10 * THETA.numel()) * 5e-3
+    assert got.mu == pytest.approx(mu, rel=1e-10)
+    assert got.mu >= mu
+    assert got.advantage == pytest.approx(math.erf(mu / math.sqrt(8)), rel=1e-10)
+    assert got.true_positive_rate(0.05) == pytest.approx(norm.cdf(norm.ppf(0.05) + mu), rel=1e-9)
+    assert got.true_positive_rate() == got.true_positive_rate(false_positive_rate=1e-3)
+    curve = got.trade_off([[0.0, 1e-3], [0.05, 1.0]])
+    assert curve.shape == (2, 2)
+    assert curve.flatten().tolist() == pytest.approx([1, *norm.sf(norm.ppf([1e-3, 0.05]) + mu), 0], abs=1e-10)
+    assert claim(delta=1e-9).as_dict()["true_positive_rates"] == got.as_dict()["true_positive_rates"]
+
+
+def test_the_truncated_law_is_attacked_with_less_success() -> None:
+    narrow, wide = claim(law=rf.TruncatedGaussian(1.0, bound=0.5)), claim()
+    assert narrow.mu == wide.mu
+    assert narrow.advantage < 0.5 * wide.advantage
+    assert narrow.true_positive_rate(1e-3) < 0.8 * wide.true_positive_rate(1e-3)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, math.nan, math.inf, "a", None, [0.1, 0.2]])
+def test_a_false_positive_rate_is_from_0_to_1(rate: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="false_positive_rate "):
+        claim().true_positive_rate(rate)
+    if rate != [0.1, 0.2]:
+        with pytest.raises((ValueError, TypeError), match="false_positive_rates "):
+            claim().trade_off(rate)
+
+
+def test_a_guarantee_of_an_earlier_version_loads_and_says_what_it_knows() -> None:
+    now = dataclasses.replace(claim(), assumptions=("The moon is public.",))
+    old = object.__new__(rf.Guarantee)
+    old.__dict__.update({name: value for name, value in vars(now).items() if name != "every_dataset"})
+    read = pickle.loads(pickle.dumps(old))
+    assert read.epsilon_pdp == now.epsilon_pdp
+    assert read.statement.split("\n\n")[1:] == now.statement.split("\n\n")[1:]
+    assert "Whoever tries" not in read.statement
+    with pytest.raises(ValueError, match="does not hold mu and rates"):
+        _ = read.mu
+    assert pickle.loads(pickle.dumps(now)) == now

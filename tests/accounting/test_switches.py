@@ -116,7 +116,7 @@ def test_the_last_and_the_next(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_settings_that_get_a_table_each() -> None:
     for count, tables in ((64, 64), (65, 0)):
         theta = torch.zeros(count, dtype=torch.float64)
-        parts = settings_of(settings(count), theta, float64(0.1), rdp._GROUPS)
+        parts = settings_of(settings(count), theta, float64(0.1), rdp.GROUPS)
         assert len(list(parts or ())) == tables
         assert len(list(shift_tables._settings(settings(count), theta))) == tables
 

@@ -101,6 +101,11 @@ def test_arguments_that_do_not_fit() -> None:
         PublicProjection.from_argument(np.ones((2, 3)))
 
 
+def test_components_whose_products_overflow_have_no_rates() -> None:
+    with pytest.raises(ValueError, match="components must be smaller: products of them overflow"):
+        _ = PublicProjection(np.zeros(2), np.array([[1e200, 1e200]])).rates
+
+
 def test_the_private_features_themselves_are_refused() -> None:
     values = PUBLIC.astype(np.float32)
     own, labels = PublicProjection.of(values, 2), np.zeros(200, int)

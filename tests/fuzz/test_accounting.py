@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ringfence as rf
 from ringfence import checks
 from ringfence.accounting import conversion
-from ringfence.accounting.guarantee import data_independent_epsilon
+from ringfence.accounting.data_independent import data_independent_epsilon
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed
@@ -73,7 +73,8 @@ def test_per_instance_accounts(
         calls_well(account.step, theta, count=count, exact=exact, names=NAMES)
         claim = calls_well(account.guarantee, delta, names=NAMES)
         if claim is not None:
-            at_least_zero(claim.epsilon, claim.epsilon_pdp, claim.epsilon_data_independent)
+            at_least_zero(claim.epsilon, claim.epsilon_pdp, claim.epsilon_data_independent, claim.mu)
+            assert 1e-3 <= claim.true_positive_rate(1e-3) <= 1.000001e-3 + claim.advantage
             assert claim.statement
 
 

@@ -83,6 +83,9 @@ def test_finite_randomness_takes_its_share_of_delta() -> None:
     assert asked[0] == 5e-6
     assert asked[1] < 1e-5  # rounded down: 1e-5 - 1e-59 is 1e-5 in floats
     assert result.epsilon >= account.guarantee(1e-5).epsilon
+    assert 2 * 5 * 2.0**-200 < result.true_positive_rate(0.0) < 1e-50  # once in 2^200 per number, either way
+    assert account.guarantee(1e-5).true_positive_rate(0.0) == 0
+    assert result.mu == account.guarantee(1e-5).mu
     with pytest.raises(ValueError, match="delta must be larger, got 1e-58"):
         secure_guarantee(account.guarantee, LAW, 5, 1e-58)
 

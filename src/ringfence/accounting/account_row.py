@@ -1,6 +1,6 @@
 """The account of releases of a fixed theta: every number a reader may ask for, side by side."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -30,7 +30,7 @@ class AccountRow:
         return {
             "mechanism": repr(self.mechanism),
             "coordinates": self.coordinates,
-            **asdict(self.guarantee),
+            **self.guarantee.as_dict(),
             "epsilon_profile": self.epsilon_profile,
             "proof": self.proof,
             "gaussian_epsilon_profile": self.gaussian_epsilon_profile,

@@ -6,6 +6,8 @@ else here.
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +32,9 @@ _SMALL, _LARGE = 1e-3, 1e5
 _BISECTIONS = 40
 _SMALLEST_DELTA = 1e-280  # a law may return 0 for less than 1e-290
 _LARGEST_ORDER = 1e15
+# Where a curve of (epsilon, delta) ends: at the first of these deltas that has a finite epsilon.
+_LAST_DELTAS = (1e-12, 1e-10, 1e-8, 1e-6)
+_MOST_POINTS, _LARGEST_EXPONENT = 1 << 14, 700.0
 
 
 def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
@@ -151,24 +156,57 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
     if not sampled:
         return gaussian_epsilon(whole, delta)
     try:
-        return _up(_composed_epsilon(whole, sampled, delta))
+        return _up(float(_composed(whole, tuple(sampled.items())).get_epsilon(delta)))
     except OverflowError:
         return gaussian_epsilon(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), delta)
 
 
-def _composed_epsilon(whole: float, sampled: dict[tuple[float, float], int], delta: float) -> float:
+@lru_cache(maxsize=4)
+def sampled_gaussian_curve(settings: tuple[tuple[float, float, int], ...]) -> tuple[Tensor, Tensor] | None:
+    """Many (epsilon, delta) of Gaussian releases (shift / sigma, sampling rate, how many), epsilon from 0 on.
+
+    None where all are releases of everything, or where the losses are too large for dp-accounting.
+
+    >>> epsilons, deltas = sampled_gaussian_curve(((1.0, 0.01, 100),))
+    >>> float(epsilons[0]), round(float(deltas[0]), 4), bool((deltas.diff() <= 0).all())
+    (0.0, 0.0507, True)
+    """
+    whole = math.sqrt(sum(count * mu * mu for mu, rate, count in settings if rate == 1))
+    sampled = tuple(((mu, rate), count) for mu, rate, count in settings if mu > 0 and rate < 1)
+    if not sampled:
+        return None
+    try:
+        accountant = _composed(whole, sampled)
+    except OverflowError:
+        return None
+    ends = (float(accountant.get_epsilon(delta)) for delta in _LAST_DELTAS)
+    end = min(next((end for end in ends if math.isfinite(end)), 0.0), _LARGEST_EXPONENT)
+    interval = _discretization(whole, sampled)
+    interval *= max(1, math.ceil(end / interval / _MOST_POINTS))
+    epsilons = interval * torch.arange(math.ceil(end / interval) + 1, dtype=torch.float64)
+    deltas = torch.as_tensor(accountant.get_delta(epsilons.tolist()), dtype=torch.float64)
+    # dp-accounting takes them from running sums, of which the rounding is charged here
+    deltas = (deltas * (1 + 1e-9) + 1e-15).clamp(max=1.0)
+    return epsilons, deltas.cummin(0).values
+
+
+def _discretization(whole: float, sampled: tuple[tuple[tuple[float, float], int], ...]) -> float:
+    """Losses are rounded up to multiples of this; they grow like the square of shift / sigma."""
+    return 1e-4 * max(1.0, max(whole, *(mu for (mu, _), _ in sampled)) ** 2)
+
+
+@lru_cache(maxsize=4)
+def _composed(whole: float, sampled: tuple[tuple[tuple[float, float], int], ...]) -> Any:
     import dp_accounting
     from dp_accounting import pld
 
-    # Losses are rounded up to multiples of this; they grow like the square of shift / sigma.
-    largest = max(whole, *(mu for mu, _ in sampled))
-    accountant = pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, largest**2))
+    accountant = pld.PLDAccountant(value_discretization_interval=_discretization(whole, sampled))
     if whole > 0:
         accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
-    for (mu, rate), count in sampled.items():
+    for (mu, rate), count in sampled:
         release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
         accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
-    return float(accountant.get_epsilon(delta))
+    return accountant
 
 
 def _up(value: float) -> float:

@@ -1,29 +1,22 @@
 """What may honestly be said about releases: three numbers that are easily confused, kept apart."""
 
-import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import (
-    DEFAULT_ORDERS,
-    best_zcdp_order,
-    epsilon_from_rdp,
-    ex_post_epsilon,
-    gaussian_epsilon,
-)
+from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon
+from ringfence.accounting.data_independent import DataIndependent
+from ringfence.accounting.trade_off import TradeOff
+from ringfence.checks import Real
 from ringfence.numerics.rounding import rounded_up
 
 # Which epsilon of a ``Guarantee`` is meant.
 EpsilonKind = Literal["ex_post", "pdp", "data_independent"]
 
-# How an epsilon was proved.
-RENYI, GAUSSIAN, ZCDP = "Rényi sums", "Gaussian, exactly", "zCDP of the law"
-
-_AROUND = tuple(1.02**k for k in range(-40, 41))  # orders tried around the best one, as multiples
+RENYI = "Rényi sums"  # how an epsilon was proved, where not by what holds for every dataset
 
 
 @dataclass(frozen=True)
@@ -45,12 +38,18 @@ class Guarantee:
     would be for the plain Gaussian mechanism with the same sigma, the second one exactly, so that like can
     be compared with like. ``assumptions`` are sentences about what the statement takes for granted.
 
+    ``mu``, ``advantage``, ``true_positive_rate`` and ``trade_off`` say the data-independent statement in the
+    words of attacks. Like it they hold for every dataset and every single record added or removed, against
+    whoever knows all other records and sees all releases. They may be published.
+
     >>> import ringfence as rf
     >>> account = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=2.0), sensitivity=0.1)
     >>> account.step([0.0, 1.5])
     >>> claim = account.guarantee(delta=1e-5)
     >>> round(claim.epsilon_data_independent, 3), round(claim.epsilon_pdp, 3), round(claim.epsilon, 3)
     (0.475, 0.409, 0.502)
+    >>> round(claim.mu, 4), round(claim.advantage, 4), round(claim.true_positive_rate(1e-3), 5)
+    (0.1414, 0.0564, 0.00158)
     """
 
     delta: float
@@ -67,6 +66,57 @@ class Guarantee:
     proof_pdp: str
     failure_probability: float = 0.0  # part of delta spent on estimating over batches
     assumptions: tuple[str, ...] = ()
+    every_dataset: TradeOff | None = None  # None in what an earlier version pickled
+
+    @property
+    def mu(self) -> float:
+        """Gaussian differential privacy: neighbours are as hard to tell apart as N(0, 1) and N(mu, 1).
+
+        For releases of Poisson samples no mu below that of releases of everything holds exactly. There it
+        holds up to delta: no attack's true positive rate is more than delta above what mu-GDP allows. In a
+        secure run the finite randomness, of the order of 2^-200 per number, comes on top.
+        """
+        return self._attacks.mu(self.delta - self._attacks.off_by)
+
+    @property
+    def advantage(self) -> float:
+        """The largest true positive rate minus false positive rate of any attack, whatever delta."""
+        return self._attacks.advantage
+
+    def true_positive_rate(self, false_positive_rate: float = 1e-3) -> float:
+        """The largest share of the records in the data that any attack at this false positive rate finds."""
+        rate = checks.number("false_positive_rate", false_positive_rate, checks.share)
+        return float(self._attacks.rates(torch.tensor([rate], dtype=torch.float64))[0])
+
+    def trade_off(self, false_positive_rates: Real) -> Tensor:
+        """The smallest false negative rate of any attack, at each of these false positive rates.
+
+        >>> import ringfence as rf
+        >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=1.0)
+        >>> account.step([0.0])
+        >>> account.guarantee(delta=1e-5).trade_off([0.001, 0.5]).numpy().round(4).tolist()
+        [0.9817, 0.1587]
+        """
+        rates = checks.share("false_positive_rates", false_positive_rates).double().cpu()
+        return self._attacks.rates(rates.reshape(-1))[1].reshape(rates.shape)
+
+    @property
+    def _attacks(self) -> TradeOff:
+        if self.every_dataset is None:
+            raise ValueError("a guarantee of an earlier version does not hold mu and rates: make it again")
+        return self.every_dataset
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers as plain data, with those about attacks."""
+        plain = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name != "every_dataset"
+        }
+        return {
+            **plain,
+            "mu": self.mu,
+            "advantage": self.advantage,
+            "true_positive_rates": {rate: self.true_positive_rate(rate) for rate in (1e-3, 1e-2, 1e-1)},
+        }
 
     @property
     def statement(self) -> str:
@@ -79,8 +129,17 @@ class Guarantee:
             f"Differential privacy, every dataset: {self._releases('satisfies', 'satisfy')} "
             f"({rounded_up(self.epsilon_data_independent)}, {self.delta:.3g})-differential privacy for every "
             "dataset and every single record added or removed, provided the number of releases, the noise, "
-            "the bound and the sensitivity were not chosen by looking at the data. This number does not "
-            "depend on the data and may be published."
+            f"the bound and the sensitivity were not chosen by looking at the data. {self._about_attacks()}"
+        )
+
+    def _about_attacks(self) -> str:
+        if self.every_dataset is None:
+            return "This number does not depend on the data and may be published."
+        found = rounded_up(min(100.0, 100 * self.true_positive_rate(1e-3)))
+        return (
+            f"Whoever tries to tell from {self._releases()} whether a given record is in the data, and "
+            f"accepts one false alarm in 1,000, finds at most {found} % of the records that are. These "
+            "numbers do not depend on the data and may be published."
         )
 
     def _ex_post(self) -> str:
@@ -129,14 +188,6 @@ class Guarantee:
         return self.statement
 
 
-class DataIndependent(NamedTuple):
-    """An epsilon that holds for every dataset, how it was proved, and the plain Gaussian's exact epsilon."""
-
-    epsilon: float
-    proof: str
-    gaussian_epsilon: float
-
-
 def guarantee(
     *,
     orders: Tensor,
@@ -157,6 +208,7 @@ def guarantee(
     and its neighbours, so the smaller of both epsilons is proved. The ex-post epsilon is not lowered: it
     bounds the loss itself, about which (epsilon, delta) says less.
 
+    >>> from ringfence.accounting.data_independent import data_independent_proof
     >>> orders = torch.tensor([8.0, 64.0], dtype=torch.float64)
     >>> claim = guarantee(orders=orders, worst=0.002 * orders, gaussian=0.02 * orders, steps=1, delta=1e-5,
     ...     data_independent=data_independent_proof(0.02, 0.02, 1e-5))
@@ -183,32 +235,5 @@ def guarantee(
         gaussian_epsilon_renyi=gaussian_renyi,
         proof_pdp=RENYI if by_sums else data_independent.proof,
         failure_probability=spent,
+        every_dataset=data_independent.trade_off,
     )
-
-
-def data_independent_epsilon(gaussian_zcdp: float, bounded_zcdp: float, delta: float) -> float:
-    """The epsilon of ``data_independent_proof``.
-
-    >>> round(data_independent_epsilon(0.0512, 0.0512, 1e-5), 4)
-    1.2151
-    """
-    return data_independent_proof(gaussian_zcdp, bounded_zcdp, delta).epsilon
-
-
-def data_independent_proof(gaussian_zcdp: float, bounded_zcdp: float, delta: float) -> DataIndependent:
-    """The smaller epsilon of two proofs: Gaussian differential privacy, exactly, and zCDP of the law.
-
-    In every test the laws give away no more than the Gaussian (Blackwell), so mu-GDP with
-    mu^2 = 2 ``gaussian_zcdp`` holds for all of them; the truncated law has a smaller Rényi curve.
-
-    >>> data_independent_proof(0.0512, 0.0512, 1e-5).proof, data_independent_proof(0.0512, 0.004, 1e-5).proof
-    ('Gaussian, exactly', 'zCDP of the law')
-    """
-    delta = checks.probability("delta", delta)
-    exact = gaussian_epsilon(math.sqrt(2 * gaussian_zcdp), delta)
-    # the best order for D = zcdp * alpha need not be among the default ones
-    best = best_zcdp_order(bounded_zcdp, delta)
-    orders = torch.tensor([*DEFAULT_ORDERS, *(best * step for step in _AROUND if best * step > 1.01)])
-    orders = orders.double()
-    bounded = epsilon_from_rdp(orders, bounded_zcdp * orders, delta)[0]
-    return DataIndependent(*min((exact, GAUSSIAN), (bounded, ZCDP)), exact)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.guarantee import data_independent_proof, guarantee
+from ringfence.accounting.data_independent import data_independent_proof
+from ringfence.accounting.guarantee import guarantee
 from ringfence.accounting.per_instance.divergence_sums import worse_sign
 from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.accounting.profile.profile import privacy_profile

@@ -175,10 +175,12 @@ class PublicProjection:
         """
         count, width = self.components.shape
         absolute = np.abs(self.components)
-        # a computed product differs from the true one by at most gamma times that of absolute values
-        sums = (np.abs(self.components @ self.components.T) + 2 * gamma(width) * (absolute @ absolute.T)).sum(
-            axis=1
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            product, largest = self.components @ self.components.T, absolute @ absolute.T
+            # a computed product differs from the true one by at most gamma times that of absolute values
+            sums = (np.abs(product) + 2 * gamma(width) * largest).sum(axis=1)
+        if not np.isfinite(sums).all():
+            raise ValueError("components must be smaller: products of them overflow")
         rates: NDArray[np.float64] = np.sqrt(sums * (1 + 2 * gamma(count))) * UP
         return rates
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.numerics.spectral.singular_values import gamma
@@ -40,15 +41,15 @@ def largest_count(examples: int, public_size: float) -> int:
     return most
 
 
-def stretched(sensitivity: float, count: int, spread: float = 0.0) -> float:
+def stretched(sensitivity: float | Sensitivity, count: int, spread: float = 0.0) -> Sensitivity:
     """The sensitivity of a float64 sum of up to ``count`` examples, rounding included.
 
-    >>> stretched(1.0, 10**6) < 1 + 3e-4
+    >>> float(stretched(1.0, 10**6).farthest) < 1 + 3e-4
     True
     """
     count = checks.count("count", count, at_least=1) + 1  # the example itself comes on top
     slack = 2 * count * (gamma(count) + checks.number("spread", spread, checks.not_negative))
-    return math.nextafter(sensitivity * (1 + slack) * (1 + 2.0**-50), math.inf)
+    return Sensitivity.of(sensitivity).times((1 + slack) * (1 + 2.0**-50))
 
 
 def secure_guarantee(
@@ -58,7 +59,8 @@ def secure_guarantee(
 
     ``of`` is the account's own ``guarantee``.
 
-    Guarantee: the share of delta is computed at an epsilon that is at least the one returned.
+    Guarantee: the share of delta is computed at an epsilon that is at least the one returned. The rates of
+    attacks are those of the account, with the total variation of the finite randomness added.
 
     >>> from ringfence import PerInstanceAccountant, RectifiedGaussian
     >>> law = RectifiedGaussian(1.0, bound=2.0)
@@ -75,4 +77,9 @@ def secure_guarantee(
             f"delta must be larger, got {delta!r}: at epsilon {largest:.3g} the finite randomness of "
             f"{numbers} secure releases alone takes {added:.3g}"
         )
-    return replace(of(math.nextafter(delta - added, 0.0)), delta=delta)
+    claim = of(math.nextafter(delta - added, 0.0))
+    attacks = claim.every_dataset
+    if attacks is not None:
+        # delta at epsilon 0 is twice the total variation, once for each of two neighbours
+        attacks = replace(attacks, off_by=SecureRelease(mechanism).delta(numbers, 0.0) / 2)
+    return replace(claim, delta=delta, every_dataset=attacks)

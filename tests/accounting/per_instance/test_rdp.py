@@ -54,7 +54,7 @@ def test_parameters_and_sensitivity_may_differ_by_coordinate(
     groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few distinct settings are a table each, many are evaluated one by one."""
-    monkeypatch.setattr(rdp, "_GROUPS", 8)
+    monkeypatch.setattr(rdp, "GROUPS", 8)
     bounds = torch.linspace(1.0, 3.0, groups, dtype=torch.float64).unsqueeze(1)
     law, theta = rf.TruncatedGaussian(1.0, bounds), draw(groups, 400 // groups + 10)
     size = torch.full((theta.shape[1],), 0.01, dtype=torch.float64)

@@ -12,6 +12,8 @@ from ringfence.accounting.per_instance import rdp as per_instance
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sampled.subsampling import subsampled_rdp
+from ringfence.accounting.trade_off import TradeOff
+from tests.tensors import float64
 
 ORDERS = [2, 4, 8, 16]
 LAW = rf.TruncatedGaussian(1.0, bound=1.0)
@@ -54,6 +56,20 @@ def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
     assert claim.epsilon_pdp <= claim.gaussian_epsilon_pdp
     sampled = sampled_gaussian_epsilon({(0.2 * math.sqrt(3), 0.1): 10}, 1e-5)
     assert claim.epsilon_data_independent <= sampled * (1 + 1e-6)
+    gaussian = TradeOff(((0.2 * math.sqrt(3), 0.1, 10),))
+    assert claim.mu == pytest.approx(gaussian.mu(1e-5), rel=1e-9)
+    assert claim.advantage <= gaussian.advantage * (1 + 1e-9)
+    for rate in (1e-6, 1e-3, 0.5):
+        assert rate < claim.true_positive_rate(rate) <= float(gaussian.rates(float64([rate]))[0]) * (1 + 1e-9)
+
+
+def test_a_law_with_smaller_divergences_is_attacked_with_less_success() -> None:
+    narrow, wide = (account(law) for law in (rf.TruncatedGaussian(1.0, 0.3), rf.Gaussian(1.0)))
+    for running in (narrow, wide):
+        running.step_of_any(BATCHES[0], count=10)
+    ours, theirs = narrow.guarantee(1e-5), wide.guarantee(1e-5)
+    assert ours.advantage < 0.5 * theirs.advantage
+    assert ours.true_positive_rate(0.1) < theirs.true_positive_rate(0.1)
 
 
 def test_delta_is_paid_for_estimating() -> None:
@@ -90,6 +106,8 @@ def test_everything_released_agrees_with_the_plain_account() -> None:
     assert claim.gaussian_epsilon == pytest.approx(expected.gaussian_epsilon, rel=1e-9)
     assert claim.epsilon_data_independent >= expected.epsilon_data_independent * (1 - 1e-9)
     assert claim.failure_probability == 0
+    assert claim.mu == pytest.approx(expected.mu, rel=1e-9)
+    assert 1 <= claim.advantage / expected.advantage < 1.02  # here only integer orders are known
 
 
 def test_settings_may_change() -> None:

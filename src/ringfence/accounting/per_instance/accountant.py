@@ -8,8 +8,10 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.guarantee import Guarantee, data_independent_proof, guarantee
+from ringfence.accounting.data_independent import data_independent_proof
+from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -24,7 +26,8 @@ class PerInstanceAccountant:
 
     Call ``step(theta)`` once for each release, where theta is what the mechanism was applied to. A
     record must enter theta with a contribution that depends only on the record and on earlier
-    releases, within +-sensitivity. Mechanism and sensitivity may differ from step to step.
+    releases, within ``sensitivity``: a number for the largest move of each coordinate, or a
+    ``Sensitivity``. Mechanism and sensitivity may differ from step to step.
 
     Guarantee: for each order there is one running sum per direction. Each is an upper bound of the exact
     sum and never above what holds for every theta. ``docs/guarantees.md`` says what the sums promise.
@@ -39,15 +42,18 @@ class PerInstanceAccountant:
     """
 
     def __init__(
-        self, mechanism: Mechanism, sensitivity: Real, orders: Sequence[float] | Tensor = DEFAULT_ORDERS
+        self,
+        mechanism: Mechanism,
+        sensitivity: Real | Sensitivity,
+        orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
     ) -> None:
         self.mechanism = checked_mechanism(mechanism)
-        self.sensitivity = checks.not_negative("sensitivity", sensitivity)
+        self.sensitivity = Sensitivity.of(sensitivity)
         self._orders = checked_orders(orders).clone()
         self.forward = torch.zeros_like(self._orders)
         self.backward = torch.zeros_like(self._orders)
         self.steps = 0
-        self.gaussian_zcdp = 0.0  # sum of c^2 / (2 sigma^2) over coordinates and steps
+        self.gaussian_zcdp = 0.0  # |move / sigma|^2 / 2 of the longest move, summed over steps
         self.bounded_zcdp = 0.0  # the same with what the law proves for every theta
         self._tables = DivergenceTables()
 
@@ -56,7 +62,7 @@ class PerInstanceAccountant:
         theta: Real,
         *,
         mechanism: Mechanism | None = None,
-        sensitivity: Real | None = None,
+        sensitivity: Real | Sensitivity | None = None,
         count: int = 1,
         exact: bool = False,
     ) -> None:
@@ -67,7 +73,7 @@ class PerInstanceAccountant:
         """
         checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else mechanism
-        size = self.sensitivity if sensitivity is None else checks.not_negative("sensitivity", sensitivity)
+        size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
         theta = checks.tensor("theta", theta)
         gaussian, bounded = ceilings(law, theta, size)
         rdp = self._tables.per_instance_rdp(law, theta, size, self._orders, exact, bounded=bounded)
@@ -111,7 +117,7 @@ class PerInstanceAccountant:
             "kind": type(self).__name__,
             "version": 1,
             "mechanism": self.mechanism.state_dict(),
-            "sensitivity": self.sensitivity.double().tolist(),
+            "sensitivity": self.sensitivity.state(),
             "orders": self._orders.tolist(),
             "forward": self.forward.tolist(),
             "backward": self.backward.tolist(),
@@ -124,7 +130,8 @@ class PerInstanceAccountant:
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
         checks.state("PerInstanceAccountant", 1, state, _STATE)
-        account = cls(Mechanism.from_state_dict(state["mechanism"]), state["sensitivity"], state["orders"])
+        sensitivity = Sensitivity.from_state(state["sensitivity"])
+        account = cls(Mechanism.from_state_dict(state["mechanism"]), sensitivity, state["orders"])
         for name in ("forward", "backward"):
             setattr(account, name, checks.sums(name, state[name], len(account.orders)))
         for name in ("gaussian_zcdp", "bounded_zcdp"):

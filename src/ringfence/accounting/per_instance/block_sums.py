@@ -54,6 +54,47 @@ def block_sums(table: DivergenceTable, settings: Sequence[Setting], theta: Tenso
     return result
 
 
+def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
+    """(settings, 2, orders): the largest tabulated value among the coordinates of each row of theta.
+
+    Guarantee: at least the largest value; a coordinate is charged at the larger end of its cell.
+
+    >>> from ringfence.accounting.per_instance.equivalent_information import equivalent_information
+    >>> from ringfence.mechanisms.sign import StochasticSign
+    >>> table = DivergenceTable(torch.tensor([2.0]).double(), tabulated=equivalent_information)
+    >>> theta = torch.tensor([[0.5, 4.0], [2.0, 4.0]])
+    >>> block_maxima(table, [Setting.of(StochasticSign(1.0), 1e-3)] * 2, theta)[:, 0, 0].round(decimals=2)
+    tensor([0.5800, 0.1300], dtype=torch.float64)
+    """
+    sigma = torch.tensor([setting.sigma for setting in settings], dtype=torch.float64)
+    scaled = theta.flatten(1).double() / sigma.to(theta.device).unsqueeze(1)
+    ends = torch.stack(torch.aminmax(scaled, dim=1), dim=1).tolist()
+    far = [i for i, setting in enumerate(settings) if not (shift_is_small(setting) and is_near(*ends[i]))]
+    result = scaled.new_full((len(settings), 2 * len(table.orders)), torch.inf)
+    near = sorted(set(range(len(settings))) - set(far))
+    if near:
+        own = [settings[i] for i in near]
+        pages = _Pages.between([ends[i] for i in near], table.device)
+        occupied = _weights(scaled[near], pages)[:, CELLS + 1 :] > 0
+        seen = occupied.any(dim=1).nonzero().squeeze(1)
+        owner = pages.owner[seen]
+        rows = table.rows(own, owner, pages.place[seen])
+        largest = torch.stack(
+            [_largest(table.pages[row], cells) for row, cells in zip(rows, occupied[seen], strict=True)]
+        )
+        best = largest.new_zeros(len(own), largest.shape[1])
+        best.scatter_reduce_(0, owner.unsqueeze(1).expand_as(largest), largest, "amax")
+        margin = table.margin(own).repeat(1, 2).to(best.device)
+        result[near] = best * margin * (1 + ROUNDING)
+    return result.view(len(settings), 2, -1)
+
+
+def _largest(page: Tensor, cells: Tensor) -> Tensor:
+    """The largest value at the ends of these cells of a page, for each of its rows."""
+    nodes = page[:, : CELLS + 1]
+    return torch.maximum(nodes[:, :-1], nodes[:, 1:])[:, cells].amax(dim=1)
+
+
 class _Pages(NamedTuple):
     """The pages between the ends of every row of theta, one row after the other, numbered from 0."""
 

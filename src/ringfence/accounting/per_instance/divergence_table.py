@@ -10,7 +10,7 @@ millionth of a cell, and gives sums 1e-5 above the exact ones; on one long theta
 and 37 bytes per coordinate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import torch
@@ -18,7 +18,13 @@ from torch import Tensor
 
 from ringfence.accounting.per_instance.curvature import above_chord
 from ringfence.accounting.per_instance.divergence_sums import both_directions
+from ringfence.accounting.per_instance.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance.setting import Setting, stacked
+from ringfence.mechanisms.base import Mechanism
+
+# What is tabulated: (law, theta, size of the move, orders) -> (2, orders, shape of theta), where every
+# row that comes out is a positive function of theta with f'' >= -K f (curvature.py) or the largest of such.
+Tabulated = Callable[[Mechanism, Tensor, Tensor, Tensor], Tensor]
 
 CELLS = 128  # of a page: nodes are 1/128 sigma apart
 WIDEST = 256  # sigma; a theta that reaches farther is not read from the table as a whole
@@ -27,6 +33,9 @@ _FARTHEST = 1e6  # sigma; farther from 0 float64 no longer tells the parts of a 
 # would be raised by more than 0.3 % (curvature.py).
 _LARGEST_SHIFT = 32
 
+# Nodes between evaluated ones, where values are chords. The supremum over moves costs a hundred divergences;
+# its chords over 1/16 sigma are raised by 0.26 %.
+_STRIDES: dict[Tabulated, int] = {both_directions: 1, equivalent_information: 8}
 _SPAN = 1 << 22  # places that a page of a setting may have
 _FILLED_TOGETHER = 512  # pages
 _KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
@@ -37,7 +46,7 @@ class DivergenceTable:
 
     A row of ``pages`` is a page of one setting, (2 orders, 129 + 128): for both directions and every order,
     D at the 129 nodes of the page, then for each of its 128 cells the steepest slope of that cell and its
-    two neighbours.
+    two neighbours. ``tabulated`` is D, or the ``equivalent_information`` in its place.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> table = DivergenceTable(torch.tensor([2.0, 8.0], dtype=torch.float64))
@@ -46,8 +55,10 @@ class DivergenceTable:
     ([0], [1, 4, 257])
     """
 
-    def __init__(self, orders: Tensor, device: torch.device | str = "cpu") -> None:
-        self.orders, self.device = orders, torch.device(device)
+    def __init__(
+        self, orders: Tensor, device: torch.device | str = "cpu", tabulated: Tabulated = both_directions
+    ) -> None:
+        self.orders, self.device, self.tabulated = orders, torch.device(device), tabulated
         self.pages = torch.empty(0, 2 * len(orders), 2 * CELLS + 1, dtype=torch.float64, device=device)
         self._keys = torch.empty(0, dtype=torch.int64, device=device)  # of each row: its setting, its place
         self._settings: dict[Setting, int] = {}
@@ -92,11 +103,24 @@ class DivergenceTable:
         columns = [[setting.sensitivity, place] for setting, place in zip(settings, places, strict=True)]
         size, place = torch.tensor(columns, dtype=torch.float64, device=self.device).split(1, dim=1)
         # one node more on either side
-        index = torch.arange(-1, CELLS + 2, dtype=torch.float64, device=self.device) + place * CELLS
-        theta = index / CELLS * law.sigma.to(self.device)
-        nodes = both_directions(law, theta, size, self.orders).flatten(0, 1).transpose(0, 1)
+        index = torch.arange(-1, CELLS + 2, dtype=torch.float64, device=self.device)
+        nodes = self._at(index, place, law, size).flatten(0, 1).transpose(0, 1)
         steepest = torch.diff(nodes).abs().unfold(-1, 3, 1).amax(dim=-1)
         return torch.cat((nodes[..., 1:-1], steepest), dim=-1)
+
+    def _at(self, index: Tensor, place: Tensor, law: Mechanism, size: Tensor) -> Tensor:
+        """Upper bounds at these nodes of each page: (2, orders, pages, nodes)."""
+        sigma, stride = law.sigma.to(self.device), _STRIDES[self.tabulated]
+        if stride == 1:
+            return self.tabulated(law, (index + place * CELLS) / CELLS * sigma, size, self.orders)
+        coarse = torch.arange(-1, CELLS // stride + 2, dtype=torch.float64, device=self.device) * stride
+        values = self.tabulated(law, (coarse + place * CELLS) / CELLS * sigma, size, self.orders)
+        left = torch.div(index, stride, rounding_mode="floor")
+        share, left = index / stride - left, left.long() + 1
+        chords = values[..., left] * (1 - share) + values[..., left + 1] * share
+        shift = (size / sigma).to(self.orders.device).T  # (1, pages)
+        margin = above_chord(self.orders.unsqueeze(1), shift, stride / CELLS).to(self.device)
+        return chords * margin.unsqueeze(-1)
 
 
 def shift_is_small(setting: Setting) -> bool:

@@ -1,6 +1,7 @@
 """Accounts of many settings side by side: what ``PerInstanceAccountant`` does, for a block of settings."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,11 +9,14 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
-from ringfence.accounting.per_instance.block_sums import block_sums
+from ringfence.accounting.per_instance.block_sums import block_maxima, block_sums
 from ringfence.accounting.per_instance.divergence_sums import exact_sums_of_many
 from ringfence.accounting.per_instance.divergence_table import DivergenceTable
-from ringfence.accounting.per_instance.rdp import FEW, DivergenceTables, ceilings
+from ringfence.accounting.per_instance.equivalent_information import equivalent_information
+from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.per_instance.setting import Setting, kind_of
+from ringfence.accounting.per_instance.worst_move import FEW
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 
 
@@ -24,7 +28,8 @@ class GridAccountant:
 
     Guarantee: that of ``PerInstanceAccountant``, setting by setting. A law on the whole line is charged
     its upper bound over all theta, which is exact for the Gaussian; a law with tensors of parameters is
-    charged from the tables of the ordinary account.
+    charged from the tables of the ordinary account. Where the whole move may go into one coordinate (a
+    ``Sensitivity`` with ``norm`` alone) the coordinate with the largest equivalent information is charged.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -39,7 +44,7 @@ class GridAccountant:
     def __init__(
         self,
         mechanisms: Sequence[Mechanism],
-        sensitivities: Sequence[float],
+        sensitivities: Sequence[float | Sensitivity],
         shape: Sequence[int],
         table: DivergenceTable | None = None,
     ) -> None:
@@ -51,13 +56,21 @@ class GridAccountant:
             PerInstanceAccountant(mechanism, sensitivity, orders)
             for mechanism, sensitivity in zip(mechanisms, sensitivities, strict=True)
         ]
-        single = [kind_of(mechanism) is not None for mechanism in mechanisms]
-        self._settings = {
-            i: Setting.of(account.mechanism, float(account.sensitivity))
-            for i, account in enumerate(self._accounts)
-            if single[i] and not _on_the_whole_line(account.mechanism)
-        }
-        self._others = {i: DivergenceTables() for i in range(len(mechanisms)) if not single[i]}
+        self._information = DivergenceTable(orders, device, equivalent_information)
+        self._settings: dict[int, Setting] = {}  # every coordinate moves
+        self._lengths: dict[int, tuple[Setting, float]] = {}  # the whole move may go into one coordinate
+        self._others: dict[int, DivergenceTables] = {}
+        for i, account in enumerate(self._accounts):
+            size = account.sensitivity.binding(torch.Size(shape))
+            whole = _on_the_whole_line(account.mechanism)
+            if kind_of(account.mechanism) is None or size.farthest.numel() != 1:
+                self._others[i] = DivergenceTables()
+            elif size.is_plain and not whole:
+                self._settings[i] = Setting.of(account.mechanism, float(size.farthest))
+            elif size.norm is not None and float(size.farthest) == size.norm and not whole:
+                self._lengths[i] = Setting.of(account.mechanism, size.norm), size.norm
+            elif not whole:
+                self._others[i] = DivergenceTables()
         self._ceilings = self._known_ceilings(torch.empty(tuple(shape)))
         bounded = torch.tensor([pair[1:] for pair in self._ceilings], dtype=torch.float64)
         self._most = (bounded * orders).unsqueeze(1).to(device)  # (settings, 1, orders)
@@ -68,9 +81,13 @@ class GridAccountant:
         theta = checks.finite("theta", theta)
         count = len(theta)
         sums = torch.full_like(self._sums[:count], torch.inf)
-        tabled = [i for i in self._settings if i < count]
-        if tabled:
+        if tabled := [i for i in self._settings if i < count]:
             sums[tabled] = self._divergence_sums([self._settings[i] for i in tabled], theta[tabled])
+        if longest := [i for i in self._lengths if i < count]:
+            settings, norms = zip(*(self._lengths[i] for i in longest), strict=True)
+            squares = torch.tensor(norms, dtype=torch.float64).square().view(-1, 1, 1)
+            most = block_maxima(self._information, settings, theta[longest])
+            sums[longest] = most * (0.5 * squares * self._table.orders).to(most.device)
         for i in (i for i in self._others if i < count):
             account = self._accounts[i]
             rdp = self._others[i].per_instance_rdp(
@@ -97,10 +114,10 @@ class GridAccountant:
 
     def _known_ceilings(self, theta: Tensor) -> list[tuple[float, float]]:
         """The ``ceilings`` of every setting; equal settings are computed once."""
-        known: dict[object, tuple[float, float]] = {}
+        known: dict[Any, tuple[float, float]] = {}
         result = []
         for i, account in enumerate(self._accounts):
-            key = self._settings.get(i, i)
+            key = self._settings.get(i, self._lengths.get(i, i))
             if key not in known:
                 known[key] = ceilings(account.mechanism, theta, account.sensitivity)
             result.append(known[key])

@@ -5,17 +5,20 @@ each is charged at the end of its bin where the chord is larger.
 """
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.per_instance.divergence_sums import exact_sums
+from ringfence.accounting.per_instance.divergence_sums import both_directions, exact_sums
 from ringfence.accounting.per_instance.divergence_table import (
     CELLS,
     WIDEST,
     DivergenceTable,
+    Tabulated,
     is_narrow,
     is_near,
     shift_is_small,
@@ -31,6 +34,17 @@ _COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
 _EXACT_COUNTS = 1 << 24  # float32 counts one by one up to here
 _CHUNK = 1 << 22  # coordinates counted at a time
+
+
+class Charges(NamedTuple):
+    """Coordinates that are charged alike: how many there are of each kind, and between what the charge lies.
+
+    ``between(orders)`` gives two tensors (2, orders, kinds) for a slice of the orders: a lower estimate,
+    which says how much finer bins could save, and the upper bound.
+    """
+
+    number: Tensor
+    between: Callable[[slice], tuple[Tensor, Tensor]]
 
 
 class HistogramSums:
@@ -50,8 +64,8 @@ class HistogramSums:
     True
     """
 
-    def __init__(self, setting: Setting, orders: Tensor) -> None:
-        self.setting, self.table = setting, DivergenceTable(orders)
+    def __init__(self, setting: Setting, orders: Tensor, tabulated: Tabulated = both_directions) -> None:
+        self.setting, self.table = setting, DivergenceTable(orders, tabulated=tabulated)
         self._margin = self.table.margin([setting])[0]
         self._chords: tuple[object, Tensor] | None = None  # of the pages used last
 
@@ -67,10 +81,65 @@ class HistogramSums:
             return self._bounded_sums(theta, low, high)
         if not shift_is_small(self.setting) or is_narrow(low, high):
             return self._exact_sums(theta)
-        middle = float(theta[:: max(1, theta.numel() // 4096)].median()) / sigma
-        near = (theta / sigma - middle).abs() <= WIDEST / 2 - 1
+        near = self._near(theta)
         apart = self._exact_sums(theta[~near])
         return apart + self.sums(theta[near])
+
+    def charges(self, theta: Tensor, finest: bool) -> list[Charges]:
+        """What single coordinates are charged, where not all of them count: few numbers for a long theta.
+
+        ``finest`` asks for the finest bins; without it a GPU takes those that it counts fastest.
+        """
+        theta, sigma = theta.reshape(-1), self.setting.sigma
+        if theta.numel() == 0:
+            return []
+        low, high = (end / sigma for end in torch.stack(torch.aminmax(theta)).tolist())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            checks.finite("theta", theta)
+        if shift_is_small(self.setting) and is_near(low, high):
+            return [self._binned(theta, low, high, finest)]
+        if not shift_is_small(self.setting) or is_narrow(low, high):
+            return [self._evaluated(theta)]
+        near = self._near(theta)
+        return [self._evaluated(theta[~near]), *self.charges(theta[near], finest)]
+
+    def _evaluated(self, theta: Tensor) -> Charges:
+        """Every coordinate for itself."""
+        size = torch.tensor(self.setting.sensitivity, dtype=torch.float64)
+
+        def between(orders: slice) -> tuple[Tensor, Tensor]:
+            some = self.table.orders[orders]
+            values = self.table.tabulated(self.setting.mechanism, theta.double(), size.to(theta.device), some)
+            return values, values
+
+        return Charges(torch.ones(theta.numel(), dtype=torch.float64, device=theta.device), between)
+
+    def _binned(self, theta: Tensor, low: float, high: float, finest: bool) -> Charges:
+        """Coordinates in one bin are charged alike, at the end of the bin where the chord is larger."""
+        places = _places(low, high)
+        per_call = None if finest else _BINS_PER_CALL.get(theta.device.type)
+        bins = _BINS_PER_CELL if per_call is None else max(1, per_call // (len(places) * CELLS))
+        bins = min(bins, _BINS_PER_CELL)
+        counts, occupied = self._counted(theta, places, bins)
+        kept = counts.reshape(-1).nonzero().squeeze(1)
+        cell = kept // bins
+        chords = self._chords_of([places[i] for i in occupied], bins, counts.device).view(
+            2, len(self.table.orders), 3, -1
+        )
+        left = (kept % bins).double() / bins
+
+        def between(orders: slice) -> tuple[Tensor, Tensor]:
+            start, rise, fall = chords[:, orders][..., cell].unbind(2)
+            margin = self._margin[orders].to(chords.device).unsqueeze(-1)
+            upper = (start + rise * (left + 1 / bins) + fall * left) * margin
+            return upper - (rise - fall) / bins * margin, upper
+
+        return Charges(counts.reshape(-1)[kept], between)
+
+    def _near(self, theta: Tensor) -> Tensor:
+        """Which coordinates of a wide theta lie within reach of one table."""
+        middle = float(theta[:: max(1, theta.numel() // 4096)].median()) / self.setting.sigma
+        return (theta / self.setting.sigma - middle).abs() <= WIDEST / 2 - 1
 
     def _exact_sums(self, theta: Tensor) -> Tensor:
         size = torch.tensor(self.setting.sensitivity, dtype=torch.float64)
@@ -78,7 +147,7 @@ class HistogramSums:
 
     def _bounded_sums(self, theta: Tensor, low: float, high: float) -> Tensor:
         """From as few bins as will do: a GPU counts few bins much faster than many."""
-        places = range(math.floor(low - 1 / CELLS), math.floor(high + 1 / CELLS) + 1)
+        places = _places(low, high)
         per_call = _BINS_PER_CALL.get(theta.device.type)
         bins = _BINS_PER_CELL if per_call is None else max(1, per_call // (len(places) * CELLS))
         while True:
@@ -89,13 +158,7 @@ class HistogramSums:
 
     def _bounds(self, theta: Tensor, places: range, bins: int) -> tuple[Tensor, Tensor]:
         """The upper bound, and by how much taking the worse end of every bin may have raised it."""
-        low, high = places[0] * self.setting.sigma, (places[-1] + 1) * self.setting.sigma
-        counts, in_page = _histogram(theta, low, high, len(places) * CELLS * bins, len(places))
-        if sum(in_page) < theta.numel():
-            raise FloatingPointError(f"{theta.numel()} coordinates, but only {sum(in_page):.0f} counted")
-        occupied = [i for i, number in enumerate(in_page) if number]
-        counts = counts.view(len(places), CELLS, bins)
-        counts = counts if len(occupied) == len(places) else counts[occupied]
+        counts, occupied = self._counted(theta, places, bins)
         position = torch.arange(bins, dtype=torch.float64, device=counts.device)
         number = counts.sum(dim=2).reshape(-1)
         left = (counts * (position / bins)).sum(dim=2).reshape(-1)
@@ -107,6 +170,16 @@ class HistogramSums:
         chords = self._chords_of([places[i] for i in occupied], bins, counts.device)
         upper, gap = (chords @ ends).cpu().view(2, len(self.table.orders), 2).unbind(-1)
         return upper * self._margin, gap
+
+    def _counted(self, theta: Tensor, places: range, bins: int) -> tuple[Tensor, list[int]]:
+        """How many coordinates lie in each bin, (pages, cells, bins), and which of the places have any."""
+        low, high = places[0] * self.setting.sigma, (places[-1] + 1) * self.setting.sigma
+        counts, in_page = _histogram(theta, low, high, len(places) * CELLS * bins, len(places))
+        if sum(in_page) < theta.numel():
+            raise FloatingPointError(f"{theta.numel()} coordinates, but only {sum(in_page):.0f} counted")
+        occupied = [i for i, number in enumerate(in_page) if number]
+        counts = counts.view(len(places), CELLS, bins)
+        return counts if len(occupied) == len(places) else counts[occupied], occupied
 
     def _chords_of(self, places: list[int], bins: int, device: torch.device) -> Tensor:
         """Start, rise and fall over every cell of the pages: (2 orders, 3 cells)."""
@@ -124,6 +197,11 @@ class HistogramSums:
             chords[:, 2] = rise.clamp(max=0)
             self._chords = (key, chords.flatten(1).to(device))
         return self._chords[1]
+
+
+def _places(low: float, high: float) -> range:
+    """The pages that a theta from ``low`` to ``high`` sigma lies on, however it is rounded."""
+    return range(math.floor(low - 1 / CELLS), math.floor(high + 1 / CELLS) + 1)
 
 
 def _histogram(theta: Tensor, low: float, high: float, bins: int, pages: int) -> tuple[Tensor, list[float]]:

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.coordinates import number_of_coordinates
-from ringfence.accounting.per_instance.divergence_sums import exact_sums
+from ringfence.accounting.coordinates import released_shape
+from ringfence.accounting.per_instance.divergence_sums import both_directions, exact_sums
+from ringfence.accounting.per_instance.divergence_table import Tabulated
 from ringfence.accounting.per_instance.histogram_sums import HistogramSums
 from ringfence.accounting.per_instance.setting import Setting, settings_of
 from ringfence.accounting.per_instance.translation import from_nearer_end
+from ringfence.accounting.per_instance.worst_move import FEW, GROUPS, worst_move_sums
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
-FEW = 256  # coordinates up to which a table costs more than it saves
-_GROUPS = 64  # distinct settings of one release that get a table each; with more, all is evaluated
 _TABLES = 64  # tables an account keeps
 _SMALLEST_INFORMATION = 1e-290  # what a law says of its information below this may have lost digits
 
@@ -35,8 +36,8 @@ class PerInstanceRdp:
     """
 
     orders: Tensor
-    forward: Tensor  # sum_j max over +-c of D(theta_j || theta_j +- c)
-    backward: Tensor  # sum_j max over +-c of D(theta_j +- c || theta_j)
+    forward: Tensor  # sum_j max over +-c of D(theta_j || theta_j +- c), or its largest value over moves
+    backward: Tensor  # sum_j max over +-c of D(theta_j +- c || theta_j), or its largest value over moves
 
     @property
     def worst(self) -> Tensor:
@@ -47,7 +48,7 @@ class PerInstanceRdp:
 def per_instance_rdp(
     mechanism: Mechanism,
     theta: Real,
-    sensitivity: Real,
+    sensitivity: Real | Sensitivity,
     orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
     *,
     exact: bool = False,
@@ -57,7 +58,9 @@ def per_instance_rdp(
     One record moves coordinate j of theta by at most ``sensitivity`` (a number, or a tensor that
     broadcasts against theta), up or down. Per direction, the sum over coordinates of the worse
     sign. The paper takes +c and D(theta || theta + c) alone and understates the loss, up to 14
-    times in one dimension (docs/errata.md, A7).
+    times in one dimension (docs/errata.md, A7). With a ``Sensitivity`` it is the largest sum over the
+    moves that this allows: with ``at_most`` the sum of the largest terms, exactly; with ``norm`` an upper
+    bound, which is the usual account for the Gaussian.
 
     Guarantee: an upper bound of the exact sums, at most 0.5 % above them (1.5 % where theta lies 20
     sigma and more outside the support), from one pass over theta whatever the number of orders;
@@ -73,29 +76,26 @@ def per_instance_rdp(
     return DivergenceTables().per_instance_rdp(mechanism, theta, sensitivity, checked_orders(orders), exact)
 
 
-def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor) -> tuple[float, float]:
+def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity) -> tuple[float, float]:
     """Upper bounds on D / alpha of one release over all theta: the Gaussian's, and this law's.
 
     Of ``theta`` only the shape counts.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> law = TruncatedGaussian(1.0, bound=1.0)
-    >>> [round(bound, 4) for bound in ceilings(law, torch.zeros(2), torch.tensor(1.0))]
+    >>> [round(bound, 4) for bound in ceilings(law, torch.zeros(2), 1.0)]
     [1.0, 0.2911]
+    >>> [round(bound, 4) for bound in ceilings(law, torch.zeros(2), Sensitivity(norm=1.0))]
+    [0.5, 0.1456]
     """
     # each coordinate with a parameter of its own counts, whatever shape theta has by itself
-    count = number_of_coordinates(checked_mechanism(mechanism), theta, sensitivity)
-    size = sensitivity.double().cpu()
-    # relative to sigma: squares of small numbers are 0, and 0 times infinity is NaN
-    ratio = size / mechanism.sigma.double().cpu()
+    size = Sensitivity.of(sensitivity)
+    shape = released_shape(checked_mechanism(mechanism), theta, size.farthest)
+    sigma = mechanism.sigma.double().cpu()
     bound = mechanism.information_bound().cpu()
     known = torch.isfinite(bound) & (bound > _SMALLEST_INFORMATION)
-    both = (ratio, torch.where(known, size * bound.sqrt(), ratio))
-    squares = (0.5 * move * move for move in both)
-    # broadcasting repeats every entry equally often
-    gaussian, bounded = (
-        float(square.sum()) * count / max(1, square.numel()) * (1 + 1e-12) for square in squares
-    )
+    units = (sigma, torch.where(known, bound.rsqrt(), sigma))
+    gaussian, bounded = (0.5 * size.longest_square(unit, shape) * (1 + 1e-12) for unit in units)
     return gaussian, min(gaussian, bounded)
 
 
@@ -115,7 +115,7 @@ class DivergenceTables:
         self,
         mechanism: Mechanism,
         theta: Real,
-        sensitivity: Real,
+        sensitivity: Real | Sensitivity,
         orders: Tensor,
         exact: bool,
         few: int = FEW,
@@ -127,12 +127,17 @@ class DivergenceTables:
         caller has computed it already.
         """
         theta = checks.tensor("theta", theta)  # NaN is an error in the sums, which saves a read of theta
-        size = checks.not_negative("sensitivity", sensitivity)
+        size = Sensitivity.of(sensitivity)
         checks.flag("exact", exact)
         bounded = ceilings(mechanism, theta, size)[1] if bounded is None else bounded
-        sums = None if exact or theta.numel() <= few else self._tabulated(mechanism, theta, size, orders)
-        if sums is None:
-            sums = exact_sums(mechanism, theta, size, orders)
+        size = size.binding(released_shape(mechanism, theta, size.farthest))
+        if not size.is_plain:
+            theta = checks.finite("theta", theta)
+            sums = worst_move_sums(mechanism, theta, size, orders, self._table, exact=exact)
+        else:
+            evaluate = exact or theta.numel() <= few
+            tabulated = None if evaluate else self._tabulated(mechanism, theta, size.farthest, orders)
+            sums = exact_sums(mechanism, theta, size.farthest, orders) if tabulated is None else tabulated
         forward, backward = torch.minimum(sums, bounded * orders)
         return PerInstanceRdp(orders, forward, backward)
 
@@ -140,7 +145,7 @@ class DivergenceTables:
         self, mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor
     ) -> Tensor | None:
         """The sums from one table per setting; None if there are too many settings."""
-        parts = settings_of(*from_nearer_end(mechanism, theta), sensitivity, _GROUPS)
+        parts = settings_of(*from_nearer_end(mechanism, theta), sensitivity, GROUPS)
         if parts is None:
             return None
         sums = torch.zeros(2, len(orders), dtype=torch.float64)
@@ -148,10 +153,12 @@ class DivergenceTables:
             sums += self._table(setting, orders).sums(coordinates)
         return sums
 
-    def _table(self, setting: Setting, orders: Tensor) -> HistogramSums:
-        key = (setting, tuple(orders.tolist()))
+    def _table(
+        self, setting: Setting, orders: Tensor, tabulated: Tabulated = both_directions
+    ) -> HistogramSums:
+        key = (setting, tabulated, tuple(orders.tolist()))
         if key not in self._kept:
-            self._kept[key] = HistogramSums(setting, orders)
+            self._kept[key] = HistogramSums(setting, orders, tabulated)
         self._kept.move_to_end(key)
         while len(self._kept) > _TABLES:
             self._kept.popitem(last=False)

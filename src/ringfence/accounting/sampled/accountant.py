@@ -8,10 +8,13 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.guarantee import GAUSSIAN, ZCDP, DataIndependent, Guarantee, guarantee
+from ringfence.accounting.data_independent import GAUSSIAN, ZCDP, DataIndependent
+from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.trade_off import TradeOff
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -48,13 +51,13 @@ class SampledAccountant:
     def __init__(
         self,
         mechanism: Mechanism,
-        sensitivity: Real,
+        sensitivity: Real | Sensitivity,
         sampling_rate: float,
         orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
         failure_probability: float = 1e-9,
     ) -> None:
         self.mechanism = checked_mechanism(mechanism)
-        self.sensitivity = checks.not_negative("sensitivity", sensitivity)
+        self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
         self._orders = checked_integer_orders(orders).clone()
         self.failure_probability = checks.probability("failure_probability", failure_probability)
@@ -72,7 +75,7 @@ class SampledAccountant:
         batches: Tensor | Iterable[Real],
         *,
         mechanism: Mechanism | None = None,
-        sensitivity: Real | None = None,
+        sensitivity: Real | Sensitivity | None = None,
         sampling_rate: float | None = None,
         count: int = 1,
     ) -> None:
@@ -92,7 +95,7 @@ class SampledAccountant:
         theta: Real,
         *,
         mechanism: Mechanism | None = None,
-        sensitivity: Real | None = None,
+        sensitivity: Real | Sensitivity | None = None,
         sampling_rate: float | None = None,
         count: int = 1,
     ) -> None:
@@ -118,7 +121,7 @@ class SampledAccountant:
             self.step(batches)
 
     def _divergence(
-        self, mechanism: Mechanism | None, sensitivity: Real | None, sampling_rate: float | None
+        self, mechanism: Mechanism | None, sensitivity: Real | Sensitivity | None, sampling_rate: float | None
     ) -> SampledDivergence:
         return SampledDivergence(
             self.mechanism if mechanism is None else mechanism,
@@ -164,11 +167,16 @@ class SampledAccountant:
             )
         ceiling, _ = epsilon_from_rdp(self._orders, self.data_independent, delta)
         exact = sampled_gaussian_epsilon(self.settings, delta)
+        attacks = TradeOff(
+            tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
+            orders=tuple(self._orders.tolist()),
+            divergences=tuple(self.data_independent.tolist()),
+        )
         return guarantee(
             orders=self._orders,
             worst=self.worst,
             gaussian=self.gaussian,
-            data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact),
+            data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact, attacks),
             steps=self.steps,
             delta=delta,
             spent=self.spent,
@@ -180,7 +188,7 @@ class SampledAccountant:
             "kind": type(self).__name__,
             "version": 1,
             "mechanism": self.mechanism.state_dict(),
-            "sensitivity": self.sensitivity.double().tolist(),
+            "sensitivity": self.sensitivity.state(),
             "sampling_rate": self.sampling_rate,
             "orders": self._orders.tolist(),
             "failure_probability": self.failure_probability,
@@ -196,7 +204,7 @@ class SampledAccountant:
         checks.state("SampledAccountant", 1, state, _STATE)
         account = cls(
             Mechanism.from_state_dict(state["mechanism"]),
-            state["sensitivity"],
+            Sensitivity.from_state(state["sensitivity"]),
             state["sampling_rate"],
             state["orders"],
             state["failure_probability"],

@@ -13,6 +13,7 @@ from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.accounting.sampled.few_coordinates import MOST_COORDINATES, log_excess_of_few
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture, chords, highest_moment, knots
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
@@ -35,13 +36,13 @@ class SampledDivergence:
     def __init__(
         self,
         mechanism: Mechanism,
-        sensitivity: Real,
+        sensitivity: Real | Sensitivity,
         sampling_rate: float,
         orders: Tensor,
         tables: DivergenceTables | None = None,
     ) -> None:
         self.mechanism, self.orders = mechanism, orders
-        self.sensitivity = checks.not_negative("sensitivity", sensitivity)
+        self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
         self._tables = DivergenceTables() if tables is None else tables
         self._mixture = PoissonMixture(self.sampling_rate, orders)
@@ -64,10 +65,10 @@ class SampledDivergence:
         moments = reverse.flip(0)
         third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
         forward = self._mixture.mixture_second(moments, third, reverse)
-        few = 0 < number_of_coordinates(self.mechanism, theta, self.sensitivity) <= MOST_COORDINATES
+        few = 0 < number_of_coordinates(self.mechanism, theta, self.sensitivity.farthest) <= MOST_COORDINATES
         if few and self.sampling_rate < 1:
             sharper = log_excess_of_few(
-                self.mechanism, theta, self.sensitivity, self.sampling_rate, self.orders
+                self.mechanism, theta, self.sensitivity.farthest, self.sampling_rate, self.orders
             )
             forward = torch.minimum(forward, sharper)
         both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
@@ -134,7 +135,7 @@ class SampledDivergence:
         |v_j| (monotone likelihood ratio). Coordinates are evaluated, because a table bounds from above only.
         """
         law, theta = from_nearer_end(self.mechanism, theta.double())
-        size = self.sensitivity.to(theta.device).double()
+        size = self.sensitivity.farthest.to(theta.device).double()
         signs = (size, -size)
         forward = [law.renyi_divergence(theta, s, 3.0) for s in signs]
         backward = [law.renyi_divergence(theta + s, -s, 3.0) for s in signs]

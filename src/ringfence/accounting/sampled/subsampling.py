@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.confidence import upper_confidence_bound
@@ -57,7 +58,7 @@ class SubsampledRdp:
 def subsampled_rdp(
     mechanism: Mechanism,
     batches: Tensor | Iterable[Real],
-    sensitivity: Real,
+    sensitivity: Real | Sensitivity,
     sampling_rate: float,
     orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
     *,
@@ -101,7 +102,7 @@ def subsampled_rdp(
 def fixed_batch_rdp(
     mechanism: Mechanism,
     theta: Real,
-    sensitivity: Real,
+    sensitivity: Real | Sensitivity,
     sampling_rate: float,
     orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
     *,

@@ -1,7 +1,7 @@
 """One private linear probe on a file of features: its accuracy, its cost, and what was assumed."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee, data_independent_epsilon
+from ringfence.accounting.data_independent import data_independent_epsilon
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.data.features import Features
 from ringfence.data.projection import PublicProjection
 from ringfence.mechanisms.base import Mechanism
@@ -104,7 +105,7 @@ class ProbeRow:
             "public_statistics": self.public_statistics,
             "public_projection": self.public_projection,
             "test_accuracy": self.test_accuracy,
-            **asdict(self.guarantee),
+            **self.guarantee.as_dict(),
             "gaussian_epsilon_data_independent": self.gaussian_epsilon_data_independent,
             "example_epsilons": self.example_epsilons,
             "statement": self.statement,

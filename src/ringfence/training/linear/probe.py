@@ -1,6 +1,5 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
-import math
 from dataclasses import replace
 from typing import Any, Self
 
@@ -22,15 +21,7 @@ from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.probe_input import (
-    ProbeData,
-    class_codes,
-    plain,
-    projected,
-    scaled,
-    seed_of,
-    validated,
-)
+from ringfence.training.linear.probe_input import ProbeData, class_codes, mapped, plain, seed_of, validated
 from ringfence.training.linear.regression import LinearRun, Step, train_linear
 from ringfence.training.linear.residuals import clipped_gradients
 from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
@@ -47,10 +38,10 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ``steps``; ``momentum``; ``fit_intercept``, which adds a feature that is always 1; ``public_center``
     and ``public_scale``, numbers or arrays that features are shifted and divided by; ``public_size``,
     the number that the sum is divided by; ``public_classes``, all the labels there may be;
-    ``public_projection``, a ``PublicProjection`` or an array (p, k) that features are mapped by before they
-    are shifted and divided; ``random_state``; ``device``; ``secure``, which takes noise from the operating
-    system, without a seed, and releases points of a public grid. Rounding and finite randomness are then part
-    of ``guarantee``, but not of the numbers of single examples (docs/security.md).
+    ``public_projection``, a ``PublicProjection`` or an array (p, k), which maps features before all that;
+    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a
+    seed, and releases points of a public grid. Rounding and finite randomness are then part of
+    ``guarantee``, but not of the numbers of single examples (docs/security.md).
 
     Guarantee: every argument named public must be public: a constant, or a statistic of public data.
     Nothing depends on the training data except through the mechanism, with two exceptions that are named
@@ -132,7 +123,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
         X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
-        scores = public_input(self, X) @ self.coef_.T + self.intercept_
+        scores = mapped(self, X) @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -186,10 +177,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         attributes = features.new_zeros(features.shape[1], dtype=torch.float64)  # an intercept does not move
         attributes[: len(rates)] = torch.from_numpy(rates * UP)
         eta = information_losses(self.mechanism, trajectory, features, labels, clip, attributes, kind=kind)
-        if (
-            kind == "trace"
-        ):  # a mean over what was given to fit, which may be more numbers than were projected
-            eta = eta * math.sqrt(max(1, int((rates > 0).sum())) / self.n_features_in_) * UP
+        if kind == "trace" and len(rates) < self.n_features_in_:  # the mean is over what was given to fit
+            eta = eta * (len(rates) / self.n_features_in_) ** 0.5 * UP
         return eta.cpu().numpy()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -220,17 +209,12 @@ def prepared(probe: LinearProbe, X: Any, y: Any) -> ProbeData:  # noqa: N803
     check_classification_targets(y)
     classes, codes = class_codes(y, probe.public_classes)
     with np.errstate(over="ignore"):  # refused where training begins
-        features = public_input(probe, X).astype(np.float32)
+        features = mapped(probe, X).astype(np.float32)
     width = features.shape[1]
     if probe.fit_intercept:
         features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
     tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
     return ProbeData(classes, tensors[0], tensors[1], width)
-
-
-def public_input(probe: LinearProbe, X: Any) -> Any:  # noqa: N803
-    """Features as training and prediction see them: projected, then shifted and divided."""
-    return scaled(projected(X, probe.public_projection), probe.public_center, probe.public_scale)
 
 
 def clip_of(probe: LinearProbe) -> Clip:

@@ -81,13 +81,11 @@ def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 
     return (X - center) / scale
 
 
-def projected(X: Any, public_projection: Any) -> Any:  # noqa: N803
-    """X after ``public_projection``, a ``PublicProjection`` or an array (p, k); X itself where that is None.
-
-    >>> projected(np.array([[1.0, 3.0]]), np.array([[0.0], [2.0]])).tolist()
-    [[6.0]]
-    """
-    return X if public_projection is None else PublicProjection.from_argument(public_projection)(X)
+def mapped(probe: Any, X: Any) -> Any:  # noqa: N803
+    """Features as a probe trains on them and predicts from them: projected, then shifted and divided."""
+    if probe.public_projection is not None:
+        X = PublicProjection.from_argument(probe.public_projection)(X)  # noqa: N806
+    return scaled(X, probe.public_center, probe.public_scale)
 
 
 def seed_of(random_state: Any) -> int | None:
