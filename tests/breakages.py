@@ -689,6 +689,20 @@ BREAKAGES = [
         accounting("steepness"),
     ),
     Breakage(
+        "information about projected features said to be about those given",
+        "src/ringfence/data/projection.py",
+        "return rates * PublicProjection.from_argument(public_projection).rates * UP",
+        "return rates",
+        (*training("linear/information"), "tests/data/test_projection.py"),
+    ),
+    Breakage(
+        "a projection that the statement does not mention",
+        f"{TRAINING}/assumptions.py",
+        "(PROJECTION, projection_given),",
+        "(PROJECTION, False),",
+        training("linear/probe"),
+    ),
+    Breakage(
         "the sum divided by the examples that came",
         f"{TRAINING}/engine/run.py",
         "/ self.batches.divisor",

@@ -36,6 +36,9 @@ def probe(
     ] = None,
     scale: Annotated[float | None, typer.Option(help="A public constant that divides every feature.")] = None,
     public_statistics: PublicStatistics = None,
+    public_projection: Annotated[
+        Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
+    ] = None,
     public_size: Annotated[
         float | None,
         typer.Option(
@@ -73,6 +76,7 @@ def probe(
     Example: ringfence probe features.npz --sigma 4 --bound 32 --clip 2e-3 --learning-rate 16
     """
     from ringfence.data.features import read_features
+    from ringfence.data.projection import PublicProjection
     from ringfence.mechanisms.base import Mechanism
     from ringfence.training.linear.file_probe import ProbeSettings, probe_row, save_model
 
@@ -95,7 +99,8 @@ def probe(
     )
     with busy("Training", quiet=as_json):
         public = read_features(public_statistics) if public_statistics else None
-        row = probe_row(read_features(features, labels), settings, public)
+        projection = PublicProjection.load(public_projection) if public_projection else None
+        row = probe_row(read_features(features, labels), settings, public, projection)
         if out:
             save_model(row, out)
     if as_json:

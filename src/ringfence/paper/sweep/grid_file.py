@@ -5,11 +5,12 @@
     seeds = [0, 1, 2]
     delta = 1e-5
 
-    [data]         optional: classes, intercept, and center and scale, or public_statistics = "FILE"
+    [data]         optional: classes, intercept, public_projection = "FILE", and center and scale, or
+                   public_statistics = "FILE"
     [paper]        lists of clip, noise_multiplier, bound, learning_rate, steps; optional: levels
     [fair]         optional: settings, seed, validation, and [low, high] of each range
 
-``fisher = true`` is optional. The file ``public_statistics`` is in the folder of the TOML file, or below it.
+``fisher = true`` is optional. The files that it names are in the folder of the TOML file, or below it.
 """
 
 import tomllib
@@ -22,15 +23,16 @@ from ringfence.data.inside import inside
 from ringfence.paper.sweep.settings import FairSearch, Grid
 
 _TABLES = {
-    "data": ("classes", "intercept", "center", "scale", "public_statistics"),
+    "data": ("classes", "intercept", "center", "scale", "public_statistics", "public_projection"),
     "paper": ("clip", "noise_multiplier", "bound", "learning_rate", "steps", "levels"),
     "fair": tuple(field.name for field in fields(FairSearch)),
 }
 _TOP = ("name", "mechanisms", "seeds", "delta", "fisher")
 _NEEDED = ("name", "mechanisms", "clip", "noise_multiplier", "bound", "learning_rate", "steps")
 _NUMBERS = ("clip", "noise_multiplier", "bound", "learning_rate")
+_FILES = ("public_statistics", "public_projection")
 _KINDS: dict[str, type] = {
-    **{"name": str, "public_statistics": str, "intercept": bool, "fisher": bool},
+    **{"name": str, "intercept": bool, "fisher": bool, **dict.fromkeys(_FILES, str)},
     **{"delta": float, "center": float, "scale": float, "classes": int},
 }
 _ITEMS: dict[str, type] = {
@@ -87,9 +89,9 @@ def _grid(path: Path, text: str) -> Grid:
     for key in _NEEDED:
         if key not in values:
             raise ValueError(f"{path}: {key if key in _TOP else f'paper.{key}'} is missing")
-    if "public_statistics" in values:
-        name = values["public_statistics"]
-        values["public_statistics"] = str(inside(path.parent, name, f"{path}: data.public_statistics"))
+    for key in _FILES:
+        if key in values:
+            values[key] = str(inside(path.parent, values[key], f"{path}: data.{key}"))
     try:
         return Grid(**values, fair=_fair(path, tables["fair"]))
     except (ValueError, TypeError) as error:

@@ -127,8 +127,9 @@ class Grid:
 
     ``bound`` is absolute, as in the paper; laws without a bound leave it out. Features are shifted by
     ``center`` and divided by ``scale``, two constants; ``public_statistics`` names a file of public features
-    to take them from instead. ``fisher`` asks for the Fisher information loss of every example as well,
-    which takes far longer than training.
+    to take them from instead. ``public_projection`` names a file that ``ringfence project`` wrote, by which
+    features are mapped first. ``fisher`` asks for the Fisher information loss of every example as well, which
+    takes far longer than training.
 
     >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0, 2.0), (4.0, 8.0), (5,))
     >>> [len([s for s in grid.settings("paper") if s.mechanism == name]) for name in grid.mechanisms]
@@ -149,6 +150,7 @@ class Grid:
     center: float | None = None
     scale: float | None = None
     public_statistics: str | None = None
+    public_projection: str | None = None
     intercept: bool = False
     fisher: bool = False
     fair: FairSearch = FairSearch()

@@ -14,6 +14,7 @@ from ringfence import checks
 from ringfence.accounting.data_independent import data_independent_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.data.features import Features
+from ringfence.data.projection import PublicProjection
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.secure_run import NEEDS_SIZE
 
@@ -87,6 +88,7 @@ class ProbeRow:
     features: int
     classes: tuple[Any, ...]
     public_statistics: bool
+    public_projection: bool
     test_accuracy: float | None
     guarantee: Guarantee
     gaussian_epsilon_data_independent: float
@@ -101,6 +103,7 @@ class ProbeRow:
             "features": self.features,
             "classes": list(self.classes),
             "public_statistics": self.public_statistics,
+            "public_projection": self.public_projection,
             "test_accuracy": self.test_accuracy,
             **self.guarantee.as_dict(),
             "gaussian_epsilon_data_independent": self.gaussian_epsilon_data_independent,
@@ -115,6 +118,8 @@ class ProbeRow:
         public = ["the settings"]
         if self.public_statistics:
             public.append("the file that features were centred and scaled by")
+        if self.public_projection:
+            public.append("the file that features were projected by")
         taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
         if settings.secure:
             taken += (
@@ -124,11 +129,17 @@ class ProbeRow:
         return f"{self.guarantee.statement}\n\n{taken}"
 
 
-def probe_row(features: Features, settings: ProbeSettings, public: Features | None = None) -> ProbeRow:
+def probe_row(
+    features: Features,
+    settings: ProbeSettings,
+    public: Features | None = None,
+    projection: PublicProjection | None = None,
+) -> ProbeRow:
     """Trains a probe on the training split, tests it on the test split, and accounts for it.
 
     ``public`` are other features, declared public: each feature is shifted by their mean and divided
-    by their standard deviation (by 1 where that is 0).
+    by their standard deviation (by 1 where that is 0). A ``projection``, which must come from public data
+    too, maps the features of both before that.
 
     Guarantee: that of ``LinearProbe``. No statistic of the training split is used except through the
     mechanism, and the training split is never split further.
@@ -142,7 +153,12 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
     """
     from ringfence.training.linear.probe import LinearProbe  # scikit-learn takes a second to load
 
-    center, scale = center_and_scale(features, settings.center, settings.scale, public)
+    if projection is None:
+        center, scale = center_and_scale(features, settings.center, settings.scale, public)
+    else:
+        projection.check_private(features)
+        seen = None if public is None else projection.of_file(public)
+        center, scale = center_and_scale(projection.of_file(features), settings.center, settings.scale, seen)
     count = settings.public_classes
     if count is not None and features.train_labels.dtype.kind != "i":
         raise ValueError(f"public_classes is for labels 0, 1, ..., got {count} where labels are text")
@@ -155,6 +171,7 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
         fit_intercept=settings.intercept,
         public_center=center,
         public_scale=scale,
+        public_projection=projection,
         public_size=settings.public_size,
         public_classes=None if count is None else np.arange(count),
         random_state=settings.seed,
@@ -175,6 +192,7 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
         features=features.train_features.shape[1],
         classes=tuple(probe.classes_.tolist()),
         public_statistics=public is not None,
+        public_projection=projection is not None,
         test_accuracy=accuracy,
         guarantee=probe.guarantee(settings.delta),
         gaussian_epsilon_data_independent=data_independent_epsilon(zcdp, zcdp, settings.delta),
@@ -184,6 +202,7 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
             "intercepts": probe.intercept_,
             "center": np.asarray(center, dtype=np.float64),
             "scale": np.asarray(scale, dtype=np.float64),
+            **({} if projection is None else projection.arrays),
         },
     )
 
@@ -191,7 +210,8 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
 def save_model(row: ProbeRow, path: Path) -> None:
     """Writes the weights as .safetensors, with the classes in its metadata, and nothing else about the data.
 
-    The scores of the classes are coefficients (x - center) / scale + intercepts.
+    The scores of the classes are coefficients (x - center) / scale + intercepts. Where there was a
+    projection, its arrays are there too, and components (x - mean) takes the place of x.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # in C order, because safetensors writes memory as it lies

@@ -13,6 +13,7 @@ from torch import Tensor
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.data.projection import attribute_rates
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
@@ -21,7 +22,6 @@ from ringfence.training.linear.private_mean import PrivateMean
 from ringfence.training.linear.probe_input import ProbeData, mapped, prepared, unit_rows, validated
 from ringfence.training.linear.probe_plan import ProbePlan, is_secure, planned, public_size
 from ringfence.training.linear.probe_run import ProbeRun
-from ringfence.training.linear.regression import descend
 from ringfence.training.secure_run import run_guarantee
 
 
@@ -41,10 +41,11 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ``steps``; ``momentum``; ``target_epsilon`` and ``target_delta``; ``fit_intercept``, which adds a feature
     that is always 1; ``public_center`` and ``public_scale``, numbers or arrays that features are shifted and
     divided by; ``unit_rows``, which then divides every row by its length; ``public_size``, the number that
-    the sum is divided by; ``public_classes``, all the labels there may be; ``random_state``; ``device``;
-    ``secure``, which takes noise from the operating system, without a seed, and releases points of a public
-    grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of single
-    examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
+    the sum is divided by; ``public_classes``, all the labels there may be; ``public_projection``, a
+    ``PublicProjection`` or an array (p, k), which maps features before all that; ``random_state``;
+    ``device``; ``secure``, which takes noise from the operating system, without a seed, and releases points
+    of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of
+    single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
     ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target.
 
     A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
@@ -80,6 +81,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     target_delta: float | None = None
     unit_rows: bool | None = None
     unit_rows_: bool = False
+    public_projection: Any = None
     mean_: Any = None
 
     assumptions_: tuple[str, ...]
@@ -99,6 +101,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public_center: Any = 0.0,
         public_scale: Any = 1.0,
         unit_rows: bool | None = None,
+        public_projection: Any = None,
         public_size: float | None = None,
         public_classes: Any = None,
         random_state: Any = None,
@@ -116,6 +119,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.public_center = public_center
         self.public_scale = public_scale
         self.unit_rows = unit_rows
+        self.public_projection = public_projection
         self.public_size = public_size
         self.public_classes = public_classes
         self.random_state = random_state
@@ -124,29 +128,12 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
-        given, secure = prepared(self, X, y), is_secure(self)
-        plan, size = planned(self, given, secure=secure), public_size(self, given)
-        settings, data, mean = plan.settings, given, None
-        if plan.mean is not None:
-            rows = given.features[:, : given.width]
-            mean = PrivateMean.released(rows, plan.mean, public_size=size, seed=settings.seed, secure=secure)
-            data = given.centred(mean.center)
-        run = descend(
-            data.features,
-            data.labels,
-            len(data.classes),
-            mechanism=settings.mechanism,
-            clip=settings.clip,
-            learning_rate=settings.learning_rate,
-            steps=settings.steps,
-            momentum=settings.momentum,
-            public_size=size,
-            seed=settings.seed,
-            secure=secure,
-        )
-        keep_run(self, data, plan, run.weights, None if mean is None else mean.center)
+        data, secure = prepared(self, X, y), is_secure(self)
+        plan = planned(self, data, secure=secure)
+        run = ProbeRun.trained(data, plan, public_size(self, data), secure=secure)
+        keep_run(self, run.data, plan, run.descent.weights, run.mean)
         self.__dict__.pop("account_", None)  # that of an earlier fit
-        self._training = ProbeRun(given, data, settings.clip, run, mean)
+        self._training = run
         return self
 
     def decision_function(self, X: Any) -> Any:  # noqa: N803
@@ -204,8 +191,11 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that data, but is saved without it. The numbers are sensitive.
         """
         run = self._kept("fisher_information_loss")
-        rates = UP / np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64)
-        return run.fisher_information_loss(torch.from_numpy(rates), kind).numpy()
+        rates = attribute_rates(self.public_scale, self.public_projection, self.coef_.shape[1])
+        eta = run.fisher_information_loss(torch.from_numpy(rates * UP), kind)
+        if kind == "trace" and len(rates) < self.n_features_in_:  # the mean is over what was given to fit
+            eta = eta * (len(rates) / self.n_features_in_) ** 0.5 * UP
+        return eta.numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the training data, which a model that is passed on must not carry.
@@ -231,7 +221,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def keep_run(
-    probe: LinearProbe, data: ProbeData, plan: ProbePlan, weights: Tensor, mean: Tensor | None = None
+    probe: LinearProbe, data: ProbeData, plan: ProbePlan, weights: Tensor, mean: PrivateMean | None = None
 ) -> None:
     """Makes the probe a fitted one: what a run released, and what it was trained with."""
     settings = plan.settings
@@ -240,11 +230,12 @@ def keep_run(
         size_given=probe.public_size is not None,
         classes_given=probe.public_classes is not None,
         seed_given=probe.random_state is not None,
+        projection_given=probe.public_projection is not None,
     )
     probe.mechanism_, probe.clip_, probe.steps_ = settings.mechanism, settings.clip, settings.steps
     probe.learning_rate_, probe.momentum_ = settings.learning_rate, settings.momentum
     probe.unit_rows_ = data.lengths is not None
-    probe.mean_ = None if mean is None else mean.cpu().numpy()
+    probe.mean_ = None if mean is None else mean.center.cpu().numpy()
     values = weights.cpu().numpy().astype(np.float64)
     probe.coef_ = values[:, : data.width]
     probe.intercept_ = values[:, -1] if probe.fit_intercept else np.zeros(len(data.classes))

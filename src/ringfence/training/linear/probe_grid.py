@@ -11,7 +11,10 @@ from ringfence.training.linear.probe import LinearProbe, keep_run
 from ringfence.training.linear.probe_input import has_unit_rows, prepared
 from ringfence.training.linear.probe_plan import is_secure, planned, public_size
 
-_SHARED = ("fit_intercept", "public_center", "public_scale", "public_size", "public_classes", "device")
+_SHARED = (
+    *("fit_intercept", "public_center", "public_scale", "public_projection"),
+    *("public_size", "public_classes", "device"),
+)
 
 
 def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProbe]:  # noqa: N803

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.data.projection import PublicProjection
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class ProbeData:
     classes: Any
     features: Tensor
     labels: Tensor
-    width: int  # the number of features given, without an intercept
+    width: int  # the number of features after a projection, without an intercept
     lengths: Tensor | None = None  # of the rows before they were scaled to length 1, if they were
 
     def centred(self, center: Tensor) -> "ProbeData":
@@ -121,8 +122,10 @@ def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 
     return (X - center) / scale
 
 
-def mapped(probe: BaseEstimator, X: Any) -> Any:  # noqa: N803
-    """Features as a probe trains on them and predicts from them, before rows are scaled."""
+def mapped(probe: Any, X: Any) -> Any:  # noqa: N803
+    """Features as a probe trains on them and predicts from them: projected, then shifted and divided."""
+    if probe.public_projection is not None:
+        X = PublicProjection.from_argument(probe.public_projection)(X)  # noqa: N806
     return scaled(X, probe.public_center, probe.public_scale)
 
 

@@ -80,7 +80,7 @@ def _for_target(
     weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
     rule = default_settings(
         *(mu, size, data.width, len(data.classes)),
-        centred=bool(np.any(np.asarray(probe.public_center) != 0)),
+        centred=probe.public_projection is not None or bool(np.any(np.asarray(probe.public_center) != 0)),
         unit_rows=data.lengths is not None,
     )
     given = LinearSettings(  # checked before anything is made of them

@@ -14,7 +14,8 @@ from ringfence.training.clipping import Clip
 from ringfence.training.linear.information import information_losses
 from ringfence.training.linear.private_mean import PrivateMean
 from ringfence.training.linear.probe_input import ProbeData
-from ringfence.training.linear.regression import Descent
+from ringfence.training.linear.probe_plan import ProbePlan
+from ringfence.training.linear.regression import Descent, descend
 from ringfence.training.linear.residuals import clipped_gradients
 
 
@@ -31,6 +32,29 @@ class ProbeRun:
     clip: Clip
     descent: Descent
     mean: PrivateMean | None
+
+    @classmethod
+    def trained(cls, given: ProbeData, plan: ProbePlan, public_size: float, *, secure: bool) -> "ProbeRun":
+        """Makes every release of the plan."""
+        settings, data, mean = plan.settings, given, None
+        if plan.mean is not None:
+            rows, seed = given.features[:, : given.width], settings.seed
+            mean = PrivateMean.released(rows, plan.mean, public_size=public_size, seed=seed, secure=secure)
+            data = given.centred(mean.center)
+        descent = descend(
+            data.features,
+            data.labels,
+            len(data.classes),
+            mechanism=settings.mechanism,
+            clip=settings.clip,
+            learning_rate=settings.learning_rate,
+            steps=settings.steps,
+            momentum=settings.momentum,
+            public_size=public_size,
+            seed=settings.seed,
+            secure=secure,
+        )
+        return cls(given, data, settings.clip, descent, mean)
 
     def account(self) -> PerInstanceAccountant:
         """The account of every release."""
@@ -53,8 +77,9 @@ class ProbeRun:
     def fisher_information_loss(self, rates: Tensor, kind: InformationNorm) -> Tensor:
         """An upper bound of eta for each example's features as given to fit, in the order of fit.
 
-        ``rates`` say how fast each feature moves with what was given to fit. Dividing a row by its length L moves no row by more
-        than 1 / L times what it was moved by, so that eta is at most 1 / L times that of the scaled row.
+        ``rates`` say how fast each feature moves with what was given to fit. Dividing a row by its length L
+        moves no row by more than 1 / L times what it was moved by, so that eta is at most 1 / L times that of
+        the scaled row.
         """
         plain = self.data.lengths is None
         attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
