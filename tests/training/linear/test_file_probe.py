@@ -10,7 +10,8 @@ from safetensors import safe_open
 
 import ringfence as rf
 from ringfence.data.features import Features
-from ringfence.training.linear.file_probe import ProbeSettings, probe_row, save_model
+from ringfence.training.linear.file_probe import probe_row, save_model
+from ringfence.training.linear.file_settings import ProbeSettings
 
 RNG = np.random.default_rng(0)
 

@@ -1,82 +1,30 @@
 """One private linear probe on a file of features: its accuracy, its cost, and what was assumed."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from ringfence import checks
 from ringfence.accounting.data_independent import data_independent_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.data.features import Features
 from ringfence.data.projection import PublicProjection
-from ringfence.mechanisms.base import Mechanism
-from ringfence.training.secure_run import NEEDS_SIZE
+from ringfence.training.clipping import Clamp
+from ringfence.training.linear.file_settings import ProbeSettings
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
-class ProbeSettings:
-    """How a probe is trained. Everything here is public except the seed.
-
-    ``center`` and ``scale`` are constants that features are shifted and divided by. ``public_size`` is
-    the number that the sum of gradients is divided by, and ``public_classes`` says how many labels
-    0, 1, ... there are; where one of them is None, the number in the data counts as public. ``examples``
-    asks for the epsilons of single examples too. ``secure`` takes noise from the operating system and
-    releases points of a public grid.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> ProbeSettings(Gaussian(1.0), clip=0.1, learning_rate=1.0, device="gpu")
-    Traceback (most recent call last):
-    ValueError: device must be cpu or cuda, got 'gpu'
-    """
-
-    mechanism: Mechanism
-    clip: float
-    learning_rate: float
-    steps: int = 10
-    momentum: float = 0.0
-    intercept: bool = False
-    center: float | None = None
-    scale: float | None = None
-    public_size: float | None = None
-    public_classes: int | None = None
-    delta: float = 1e-5
-    seed: int | None = None
-    device: str = "cpu"
-    examples: bool = False
-    secure: bool = False
-
-    def __post_init__(self) -> None:
-        if self.device not in ("cpu", "cuda"):
-            raise ValueError(f"device must be cpu or cuda, got {self.device!r}")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device cuda is not available on this machine")
-        checks.probability("delta", self.delta)
-        if self.public_classes is not None:
-            checks.count("public_classes", self.public_classes, at_least=2)
-        if self.seed is not None and not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be in 0 .. 2^32 - 1, got {self.seed}")
-        if self.secure and self.seed is not None:
-            raise ValueError(f"seed must be left out, got {self.seed}: secure releases have no seed")
-        if self.secure and self.public_size is None:
-            raise ValueError(NEEDS_SIZE)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The settings as plain data, the law as it prints."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**plain, "mechanism": repr(self.mechanism)}
-
-
-@dataclass(frozen=True)
 class ProbeRow:
     """One training run. ``model`` holds what was released, and what else is needed to predict.
+
+    ``chosen`` says what the probe was trained with, as plain data: what was given, and what followed from a
+    target.
 
     ``test_accuracy`` is the accuracy on the test split, which is not protected, or None where the file has
     no test split. The accuracy on the training split would be computed from private data without noise,
@@ -84,6 +32,7 @@ class ProbeRow:
     """
 
     settings: ProbeSettings
+    chosen: dict[str, Any]
     examples: int
     features: int
     classes: tuple[Any, ...]
@@ -99,6 +48,7 @@ class ProbeRow:
         """The row as plain data, with the statement and without the weights."""
         return {
             **self.settings.as_dict(),
+            **self.chosen,
             "training_examples": self.examples,
             "features": self.features,
             "classes": list(self.classes),
@@ -168,6 +118,8 @@ def probe_row(
         settings.learning_rate,
         settings.steps,
         momentum=settings.momentum,
+        target_epsilon=settings.target_epsilon,
+        target_delta=None if settings.target_epsilon is None else settings.delta,
         fit_intercept=settings.intercept,
         public_center=center,
         public_scale=scale,
@@ -188,6 +140,15 @@ def probe_row(
     zcdp = probe.account_.gaussian_zcdp
     return ProbeRow(
         settings=settings,
+        chosen={
+            "mechanism": repr(probe.mechanism_),
+            "clip": probe.clip_.sensitivity if type(probe.clip_) is Clamp else repr(probe.clip_),
+            "learning_rate": probe.learning_rate_,
+            "steps": probe.steps_,
+            "momentum": probe.momentum_,
+            "unit_rows": probe.unit_rows_,
+            "private_mean": probe.mean_ is not None,
+        },
         examples=len(features.train_features),
         features=features.train_features.shape[1],
         classes=tuple(probe.classes_.tolist()),
@@ -203,6 +164,7 @@ def probe_row(
             "center": np.asarray(center, dtype=np.float64),
             "scale": np.asarray(scale, dtype=np.float64),
             **({} if projection is None else projection.arrays),
+            **({} if probe.mean_ is None else {"private_mean": probe.mean_}),
         },
     )
 
@@ -211,12 +173,15 @@ def save_model(row: ProbeRow, path: Path) -> None:
     """Writes the weights as .safetensors, with the classes in its metadata, and nothing else about the data.
 
     The scores of the classes are coefficients (x - center) / scale + intercepts. Where there was a
-    projection, its arrays are there too, and components (x - mean) takes the place of x.
+    projection, its arrays are there too, and components (x - mean) takes the place of x. Where the metadata
+    has unit_rows, (x - center) / scale is divided by its length; where there is a private_mean, that is then
+    subtracted, and the rest is divided by its length again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # in C order, because safetensors writes memory as it lies
     tensors = {name: np.ascontiguousarray(values) for name, values in row.model.items()}
-    save_file(tensors, path, metadata={"classes": json.dumps(row.classes)})
+    unit_rows = {"unit_rows": "true"} if row.chosen["unit_rows"] else {}
+    save_file(tensors, path, metadata={"classes": json.dumps(row.classes), **unit_rows})
 
 
 def center_and_scale(
