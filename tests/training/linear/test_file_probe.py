@@ -153,6 +153,25 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     assert (predicted == data.test_labels).mean() == row.test_accuracy
 
 
+def test_with_a_target_nothing_else_is_needed(tmp_path: Path) -> None:
+    row = probe_row(DATA, ProbeSettings(target_epsilon=4.0, seed=3))
+    probe = rf.LinearProbe(target_epsilon=4.0, target_delta=1e-5, random_state=3)
+    probe.fit(DATA.train_features, DATA.train_labels)
+    assert np.array_equal(row.model["coefficients"], probe.coef_)
+    assert row.test_accuracy == probe.score(DATA.test_features, DATA.test_labels) > 0.6
+    plain = json.loads(json.dumps(row.as_dict()))
+    assert 3.96 <= plain["epsilon_data_independent"] <= 4.0
+    assert (plain["mechanism"], plain["clip"]) == (repr(probe.mechanism_), "Norm(0.1)")
+    assert (plain["learning_rate"], plain["unit_rows"]) == (probe.learning_rate_, True)
+    save_model(row, tmp_path / "model.safetensors")
+    with safe_open(tmp_path / "model.safetensors", framework="np") as file:
+        assert file.metadata()["unit_rows"] == "true"
+        mean, weights = file.get_tensor("private_mean"), file.get_tensor("coefficients")
+    rows = DATA.test_features / np.linalg.norm(DATA.test_features, axis=1, keepdims=True) - mean
+    found = (rows / np.linalg.norm(rows, axis=1, keepdims=True) @ weights.T).argmax(axis=1)
+    assert (found == DATA.test_labels).mean() == row.test_accuracy
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

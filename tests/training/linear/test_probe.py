@@ -35,7 +35,8 @@ def probe(**changes: Any) -> rf.LinearProbe:
     [
         rf.LinearProbe(
             rf.Gaussian(1e-6), clip=1.0, learning_rate=1.0, steps=30, fit_intercept=True, random_state=0
-        )
+        ),
+        rf.LinearProbe(target_epsilon=1e6, target_delta=1e-5, fit_intercept=True, random_state=0),
     ]
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
