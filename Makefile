@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: setup test lint format reproduce benchmark breakages coverage mutants audit fuzz faults package release clean
+.PHONY: setup test lint format reproduce benchmark breakages oracle coverage mutants audit fuzz faults package release clean
 
 setup: $(VENV)/installed
 
@@ -14,8 +14,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# What is compiled is kept: otherwise every worker compiles all tests again.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: setup
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile  # fixtures of a file are made once
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder  # fixtures are made once
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -47,6 +49,10 @@ benchmark: setup
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup
 	$(BIN)/python -m tests.breakages
+
+# Computes again all that the contract of the laws compares with (tests/mechanisms/recorded.json).
+oracle: setup
+	$(BIN)/python -m tests.mechanisms.recorded
 
 # Lines and branches that tests run, and which test runs which line.
 coverage: setup

@@ -456,8 +456,8 @@ BREAKAGES = [
     Breakage(
         "one sign only in a dominating pair",
         f"{ACCOUNTING}/profile/dominating_pair.py",
-        "_distribution(np.maximum(*curves), step)",
-        "_distribution(curves[0], step)",
+        "pessimistic(np.maximum(*curves), step)",
+        "pessimistic(curves[0], step)",
         accounting("profile/dominating_pair", "profile/profile"),
     ),
     Breakage(

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -13,3 +14,21 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("default"), derandomize=False, max_examples=4000)
 settings.load_profile("default")
+
+# Files that take long, nearly all of it in a few tests. They begin and short ones end, so that no worker of
+# `make test` waits long for another.
+LONG = (
+    "tests/accounting/test_contract.py",
+    "tests/faults/test_kills.py",
+    "tests/paper/information/test_rows.py",
+    "tests/paper/sweep/test_ray.py",
+    "tests/paper/test_reproduce.py",
+    "tests/test_docs.py",
+    "tests/test_examples.py",
+    "tests/test_unchanged.py",
+    "tests/training/test_distributed.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))

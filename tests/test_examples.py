@@ -1,10 +1,6 @@
 """Every example runs as it stands, in an empty folder."""
 
-import os
 import runpy
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +16,7 @@ EXPECTED = {
 
 
 def test_every_example_is_run_and_short() -> None:
+    """The one for several processes runs in training/test_distributed.py, where there are some."""
     assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, "several_processes.py"}
     for path in EXAMPLES.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 42, path.name
@@ -33,25 +30,3 @@ def test_example(
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert EXPECTED[name] in capsys.readouterr().out
-
-
-def test_several_processes(tmp_path: Path) -> None:
-    """With the variables that torchrun sets, without torchrun's own process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(EXAMPLES / "several_processes.py")],
-            cwd=tmp_path,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    printed, errors = zip(*(process.communicate(timeout=300) for process in processes), strict=True)
-    assert [process.returncode for process in processes] == [0, 0], "".join(errors)[-2000:]
-    assert "for every dataset" in printed[0]

@@ -16,6 +16,7 @@ WITHOUT = {
     "data/images/collection.py": "plain data; every test of a layout reads it",
     "paper/figures.py": "cli/test_figure.py and paper/test_reproduce.py",
     "paper/sweep/epsilons.py": "paper/sweep/test_batch.py compares them with the account of a single probe",
+    "paper/sweep/fair_search.py": "paper/sweep/test_settings.py: the settings of a search",
     "paper/sweep/measured.py": "plain data; paper/sweep/test_batch.py and test_ray.py",
     "progress.py": "a type; every test of long-running work",
     "report/chart.py": "plain data; every test of a chart makes one",
@@ -41,6 +42,7 @@ SHARED = {
     "accounting/test_states.py": "saved accounts at their smallest",
     "accounting/test_switches.py": "where one way of computing gives over to the next",
     "mechanisms/test_contract.py": "what every law promises",
+    "mechanisms/test_recorded.py": "the numbers that the contract compares with",
     "mechanisms/test_samplers.py": "every sampler against its law",
     "report/page/test_in_browser.py": "the whole page in a browser",
 }

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -9,13 +10,17 @@ import pytest
 import torch
 
 import ringfence as rf
-from tests.accounting.accountants import ACCOUNTANTS, THETA, Accountant
+from tests.accounting.accountants import ACCOUNTANTS, SENSITIVITY, THETA, Accountant
 from tests.mechanisms.cases import CASES, Case
 
 every_accountant = pytest.mark.parametrize("kind", ACCOUNTANTS, ids=lambda kind: kind.name)
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 with_epsilon = pytest.mark.parametrize(
     "kind", [kind for kind in ACCOUNTANTS if kind.epsilon], ids=lambda kind: kind.name
+)
+
+with_sensitivity = pytest.mark.parametrize(
+    "kind", [one for one in ACCOUNTANTS if one.takes_sensitivity], ids=lambda one: one.name
 )
 
 
@@ -26,24 +31,42 @@ def after(kind: Accountant, law: rf.Mechanism, steps: int) -> Any:
     return account
 
 
+@dataclass(frozen=True)
+class Step:
+    """What was read after a step of a run that several tests look at."""
+
+    sums: torch.Tensor
+    epsilons: list[float]  # at the deltas below
+    state: Any
+
+
+@cache
+def run(kind: Accountant, case: Case) -> tuple[Any, list[Step]]:
+    """An account after three steps, and what was read after each of them."""
+    account, seen = kind.open(case.make(1.0, -1.0, 1.5)), []
+    for _ in range(3):
+        kind.step(account)
+        epsilons = [kind.epsilon(account, delta) for delta in (1e-7, 1e-5, 1e-2)] if kind.epsilon else []
+        state = json.loads(json.dumps(account.state_dict()))
+        seen.append(Step(kind.sums(account).clone(), epsilons, state))
+    return account, seen
+
+
 @every_accountant
 @every_case
 def test_n_steps_are_n_times_one_step(kind: Accountant, case: Case) -> None:
-    law = case.make(1.0, -1.0, 1.0)
-    one, three = kind.sums(after(kind, law, 1)), kind.sums(after(kind, law, 3))
-    assert torch.allclose(three, 3 * one, rtol=1e-10, atol=0)
-    assert bool((one > 0).all())
+    _, (one, _, three) = run(kind, case)
+    assert torch.allclose(three.sums, 3 * one.sums, rtol=1e-10, atol=0)
+    assert bool((one.sums > 0).all())
 
 
 @with_epsilon
 @every_case
 def test_epsilon_falls_with_delta_and_grows_with_steps(kind: Accountant, case: Case) -> None:
-    law = case.make(1.0, -1.0, 1.0)
-    one, two = after(kind, law, 1), after(kind, law, 2)
-    epsilons = [kind.epsilon(one, delta) for delta in (1e-7, 1e-5, 1e-2)]
-    assert epsilons == sorted(epsilons, reverse=True)
-    assert len(set(epsilons)) == 3
-    assert kind.epsilon(two, 1e-5) > kind.epsilon(one, 1e-5)
+    _, (one, two, _) = run(kind, case)
+    assert one.epsilons == sorted(one.epsilons, reverse=True)
+    assert len(set(one.epsilons)) == 3
+    assert two.epsilons[1] > one.epsilons[1]
 
 
 @cache
@@ -67,13 +90,11 @@ def test_never_above_the_gaussian(kind: Accountant, case: Case) -> None:
 @every_accountant
 @every_case
 def test_state_is_plain_data_and_round_trips_exactly(kind: Accountant, case: Case) -> None:
-    account = after(kind, case.make(1.0, -1.0, 1.5), 2)
-    state = json.loads(json.dumps(account.state_dict()))
-    again = type(account).from_state_dict(state)
-    assert json.loads(json.dumps(again.state_dict())) == state
-    for side in (account, again):
-        kind.step(side)
-    assert torch.equal(kind.sums(again), kind.sums(account))
+    account, (_, two, three) = run(kind, case)
+    again = type(account).from_state_dict(two.state)
+    assert json.loads(json.dumps(again.state_dict())) == two.state
+    kind.step(again)
+    assert torch.equal(kind.sums(again), three.sums)
     assert again.steps == account.steps == 3
 
 
@@ -102,9 +123,7 @@ def test_theta_that_is_not_a_number_is_refused_and_costs_nothing(kind: Accountan
     assert account.steps == 1
 
 
-@pytest.mark.parametrize(
-    "kind", [one for one in ACCOUNTANTS if one.takes_sensitivity], ids=lambda one: one.name
-)
+@with_sensitivity
 @pytest.mark.parametrize(
     ("value", "message"),
     [(-0.1, r"sensitivity must be >= 0, got -0\.1"), (math.nan, "sensitivity must not be NaN")],
@@ -112,6 +131,54 @@ def test_theta_that_is_not_a_number_is_refused_and_costs_nothing(kind: Accountan
 def test_a_negative_sensitivity_is_refused(kind: Accountant, value: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kind.open(rf.Gaussian(1.0), sensitivity=value)
+
+
+@with_sensitivity
+@every_case
+def test_a_number_is_the_largest_move_of_each_coordinate(kind: Accountant, case: Case) -> None:
+    """And so is any bound that the moves of single coordinates imply."""
+    law = case.make(1.0, -1.0, 1.0)
+    plain = kind.open(law)
+    kind.step(plain)
+    for size in (
+        rf.Sensitivity(each=SENSITIVITY),
+        rf.Sensitivity(SENSITIVITY, at_most=len(THETA)),
+        rf.Sensitivity(SENSITIVITY, norm=1.001 * SENSITIVITY * math.sqrt(len(THETA))),
+    ):
+        account = kind.open(law, sensitivity=size)
+        kind.step(account)
+        assert torch.equal(kind.sums(account), kind.sums(plain))
+        assert account.guarantee(1e-5) == plain.guarantee(1e-5)
+
+
+@with_sensitivity
+@every_case
+def test_fewer_moves_cost_less_and_never_more_than_the_gaussian(kind: Accountant, case: Case) -> None:
+    sums = []
+    for size in (
+        rf.Sensitivity(SENSITIVITY),
+        rf.Sensitivity(SENSITIVITY, at_most=5),
+        rf.Sensitivity(SENSITIVITY, norm=SENSITIVITY * math.sqrt(5)),
+        rf.Sensitivity(SENSITIVITY, at_most=1),
+    ):
+        own, gaussian = (
+            kind.open(law, sensitivity=size) for law in (case.make(1.0, -1.0, 1.0), rf.Gaussian(1.0))
+        )
+        for account in (own, gaussian):
+            kind.step(account)
+        sums.append((kind.compared or kind.sums)(own))
+        assert bool((sums[-1] <= (kind.compared or kind.sums)(gaussian) * (1 + 1e-9)).all())
+    for few in sums[1:]:
+        assert bool((few <= sums[0] * (1 + 1e-9)).all())
+    assert bool((sums[3] <= sums[1] * (1 + 1e-9)).all())
+
+
+@with_sensitivity
+def test_what_does_not_fit_theta_is_refused(kind: Accountant) -> None:
+    account = kind.open(rf.RectifiedGaussian(1.0, 1.0), sensitivity=rf.Sensitivity([1.0, 2.0], at_most=1))
+    with pytest.raises(ValueError, match="sensitivity"):
+        kind.step(account)
+    assert account.steps == 0
 
 
 @pytest.mark.parametrize("kind", [one for one in ACCOUNTANTS if one.takes_orders], ids=lambda one: one.name)

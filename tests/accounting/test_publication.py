@@ -189,3 +189,25 @@ def test_nothing_passes_through_float32() -> None:
     numbers = [number(seed) for seed in range(5)]
     with double_by_default():
         assert [number(seed) for seed in range(5)] == numbers
+
+
+@pytest.mark.usefixtures("stream")
+def test_a_few_coordinates_are_published_as_their_largest_sum() -> None:
+    law, theta, order = rf.RectifiedGaussian(1.0, 1.0), torch.linspace(-4, 4, 50, dtype=torch.float64), 200.0
+    given = {"delta": 1e-5, "publishing_zcdp": 0.3, "failure_probability": 1e-9, "order": order}
+    size = rf.Sensitivity(1e-3, at_most=3)
+    private = 2 * float(rf.per_instance_rdp(law, theta, size, [order], exact=True).worst)
+    number = rf.publishable_epsilon(law, [theta] * 2, size, **given)
+    assert private <= _sum_behind(number) <= 1.01 * private
+    account = rf.PerInstanceAccountant(law, size)
+    account.step(theta, count=2)
+    assert number.epsilon_data_independent >= account.guarantee(1e-5).epsilon_data_independent
+
+
+def test_a_norm_is_refused_by_name_unless_each_implies_it() -> None:
+    theta = torch.zeros(4, dtype=torch.float64)
+    for size in (rf.Sensitivity(norm=1e-3), rf.Sensitivity(1e-3, norm=1.5e-3)):
+        with pytest.raises(ValueError, match="sensitivity must not be bounded by norm to publish from it"):
+            rf.publishable_epsilon(rf.RectifiedGaussian(1.0, 1.0), theta, size, **SETTINGS)
+    size = rf.Sensitivity(1e-3, norm=2e-3)
+    assert rf.publishable_epsilon(rf.RectifiedGaussian(1.0, 1.0), theta, size, **SETTINGS).epsilon > 0

@@ -21,6 +21,8 @@ from ringfence.accounting.per_instance import (
 from ringfence.accounting.per_instance.divergence_sums import exact_sums
 from ringfence.accounting.per_instance.histogram_sums import HistogramSums
 from ringfence.accounting.per_instance.setting import Setting
+from ringfence.mechanisms import pieces
+from ringfence.numerics import normal
 from ringfence.numerics.spectral import singular_values
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import ones
@@ -91,6 +93,8 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (example_sums, "_BLOCK_ELSEWHERE", single_examples),
     (information_polynomials, "_ANCHORS_AT_ONCE", examples_of_a_family),
     (shift_tables, "_PAGE", single_examples),
+    (normal, "_SHORT", evaluated),
+    (pieces, "_SHORT", evaluated),
     (singular_values, "_NUMBERS", norms),
     (singular_values, "_ROWS", norms),
 ]

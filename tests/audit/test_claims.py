@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ringfence import PerInstanceAccountant
+from ringfence import PerInstanceAccountant, Sensitivity
 from ringfence.audit.claims import printed_claims
 from ringfence.audit.targets import random_targets
 
@@ -14,6 +14,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 def test_batched_claims_are_those_of_the_accountant() -> None:
     targets = random_targets(15, seeded(2))
+    assert any(isinstance(target.sensitivity, Sensitivity) for target in targets)
     for target, claim in zip(targets, printed_claims(targets), strict=True):
         account = PerInstanceAccountant(target.mechanism, target.sensitivity)
         account.step(target.theta)

@@ -20,13 +20,13 @@ def attack(target: Target, **others: object) -> AuditResult:
     return audit_targets([target], trials=20_000, generator=seeded(), confidence=0.999, **others)[0]  # type: ignore[arg-type]
 
 
-def test_no_claim_falls_in_hundreds_of_settings() -> None:
+def test_no_claim_falls_in_many_settings() -> None:
     generator = seeded(7)
-    targets = random_targets(250, generator)
+    targets = random_targets(120, generator)  # `make audit` attacks 5,000
     results = audit_targets(targets, trials=500, generator=generator, confidence=0.99, claims=printed_claims)
     assert [result.violated for result in results if not result.holds] == []
     # the attack is not idle: a good part of the bounds say something
-    assert sum(result.epsilon_lower > 0.1 for result in results) > 100
+    assert sum(result.epsilon_lower > 0.1 for result in results) > 50
     assert {target.theta.numel() for target in targets} >= {1, 2, 5, 10}
     assert max(target.theta.numel() for target in targets) > 40
 

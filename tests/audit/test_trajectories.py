@@ -42,7 +42,7 @@ def test_the_gaussian_is_nearly_told_apart_as_well_as_claimed() -> None:
 
 @pytest.mark.parametrize("law", [RectifiedGaussian(1.0, bound=2.0), TruncatedGaussian(1.0, bound=2.0)])
 def test_bounded_laws_hold(law: Mechanism) -> None:
-    result = audited(law, 600, steps=2)
+    result = audited(law, 400, steps=2)
     assert result.holds
     assert result.epsilon_lower > 0.1
 

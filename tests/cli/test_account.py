@@ -51,6 +51,9 @@ def test_account_as_json_is_what_the_library_says(theta: Path) -> None:
         (["--mechanism", "quantized"], "mechanism quantized needs levels"),
         (["--sigma", -1], "sigma must be > 0, got -1.0"),
         (["--sensitivity", -1], "sensitivity must be >= 0, got -1.0"),
+        (["--at-most", 0], "at_most must be at least 1, got 0"),
+        (["--norm", "nan"], "norm must not be NaN"),
+        (["--norm", -2], "norm must be >= 0, got -2.0"),
         (["--delta", 2], "delta must be in (0, 1), got 2.0"),
         (["--steps", 0], "steps must be at least 1, got 0"),
     ],
@@ -70,3 +73,20 @@ def test_what_floats_do_not_hold_is_one_line(tmp_path: Path) -> None:
     )
     assert (run.returncode, run.stderr.count("\n")) in ((2, 1), (0, 0)), run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_one_person_sits_in_one_cell(tmp_path: Path) -> None:
+    """240 cells, sigma 4, delta 1e-6: epsilon 1.06, where every cell used to be charged."""
+    np.save(tmp_path / "counts.npy", np.arange(240.0))
+    shared = ["account", tmp_path / "counts.npy", "--mechanism", "gaussian", "--sigma", 4, "--delta", 1e-6]
+    run = ringfence(*shared, "--sensitivity", 1, "--at-most", 1)
+    assert run.returncode == 0, run.stderr
+    assert "One record moves at most 1 coordinate, by at most 1.0." in run.stdout
+    row = json.loads(ringfence(*shared, "--sensitivity", 1, "--at-most", 1, "--json").stdout)
+    assert row["sensitivity"] == {"each": 1.0, "at_most": 1, "norm": None}
+    assert row["epsilon_profile"] == pytest.approx(1.0607, abs=1e-3)
+    by_length = json.loads(ringfence(*shared, "--norm", 1, "--json").stdout)
+    assert by_length["epsilon_profile"] == pytest.approx(row["epsilon_profile"], rel=1e-6)
+    neither = ringfence(*shared, "--at-most", 1)
+    assert (neither.returncode, neither.stderr.count("\n")) == (2, 1)
+    assert "--sensitivity or --norm must be given" in neither.stderr

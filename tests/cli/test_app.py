@@ -14,10 +14,9 @@ from tests.shell import ringfence
 
 def test_the_command_is_there() -> None:
     """In a process of its own, once; the rest of these tests share one."""
-    command = [sys.executable, "-m", "ringfence"]
-    shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
-    assert shown.stdout == f"ringfence {__version__}\n"
-    wrong = subprocess.run([*command, "compare", "nowhere"], capture_output=True, text=True, check=False)
+    assert ringfence("--version").stdout == f"ringfence {__version__}\n"
+    command = [sys.executable, "-m", "ringfence", "compare", "nowhere"]
+    wrong = subprocess.run(command, capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("ringfence: ")
 

@@ -10,6 +10,7 @@ from rich.console import Console
 import ringfence as ringfence_package
 from ringfence.cli.compare import terminal_table
 from ringfence.paper.comparison.comparison import compare
+from ringfence.paper.comparison.page import comparison_table
 from tests.paper.comparison.test_comparison import sweep
 from tests.shell import ringfence
 
@@ -18,22 +19,24 @@ def test_the_table_holds_the_numbers() -> None:
     result = compare(sweep("gaussian", 1.0) + sweep("truncated", 0.5, best=0.6))
     console = Console(width=200)
     with console.capture() as text:
-        console.print(terminal_table(result))
+        console.print(terminal_table(comparison_table(result)))
     lines = {line.split("│")[1].strip(): line for line in text.get().splitlines() if line.count("│") > 3}
     assert "2.026; 44.0%" in lines["45%"]  # 10 * 0.45^2 = 2.025, rounded up
     assert "never" in lines["90%"]
     assert "never" not in lines["45%"]
-    assert "toy: per-instance epsilon at equal accuracy" in text.get()
+    assert "toy, chosen on a validation part: per-instance epsilon" in text.get()
 
 
 def test_compare_says_yes_or_no_in_one_sentence(swept: Path) -> None:
     run = ringfence("compare", swept / "out")
     assert run.returncode == 0, run.stderr
-    assert "epsilon at equal accuracy" in run.stdout
+    assert "epsilon at equal accuracy; the reference is Gaussian, data-independent" in run.stdout
     assert any(line.startswith(("Yes, on toy", "No, on toy")) for line in run.stdout.splitlines())
     assert "the cost of tuning is not in epsilon" in run.stdout
     assert "different numbers of settings" in run.stdout  # the Gaussian had 2, the truncated law 4
-    (one,) = json.loads(ringfence("compare", swept / "out", "--json").stdout)
+    found = json.loads(ringfence("compare", swept / "out", "--json").stdout)
+    (one,) = found["comparisons"]
+    assert found["winners"][0]["sentence"] in run.stdout
     assert one["data"] == "toy"
     assert {row["mechanism"] for row in one["rows"]} >= {"Gaussian", "truncated"}
 
@@ -47,11 +50,11 @@ def test_comparing_finished_sweeps_loads_neither_training_nor_scikit_learn(swept
         "package.__path__, package.__version__ = [sys.argv[1]], ''\n"
         "sys.modules['ringfence'] = package\n"
         "from ringfence.cli.compare import compared, terminal_table\n"
-        "from ringfence.paper.comparison.page import write_comparison\n"
+        "from ringfence.paper.comparison.page import comparison_table, write_comparison\n"
         "import ringfence.mechanisms.gaussian, ringfence.mechanisms.truncated  # as __init__ does\n"
-        "[one] = compared([pathlib.Path(sys.argv[2])], 'per-instance')\n"
-        "terminal_table(one)\n"
-        "write_comparison([one], pathlib.Path(sys.argv[2]) / 'report.html')\n"
+        "[one], best = compared([pathlib.Path(sys.argv[2])], 'per-instance')\n"
+        "terminal_table(comparison_table(one))\n"
+        "write_comparison([one], best, pathlib.Path(sys.argv[2]) / 'report.html')\n"
         "loaded = [name for name in sys.modules if name.startswith(('ringfence.training', 'sklearn'))]\n"
         "print(one.data, loaded)"
     )

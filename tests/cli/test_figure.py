@@ -1,9 +1,10 @@
 """``ringfence figure``: the files it leaves, and the figures it knows."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from ringfence.cli.figure import figures
 from ringfence.paper.figures import FIGURES
@@ -33,12 +34,8 @@ def test_the_command_line_and_the_library_know_the_same_figures() -> None:
     assert listed == list(FIGURES)
 
 
-def test_a_missing_matplotlib_says_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['matplotlib.figure'] = None\n"
-        "sys.argv = ['ringfence', 'figure', 'motivation']\n"
-        "from ringfence.cli.app import main; main()"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def test_a_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    run = ringfence("figure", "motivation")
     assert run.returncode == 2
     assert run.stderr == "ringfence: figures need matplotlib: pip install 'ringfence[plots]'\n"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,7 @@ import torch
 from PIL import Image
 
 from ringfence.data.backbones import load_backbone
-
-transformers = pytest.importorskip("transformers")
+from tests.forks import ended
 
 SIZE = 16
 TINY: dict[str, Any] = {
@@ -30,6 +28,9 @@ PICTURES = [
 
 @pytest.fixture(autouse=True)
 def _without_bars() -> None:
+    """Imports it here: in every process that only collects this file it would cost a second."""
+    global transformers
+    transformers = pytest.importorskip("transformers")
     transformers.utils.logging.disable_progress_bar()  # of saving
 
 
@@ -213,6 +214,19 @@ def test_a_file_that_lacks_a_layer_is_refused(tmp_path: Path) -> None:
         load_backbone(str(folder))
 
 
+def from_the_hub(cache: Path, out: Path) -> None:
+    """What a process with this cache finds: transformers reads these variables when it is imported."""
+    os.environ.update({"HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1"})
+    with out.with_name("stderr").open("w") as errors:
+        os.dup2(errors.fileno(), 2)
+    backbone = load_backbone("hf:someone/tiny", device="cpu")
+    found = [backbone.name, backbone.fingerprint, backbone([np.full((9, 9, 3), 77, np.uint8)]).tolist()]
+    try:
+        load_backbone("hf:someone/else")
+    except ValueError as error:
+        out.write_text(json.dumps([*found, str(error)]))
+
+
 def test_a_name_of_the_hub(tmp_path: Path) -> None:
     """From the hub's cache, as a download leaves it: the rest of the way is transformers'."""
     commit = "0123456789abcdef0123456789abcdef01234567"
@@ -220,29 +234,13 @@ def test_a_name_of_the_hub(tmp_path: Path) -> None:
     folder = vit(repository / "snapshots" / commit)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
-    code = (
-        "import sys, numpy as np; from ringfence.data.backbones import load_backbone\n"
-        "backbone = load_backbone('hf:someone/tiny', device='cpu')\n"
-        "print(backbone.name, backbone.fingerprint)\n"
-        "print(backbone([np.full((9, 9, 3), 77, np.uint8)]).tolist())\n"
-        "try: load_backbone('hf:someone/else')\n"
-        "except ValueError as error: print(error)\n"
-    )
-    environment = {
-        **os.environ,
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
-    )
-    name, features, missing = run.stdout.splitlines()
+    assert ended(from_the_hub, tmp_path / "hub", tmp_path / "out") == 0
+    name, fingerprint, features, missing = json.loads((tmp_path / "out").read_text())
     local = load_backbone(str(folder), device="cpu")
-    assert name == f"hf:someone/tiny {local.fingerprint}"
-    assert json.loads(features) == local([np.full((9, 9, 3), 77, np.uint8)]).tolist()
+    assert (name, fingerprint) == ("hf:someone/tiny", local.fingerprint)
+    assert features == local([np.full((9, 9, 3), 77, np.uint8)]).tolist()
     assert missing.startswith("backbone hf:someone/else cannot be loaded: ")
-    assert run.stderr == ""
+    assert (tmp_path / "stderr").read_text() == ""
 
 
 @pytest.mark.parametrize("library", ["transformers", "PIL.Image"])

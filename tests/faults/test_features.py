@@ -16,7 +16,7 @@ from ringfence.data.extraction import extract
 from ringfence.data.features import Features, read_features
 from ringfence.data.images.layouts import read_images
 from ringfence.files.lock import locked
-from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only, some, tried
+from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, put, read_only, some, tried
 
 COUNT = 40
 
@@ -82,11 +82,11 @@ def test_flipped_bits_and_every_cut_of_a_part_are_noticed(tmp_path: Path) -> Non
     out, parts = begun(tmp_path)
     data = parts[1].read_bytes()
     for bit in some("part", 8 * len(data), 700):
-        parts[1].write_bytes(flipped(data, bit))
+        put(parts[1], flipped(data, bit))
         with pytest.raises(ValueError, match=r"train-000000008\.npy is damaged: delete it"):
             extraction._read_part(parts[1], (8, 3), "float16")
     for length in range(len(data)):
-        parts[1].write_bytes(data[:length])
+        put(parts[1], data[:length])
         with pytest.raises(ValueError, match=r"train-000000008\.npy is damaged: delete it"):
             extraction._read_part(parts[1], (8, 3), "float16")
     with pytest.raises(ValueError, match="is damaged"):
@@ -102,7 +102,7 @@ def test_damaged_settings_and_those_of_another_version_are_refused(tmp_path: Pat
     file = tmp_path / "f.npz.parts" / "settings.json"
     text = file.read_bytes()
     for bit in some("settings", 8 * len(text), 150):
-        file.write_bytes(flipped(text, bit))
+        put(file, flipped(text, bit))
         _, why = tried(extraction._begin, file.parent, json.loads(text))
         # else it was white space
         assert "f.npz.parts" in why or json.loads(flipped(text, bit)) == json.loads(text)
@@ -150,11 +150,11 @@ def test_a_flipped_bit_in_a_file_of_features_is_noticed_or_changes_nothing(
     np.savez(file, **arrays)
     data, whole = file.read_bytes(), read_features(file)
     for bit in some(split, 8 * len(data), 1500):
-        file.write_bytes(flipped(data, bit))
+        put(file, flipped(data, bit))
         found, why = tried(read_features, file)
         assert "f.npz" in why or same(found, whole), bit
     for length in range(0, len(data), 7):
-        file.write_bytes(data[:length])
+        put(file, data[:length])
         with pytest.raises(ValueError, match=r"f\.npz"):
             read_features(file)
 
@@ -164,7 +164,7 @@ def test_a_flipped_bit_in_a_file_of_images_is_noticed_or_changes_nothing(tmp_pat
     data = file.read_bytes()
     whole = np.stack(read_images(file).train.read(0, COUNT))
     for bit in some("images", 8 * len(data), 700):
-        file.write_bytes(flipped(data, bit))
+        put(file, flipped(data, bit))
         found, why = tried(read_images, file)
         if not why:
             assert np.array_equal(found.train.labels, np.arange(COUNT) % 3)

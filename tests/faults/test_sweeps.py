@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.store import FILE
-from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only, some, tried
+from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, put, read_only, some, tried
 from tests.paper.sweep.sweeps import DATA, GRID, comparable
 
 SMALL = replace(GRID, clip=(0.1,), learning_rate=(1.0,), seeds=(0, 1))
@@ -66,7 +66,7 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(swept: Path, copy: Path) ->
     data, rows = (copy / FILE).read_bytes(), read_rows(swept)
     noticed = 0
     for bit in some("sweep", 8 * len(data), 500):
-        (copy / FILE).write_bytes(flipped(data, bit))
+        put(copy / FILE, flipped(data, bit))
         found, why = tried(read_rows, copy)
         assert FILE in why or found == rows  # it fell where nothing is
         noticed += bool(why)
@@ -79,7 +79,7 @@ def test_a_flipped_bit_of_a_row_is_noticed(copy: Path) -> None:
     [(sums,)] = execute(copy, "SELECT sums FROM rows LIMIT 1")
     start = data.index(sums.encode()) - 150  # over the numbers, which lie before, and their lengths
     for bit in range(8 * start, 8 * (start + 200), 3):
-        (copy / FILE).write_bytes(flipped(data, bit))
+        put(copy / FILE, flipped(data, bit))
         with pytest.raises(ValueError, match=r"sweep\.sqlite (is damaged|cannot be read as a sweep)"):
             read_rows(copy)
 
@@ -87,7 +87,7 @@ def test_a_flipped_bit_of_a_row_is_noticed(copy: Path) -> None:
 def test_a_truncated_file_is_noticed(swept: Path, copy: Path) -> None:
     data = (copy / FILE).read_bytes()
     for length in [*some("cut", len(data), 40), *range(0, len(data), 4096)]:
-        (copy / FILE).write_bytes(data[:length])
+        put(copy / FILE, data[:length])
         with pytest.raises(ValueError, match=r"sweep\.sqlite (is damaged|cannot be read as a sweep)"):
             read_rows(copy)
         if length:  # nothing at all is a new sweep

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ringfence.files import checkpoint
 from ringfence.files.checkpoint import flattened, read_checkpoint, restored, write_checkpoint
-from tests.faults.conditions import no_room_beyond
+from tests.faults.conditions import no_room_beyond, put
 from tests.forks import forked
 
 BASE = torch.arange(12, dtype=torch.float32)
@@ -125,7 +125,7 @@ def test_every_truncation_and_anything_added_is_noticed(path: Path) -> None:
     write_checkpoint(path, {"w": torch.tensor([1.0, 2.0])}, {"sums": [0.5]})
     data = path.read_bytes()
     for length in range(len(data)):
-        path.write_bytes(data[:length])
+        put(path, data[:length])
         with pytest.raises(ValueError, match=r"run\.ckpt is .*truncated"):
             read_checkpoint(path)
     path.write_bytes(data + b"\0")

@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.files import journal as module
 from ringfence.files.journal import Journal
-from tests.faults.conditions import folder_for_anyone, read_only
+from tests.faults.conditions import folder_for_anyone, put, read_only
 from tests.files.test_atomic import full
 from tests.files.test_checkpoint import flipped_bit
 from tests.forks import FORK, ended, forked
@@ -73,7 +73,7 @@ def test_a_last_line_cut_short_is_left_out_and_cut_off(path: Path) -> None:
     data = write(path)
     last = len(data.splitlines(keepends=True)[-1])
     for length in range(len(data) - last, len(data)):
-        path.write_bytes(data[:length])
+        put(path, data[:length])
         counted(path, len(RECORDS) - 1)  # the last append never returned
         assert Journal.read(path) == (HEADER, RECORDS[:-1])
         with Journal(path) as journal:
@@ -89,7 +89,7 @@ def test_records_that_were_announced_and_are_gone_are_missed(path: Path) -> None
     data = write(path)
     first = data.index(b"\n") + 1
     for length in range(first, len(data)):
-        path.write_bytes(data[:length])
+        put(path, data[:length])
         for reader in (Journal.read, Journal):
             with pytest.raises(ValueError, match=r"run\.journal is cut short: \d of 4 records are left"):
                 reader(path)

@@ -2,6 +2,7 @@
 
 import atexit
 import shutil
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from ringfence.paper.sweep.run import run_sweep
 from tests.fuzz.properties import fuzzed
 from tests.paper.sweep.sweeps import DATA, GRID
 from tests.shell import ringfence
@@ -17,9 +19,9 @@ PLACE = Path(mkdtemp(prefix="ringfence-fuzz-"))
 atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 
 
-def _prepared() -> None:
-    from ringfence.paper.sweep.run import run_sweep
-
+@cache
+def _prepare() -> None:
+    """Makes the files, with the first command: whoever only collects this file does not wait for them."""
     np.save(PLACE / "theta.npy", np.linspace(-2, 2, 5))
     np.save(PLACE / "holes.npy", np.array([1.0, np.nan]))
     (PLACE / "text.npy").write_text("no array")
@@ -32,7 +34,6 @@ def _prepared() -> None:
     run_sweep(GRID, DATA, PLACE / "sweep")
 
 
-_prepared()
 FILES = [
     str(PLACE / name) for name in ("theta.npy", "holes.npy", "text.npy", "features.npz", "grid.toml", "sweep")
 ]
@@ -112,6 +113,7 @@ USUAL_PROBE = ["--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate
 
 
 def check(*arguments: str) -> None:
+    _prepare()
     run = ringfence(*arguments)
     status, out, err = run.returncode, run.stdout, run.stderr
     shown = f"ringfence {arguments!r} gave {status}\n{out[-500:]}\n{err[-1500:]}"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from mpmath import mpf
-from scipy import stats
+from scipy import special, stats
 
 import ringfence as rf
 from tests import oracle
@@ -33,7 +33,7 @@ def draws(law: rf.Mechanism, theta: float, count: int, dtype: torch.dtype) -> np
 
 def continuous(values: np.ndarray, cdf: Callable[[np.ndarray], np.ndarray]) -> float:
     """p-value of Kolmogorov and Smirnov's test."""
-    return float(stats.kstest(values, cdf).pvalue)
+    return float(stats.kstest(values, cdf, method="asymp").pvalue)
 
 
 def discrete(counts: list[int], masses: list[float]) -> float:
@@ -56,8 +56,17 @@ def discrete(counts: list[int], masses: list[float]) -> float:
 
 
 def truncated_cdf(theta: float, sigma: float, low: float, high: float) -> Callable[[np.ndarray], np.ndarray]:
-    law = stats.truncnorm((low - theta) / sigma, (high - theta) / sigma, theta, sigma)
-    return lambda x: law.cdf(x)
+    """Phi(v) - Phi(u) = exp(L(v)) (1 - exp(L(u) - L(v))), L = log Phi: stats.truncnorm, ten times as fast."""
+    lower, upper = (low - theta) / sigma, (high - theta) / sigma
+
+    def cdf(x: np.ndarray) -> np.ndarray:
+        inner = (x - theta) / sigma
+        # Phi loses its digits near 1: an interval that lies above theta is reflected
+        ends = (-inner, -lower, -upper, -lower) if lower + upper > 0 else (lower, inner, lower, upper)
+        from_u, to_v, first, last = (special.log_ndtr(end) for end in ends)
+        return np.exp(to_v - last) * np.expm1(from_u - to_v) / np.expm1(first - last)
+
+    return cdf
 
 
 def rectified_pvalue(values: np.ndarray, theta: float, sigma: float, low: float, high: float) -> float:
@@ -98,8 +107,8 @@ def test_rectified(theta: float, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("theta", [0.0, 0.5, -3.0, 1000.0])
 def test_gaussian(theta: float, dtype: torch.dtype) -> None:
     values = draws(rf.Gaussian(2.0), theta, 200_000, dtype)
-    assert continuous(values, stats.norm(theta, 2.0).cdf) > ACCEPT
-    assert continuous(values, stats.norm(theta, 2.05).cdf) < REJECT
+    assert continuous(values, lambda x: special.ndtr((x - theta) / 2.0)) > ACCEPT
+    assert continuous(values, lambda x: special.ndtr((x - theta) / 2.05)) < REJECT
 
 
 @pytest.mark.parametrize("case", DISCRETE, ids=lambda case: case.name)

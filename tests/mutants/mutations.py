@@ -35,6 +35,8 @@ SIZES = {
     "src/ringfence/accounting/examples/information_polynomials.py": ("_ANCHORS_AT_ONCE",),
     "src/ringfence/accounting/per_instance/rdp.py": ("_TABLES",),
     "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE",),
+    "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
+    "src/ringfence/numerics/normal.py": ("_SHORT",),
 }
 
 

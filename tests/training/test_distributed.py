@@ -1,4 +1,4 @@
-"""Two processes train the model that one process trains."""
+"""Two processes train the model that one process trains, and the example for several processes runs."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.training.engine.runs import Run
 ROOT = Path(__file__).parent.parent.parent
 
 _WORKER = """
-import json, sys, torch
+import json, runpy, sys, torch
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from torch import nn
@@ -34,21 +34,25 @@ for sampling, sigma in (("full", 1e-7), ("poisson", 1e-7), ("full", 1.0)):
     if sampling == "full":  # as users of several GPUs wrap it
         model = nn.parallel.DistributedDataParallel(model)
     run = Run(model, sampling=sampling, mechanism=rf.Gaussian(sigma), seed=3 if rank == 0 else 99,
-              batch_size=10, loss=nn.functional.cross_entropy, fisher_every=2).train(4)
+              batch_size=20, loss=nn.functional.cross_entropy,
+              fisher_every=2 if sigma < 1 else 0).train(4)
     run.engine.save(out / f"{{sampling}} {{sigma}}.ckpt")
     result = {{"weights": run.weights().tolist(), "forward": run.engine.account.forward.tolist(),
-               "steps": run.engine.account.steps, "eta": run.engine.fisher_information_loss().tolist()}}
+               "steps": run.engine.account.steps}}
+    if sigma < 1:
+        result["eta"] = run.engine.fisher_information_loss().tolist()
     (out / f"{{sampling}} {{sigma}} {{rank}}.json").write_text(json.dumps(result))
 torch.distributed.destroy_process_group()
+runpy.run_path({example!r}, run_name="__main__")
 """
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder where two processes, started once, left what came of three trainings."""
+    """The folder where two processes, started once, left what came of three trainings and of the example."""
     folder = tmp_path_factory.mktemp("trained")
     script = folder / "worker.py"
-    script.write_text(_WORKER.format(root=str(ROOT)))
+    script.write_text(_WORKER.format(root=str(ROOT), example=str(ROOT / "examples" / "several_processes.py")))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
@@ -56,6 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=environment, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
+    (folder / "printed").write_text(ran.stdout)
     return folder
 
 
@@ -69,7 +74,7 @@ def test_two_processes_equal_one(trained: Path, sampling: str) -> None:
     """Hardly any noise, because sums that differ in the last bit are covered by other noise."""
     one, two = results(trained, sampling, 1e-7)
     alone = Run(
-        sampling=sampling, mechanism=rf.Gaussian(1e-7), batch_size=10,
+        sampling=sampling, mechanism=rf.Gaussian(1e-7), batch_size=20,
         loss=torch.nn.functional.cross_entropy, fisher_every=2,
     ).train(4)  # fmt: skip
     assert one == two  # to the bit
@@ -90,3 +95,7 @@ def test_noise_comes_once(trained: Path) -> None:
     # momentum 0.9: the four releases enter with weights 3.439, 2.71, 1.9 and 1
     expected = (3.439**2 + 2.71**2 + 1.9**2 + 1) ** 0.5 / 60
     assert 0.75 < float(moved.std()) / expected < 1.25
+
+
+def test_the_example_runs_and_speaks_once(trained: Path) -> None:
+    assert (trained / "printed").read_text().count("for every dataset") == 1

@@ -9,6 +9,8 @@ from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.profile import privacy_profile
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import rounded_up
@@ -19,6 +21,7 @@ class AccountRow:
     """What releases of a fixed theta cost under a law, and under the Gaussian with the same sigma."""
 
     mechanism: Mechanism
+    sensitivity: Sensitivity
     coordinates: int
     guarantee: Guarantee
     epsilon_profile: float
@@ -29,6 +32,7 @@ class AccountRow:
         """The row as plain data, with the statements."""
         return {
             "mechanism": repr(self.mechanism),
+            "sensitivity": self.sensitivity.state(),
             "coordinates": self.coordinates,
             **self.guarantee.as_dict(),
             "epsilon_profile": self.epsilon_profile,
@@ -49,7 +53,7 @@ class AccountRow:
 
 
 def account_row(
-    mechanism: Mechanism, theta: Tensor, sensitivity: float, steps: int, delta: float
+    mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity, steps: int, delta: float
 ) -> AccountRow:
     """The account of ``steps`` releases of the same theta.
 
@@ -69,6 +73,7 @@ def account_row(
     )  # both hold, because theta is fixed
     return AccountRow(
         mechanism=mechanism,
+        sensitivity=account.sensitivity,
         coordinates=theta.numel(),
         guarantee=claim,
         epsilon_profile=tight,

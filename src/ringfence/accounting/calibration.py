@@ -9,6 +9,7 @@ import torch
 from ringfence import checks
 from ringfence.accounting.calibration_question import CalibrationQuestion
 from ringfence.accounting.guarantee import EpsilonKind
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -20,7 +21,7 @@ _LARGEST = 1e12
 def calibrate_sigma(
     mechanism: Mechanism,
     theta: Real | None,
-    sensitivity: Real,
+    sensitivity: Real | Sensitivity,
     *,
     epsilon: float,
     delta: float,
@@ -34,7 +35,8 @@ def calibrate_sigma(
     ``mechanism`` gives the law and its bound; the search begins at its sigma. ``kind`` says which epsilon
     of ``Guarantee`` must meet the target. By default it is the epsilon that holds for every dataset: of
     theta only the shape counts, and theta may be None where ``coordinates`` says how many numbers are
-    released. With ``sampling_rate`` below 1 each release is of a Poisson sample and costs what
+    released, or where ``sensitivity`` bounds a move of any number of coordinates (``norm``, ``at_most``).
+    With ``sampling_rate`` below 1 each release is of a Poisson sample and costs what
     ``SampledAccountant.step_of_any`` charges.
 
     The kinds "pdp" and "ex_post" are about this theta and have to be asked for: three confident votes
@@ -42,7 +44,8 @@ def calibrate_sigma(
     raise a ``PerInstanceCalibrationWarning`` and cannot be combined with sampling. Use them on public or
     simulated data. Their cost need not fall with sigma everywhere. The answer is therefore found from
     above, where the Gaussian's noise meets the target for every theta, and every sigma tried on the way
-    down was checked. theta may be a model: a sample whose cost is scaled up to ``coordinates``.
+    down was checked. theta may be a model: a sample whose cost is scaled up to ``coordinates``, unless
+    ``sensitivity`` has ``at_most`` or ``norm``.
 
     Guarantee: the cost at the answer was computed and is not over the target.
 
@@ -50,6 +53,8 @@ def calibrate_sigma(
     >>> law = TruncatedGaussian(sigma=1.0, bound=2.0)
     >>> round(calibrate_sigma(law, None, 1e-2, coordinates=100, epsilon=0.5, delta=1e-5, steps=10), 2)
     1.59
+    >>> round(calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=1.0, delta=1e-5), 2)
+    3.73
     """
     checked_mechanism(mechanism)
     epsilon = checks.number("epsilon", epsilon, checks.positive)
@@ -72,7 +77,7 @@ def calibrate_sigma(
 def calibrate_bound(
     mechanism: Mechanism,
     theta: Real | None,
-    sensitivity: Real,
+    sensitivity: Real | Sensitivity,
     *,
     epsilon: float,
     delta: float,
@@ -134,7 +139,7 @@ def calibrate_bound(
 def calibrate_steps(
     mechanism: Mechanism,
     theta: Real | None,
-    sensitivity: Real,
+    sensitivity: Real | Sensitivity,
     *,
     epsilon: float,
     delta: float,

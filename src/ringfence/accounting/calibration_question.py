@@ -14,6 +14,7 @@ from ringfence.accounting.data_independent import data_independent_epsilon, data
 from ringfence.accounting.guarantee import EpsilonKind, guarantee
 from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.sampled.accountant import SampledAccountant
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
@@ -45,7 +46,7 @@ class CalibrationQuestion:
     """
 
     theta: Tensor
-    sensitivity: Tensor
+    sensitivity: Sensitivity
     delta: float
     kind: EpsilonKind
     scale: float  # how many coordinates each of theta's stands for
@@ -55,7 +56,7 @@ class CalibrationQuestion:
     def asked(
         cls,
         theta: Real | None,
-        sensitivity: Real,
+        sensitivity: Real | Sensitivity,
         delta: float,
         kind: EpsilonKind,
         coordinates: int | None,
@@ -66,7 +67,7 @@ class CalibrationQuestion:
         delta = checks.probability("delta", delta)
         sampling_rate = checks.rate("sampling_rate", sampling_rate)
         count = None if coordinates is None else checks.count("coordinates", coordinates, at_least=1)
-        size = checks.not_negative("sensitivity", sensitivity)
+        size = Sensitivity.of(sensitivity)
         if kind != "data_independent" and sampling_rate < 1:
             raise ValueError(
                 f"kind must be 'data_independent' where sampling_rate is {sampling_rate:g}, got {kind!r}: "
@@ -74,10 +75,18 @@ class CalibrationQuestion:
             )
         if theta is None and kind != "data_independent":
             raise ValueError(f"theta must be given for kind {kind!r}, got None")
-        if theta is None and count is None:
-            raise ValueError("coordinates must be given where theta is None, got None")
-        any_theta = torch.zeros((), dtype=torch.float64).expand(count or 1)
-        values = any_theta if theta is None else checks.finite("theta", theta)
+        values = None if theta is None else checks.finite("theta", theta)
+        if values is not None and count is not None and not size.is_plain and count != values.numel():
+            if kind != "data_independent":
+                raise ValueError(
+                    "coordinates must be left out, or theta hold all of them, where sensitivity has at_most "
+                    f"or norm, got {count}: a sample does not tell which coordinates a record moves"
+                )
+            values = None  # of which only the shape counts
+        if values is None:
+            if count is None:
+                size, count = _of_any_number(size)
+            values = torch.zeros((), dtype=torch.float64).expand(count)
         scale = 1.0 if count is None else count / max(1, values.numel())
         return cls(values, size, delta, kind, scale, sampling_rate)
 
@@ -115,7 +124,7 @@ class CalibrationQuestion:
 
     def _for_samples_of_any_dataset(self, law: Mechanism) -> Callable[[int], float]:
         # s coordinates that move by c have the ceilings of one that moves by c sqrt(s)
-        size = self.sensitivity * math.sqrt(self.scale)
+        size = self.sensitivity.times(math.sqrt(self.scale))
 
         def cost(steps: int) -> float:
             account = SampledAccountant(law, size, self.sampling_rate)
@@ -136,3 +145,14 @@ class CalibrationQuestion:
             PerInstanceCalibrationWarning,
             stacklevel=3,
         )
+
+
+def _of_any_number(size: Sensitivity) -> tuple[Sensitivity, int]:
+    """Moves of a known number of coordinates that are as long as those of any number of coordinates."""
+    if size.farthest.numel() == 1 and size.at_most is not None:
+        return size, size.at_most
+    if size.farthest.numel() == 1 and size.norm is not None:
+        return Sensitivity(norm=size.norm), 1  # all of the move in one coordinate
+    raise ValueError(
+        "coordinates must be given where theta is None, got None: the length of a move depends on them"
+    )

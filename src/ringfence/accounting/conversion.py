@@ -103,9 +103,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(0.32, 1e-5), 4)
     1.2151
     """
+    return _gaussian_epsilon(mu, checks.probability("delta", delta))
+
+
+@lru_cache(maxsize=4096)
+def _gaussian_epsilon(mu: float, delta: float) -> float:
     import dp_accounting
 
-    delta = checks.probability("delta", delta)
     if mu <= _LARGE and gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     ceiling = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
@@ -195,7 +199,7 @@ def _discretization(whole: float, sampled: tuple[tuple[tuple[float, float], int]
     return 1e-4 * max(1.0, max(whole, *(mu for (mu, _), _ in sampled)) ** 2)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _composed(whole: float, sampled: tuple[tuple[tuple[float, float], int], ...]) -> Any:
     import dp_accounting
     from dp_accounting import pld

@@ -12,6 +12,7 @@ from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, e
 from ringfence.accounting.data_independent import data_independent_epsilon
 from ringfence.accounting.per_instance.divergence_sums import both_directions
 from ringfence.accounting.per_instance.rdp import ceilings
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -62,7 +63,7 @@ class PublishableEpsilon:
 def publishable_epsilon(
     mechanism: Mechanism,
     thetas: Tensor | Sequence[Tensor],
-    sensitivity: float,
+    sensitivity: float | Sensitivity,
     *,
     delta: float,
     publishing_zcdp: float,
@@ -77,13 +78,16 @@ def publishable_epsilon(
 
     plus Gaussian noise, where D is the worst over both signs and directions. When a record comes or goes
     every coordinate of every step moves by at most ``sensitivity``, and the share by at most
-    ``largest_share``. Noise for such a change costs ``publishing_zcdp``. A margin that the noise exceeds
+    ``largest_share``. Where a ``Sensitivity`` says that a record moves ``at_most`` m coordinates, the sum is
+    that of the m largest D of each step: m of the terms change, and the sum by no more than they do. Noise
+    for such a change costs ``publishing_zcdp``. A margin that the noise exceeds
     with probability ``failure_probability`` makes the result an upper bound. The noise is fresh, exact and
     on a public grid (``Mechanism.release``): there is no seed, and a second call is a second release that
     has to be paid for.
 
     Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta (proved in docs/guarantees.md).
-    The parameters of the mechanism and the sensitivity must be single numbers.
+    The parameters of the mechanism and the sensitivity must be single numbers, and a ``norm`` that bounds
+    moves beyond ``each`` and ``at_most`` is refused: how fast its sum changes with theta is not known.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> law, thetas = RectifiedGaussian(1.0, bound=1.0), [torch.full((10_240,), 2.5)] * 10
@@ -99,18 +103,28 @@ def publishable_epsilon(
     if not given:
         raise ValueError("thetas must hold at least one step, got none")
     steps = [checks.finite("thetas", theta).double() for theta in given]
-    move = checks.not_negative("sensitivity", sensitivity).double()
+    size = Sensitivity.of(sensitivity)
+    move = size.farthest.double()
     if move.numel() != 1 or any(
         value.numel() != 1 for value in checked_mechanism(mechanism).parameters().values()
     ):
         raise ValueError("mechanism and sensitivity must be single numbers to publish from them")
+    sizes = [size.binding(theta.shape) for theta in steps]
+    if any(own.norm is not None for own in sizes):
+        raise ValueError(
+            f"sensitivity must not be bounded by norm to publish from it, got {size!r}: give each, and "
+            "at_most where few coordinates move, or publish epsilon_data_independent, which holds for a norm"
+        )
 
-    both = [ceilings(mechanism, theta, move) for theta in steps]
+    both = [ceilings(mechanism, theta, own) for theta, own in zip(steps, sizes, strict=True)]
     gaussian, bounded = (sum(ends[i] for ends in both) for i in (0, 1))
     alpha = best_zcdp_order(bounded, delta) if order is None else checks.number("order", order, checks.order)
     largest = alpha * bounded
     count = sum(theta.numel() for theta in steps)
-    realised = sum(float(_worst(mechanism, theta, move, alpha).sum()) for theta in steps)
+    realised = 0.0
+    for theta, own in zip(steps, sizes, strict=True):
+        worst = _worst(mechanism, theta, move, alpha)
+        realised += float((worst if own.at_most is None else worst.reshape(-1).topk(own.at_most)[0]).sum())
     share, change = 0.0, 0.0
     if largest > 0:
         share = min(1.0, (realised * (1 + ROUNDING) + count * UNDERFLOW) / largest)

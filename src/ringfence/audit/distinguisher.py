@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.audit.claims import Claims, with_profiles
 from ringfence.audit.lower_bound import epsilon_lower_bound
 from ringfence.audit.result import AuditResult
@@ -32,7 +33,7 @@ def drawn(mechanism: Mechanism, theta: Tensor, generator: torch.Generator) -> Te
 def audit_release(
     mechanism: Mechanism,
     theta: Tensor,
-    sensitivity: float,
+    sensitivity: float | Sensitivity,
     delta: float,
     *,
     trials: int,
@@ -74,7 +75,8 @@ def audit_targets(
 ) -> list[AuditResult]:
     """``audit_release`` for many targets at once; ``confidence`` is about all of them together.
 
-    The worst record moves every coordinate by the whole sensitivity. Two patterns of signs are
+    The worst record moves every coordinate by the whole sensitivity, or where it cannot, those that give
+    most away. Two patterns of signs are
     tried, towards where the law tells more about theta and away from it, each as M(theta) against
     the moved law and the other way round; in one dimension these are all there are. The statistic
     is log p/q, the best one there is (Neyman and Pearson), summed over coordinates. Small values

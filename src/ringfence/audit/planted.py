@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
 from ringfence.audit.targets import Target
 from ringfence.mechanisms.base import Mechanism
@@ -31,7 +30,7 @@ def wrong_one_sided_claims(targets: Sequence[Target]) -> list[dict[str, float]]:
     orders = checked_orders(DEFAULT_ORDERS)
     claims = []
     for target in targets:
-        curve = target.mechanism.renyi_curve(target.theta, target.sensitivity, orders)
+        curve = target.mechanism.renyi_curve(target.theta, target.move, orders)
         claims.append({"one-sided": epsilon_from_rdp(orders, curve.sum(dim=1), target.delta)[0]})
     return claims
 
@@ -92,7 +91,7 @@ def wrong_quadrature_claims(targets: Sequence[Target]) -> list[dict[str, float]]
         )
         nodes, weights = gauss_legendre(_NODES, target.theta)
         values = (lower + (upper - lower) * nodes).unsqueeze(1)
-        move = float(checks.not_negative("sensitivity", target.sensitivity))
+        move = target.move
         sides = []
         for other in (target.theta + move, target.theta - move):
             ours, theirs = (

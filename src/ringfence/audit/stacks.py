@@ -67,11 +67,10 @@ def _stack(targets: Sequence[Target], places: list[int]) -> Stack:
         for name in names
     }
     sizes = torch.tensor([theta.numel() for theta in thetas])
-    moves = [float(checks.not_negative("sensitivity", target.sensitivity)) for target in chosen]
     return Stack(
         places=tuple(places),
         mechanism=chosen[0].mechanism.with_parameters(columns),
         theta=torch.cat(thetas),
-        move=torch.tensor(moves, dtype=torch.float64).repeat_interleave(sizes),
+        move=torch.cat([target.move for target in chosen]),
         owner=torch.arange(len(chosen)).repeat_interleave(sizes),
     )

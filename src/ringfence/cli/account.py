@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ringfence.cli.options import AsJson, Delta, Interval, Law, Levels, Sigma
+from ringfence.cli.options import (
+    AsJson,
+    AtMost,
+    Delta,
+    EachMove,
+    Interval,
+    Law,
+    Levels,
+    LongestMove,
+    Sigma,
+    one_record_moves,
+)
 from ringfence.cli.terminal import busy, law_beside_gaussian, print_table
 
 if TYPE_CHECKING:
@@ -16,8 +27,10 @@ if TYPE_CHECKING:
 
 def account(
     theta: Annotated[Path, typer.Argument(help="What is released, before noise: a .npy file of floats.")],
-    sensitivity: Annotated[float, typer.Option(help="The most that one record can move a coordinate.")],
     sigma: Sigma,
+    sensitivity: EachMove = None,
+    at_most: AtMost = None,
+    norm: LongestMove = None,
     mechanism: Law = "rectified",
     bound: Interval = None,
     levels: Levels = None,
@@ -28,14 +41,18 @@ def account(
     """What releases of theta cost, and what may be said about them.
 
     Example: ringfence account theta.npy --mechanism rectified --sigma 1 --bound 4 --sensitivity 1e-3
+
+    A person sits in one cell of a table: ringfence account counts.npy --mechanism gaussian --sigma 4
+    --sensitivity 1 --at-most 1
     """
     from ringfence.accounting.account_row import account_row
     from ringfence.data.theta_file import read_theta
     from ringfence.mechanisms.base import Mechanism
 
     law = Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels)
+    size = one_record_moves(sensitivity, at_most, norm)
     with busy("Accounting", quiet=as_json):
-        row = account_row(law, read_theta(theta), sensitivity, steps, delta)
+        row = account_row(law, read_theta(theta), size, steps, delta)
     if as_json:
         typer.echo(json.dumps(row.as_dict()))
     else:
@@ -57,6 +74,7 @@ def account_table(row: "AccountRow") -> Table:
     claim = row.guarantee
     title = (
         f"{row.mechanism!r}\n{row.coordinates:,} coordinates, releases: {claim.steps}, delta {claim.delta:g}"
+        f"\n{row.sensitivity.statement}"
     )
     table = law_beside_gaussian(title, "epsilon")
     for name, value, gaussian, what in (

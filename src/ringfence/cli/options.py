@@ -8,6 +8,7 @@ import typer
 from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
+    from ringfence.accounting.sensitivity import Sensitivity
     from ringfence.data.features import Features
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
@@ -16,6 +17,13 @@ Interval = Annotated[
     float | None, typer.Option("--bound", help="b of the interval [-b, b], for laws that have one.")
 ]
 Levels = Annotated[int | None, typer.Option(help="How many points, for a law with levels.")]
+EachMove = Annotated[
+    float | None, typer.Option("--sensitivity", help="The most that one record can move a coordinate.")
+]
+AtMost = Annotated[
+    int | None, typer.Option(help="How many coordinates one record can move: 1 for the cells of a table.")
+]
+LongestMove = Annotated[float | None, typer.Option("--norm", help="The L2 length of the whole move.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
 GridName = Annotated[
@@ -34,6 +42,21 @@ EpsilonKind = Annotated[
     str, typer.Option("--kind", help="per-instance, ex-post, data-independent or tightest epsilon.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+
+
+def one_record_moves(sensitivity: float | None, at_most: int | None, norm: float | None) -> "Sensitivity":
+    """What one record can move, from the options that say so.
+
+    >>> one_record_moves(1.0, 1, None)
+    Sensitivity(each=1.0, at_most=1)
+    """
+    from ringfence.accounting.sensitivity import Sensitivity
+
+    if sensitivity is None and norm is None:
+        raise ValueError("--sensitivity or --norm must be given: it bounds how far one record can move theta")
+    if sensitivity is not None:
+        Sensitivity.of(sensitivity)  # an error that names the option
+    return Sensitivity(sensitivity, at_most, norm)
 
 
 def sweep_features(

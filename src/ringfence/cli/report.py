@@ -23,4 +23,5 @@ def report(
     """
     from ringfence.paper.comparison.page import write_comparison
 
-    print_files([write_comparison(compared(folders, kind, step=0.01), out, publishable)], as_json)
+    results, winners = compared(folders, kind, step=0.01)
+    print_files([write_comparison(results, winners, out, publishable)], as_json)

@@ -15,6 +15,7 @@ from ringfence.numerics.truncated_normal import TruncatedNormal
 
 # A piece is heavy above this mass: well over a half, so that rounding never makes two of them so.
 _HEAVY = math.log(0.6)
+_SHORT = 8192  # up to so many numbers two calls cost more than one of twice the length
 
 
 def far(like: Tensor) -> float:
@@ -105,7 +106,10 @@ def below_threshold(
 def atoms(lower: Tensor, upper: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """log P and log P/Q of {X <= lower} and {X >= upper}: P = N(0, 1), Q = N(shift, 1)."""
     log_p = torch.stack((log_tail(-lower), log_tail(upper)))
-    rho = torch.stack((log_tail_ratio(-lower, shift), log_tail_ratio(upper, -shift)))
+    ends, shifts = torch.stack((-lower, upper)), torch.stack((shift, -shift))
+    calls = 1 if max(ends.numel(), shifts.numel()) <= _SHORT else 2  # both at once would leave the cache
+    parts = zip(ends.chunk(calls), shifts.chunk(calls), strict=True)
+    rho = torch.cat([log_tail_ratio(end, move) for end, move in parts])
     return log_p.expand_as(rho), rho
 
 

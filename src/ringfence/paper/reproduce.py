@@ -11,7 +11,9 @@ from ringfence.data.features import Features
 from ringfence.numerics.threads import one_thread
 from ringfence.paper.comparison.chart import frontier_chart, ratio_chart
 from ringfence.paper.comparison.comparison import Comparison, compare
-from ringfence.paper.comparison.page import comparison_section
+from ringfence.paper.comparison.frontier import by_clip
+from ringfence.paper.comparison.page import comparison_section, winner_section
+from ringfence.paper.comparison.winner import Winner, winner
 from ringfence.paper.figures import FIGURES, Drawn
 from ringfence.paper.information.chart import information_chart
 from ringfence.paper.information.rows import InformationSettings, information
@@ -42,12 +44,13 @@ def comparisons(
     public: Features | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
-) -> dict[Search, Comparison]:
-    """Runs and compares the sweeps of Figure 3, the paper's grid and the fair search.
+) -> tuple[dict[str, Comparison], Winner]:
+    """Runs and compares the sweeps of Figure 3, the paper's grid and the fair search with every clip.
 
-    Sweeps that were begun in the folder ``out`` are continued.
+    Comparisons are named by their search, those of further clips also by the clip. The winner is that of the
+    fair search. Sweeps that were begun in the folder ``out`` are continued.
     """
-    results: dict[Search, Comparison] = {}
+    results: dict[str, Comparison] = {}
     for search in SEARCHES:
 
         def tell(_: str, share: float, search: Search = search) -> None:
@@ -56,8 +59,11 @@ def comparisons(
 
         folder = out / f"{grid.name.lower().replace(' ', '-')}-{search}"
         run_sweep(grid, features, folder, device=device, search=search, public=public, progress=tell)
-        results[search] = compare(read_rows(folder), step=0.01)
-    return results
+        rows = read_rows(folder)
+        for own in by_clip(rows):
+            clip = own[0].setting.clip_kind
+            results[search if clip == "clamp" else f"{search}, {clip}"] = compare(own, step=0.01)
+    return results, winner(rows, step=0.01)
 
 
 def draw_comparisons(
@@ -70,7 +76,7 @@ def draw_comparisons(
     progress: Progress | None = None,
 ) -> list[Path]:
     """Figure 3 and the frontiers behind it as PNG and PDF; the sweeps are kept in ``out``/sweeps."""
-    results = comparisons(grid, features, out / "sweeps", public=public, device=device, progress=progress)
+    results, _ = comparisons(grid, features, out / "sweeps", public=public, device=device, progress=progress)
     both = list(results.values())
     return [*save_chart(ratio_chart(both), out), *save_chart(frontier_chart(both), out)]
 
@@ -99,7 +105,9 @@ def reproduce(
         names = [name for name in FIGURES if features is None or name != "fil"]
         drawn = {name: FIGURES[name](progress) for name in names}
     with one_thread(data.train_features.size):
-        results = comparisons(settings, data, out / "sweeps", public=public, device=device, progress=progress)
+        results, best = comparisons(
+            settings, data, out / "sweeps", public=public, device=device, progress=progress
+        )
         parts = sweep_data(data, settings, "fair", public).to(device)
         kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
         if features is not None:
@@ -119,6 +127,7 @@ def reproduce(
         ),
         Section("Figure 1: what a release gives away", charts=(drawn["motivation"].chart,)),
         Section("Figure 2: the mean of many records", charts=(drawn["mean-estimation"].chart,)),
+        winner_section([best]),
         comparison_section(list(results.values())),
         Section("Figure 4: Fisher information loss against accuracy", charts=(drawn["fil"].chart,)),
         Section("Figure 5: decisions", charts=(drawn["votes"].chart, drawn["histogram"].chart)),
@@ -145,5 +154,6 @@ def reproduce(
     return [page, *save_charts(report, out, publishable), *files]
 
 
-def _named(search: Search) -> str:
-    return {"paper": "On the paper's grid", "fair": "With as many settings for every mechanism"}[search]
+def _named(search: str) -> str:
+    names = {"paper": "On the paper's grid", "fair": "With as many settings for every mechanism"}
+    return names[search.split(",")[0]]

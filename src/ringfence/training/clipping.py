@@ -1,15 +1,22 @@
 """How much one example may contribute: how far each coordinate of its gradient goes, or how long it is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.numerics.lengths import row_lengths
+from ringfence.numerics.precision import refuse_tf32
 from ringfence.training.kernels.outer_sum import finite_outer_sum
 
+# Norm aims a little below C: the length (2^-22), the factor (2^-24) and the products (2^-24) are rounded.
 _SHORTER = 1 - 2.0**-20
+_LEAST = 2.0**-100  # the smallest C: below it products have no digits in float32
+_VANISHING = 2.0**-110
+_NO_LENGTH = 2.0**-500
 
 
 class Clip(ABC):
@@ -87,13 +94,14 @@ class Scale(Clip):
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
         """One matrix product: the largest entry of an outer product is the product of both largest."""
+        refuse_tf32(features)
         size = residuals.abs().amax(dim=1) * features.abs().amax(dim=1)
         # slightly smaller, so that no rounded product is above c
         factor = self._factor(size) * (1 - 4 * torch.finfo(residuals.dtype).eps)
         return (residuals * factor.unsqueeze(1)).T @ features
 
     def _factor(self, size: Tensor) -> Tensor:
-        return (self.largest / size).clamp(max=1)
+        return self.largest / size.clamp(min=self.largest)  # 1 where the size is 0, and differentiable there
 
 
 class Norm(Clip):
@@ -102,6 +110,7 @@ class Norm(Clip):
     With ``each`` every coordinate is clamped to [-each, each] afterwards, which makes no gradient longer.
 
     Guarantee: a function of the example alone, of L2 length at most C as computed, and within [-each, each].
+    A gradient that is 2^110 times as long as C becomes 0: float32 has no digits for such a factor.
 
     >>> Norm(1.0)(torch.tensor([[3.0, 4.0], [0.3, 0.4]])).round(decimals=4).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.30000001192092896, 0.4000000059604645]]
@@ -111,6 +120,8 @@ class Norm(Clip):
 
     def __init__(self, norm: float, each: float | None = None) -> None:
         self.norm = checks.number("norm", norm, checks.positive)
+        if not _LEAST <= self.norm <= 1 / _LEAST:
+            raise ValueError(f"norm must be from {_LEAST:.3g} to {1 / _LEAST:.3g}, got {norm!r}")
         self.each = None if each is None else checks.number("each", each, checks.positive)
         self.largest = _float32_at_most(self.norm if self.each is None else min(self.norm, self.each))
 
@@ -120,29 +131,62 @@ class Norm(Clip):
         return Sensitivity(each=self.each, norm=self.norm)
 
     def __call__(self, gradients: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(gradients.flatten(1), dim=1, dtype=torch.float64)
-        scaled = gradients * self._factor(length).to(gradients).view(-1, *(1,) * (gradients.dim() - 1))
+        length = row_lengths(gradients.flatten(1))
+        factor = _shortening(length, torch.full_like(length, self.norm * _SHORTER))
+        scaled = gradients * factor.to(gradients).view(-1, *(1,) * (gradients.dim() - 1))
         return scaled if self.each is None else scaled.clamp(-self.largest, self.largest)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
         """One matrix product: the length of an outer product is the product of both lengths."""
-        lengths = [
-            torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in (residuals, features)
-        ]
-        scaled = residuals * self._factor(lengths[0] * lengths[1]).to(residuals).unsqueeze(1)
-        if self.each is None:
-            return scaled.T @ features
-        return finite_outer_sum(checks.finite("residuals", scaled), features, self.largest)
-
-    def _factor(self, length: Tensor) -> Tensor:
-        # slightly smaller, so that rounding the factor and the products makes nothing longer than C
-        return (self.norm / length * _SHORTER).clamp(max=1)
+        return norm_outer_sums([self], residuals.unsqueeze(1), features, row_lengths(features))[0]
 
     def __repr__(self) -> str:
         return f"Norm({self.norm!r})" if self.each is None else f"Norm({self.norm!r}, each={self.each!r})"
 
     def __hash__(self) -> int:
         return hash((type(self), self.norm, self.each))
+
+
+def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, lengths: Tensor) -> Tensor:
+    """``outer_sum`` of several clips at once: (clips, K, p) for residuals (n, clips, K).
+
+    ``lengths`` are the ``row_lengths`` of the features. One matrix product does it, or, where one of the
+    clips has ``each``, one call of the kernel that clamps.
+
+    Guarantee: every example adds a matrix of L2 length at most C, and within ``each``, up to the rounding of
+    the sum. NaN and infinities are refused, and so are matrix products of 10 bits.
+
+    >>> residuals, features = torch.tensor([[[1.0], [1.0]]]), torch.tensor([[3.0, 4.0]])
+    >>> sums = norm_outer_sums([Norm(10.0), Norm(1.0)], residuals, features, row_lengths(features))
+    >>> sums.round(decimals=4).tolist()
+    [[[3.0, 4.0]], [[0.6000000238418579, 0.800000011920929]]]
+    """
+    refuse_tf32(features)
+    own = checks.finite("lengths of residuals", row_lengths(residuals))  # (n, clips)
+    norms = torch.tensor([clip.norm * _SHORTER for clip in clips], dtype=torch.float64).to(own.device)
+    # |r x^T| <= C is |r| <= C / |x|, whatever r is where x is 0
+    factor = _shortening(own, norms / lengths.clamp(min=_NO_LENGTH).unsqueeze(1))
+    scaled = (residuals * factor.to(residuals).unsqueeze(2)).flatten(1)
+    if all(clip.each is None for clip in clips):
+        sums = scaled.T @ features
+    else:
+        limits = torch.tensor([clip.largest for clip in clips]).repeat_interleave(residuals.shape[2])
+        sums = finite_outer_sum(scaled, features, limits)
+    return sums.view(*residuals.shape[1:], features.shape[1])
+
+
+def _shortening(length: Tensor, most: Tensor) -> Tensor:
+    """What a vector of this length is multiplied by, so that its length is ``most`` or less.
+
+    Guarantee: rounded to float32 and multiplied in float32, it makes nothing longer than ``most`` / _SHORTER.
+    A factor below 1 has 24 bits, and its products have 24 bits or an error below 2^-150, which is nothing
+    beside ``most``: where the factor or ``most`` is too small for that, the factor is 0.
+    """
+    factor = most / torch.maximum(
+        length, most
+    )  # no division by 0, and no derivative where nothing is clipped
+    vanishing = (factor < 1) & (torch.minimum(factor, most) < _VANISHING)
+    return torch.where(vanishing, 0.0, factor)
 
 
 def _float32_at_most(value: float) -> float:

@@ -5,7 +5,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_delta
-from ringfence.accounting.profile.dominating_pair import _Coordinate, _grid_step, composed_delta
+from ringfence.accounting.profile.dominating_pair import Coordinate, composed_delta, grid_step
 from tests.accounting.exact_profile import enumerated_delta
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -99,16 +99,16 @@ def test_falls_with_epsilon_and_grows_with_steps() -> None:
 
 def test_the_grid_is_fine_against_every_loss_and_no_finer_than_can_be_held() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
-    releases = [_Coordinate(law, float64(theta), float64(move)) for theta, move in ((0.5, 0.3), (2.5, 0.05))]
+    releases = [Coordinate(law, float64(theta), float64(move)) for theta, move in ((0.5, 0.3), (2.5, 0.05))]
     deviations = []
     for release in releases:
         theta, move = release.theta, release.move
         pairs = ((theta, move), (theta, -move), (theta + move, -move), (theta - move, move))
         deviations += [float(law.loss_moments(*pair).variance) ** 0.5 for pair in pairs]
-    assert _grid_step(releases, [1, 1]) == pytest.approx(min(deviations) / 64, rel=1e-12, abs=0)
+    assert grid_step(releases, [1, 1]) == pytest.approx(min(deviations) / 64, rel=1e-12, abs=0)
     reaches, repeats = [release.reach() for release in releases], [10**6, 3 * 10**6]
     spread = sum(repeat * reach**2 for repeat, reach in zip(repeats, reaches, strict=True)) ** 0.5
-    assert _grid_step(releases, repeats) == pytest.approx(8 * spread / 2**17, rel=1e-12, abs=0)
+    assert grid_step(releases, repeats) == pytest.approx(8 * spread / 2**17, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("shift", [300.0, 3000.0, 10_000.0])

@@ -192,7 +192,7 @@ def test_refusals_name_the_argument() -> None:
 
 def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
     law = rf.RectifiedGaussian(1.0, bound=0.5)
-    batches = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)).double()
+    batches = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double()
     seen, unseen = (rf.SampledAccountant(law, 0.3, 0.2, orders=[2, 8, 32]) for _ in range(2))
     seen.step(batches, count=7)
     unseen.step_of_any(torch.zeros(3), count=7)
@@ -221,3 +221,22 @@ def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(per_instance, "HistogramSums", None)
     one.step(iter(BATCHES))
     assert one.steps == 2
+
+
+def test_a_norm_costs_for_every_dataset_what_other_accountants_say() -> None:
+    """Noise multiplier 1.1, rate 0.02, 500 steps."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    running = SampledAccountant(rf.Gaussian(2.2), rf.Sensitivity(norm=2.0), 0.02)
+    running.step_of_any(torch.zeros(1000), count=500)
+    claim = running.guarantee(1e-5)
+    release = SelfComposedDpEvent(PoissonSampledDpEvent(0.02, GaussianDpEvent(1.1)), 500)
+    exact = PLDAccountant().compose(release).get_epsilon(1e-5)
+    assert claim.epsilon_data_independent == pytest.approx(exact, rel=1e-9)
+    sums = RdpAccountant(running.orders.tolist()).compose(release).get_epsilon(1e-5)
+    assert claim.epsilon_renyi == pytest.approx(sums, rel=1e-3)
+    opacus_prv, opacus_rdp = 2.303403, 2.575660  # of Opacus 1.6.0; the first up to its error of 0.01
+    assert opacus_prv - 0.02 <= claim.epsilon_data_independent <= opacus_prv
+    assert claim.epsilon_renyi == pytest.approx(opacus_rdp, rel=1e-3)

@@ -226,3 +226,36 @@ def test_a_single_coordinate_is_read_from_a_table_unless_evaluated() -> None:
     release = SampledDivergence(rf.StochasticSign(1.0), 0.1, 0.5, checked_integer_orders([2]))
     theta = torch.full((1,), 0.37, dtype=torch.float64)
     assert not torch.equal(release.log_excess(theta, exact=False), release.log_excess(theta, exact=True))
+
+
+@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize(
+    "size",
+    [rf.Sensitivity(1.5, at_most=1), rf.Sensitivity(norm=1.8), rf.Sensitivity(1.2, at_most=2, norm=1.5)],
+    ids=repr,
+)
+def test_no_move_beats_the_bound(size: rf.Sensitivity, count: int) -> None:
+    """Signs: every outcome is enumerated, for random moves, both records and both directions."""
+    generator, orders = (
+        torch.Generator().manual_seed(count),
+        torch.tensor([2.0, 3.0, 8.0], dtype=torch.float64),
+    )
+    outcomes = torch.tensor(list(product((-1.0, 1.0), repeat=count)), dtype=torch.float64)
+    law, rate = rf.StochasticSign(1.0), 0.3
+    for _ in range(10):
+        theta = 1.5 * torch.randn(count, generator=generator, dtype=torch.float64)
+        moves = torch.randn(500, count, generator=generator, dtype=torch.float64).pow(3)
+        ranks = moves.abs().argsort(dim=1, descending=True).argsort(dim=1)
+        moves = moves * (ranks < (size.at_most or count))
+        moves = 9 * moves if size.norm is None else size.norm * moves / moves.norm(dim=1, keepdim=True)
+        moves = moves.clamp(-size.farthest, size.farthest)
+        for record, start in (("added", theta + 0 * moves), ("removed", theta - moves)):
+            p, q = (
+                law.log_prob(outcomes.unsqueeze(1), at).sum(dim=-1).exp() for at in (start, start + moves)
+            )
+            mixture = (1 - rate) * p + rate * q
+            bound = fixed_batch_rdp(law, theta, size, rate, orders, record=record)
+            for first, second, most in ((p, mixture, bound.forward), (mixture, p, bound.backward)):
+                for alpha, limit in zip(orders.tolist(), most.tolist(), strict=True):
+                    exact = torch.log((first**alpha * second ** (1 - alpha)).sum(dim=0)) / (alpha - 1)
+                    assert float(exact.max()) <= limit * (1 + 1e-9)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ringfence.paper.comparison.comparison import Comparison, ComparisonRow, compare
-from ringfence.paper.comparison.frontier import CLAMPED
+from ringfence.paper.comparison.frontier import CLAMPED, by_clip
 from ringfence.paper.sweep.settings import SweepSetting, label
 from ringfence.paper.sweep.store import SweepRow
 
@@ -50,6 +50,18 @@ def sweep(
 def at(result: Comparison, mechanism: str, target: float) -> ComparisonRow:
     [row] = [r for r in result.rows if r.mechanism == mechanism and r.target == pytest.approx(target)]
     return row
+
+
+def test_laws_are_compared_under_one_clip() -> None:
+    clamped = sweep("gaussian", 1.0) + sweep("truncated", 2.0)
+    shorter = [
+        replace(row, setting=replace(row.setting, clip_kind="norm"), mechanism=f"{row.mechanism}, L2 clip")
+        for row in sweep("gaussian", 0.1) + sweep("truncated", 0.05)
+    ]
+    each = [compare(rows) for rows in by_clip(clamped + shorter)]
+    assert [one.data for one in each] == ["toy", "toy, L2 clip"]
+    assert [one.helped for one in each] == [False, True]
+    assert each[0].sentence == compare(clamped).sentence
 
 
 def test_half_the_epsilon_is_found_as_half() -> None:

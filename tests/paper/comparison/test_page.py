@@ -13,8 +13,8 @@ def test_a_line_for_every_five_percent_and_a_column_for_every_mechanism(tmp_path
     assert table.columns == ("validation", "Gaussian", "truncated")
     assert [row[0] for row in table.rows] == [f"{5 * line}%" for line in range(1, 19)]
     assert table.rows[-1][2] == "never"
-    page = write_comparison([result], tmp_path / "a.html").read_text()
-    public = write_comparison([result], tmp_path / "b.html", publishable=True).read_text()
+    page = write_comparison([result], [], tmp_path / "a.html").read_text()
+    public = write_comparison([result], [], tmp_path / "b.html", publishable=True).read_text()
     for cell in (table.rows[8][1], result.sentence[:40]):
         assert cell in page
         assert cell not in public

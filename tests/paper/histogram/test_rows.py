@@ -6,18 +6,8 @@ import torch
 
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance.rdp import per_instance_rdp
-from ringfence.accounting.profile.profile import privacy_profile
-from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.mechanisms.sign import StochasticSign
-from ringfence.mechanisms.truncated import TruncatedGaussian
-from ringfence.paper.histogram.rows import (
-    HistogramSettings,
-    absolute_error,
-    histogram,
-    shown_probability,
-    single_epsilons,
-)
+from ringfence.paper.histogram.rows import HistogramSettings, absolute_error, histogram, shown_probability
 
 SMALL = HistogramSettings(thresholds=(3.0, 4.5, 8.0), plotted=40)
 
@@ -33,47 +23,6 @@ def test_counts_are_sparse_and_falling():
     assert int((counts == 0).sum()) == 1500
     assert float(counts[499]) >= 1
     assert abs(float(counts.sum()) - 10_000) < 50
-
-
-@pytest.mark.parametrize(
-    "law",
-    [
-        RectifiedGaussian(4.0, (18.0, 1e4)),
-        TruncatedGaussian(4.0, (18.0, 60.0)),
-        StochasticSign(4.0),
-        Gaussian(4.0),
-    ],
-)
-def test_single_epsilons_are_the_tight_profile(law):
-    theta = torch.tensor([1.0, 12.0], dtype=torch.float64)
-    found = single_epsilons(law, theta, 1.0, 1e-5).tolist()
-    expected = [privacy_profile(law, value, 1.0).epsilon(1e-5) for value in theta.split(1)]
-    assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
-
-
-def test_single_epsilons_hold_and_no_less_would():
-    law = RectifiedGaussian(4.0, (18.0, 1e4))
-    theta = torch.tensor([1.0, 2.0, 10.0], dtype=torch.float64)
-    epsilon = single_epsilons(law, theta, 1.0, 1e-5)
-
-    def delta(at):
-        return torch.stack(
-            [law.hockey_stick(theta, s, at) for s in (1.0, -1.0)]
-            + [law.hockey_stick(theta + s, -s, at) for s in (1.0, -1.0)]
-        ).amax(dim=0)
-
-    assert bool((delta(epsilon) <= 1e-5 * (1 + 1e-9)).all())
-    assert bool((delta(epsilon * 0.999) > 1e-5).all())
-
-
-def test_parameters_may_differ_by_coordinate():
-    sigma = torch.tensor([2.0, 8.0], dtype=torch.float64)
-    both = single_epsilons(StochasticSign(sigma), torch.ones(2, dtype=torch.float64), 1.0, 1e-5)
-    each = [
-        single_epsilons(StochasticSign(float(s)), torch.ones(1, dtype=torch.float64), 1.0, 1e-5)
-        for s in sigma
-    ]
-    assert both.tolist() == pytest.approx([float(one) for one in each], rel=1e-9)
 
 
 def test_utility_is_that_of_the_sampler(result):

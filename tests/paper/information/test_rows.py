@@ -6,14 +6,15 @@ import torch
 from torch import nn
 
 from ringfence.data.digits import digits
+from ringfence.data.features import Features
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.information.network import NetworkSettings
 from ringfence.paper.information.rows import InformationRow, InformationSettings, frontier, information
 from ringfence.paper.sweep.batch import linear_settings
 from ringfence.paper.sweep.data import sweep_data
+from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.grid_file import read_grid
-from ringfence.paper.sweep.settings import FairSearch
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine.engine import PrivacyEngine
 from ringfence.training.linear.probe import LinearProbe
@@ -34,13 +35,27 @@ SETTINGS = InformationSettings(replace(read_grid("digits"), seeds=(0, 1, 2), fai
 
 
 @pytest.fixture(scope="module")
+def data():
+    """A third of the digits."""
+    every = digits()
+    train, test = slice(0, 420), slice(0, 180)
+    few = Features(
+        every.train_features[train],
+        every.train_labels[train],
+        every.test_features[test],
+        every.test_labels[test],
+    )
+    return sweep_data(few, SETTINGS.grid, "fair")
+
+
+@pytest.fixture(scope="module")
 def told():
     return []
 
 
 @pytest.fixture(scope="module")
-def rows(told):
-    return list(information(SETTINGS, lambda *part: told.append(part)))
+def rows(data, told):
+    return list(information(SETTINGS, lambda *part: told.append(part), data))
 
 
 def of(rows, model, mechanism):
@@ -66,8 +81,7 @@ def test_progress_rises_to_one(rows, told):
 
 
 @pytest.mark.parametrize("name", ["gaussian", "truncated"])
-def test_a_probe_row_is_that_of_the_public_probe(rows, name):
-    data = sweep_data(digits(), SETTINGS.grid, "fair")
+def test_a_probe_row_is_that_of_the_public_probe(data, rows, name):
     setting = next(one for one in SETTINGS.grid.settings("fair") if one.mechanism == name)
     row = of(rows, "linear probe", {"gaussian": "Gaussian"}.get(name, name))[0]
     scores = []
@@ -92,8 +106,7 @@ def test_the_clamped_gaussian_is_the_rectified_run_at_the_gaussians_price(rows):
         assert clamped.median_eta > rectified.median_eta
 
 
-def test_a_network_row_is_that_of_the_engine_at_the_better_rate(rows):
-    data = sweep_data(digits(), SETTINGS.grid, "fair")
+def test_a_network_row_is_that_of_the_engine_at_the_better_rate(data, rows):
     images = [part[0].reshape(-1, 1, 8, 8) for part in (data.train, data.test)]
     [row] = of(rows, "network", "Gaussian")
     assert "learning rate 0.3" in row.setting  # 1e-4 learns nothing
@@ -122,10 +135,10 @@ def test_a_network_row_is_that_of_the_engine_at_the_better_rate(rows):
     assert row.max_eta == pytest.approx(float(eta.max()), rel=1e-9)
 
 
-def test_settings_that_hardly_learn_are_left_out():
+def test_settings_that_hardly_learn_are_left_out(data):
     noise = replace(SEARCH, settings=4, noise_multiplier=(60, 1e5))
     settings = InformationSettings(replace(SETTINGS.grid, fair=noise), None)
-    found = list(information(settings))
+    found = list(information(settings, data=data))
     assert 0 < len(of(found, "linear probe", "Gaussian")) < 4
     best = max(row.validation_accuracy for row in found)
     assert min(row.validation_accuracy for row in found) >= best / 2

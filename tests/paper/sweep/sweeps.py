@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from ringfence.data.features import Features
-from ringfence.paper.sweep.settings import FairSearch, Grid
+from ringfence.paper.sweep.fair_search import FairSearch
+from ringfence.paper.sweep.settings import Grid
 from ringfence.paper.sweep.store import SweepRow
 
 GRID = Grid(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_delta
@@ -56,6 +57,20 @@ def test_the_gaussian_has_the_gaussians_epsilon() -> None:
     assert found.epsilon_data_independent == found.gaussian_epsilon_data_independent
     # 2 releases of 15 coordinates at sigma = 5 clip: delta at this epsilon is the one asked for
     assert gaussian_delta(math.sqrt(30) / 5, found.epsilon_data_independent) == pytest.approx(1e-5, rel=1e-4)
+
+
+def test_the_gaussian_under_an_l2_clip_costs_what_everyone_charges_for_it() -> None:
+    jobs = [(SweepSetting(law, 0.5, 5.0, 1.0, 2, bound, clip_kind="norm"), 0)
+            for law, bound in (("gaussian", None), ("truncated", 20.0))]  # fmt: skip
+    result, bounded = measure(sweep_data(DATA, GRID, "paper"), jobs)
+    assert result.sums is not None
+    assert bounded.sums is not None
+    orders = torch.tensor(result.sums.orders, dtype=torch.float64)
+    assert result.sums.worst == pytest.approx((2 * orders / (2 * 5.0**2)).tolist(), rel=1e-11)
+    found = epsilons(result.sums, 2, 1e-5)
+    assert gaussian_delta(math.sqrt(2) / 5, found.epsilon_data_independent) == pytest.approx(1e-5, rel=1e-4)
+    assert 0 < epsilons(bounded.sums, 2, 1e-5).epsilon_pdp <= found.epsilon_pdp
+    assert linear_settings(*jobs[0]).clip == rf.Norm(0.5)
 
 
 def test_one_bad_setting_does_not_end_the_others() -> None:

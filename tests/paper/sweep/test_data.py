@@ -9,7 +9,8 @@ import pytest
 from ringfence.data.features import Features
 from ringfence.data.projection import PublicProjection
 from ringfence.paper.sweep.data import sweep_data
-from ringfence.paper.sweep.settings import FairSearch, Grid
+from ringfence.paper.sweep.fair_search import FairSearch
+from ringfence.paper.sweep.settings import Grid
 
 GRID = Grid("toy", ("gaussian",), (0.1,), (10.0,), (1.0,), (4.0,), (5,), center=2.0, scale=4.0)
 RNG = np.random.default_rng(0)
@@ -80,6 +81,17 @@ def test_a_projection_comes_first(tmp_path: Path) -> None:
     PublicProjection.of(DATA.train_features, 1).save(tmp_path / "own.npz")
     with pytest.raises(ValueError, match="public_projection must be of other features than the private ones"):
         sweep_data(DATA, replace(GRID, public_projection=str(tmp_path / "own.npz")), "paper")
+
+
+def test_rows_of_length_1_by_themselves() -> None:
+    grid = replace(GRID, unit_rows=True, intercept=True)
+    data = sweep_data(DATA, grid, "paper")
+    before = (DATA.train_features - 2) / 4
+    lengths = np.linalg.norm(before, axis=1, keepdims=True)
+    assert np.allclose(data.train[0][:, :2].numpy(), before / lengths, atol=1e-6)
+    assert data.train[0][:, 2].tolist() == [1.0] * 60  # the intercept comes after
+    few = replace(DATA, train_features=DATA.train_features[:3], train_labels=DATA.train_labels[:3])
+    assert sweep_data(few, grid, "paper").train[0].equal(data.train[0][:3])
 
 
 def test_fingerprints_tell_data_and_statistics_apart() -> None:

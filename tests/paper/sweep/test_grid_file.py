@@ -41,6 +41,11 @@ def test_a_file_is_read_as_written(tmp_path: Path) -> None:
     assert grid.public_statistics == str(tmp_path / "public.npz")
     assert [type(value) for value in grid.clip] == [float, float]
     assert len(grid.settings("paper")) == 4
+    text = GOOD.replace("settings = 8", 'settings = 8\nclips = ["norm"]\nnorm = [1, 2]')
+    text = text.replace("levels = [5]", "levels = [5]\nnorm = [3]").replace("classes = 3", "unit_rows = true")
+    other = read_grid(written(tmp_path, text.replace("fisher = true", "")))
+    assert (other.unit_rows, other.norm) == (True, (3.0,))
+    assert (other.fair.clips, other.fair.norm) == (("norm",), (1.0, 2.0))
 
 
 @pytest.mark.parametrize(
@@ -63,6 +68,10 @@ def test_a_file_is_read_as_written(tmp_path: Path) -> None:
         ("settings = 8", "clip2 = [1]", "grid.toml: fair.clip2 is not known"),
         ("settings = 8", "steps = [1]", r"grid.toml: fair.steps must be \[low, high\], got \[1\]"),
         ("settings = 8", "steps = [9, 1]", r"grid.toml: fair.steps must be a range"),
+        ("settings = 8", 'clips = "norm"', "grid.toml: fair.clips must be a list that is not empty"),
+        ("settings = 8", "clips = [1, 2]", "grid.toml: fair.clips must be text, got 1"),
+        ("settings = 8", 'clips = ["l2"]', "grid.toml: fair.clips must be among clamp, norm"),
+        ("classes = 3", "unit_rows = 1", "grid.toml: data.unit_rows must be true or false, got 1"),
         ("[data]", "[data", "grid.toml is not TOML"),
         ("[data]\nclasses = 3\n", "data = 3\n", "grid.toml: data must be a table, got 3"),
     ],

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from ringfence.paper.sweep.data import SweepData
+from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.run import read_rows, run_sweep
-from ringfence.paper.sweep.settings import FairSearch
 from ringfence.paper.sweep.store import FILE
 from tests.paper.sweep.sweeps import DATA, GRID, comparable
 

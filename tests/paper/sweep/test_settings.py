@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.grid_file import read_grid, shipped_grids
-from ringfence.paper.sweep.settings import FairSearch, Grid, SweepSetting
+from ringfence.paper.sweep.settings import Grid, SweepSetting
 
 TOY = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0,), (4.0,), (5,))
 
@@ -37,9 +38,20 @@ def test_the_papers_gaussian_has_no_bound_and_sigma_is_a_multiple_of_the_clip() 
 def test_the_fair_search_is_fair_and_wide(name: str) -> None:
     grid = replace(read_grid(name), mechanisms=("gaussian", "rectified", "truncated", "sign", "quantized"))
     settings = grid.settings("fair")
-    assert counts(settings) == dict.fromkeys(grid.mechanisms, grid.fair.settings)
+    kinds = [(s.clip_kind, s.mechanism) for s in settings]
+    assert {kinds.count(kind) for kind in kinds} == {grid.fair.settings}
+    assert set(kinds) == {(clip, law) for clip in ("clamp", "norm") for law in grid.mechanisms}
     assert len(grid.seeds) >= 3
-    truncated = [s for s in settings if s.mechanism == "truncated"]
+    for clip in ("clamp", "norm"):
+        truncated = [s for s in settings if (s.clip_kind, s.mechanism) == (clip, "truncated")]
+        assert_wide(truncated, grid.fair.ranges(clip))
+    widest = grid.fair.ranges()
+    assert widest["noise_multiplier"][1] >= 1e6
+    assert widest["bound_over_sigma"] == (1e-2, 20.0)
+    assert widest["learning_rate"][0] <= 1e-3
+
+
+def assert_wide(truncated: list[SweepSetting], ranges: dict[str, tuple[float, float]]) -> None:
     seen: dict[str, list[float]] = {
         "clip": [s.clip for s in truncated],
         "noise_multiplier": [s.noise_multiplier for s in truncated],
@@ -47,7 +59,7 @@ def test_the_fair_search_is_fair_and_wide(name: str) -> None:
         "learning_rate": [s.learning_rate for s in truncated],
         "steps": [s.steps for s in truncated],
     }
-    for key, (low, high) in grid.fair.ranges().items():
+    for key, (low, high) in ranges.items():
         assert min(seen[key]) >= low * 0.999
         assert max(seen[key]) <= high * 1.001
         # log-uniform: every quarter of the logarithms holds about a quarter
@@ -56,10 +68,6 @@ def test_the_fair_search_is_fair_and_wide(name: str) -> None:
             for quarter in range(4):
                 share = sum(quarter <= 4 * place < quarter + 1 for place in places) / len(places)
                 assert share == pytest.approx(0.25, abs=0.03)
-    widest = grid.fair.ranges()
-    assert widest["noise_multiplier"][1] >= 1e6
-    assert widest["bound_over_sigma"] == (1e-2, 20.0)
-    assert widest["learning_rate"][0] <= 1e-3
 
 
 def test_every_mechanism_gets_the_same_points() -> None:
@@ -71,6 +79,25 @@ def test_every_mechanism_gets_the_same_points() -> None:
     assert gaussian == rectified
 
 
+def test_settings_of_the_papers_clip_keep_the_names_that_stored_rows_have() -> None:
+    settings = read_grid("digits").settings("fair")
+    assert settings[5].key == "f9c48153dc367aafdecc13f43e5ec3a3"
+    assert len({setting.key for setting in settings}) == len(settings)
+    assert replace(settings[5], clip_kind="norm").key != settings[5].key
+
+
+def test_the_papers_combinations_with_l2_clips() -> None:
+    settings = replace(TOY, norm=(0.5, 2.0)).settings("paper")
+    assert settings[:2] == TOY.settings("paper")
+    assert [(s.label, s.clip) for s in settings[2:]] == [
+        ("Gaussian, L2 clip", 0.5),
+        ("Gaussian, L2 clip", 2.0),
+        ("truncated, L2 clip", 0.5),
+        ("truncated, L2 clip", 2.0),
+    ]
+    assert str(settings[2]) == ("Gaussian, L2 clip, clip 0.5, noise multiplier 10, learning rate 4, steps 5")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -80,6 +107,8 @@ def test_every_mechanism_gets_the_same_points() -> None:
         ({"seeds": (1, 1)}, r"seeds must not hold a value twice, got \[1, 1\]"),
         ({"steps": (0,)}, "steps must be at least 1, got 0"),
         ({"delta": 1.0}, r"delta must be in \(0, 1\), got 1.0"),
+        ({"norm": (0.0,)}, "norm must be > 0, got 0.0"),
+        ({"unit_rows": True, "fisher": True}, "fisher must be false where unit_rows is true"),
         ({"center": 1.0, "public_statistics": "file"}, "public_statistics must not be given together"),
     ],
 )
@@ -95,3 +124,8 @@ def test_a_fair_search_wants_three_seeds_and_proper_ranges() -> None:
         TOY.settings("best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"steps must start at 1 or more, got 0.5"):
         FairSearch(steps=(0.5, 3))
+    with pytest.raises(ValueError, match=r"norm_learning_rate must be a range \(low, high\)"):
+        FairSearch(norm_learning_rate=(1.0, 1.0))
+    for clips in ((), ("norm", "norm"), ("l2",)):
+        with pytest.raises(ValueError, match="clips must be among clamp, norm, each once, got"):
+            FairSearch(clips=clips)

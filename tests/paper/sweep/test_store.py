@@ -1,5 +1,8 @@
 """The file of a sweep: no row twice, other sweeps refused, broken files named."""
 
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,22 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert row.gaussian_epsilon_data_independent == float("inf")
     assert (row.ringfence, row.torch, row.error) == ("0.2", "2.6", None)
     assert (failed.mechanism, failed.error, failed.test_accuracy) == ("Gaussian", "ValueError: no", None)
+
+
+def test_rows_say_their_clip_and_rows_from_before_there_were_several_are_clamps(tmp_path: Path) -> None:
+    store = SweepStore(tmp_path, ABOUT)
+    shorter = replace(SETTINGS[0], clip_kind="norm")
+    store.add([(Measured(one, 0), NUMBERS) for one in (shorter, SETTINGS[0])], ("", ""))
+    with closing(sqlite3.connect(store.path)) as file, file:
+        file.execute("""UPDATE rows SET settings = replace(settings, ', "clip_kind": "clamp"', '')""")
+        file.execute("ALTER TABLE rows DROP COLUMN checksum")  # the oldest files have none
+        file.execute("DELETE FROM sweep WHERE name = 'checksum'")
+        assert file.execute("SELECT count(*) FROM rows WHERE settings NOT LIKE '%clip_kind%'").fetchone() == (
+            1,
+        )
+    rows = read_rows(tmp_path)
+    assert [row.setting for row in rows] == [SETTINGS[0], shorter]
+    assert [row.mechanism for row in rows] == ["Gaussian", "Gaussian, L2 clip"]
 
 
 def test_the_first_result_of_a_job_stays(tmp_path: Path) -> None:

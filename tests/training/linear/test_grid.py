@@ -40,6 +40,10 @@ GRID = [
     setting(mechanism=rf.StochasticSign(4.0), clip=rf.Clamp(10.0), seed=4),
     setting(mechanism=rf.QuantizedGaussian(4.0, 20.0, levels=5), steps=2),
     setting(mechanism=rf.QuantizedGaussian(4.0, 20.0, levels=3), steps=4),
+    setting(clip=rf.Norm(0.5)),
+    setting(mechanism=rf.Gaussian(1.0), clip=rf.Norm(0.1), steps=5),
+    setting(mechanism=rf.RectifiedGaussian(3.0, 10.0), clip=rf.Norm(0.5, each=0.05)),
+    setting(clip=rf.Norm(2.0, each=0.3), momentum=0.5),
 ]
 
 

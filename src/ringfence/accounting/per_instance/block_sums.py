@@ -79,9 +79,9 @@ def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Ten
         seen = occupied.any(dim=1).nonzero().squeeze(1)
         owner = pages.owner[seen]
         rows = table.rows(own, owner, pages.place[seen])
-        largest = torch.stack(
-            [_largest(table.pages[row], cells) for row, cells in zip(rows, occupied[seen], strict=True)]
-        )
+        together = max(1, _READ_TOGETHER // table.pages[0].numel())
+        parts = (slice(start, start + together) for start in range(0, len(rows), together))
+        largest = torch.cat([_largest(table.pages[rows[part]], occupied[seen][part]) for part in parts])
         best = largest.new_zeros(len(own), largest.shape[1])
         best.scatter_reduce_(0, owner.unsqueeze(1).expand_as(largest), largest, "amax")
         margin = table.margin(own).repeat(1, 2).to(best.device)
@@ -89,10 +89,11 @@ def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Ten
     return result.view(len(settings), 2, -1)
 
 
-def _largest(page: Tensor, cells: Tensor) -> Tensor:
-    """The largest value at the ends of these cells of a page, for each of its rows."""
-    nodes = page[:, : CELLS + 1]
-    return torch.maximum(nodes[:, :-1], nodes[:, 1:])[:, cells].amax(dim=1)
+def _largest(pages: Tensor, occupied: Tensor) -> Tensor:
+    """The largest value at the ends of the occupied cells of each page, for each of its rows."""
+    nodes = pages[..., : CELLS + 1]
+    ends = torch.maximum(nodes[..., :-1], nodes[..., 1:])
+    return ends.masked_fill(~occupied.unsqueeze(1), 0.0).amax(dim=-1)
 
 
 class _Pages(NamedTuple):

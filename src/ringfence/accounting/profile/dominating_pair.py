@@ -24,8 +24,8 @@ _MOST_PATTERNS = 64
 _GRID_PER_DEVIATION = 64  # points of the grid of losses in a standard deviation of one release
 _MOST_POINTS = 1 << 17
 _DEVIATIONS = 12
-_TAIL = 1e-18  # mass a composition may move to infinity
-_ROUNDING = 1e-15  # of one value of a composition by FFT, for each composition
+TAIL = 1e-18  # mass a composition may move to infinity
+FFT_ROUNDING = 1e-15  # of one value of a composition by FFT, for each composition
 
 
 def composed_delta(
@@ -44,62 +44,80 @@ def composed_delta(
     rows, index = distinct(theta, sensitivity, *mechanism.parameters().values())
     moved = rows[:, 1] > 0
     counts = torch.bincount(index.reshape(-1), minlength=len(rows))[moved]
-    coordinates = [_Coordinate(with_numbers(mechanism, row[2:]), row[0], row[1]) for row in rows[moved]]
+    coordinates = [Coordinate(with_numbers(mechanism, row[2:]), row[0], row[1]) for row in rows[moved]]
     repeats = [count * steps for count in counts.tolist()]
     if repeats == [1]:
         sides = coordinates[0].sides
         return lambda epsilon: float(max(side.curve(epsilon) for side in sides)) * (1 + ROUNDING)
-    step = _grid_step(coordinates, repeats)
+    step = grid_step(coordinates, repeats)
     directions = [_direction(coordinates, repeats, step, backward) for backward in (False, True)]
     return lambda epsilon: max(direction(epsilon) for direction in directions)
 
 
-class _Side(NamedTuple):
-    """One pair of laws: P = M(theta) and Q = M(theta + shift)."""
+class Side(NamedTuple):
+    """One pair of laws, or many side by side: P = M(theta) and Q = M(theta + shift).
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> Side(Gaussian(1.0), torch.zeros(1).double(), torch.ones(1).double()).curve(1.0).round(decimals=4)
+    tensor([0.1269], dtype=torch.float64)
+    """
 
     law: Mechanism
     theta: Tensor
     shift: Tensor
 
     def curve(self, epsilon: Tensor | float) -> Tensor:
+        """Upper bounds of the hockey sticks."""
         delta = self.law.hockey_stick(self.theta, self.shift, epsilon)
         # log densities grow with the square of the shift, and so do their roundings
         ratio = self.shift / self.law.sigma
         return (delta * (1 + ratio * ratio * 2.0**-51)).clamp(0, 1)
 
 
-class _Coordinate(NamedTuple):
-    """One coordinate, its law and how far a record may move it."""
+class Coordinate(NamedTuple):
+    """One coordinate, or many side by side: the law and how far a record may move it.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> len(Coordinate(Gaussian(1.0), torch.zeros(1).double(), torch.ones(1).double()).sides)
+    4
+    """
 
     law: Mechanism
     theta: Tensor
     move: Tensor
 
-    def direction(self, backward: bool) -> tuple[_Side, _Side]:
+    def direction(self, backward: bool) -> tuple[Side, Side]:
         """The pushes up and down, with M(theta) as P, or as Q if ``backward``."""
         up, down = self.move, -self.move
         if backward:
-            return _Side(self.law, self.theta + up, down), _Side(self.law, self.theta + down, up)
-        return _Side(self.law, self.theta, up), _Side(self.law, self.theta, down)
+            return Side(self.law, self.theta + up, down), Side(self.law, self.theta + down, up)
+        return Side(self.law, self.theta, up), Side(self.law, self.theta, down)
 
     @property
-    def sides(self) -> tuple[_Side, ...]:
+    def sides(self) -> tuple[Side, ...]:
+        """Both pushes in both directions."""
         return (*self.direction(False), *self.direction(True))
 
     def deviation(self) -> float:
-        """The smallest standard deviation of the loss over the four pairs."""
+        """The smallest deviation of the loss over the four pairs; of many coordinates the largest."""
         moments = (side.law.loss_moments(side.theta, side.shift) for side in self.sides)
-        return math.sqrt(min(float(moment.variance) for moment in moments))
+        return math.sqrt(float(torch.stack([moment.variance for moment in moments]).amin(dim=0).max()))
 
     def reach(self) -> float:
         """Where the loss ends, or where the tail of the Gaussian's loss is negligible."""
-        extent = max(float(side.law.loss_moments(side.theta, side.shift).extent) for side in self.sides)
-        ratio = float(self.move / self.law.sigma)
-        return min(extent, ratio * (ratio / 2 + _DEVIATIONS))
+        extents = [side.law.loss_moments(side.theta, side.shift).extent for side in self.sides]
+        ratio = self.move / self.law.sigma
+        return float(torch.minimum(torch.stack(extents).amax(dim=0), ratio * (ratio / 2 + _DEVIATIONS)).max())
 
 
-def _grid_step(coordinates: list[_Coordinate], repeats: list[int]) -> float:
-    """A step that is small against every single loss, but leaves the composition not too many points."""
+def grid_step(coordinates: list[Coordinate], repeats: list[int]) -> float:
+    """A step that is small against every single loss, but leaves the composition not too many points.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> one = Coordinate(Gaussian(1.0), torch.zeros(1).double(), torch.ones(1).double())
+    >>> round(64 * grid_step([one], [2]), 6)
+    1.0
+    """
     finest = min(coordinate.deviation() for coordinate in coordinates) / _GRID_PER_DEVIATION
     reaches = [(coordinate.reach(), repeat) for coordinate, repeat in zip(coordinates, repeats, strict=True)]
     whole = sum(repeat * reach for reach, repeat in reaches)
@@ -108,7 +126,7 @@ def _grid_step(coordinates: list[_Coordinate], repeats: list[int]) -> float:
 
 
 def _direction(
-    coordinates: list[_Coordinate], repeats: list[int], step: float, backward: bool
+    coordinates: list[Coordinate], repeats: list[int], step: float, backward: bool
 ) -> Callable[[float], float]:
     total: Any = None
     points = 0
@@ -119,39 +137,44 @@ def _direction(
         total = _composed(total, _worst_pattern(curves, repeat, step))
         points = max(points, total.size)
     # every value of every composition may be off by rounding, which adds at most that much to delta
-    charge = _ROUNDING * points * (sum(repeats) + len(repeats))
+    charge = FFT_ROUNDING * points * (sum(repeats) + len(repeats))
     return lambda epsilon: float(total.get_delta_for_epsilon(epsilon)) + charge
 
 
 def _worst_pattern(curves: list[NDArray[np.float64]], releases: int, step: float) -> Any:
     """A distribution of the loss that dominates every pattern of signs of these releases."""
     if releases == 1 or releases > _MOST_PATTERNS:
-        single = _distribution(np.maximum(*curves), step)
-        return single if releases == 1 else single.self_compose(releases, tail_mass_truncation=_TAIL)
-    up, down = (_powers(_distribution(curve, step), releases) for curve in curves)
+        single = pessimistic(np.maximum(*curves), step)
+        return single if releases == 1 else single.self_compose(releases, tail_mass_truncation=TAIL)
+    up, down = (_powers(pessimistic(curve, step), releases) for curve in curves)
     patterns = [_composed(up[k], down[releases - k]) for k in range(releases + 1)]
     half = (len(curves[0]) - 1) // 2 * releases
     epsilon = list(np.arange(-half, half + 1) * step)
     worst = np.max([pattern.get_delta_for_epsilon(epsilon) for pattern in patterns], axis=0)
-    return _distribution(np.clip(worst, 0, 1), step)
+    return pessimistic(np.clip(worst, 0, 1), step)
 
 
 def _powers(distribution: Any, highest: int) -> list[Any]:
     """None, the distribution, its composition with itself, and so on up to ``highest`` of them."""
     powers = [None, distribution]
     while len(powers) <= highest:
-        powers.append(powers[-1].compose(distribution, tail_mass_truncation=_TAIL))
+        powers.append(powers[-1].compose(distribution, tail_mass_truncation=TAIL))
     return powers
 
 
 def _composed(first: Any, second: Any) -> Any:
     if first is None or second is None:
         return first or second
-    return first.compose(second, tail_mass_truncation=_TAIL)
+    return first.compose(second, tail_mass_truncation=TAIL)
 
 
-def _distribution(curve: NDArray[np.float64], step: float) -> Any:
-    """dp-accounting's pessimistic distribution of a loss whose hockey stick is this curve."""
+def pessimistic(curve: NDArray[np.float64], step: float) -> Any:
+    """dp-accounting's pessimistic distribution of a loss whose hockey stick is this curve.
+
+    >>> curve = np.array([1 - math.exp(-1.0), 0.0, 0.0])  # at -1, 0 and 1: P and Q are the same
+    >>> round(float(pessimistic(curve, 1.0).get_delta_for_epsilon(0.5)), 6)
+    0.0
+    """
     from dp_accounting.pld import pld_pmf
 
     half = (len(curve) - 1) // 2

@@ -8,16 +8,20 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
+from ringfence.accounting.coordinates import released_shape
 from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.accounting.profile.central_limit import LossSums
 from ringfence.accounting.profile.dominating_pair import MOST_COORDINATES, composed_delta
+from ringfence.accounting.profile.few_moves import envelope_delta
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _BISECTIONS = 60
 _RELATIVE = 1e-7
+_MOSTLY = 2.0  # how many times as much all coordinates may cost for that bound to be worth its time
 _SMALLEST_RDP = 2.0**-52  # dp-accounting takes a logarithm of 1 - exp(-rdp)
 
 
@@ -51,19 +55,25 @@ class PrivacyProfile:
         return min(self.proofs, key=lambda name: _smallest_epsilon(self.proofs[name], delta))
 
 
-def privacy_profile(mechanism: Mechanism, theta: Real, sensitivity: Real, steps: int = 1) -> PrivacyProfile:
+def privacy_profile(
+    mechanism: Mechanism, theta: Real, sensitivity: Real | Sensitivity, steps: int = 1
+) -> PrivacyProfile:
     """Tight (epsilon, delta) of ``steps`` releases of the same theta, about any one record.
 
-    One record moves each coordinate by at most ``sensitivity``, up or down, the same way or another at
-    every step. For a theta that depends on earlier releases use ``PerInstanceAccountant``.
+    One record moves each coordinate by at most ``sensitivity``, or theta as a ``Sensitivity`` says, up or
+    down, the same way or another at every step. For a theta that depends on earlier releases use
+    ``PerInstanceAccountant``.
 
     There are up to four proofs: the Gaussian's exact curve, which dominates every law here, so that the
     profile is never worse; the realised Rényi sums; a normal law of the privacy loss with every error
-    charged, within half a percent where coordinates are many and each moves little; and for a few
-    coordinates the composition of dominating pairs by dp-accounting.
+    charged, within half a percent where coordinates are many and each moves little; and the composition of
+    dominating pairs by dp-accounting, for a few coordinates or, as "worst coordinate", where a record moves
+    a few of them. A single move of a single coordinate, such as one person in one cell of a table, has its
+    exact curve. Where the length of a move is bounded by ``norm``, there is no sharp proof: the first two
+    count, and the third as if there were no such bound.
 
-    Guarantee: an upper bound that covers every pattern of signs and both directions. Like every number
-    computed from theta it speaks of this dataset and is itself sensitive.
+    Guarantee: an upper bound that covers every move and both directions. Like every number computed from
+    theta it speaks of this dataset and is itself sensitive.
 
     >>> import torch
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -71,26 +81,41 @@ def privacy_profile(mechanism: Mechanism, theta: Real, sensitivity: Real, steps:
     >>> profile = privacy_profile(TruncatedGaussian(1.0, bound=2.0), theta, sensitivity=1e-3, steps=10)
     >>> round(profile.epsilon(delta=1e-5), 2), profile.proof(delta=1e-5)
     (0.92, 'central limit')
+    >>> cell = Sensitivity(each=1.0, at_most=1)
+    >>> profile = privacy_profile(TruncatedGaussian(4.0, bound=20.0), torch.arange(240.0), cell)
+    >>> round(profile.epsilon(delta=1e-6), 2), profile.proof(delta=1e-6)
+    (1.06, 'worst coordinate')
     """
     theta = checks.finite("theta", theta).double()
-    size = checks.not_negative("sensitivity", sensitivity).double().to(theta.device)
+    size = Sensitivity.of(sensitivity)
     checks.count("steps", steps, at_least=1)
-    mu = math.sqrt(2 * steps * ceilings(mechanism, theta, size)[0])
+    zcdp = ceilings(mechanism, theta, size)[0]
+    mu = math.sqrt(2 * steps * zcdp)
+    size = size.binding(released_shape(mechanism, theta, size.farthest))
+    farthest = size.farthest.double().to(theta.device)
     mechanism, theta = from_nearer_end(mechanism, theta)
     left_out = steps * theta.numel() * UNDERFLOW
     proofs: dict[str, Callable[[float], float]] = {"Gaussian": lambda epsilon: gaussian_delta(mu, epsilon)}
     if mu == 0:
         return PrivacyProfile(proofs)
     proofs["Rényi"] = _renyi(mechanism, theta, size, steps)
-    directions = _loss_sums(mechanism, theta, size, steps)
-    proofs["central limit"] = lambda epsilon: left_out + max(sums.delta(epsilon) for sums in directions)
-    if theta.numel() <= MOST_COORDINATES:
-        composed = composed_delta(mechanism, theta, size, steps)
+    # that all coordinates may move holds whatever else is known, and is close where most of them may
+    if size.is_plain or ceilings(mechanism, theta, farthest)[0] <= _MOSTLY * zcdp:
+        directions = _loss_sums(mechanism, theta, farthest, steps)
+        proofs["central limit"] = lambda epsilon: left_out + max(sums.delta(epsilon) for sums in directions)
+    if size.is_plain and theta.numel() <= MOST_COORDINATES:
+        composed = composed_delta(mechanism, theta, farthest, steps)
         proofs["dominating pairs"] = lambda epsilon: left_out + composed(epsilon)
+    if size.at_most is not None and size.norm is None:
+        envelope = envelope_delta(mechanism, theta, farthest, size.at_most * steps)
+        if envelope is not None:
+            proofs["worst coordinate"] = lambda epsilon: left_out + envelope(epsilon)
     return PrivacyProfile(proofs)
 
 
-def _renyi(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> Callable[[float], float]:
+def _renyi(
+    mechanism: Mechanism, theta: Tensor, sensitivity: Sensitivity, steps: int
+) -> Callable[[float], float]:
     from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 
     orders = checked_orders(DEFAULT_ORDERS[::2])  # this proof is a fallback, so every other order will do

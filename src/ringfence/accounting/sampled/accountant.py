@@ -31,8 +31,9 @@ class SampledAccountant:
     Call ``step(batches)`` once for each release, with the thetas of auxiliary batches: independent
     Poisson samples that are drawn for the purpose at the same model parameters as the release, and never
     the released batch itself (``subsampled_rdp``). A record must enter theta with a contribution that
-    depends only on the record and on earlier releases, within +-sensitivity. Mechanism, sensitivity and
-    sampling rate may differ from step to step.
+    depends only on the record and on earlier releases, within ``sensitivity``: a number for the largest move
+    of each coordinate, or a ``Sensitivity``. Mechanism, sensitivity and sampling rate may differ from step
+    to step.
 
     Guarantee: for each order there is one running sum per direction. Each is an upper bound except with
     probability ``spent``, to which every step adds ``failure_probability``, and is never above the sum of

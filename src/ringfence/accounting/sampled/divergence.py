@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
-from ringfence.accounting.coordinates import number_of_coordinates
+from ringfence.accounting.coordinates import number_of_coordinates, released_shape
 from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.accounting.sampled.few_coordinates import MOST_COORDINATES, log_excess_of_few
@@ -66,7 +66,7 @@ class SampledDivergence:
         third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
         forward = self._mixture.mixture_second(moments, third, reverse)
         few = 0 < number_of_coordinates(self.mechanism, theta, self.sensitivity.farthest) <= MOST_COORDINATES
-        if few and self.sampling_rate < 1:
+        if few and self.sampling_rate < 1:  # the box holds every move, whatever else bounds them
             sharper = log_excess_of_few(
                 self.mechanism, theta, self.sensitivity.farthest, self.sampling_rate, self.orders
             )
@@ -133,10 +133,14 @@ class SampledDivergence:
 
         No v in {-c, c}^d has less, and no other v matters: E_P f(Q/P) with a convex f grows with every
         |v_j| (monotone likelihood ratio). Coordinates are evaluated, because a table bounds from above only.
+        Where not every coordinate may move as far as it can, all that is known is that none is negative.
         """
+        size = self.sensitivity
+        if not size.binding(released_shape(self.mechanism, theta, size.farthest)).is_plain:
+            return torch.zeros(2, dtype=torch.float64)
         law, theta = from_nearer_end(self.mechanism, theta.double())
-        size = self.sensitivity.farthest.to(theta.device).double()
-        signs = (size, -size)
+        move = size.farthest.to(theta.device).double()
+        signs = (move, -move)
         forward = [law.renyi_divergence(theta, s, 3.0) for s in signs]
         backward = [law.renyi_divergence(theta + s, -s, 3.0) for s in signs]
         smaller = [torch.minimum(*values).sum().cpu() for values in (forward, backward)]

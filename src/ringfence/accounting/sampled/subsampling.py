@@ -70,7 +70,7 @@ def subsampled_rdp(
     purpose and never released: a tensor whose first dimension counts them, or an iterable. The
     released batch is not one of them: the bound is an average over batches, and one batch does not
     stand for the dataset. One record moves coordinate j of a theta by at most ``sensitivity``, up or
-    down. Orders are integers.
+    down, or theta as a ``Sensitivity`` says. Orders are integers.
 
     For a known batch the backward direction is exact (by the binomial theorem), up to the 0.5 % of
     ``per_instance_rdp``, up to 0.4 % above order 32, and with the worst v taken moment by moment. It does
@@ -113,7 +113,7 @@ def fixed_batch_rdp(
     P = M(theta) and Q = M(theta + v) for a record that is added, P = M(theta - v) and Q = M(theta)
     for one that is removed; the release is P without it and (1 - q) P + q Q with it.
 
-    Guarantee: upper bounds for every v within +-``sensitivity``. Not a statement about a sampled
+    Guarantee: upper bounds for every v within ``sensitivity``. Not a statement about a sampled
     release, whose batch is not known: that takes the average over batches of ``subsampled_rdp``.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian

@@ -8,18 +8,11 @@ epsilon of its settings that reach the target.
 "Gaussian, clamped" is the rectified law's release under the Gaussian's account: the noise comes first, and
 the clamp afterwards costs nothing. What it gains over the Gaussian is the clamp's help to training; what
 the rectified law gains over it is the gain of bounded support.
-
-The bands come from a bootstrap. Every resample draws, for each mechanism, as many settings as it has with
-replacement and, for each setting drawn, as many seeds as it has; everything is then computed anew. The bands
-show how much depends on which settings and seeds happened to be tried. They say nothing about other data,
-other ranges or the choice of the validation part. The smallest epsilon of a resample is never below the
-smallest of all settings: the band of every mechanism leans towards larger epsilons.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -34,13 +27,9 @@ from ringfence.paper.comparison.frontier import (
     Tried,
     tried_settings,
 )
+from ringfence.paper.comparison.ratios import Frontiers, Resampled, band, median, ratios, resampled
 from ringfence.paper.sweep.settings import SweepSetting
 from ringfence.paper.sweep.store import SweepRow
-
-_LEVEL = 0.95
-
-Frontiers = dict[str, tuple[Array, Array]]  # for each mechanism and target: epsilon, and which setting has it
-Resampled = dict[str, Array]  # for each mechanism: epsilons by resample and target
 
 
 @dataclass(frozen=True)
@@ -123,11 +112,11 @@ def compare(
         raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
 
     found = {name: one.frontier(targets) for name, one in tried.items()}
-    drawn = _resampled(tried, targets, resamples, generator)
+    drawn = resampled(tried, targets, resamples, generator)
     useful = targets >= best / 2 - 1e-12
     bounded = [name for name in tried if name not in (GAUSSIAN, CLAMPED)]
     others = [name for name in tried if name != GAUSSIAN]
-    medians = {name: _median(found, drawn, name, useful, len(bounded)) for name in others}
+    medians = {name: median(found, drawn, name, GAUSSIAN, useful, len(bounded)) for name in others}
     helped = any(medians[name][2] < 1 for name in bounded)
     real = {name: one for name, one in tried.items() if name != CLAMPED}
     return Comparison(
@@ -146,15 +135,6 @@ def compare(
     )
 
 
-def _resampled(
-    tried: dict[str, Tried], targets: Array, resamples: int, generator: np.random.Generator
-) -> Resampled:
-    return {
-        name: np.stack([one.frontier(targets, one.resample(generator))[0] for _ in range(resamples)])
-        for name, one in tried.items()
-    }
-
-
 def _row(
     data: str, name: str, one: Tried, target: float, found: Frontiers, drawn: Resampled, i: int
 ) -> ComparisonRow:
@@ -170,32 +150,5 @@ def _row(
         return row
     if name == GAUSSIAN:
         return replace(row, ratio=1.0)
-    low, high = _quantiles(_ratios(drawn[name][:, i], drawn[GAUSSIAN][:, i]))
-    return replace(row, ratio=float(_ratios(ours[i], theirs[i])), ratio_low=low, ratio_high=high)
-
-
-def _median(
-    found: Frontiers, drawn: Resampled, name: str, useful: Any, mechanisms: int
-) -> tuple[float, float, float]:
-    """The median ratio over the targets that count, and its band."""
-    here = float(np.nanmedian(_ratios(found[name][0], found[GAUSSIAN][0])[useful]))
-    ratios = _ratios(drawn[name], drawn[GAUSSIAN])[:, useful]
-    there = ~np.isnan(ratios).all(axis=1)  # a resample may reach no target at all
-    medians = np.nanmedian(ratios[there], axis=1) if there.any() else np.array([here])
-    return here, *_quantiles(medians, 1 - (1 - _LEVEL) / mechanisms)
-
-
-def _ratios(ours: Array, theirs: Array) -> Array:
-    """Epsilons over the Gaussian's: infinite where only the Gaussian arrives, 0 where it alone does not.
-
-    NaN where neither arrives.
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where((ours == 0) & (theirs == 0), 1.0, ours / theirs)
-
-
-def _quantiles(values: Array, level: float = _LEVEL) -> tuple[float, float]:
-    """The ends of the middle ``level`` of the values that are not NaN; both ends are values, not mixtures."""
-    known = values[~np.isnan(values)]
-    low = np.quantile(known, (1 - level) / 2, method="lower")
-    return float(low), float(np.quantile(known, (1 + level) / 2, method="higher"))
+    low, high = band(ratios(drawn[name][:, i], drawn[GAUSSIAN][:, i]))
+    return replace(row, ratio=float(ratios(ours[i], theirs[i])), ratio_low=low, ratio_high=high)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.paper.sweep.settings import SweepSetting
+from ringfence.paper.sweep.settings import SweepSetting, label
 from ringfence.paper.sweep.store import SweepRow
 
 ComparedEpsilon = Literal["per-instance", "ex-post", "data-independent", "tightest"]
@@ -90,6 +90,28 @@ def tried_settings(rows: Sequence[SweepRow], kind: ComparedEpsilon) -> tuple[dic
             epsilon=np.minimum.reduce([_array(column, runs) for column in COLUMNS[kind]]),
         )
     return result, validated
+
+
+def by_clip(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
+    """The rows of each clip: laws are compared under one clip. An L2 clip becomes part of the data's name.
+
+    >>> both = ("clamp", "norm")
+    >>> settings = [SweepSetting("sign", 0.1, 10.0, 1.0, steps=5, clip_kind=kind) for kind in both]
+    >>> rows = [SweepRow("toy", setting.label, setting, 0, 1e-5) for setting in settings]
+    >>> [(own[0].data, own[0].mechanism) for own in by_clip(rows)]
+    [('toy', 'sign'), ('toy, L2 clip', 'sign')]
+    """
+    kinds = dict.fromkeys(row.setting.clip_kind for row in rows)
+    parts = ([row for row in rows if row.setting.clip_kind == kind] for kind in kinds)
+    return [
+        [
+            row
+            if row.setting.clip_kind == "clamp"
+            else replace(row, data=f"{row.data}, L2 clip", mechanism=label(row.setting.mechanism))
+            for row in part
+        ]
+        for part in parts
+    ]
 
 
 def _clamped(rows: Sequence[SweepRow]) -> list[SweepRow]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ringfence.paper.comparison.frontier import CLAMPED, Array, ComparedEpsilon, Tried
+from ringfence.paper.comparison.ratios import Banded
 from ringfence.paper.sweep.store import SweepRow
 
-Banded = tuple[float, float, float]  # a median ratio and the two ends of its band
 _TUNING = "the cost of tuning is not in epsilon"
 
 
@@ -30,7 +30,7 @@ def sentence(
     clamped = medians.pop(CLAMPED, None)
     if not medians:
         return f"Nothing was compared on {data}: only the Gaussian was tried, and {_TUNING}."
-    amounts = " and ".join(f"{name} took {_banded(median)}" for name, median in medians.items())
+    amounts = " and ".join(f"{name} took {banded(median)}" for name, median in medians.items())
     if helped:
         verdict = f"Yes, on {data} bounded support helped"
     elif all(low > 1 for _, low, _ in medians.values()):
@@ -48,10 +48,15 @@ def sentence(
 def _free(clamped: Banded | None) -> str:
     if clamped is None:
         return ""
-    return f", where the Gaussian clamped afterwards, a change that is free, took {_banded(clamped)}"
+    return f", where the Gaussian clamped afterwards, a change that is free, took {banded(clamped)}"
 
 
-def _banded(median: Banded) -> str:
+def banded(median: Banded) -> str:
+    """A median ratio with its band, in words.
+
+    >>> banded((0.5, 0.4, float("inf")))
+    '0.50 (95 % band 0.40 to infinitely many)'
+    """
     middle, low, high = map(_shown, median)
     return f"{middle} (95 % band {low} to {high})"
 

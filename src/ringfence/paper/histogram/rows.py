@@ -10,15 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance.divergence_sums import worse_sign
-from ringfence.mechanisms.base import Mechanism
+from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.numerics.normal import cumulative, density
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
-
-_BISECTIONS = 32
 
 
 @dataclass(frozen=True)
@@ -105,40 +102,6 @@ def histogram(settings: HistogramSettings) -> Histogram:
         rows = [row for row in people if row.threshold == threshold]
         utility.append(_utility(settings, threshold, rows))
     return Histogram(people, tuple(utility))
-
-
-def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -> Tensor:
-    """For each coordinate, the epsilon of one release of it alone if one record moves it by shift or -shift.
-
-    Guarantee: the largest of the four hockey-stick divergences (both signs, both directions) was evaluated
-    at the answer and is at most delta, or the answer is the Gaussian's, which dominates every law here. Where
-    delta covers every difference, the answer is 0. The divergences are exact, so the answer is tight.
-
-    >>> law = RectifiedGaussian(4.0, (20.0, 1e4))
-    >>> [round(value, 3) for value in single_epsilons(law, torch.tensor([0.0, 20.0]), 1.0, 1e-5).tolist()]
-    [0.0, 0.926]
-    """
-    theta = checks.finite("theta", theta).double()
-    delta = checks.probability("delta", delta)
-
-    def covered(epsilon: Tensor) -> Tensor:
-        sticks = [
-            law.hockey_stick(where, move, epsilon)
-            for size in (shift, -shift)
-            for where, move in ((theta, size), (theta + size, -size))
-        ]
-        return torch.stack(sticks).amax(dim=0) * (1 + ROUNDING) + UNDERFLOW <= delta
-
-    mu = abs(shift) / law.sigma.double()
-    largest = [gaussian_epsilon(float(value), delta) for value in mu.reshape(-1)]
-    passing = torch.tensor(largest, dtype=torch.float64).reshape(mu.shape).expand(theta.shape).clone()
-    failing = torch.zeros_like(passing)
-    free = covered(failing)
-    for _ in range(_BISECTIONS):
-        middle = (failing + passing) / 2
-        holds = covered(middle)
-        passing, failing = torch.where(holds, middle, passing), torch.where(holds, failing, middle)
-    return torch.where(free, 0.0, passing)
 
 
 def shown_probability(count: Tensor, tau: Tensor | float, sigma: float) -> Tensor:

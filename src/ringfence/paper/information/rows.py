@@ -26,8 +26,9 @@ from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.information.network import NetworkSettings, images_of, train_network, validation_part
 from ringfence.paper.sweep.batch import linear_settings
 from ringfence.paper.sweep.data import SweepData, sweep_data
+from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.grid_file import read_grid
-from ringfence.paper.sweep.settings import FairSearch, Grid, SweepSetting, label, own_fields
+from ringfence.paper.sweep.settings import Grid, SweepSetting, label, own_fields
 from ringfence.progress import Progress
 from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
@@ -92,7 +93,7 @@ def information(
 
     >>> search = FairSearch(settings=1, clip=(0.09, 0.1), noise_multiplier=(29, 30), bound_over_sigma=(1, 2),
     ...     learning_rate=(1, 2), steps=(1, 2))
-    >>> small = InformationSettings(replace(read_grid("digits"), fair=search), network=None)
+    >>> small = InformationSettings(replace(read_grid("digits"), fair=search), network=None, examples=50)
     >>> [row.mechanism for row in information(small)]
     ['Gaussian', 'rectified', 'Gaussian, clamped', 'truncated']
     """

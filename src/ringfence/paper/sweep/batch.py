@@ -11,7 +11,7 @@ import numpy as np
 from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.measured import Measured, Sums, failed
 from ringfence.paper.sweep.settings import Job, SweepSetting, digest
-from ringfence.training.clipping import Clamp
+from ringfence.training.clipping import Clamp, Norm
 from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
 from ringfence.training.linear.settings import LinearSettings
@@ -24,8 +24,9 @@ def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
     >>> linear_settings(setting, 0).mechanism
     Gaussian(sigma=1.0)
     """
+    clip = {"clamp": Clamp, "norm": Norm}[setting.clip_kind](setting.clip)
     noise = int(digest([setting.key, seed])[:15], 16)
-    return LinearSettings(setting.law, Clamp(setting.clip), setting.learning_rate, setting.steps, noise)
+    return LinearSettings(setting.law, clip, setting.learning_rate, setting.steps, noise)
 
 
 def measure(data: SweepData, jobs: Sequence[Job], fisher: bool = False) -> list[Measured]:

@@ -83,6 +83,8 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
 
     def tensor(values: Any) -> Tensor:
         scaled = ((values - center) / scale).astype(np.float32)
+        if grid.unit_rows:
+            scaled = unit_rows(scaled)
         if grid.intercept:
             scaled = np.concatenate((scaled, np.ones((len(scaled), 1), np.float32)), axis=1)
         return torch.from_numpy(scaled)
@@ -111,6 +113,16 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
             *(() if projection is None else (projection.mean, projection.components)),
         ),
     )
+
+
+def unit_rows(values: Any) -> Any:
+    """Every row scaled to length 1; a row of zeros stays one. Each row is changed by itself alone.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    lengths = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
+    return (values / np.where(lengths == 0, 1.0, lengths)).astype(np.float32)
 
 
 def _codes(features: "Features", classes: int | None) -> tuple[int, Any, Any]:

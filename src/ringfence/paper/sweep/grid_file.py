@@ -5,11 +5,13 @@
     seeds = [0, 1, 2]
     delta = 1e-5
 
-    [data]         optional: classes, intercept, public_projection = "FILE", and center and scale, or
-                   public_statistics = "FILE"
-    [paper]        lists of clip, noise_multiplier, bound, learning_rate, steps; optional: levels
-    [fair]         optional: settings, seed, validation, and [low, high] of each range
+    [data]         optional: classes, intercept, unit_rows, public_projection = "FILE", and center and scale,
+                   or public_statistics = "FILE"
+    [paper]        lists of clip, noise_multiplier, bound, learning_rate, steps; optional: levels, norm
+    [fair]         optional: settings, seed, validation, clips, and [low, high] of each range
 
+``clips = ["clamp", "norm"]`` searches with L2 clips as well, in the ranges norm, norm_noise_multiplier and
+norm_learning_rate; a list ``norm`` does so for the paper's combinations.
 ``fisher = true`` is optional. The files that it names are in the folder of the TOML file, or below it.
 """
 
@@ -20,23 +22,27 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.data.inside import inside
-from ringfence.paper.sweep.settings import FairSearch, Grid
+from ringfence.paper.sweep.fair_search import FairSearch
+from ringfence.paper.sweep.settings import Grid
 
 _TABLES = {
-    "data": ("classes", "intercept", "center", "scale", "public_statistics", "public_projection"),
-    "paper": ("clip", "noise_multiplier", "bound", "learning_rate", "steps", "levels"),
+    "data": (
+        *("classes", "intercept", "center", "scale"),
+        *("public_statistics", "public_projection", "unit_rows"),
+    ),
+    "paper": ("clip", "noise_multiplier", "bound", "learning_rate", "steps", "levels", "norm"),
     "fair": tuple(field.name for field in fields(FairSearch)),
 }
 _TOP = ("name", "mechanisms", "seeds", "delta", "fisher")
 _NEEDED = ("name", "mechanisms", "clip", "noise_multiplier", "bound", "learning_rate", "steps")
-_NUMBERS = ("clip", "noise_multiplier", "bound", "learning_rate")
+_NUMBERS = ("clip", "noise_multiplier", "bound", "learning_rate", "norm")
 _FILES = ("public_statistics", "public_projection")
 _KINDS: dict[str, type] = {
-    **{"name": str, "intercept": bool, "fisher": bool, **dict.fromkeys(_FILES, str)},
+    **{"name": str, "intercept": bool, "unit_rows": bool, "fisher": bool, **dict.fromkeys(_FILES, str)},
     **{"delta": float, "center": float, "scale": float, "classes": int},
 }
 _ITEMS: dict[str, type] = {
-    **{"mechanisms": str, "seeds": int, "steps": int, "levels": int},
+    **{"mechanisms": str, "clips": str, "seeds": int, "steps": int, "levels": int},
     **dict.fromkeys(_NUMBERS, float),
 }
 _WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
@@ -127,6 +133,8 @@ def _fair(path: Path, table: dict[str, Any]) -> FairSearch:
     for key, value in table.items():
         if key in single:
             values[key] = _typed(path, f"fair.{key}", value, single[key])
+        elif key == "clips":
+            values[key] = _value(path, "fair.clips", value)
         elif isinstance(value, list) and len(value) == 2:
             values[key] = tuple(_typed(path, f"fair.{key}", end, float) for end in value)
         else:

@@ -130,7 +130,7 @@ def _converted(measured: Measured, delta: float, wanted: bool) -> tuple[Measured
 def _identity(grid: Grid, search: Search, data: SweepData, jobs: Sequence[Job]) -> dict[str, str]:
     """What must not change between two runs in one folder; the error names the first value that did."""
     split = [grid.fair.validation, grid.fair.seed] if search == "fair" else None
-    how = [data.classes, grid.intercept, grid.fisher, split]
+    how = [data.classes, grid.intercept, grid.fisher, split, *(["unit rows"] if grid.unit_rows else [])]
     return {
         "name": grid.name,
         "search": search,

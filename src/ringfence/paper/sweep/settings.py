@@ -3,15 +3,13 @@
 import hashlib
 import itertools
 import json
-import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
-
-import torch
 
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
+from ringfence.paper.sweep.fair_search import FairSearch, short
 
 Search = Literal["paper", "fair"]
 
@@ -31,16 +29,22 @@ def own_fields(mechanism: str) -> tuple[str, ...]:
     >>> own_fields("quantized")
     ('bound', 'levels')
     """
-    return tuple(field for field in Mechanism.known()[mechanism].fields() if field != "sigma")
+    return tuple(name for name in Mechanism.known()[mechanism].fields() if name != "sigma")
 
 
 @dataclass(frozen=True)
 class SweepSetting:
     """A probe to train, without its seed. sigma is ``noise_multiplier`` times ``clip``.
 
+    ``clip_kind`` says what ``clip`` bounds: every coordinate of a gradient (``clamp``) or its L2 length
+    (``norm``).
+
     >>> setting = SweepSetting("rectified", 1e-3, 1e3, learning_rate=8.0, steps=10, bound=4.0)
     >>> setting.law, len(setting.key)
     (RectifiedGaussian(sigma=1.0, bound=(-4.0, 4.0)), 32)
+    >>> shorter = SweepSetting("gaussian", 0.5, 2.0, learning_rate=8.0, steps=10, clip_kind="norm")
+    >>> shorter.label
+    'Gaussian, L2 clip'
     """
 
     mechanism: str
@@ -50,6 +54,12 @@ class SweepSetting:
     steps: int
     bound: float | None = None
     levels: int | None = None
+    clip_kind: str = "clamp"
+
+    @property
+    def label(self) -> str:
+        """What is compared, in words: the law, and the clip where it is not the paper's."""
+        return label(self.mechanism) + ("" if self.clip_kind == "clamp" else ", L2 clip")
 
     @property
     def sigma(self) -> float:
@@ -62,63 +72,19 @@ class SweepSetting:
     @property
     def key(self) -> str:
         """A name that equal settings share in every sweep, on every machine and on every day."""
-        return digest(asdict(self))[:32]
+        own = asdict(self)
+        if self.clip_kind == "clamp":  # the name that these settings had before there were other clips
+            del own["clip_kind"]
+        return digest(own)[:32]
 
     def __str__(self) -> str:
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "mechanism"}
+        words = ("mechanism", "clip_kind")
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}
         shown = (f"{name} {value:g}" for name, value in given.items() if value is not None)
-        return f"{label(self.mechanism)}, {', '.join(shown)}".replace("_", " ")
+        return f"{self.label}, {', '.join(shown)}".replace("_", " ")
 
 
 Job = tuple[SweepSetting, int]  # a setting and a seed
-
-
-@dataclass(frozen=True)
-class FairSearch:
-    """The same number of settings for every mechanism, quasi-random over log-uniform ranges.
-
-    The points are Sobol's, scrambled by ``seed``, and every mechanism gets the same ones; a law without
-    a bound ignores that dimension. ``validation`` is the share of the training split that is kept
-    back to choose settings by.
-
-    >>> FairSearch(clip=(1.0, 0.1))
-    Traceback (most recent call last):
-    ValueError: clip must be a range (low, high) with 0 < low < high, got (1.0, 0.1)
-    """
-
-    settings: int = 256
-    seed: int = 0
-    validation: float = 0.1
-    clip: tuple[float, float] = (1e-6, 1e-1)
-    noise_multiplier: tuple[float, float] = (1e1, 1e6)
-    bound_over_sigma: tuple[float, float] = (1e-2, 20.0)
-    learning_rate: tuple[float, float] = (1e-3, 1e3)
-    steps: tuple[float, float] = (1, 64)
-
-    def __post_init__(self) -> None:
-        checks.count("settings", self.settings, at_least=1)
-        checks.count("seed", self.seed, at_least=0)
-        checks.probability("validation", self.validation)
-        for name, (low, high) in self.ranges().items():
-            if not 0 < low < high < math.inf:
-                raise ValueError(f"{name} must be a range (low, high) with 0 < low < high, got {(low, high)}")
-        if self.steps[0] < 1:
-            raise ValueError(f"steps must start at 1 or more, got {self.steps[0]}")
-
-    def ranges(self) -> dict[str, tuple[float, float]]:
-        """The low and the high end of every dimension."""
-        names = ("clip", "noise_multiplier", "bound_over_sigma", "learning_rate", "steps")
-        return {name: getattr(self, name) for name in names}
-
-    def points(self) -> list[dict[str, float]]:
-        """The points, rounded to four digits: nobody tunes finer, and machines then agree to the bit."""
-        ranges = self.ranges()
-        engine = torch.quasirandom.SobolEngine(len(ranges), scramble=True, seed=self.seed)
-        places = engine.draw(self.settings, dtype=torch.float64).tolist()
-        return [
-            {name: _between(*ends, at) for (name, ends), at in zip(ranges.items(), place, strict=True)}
-            for place in places
-        ]
 
 
 @dataclass(frozen=True)
@@ -128,8 +94,9 @@ class Grid:
     ``bound`` is absolute, as in the paper; laws without a bound leave it out. Features are shifted by
     ``center`` and divided by ``scale``, two constants; ``public_statistics`` names a file of public features
     to take them from instead. ``public_projection`` names a file that ``ringfence project`` wrote, by which
-    features are mapped first. ``fisher`` asks for the Fisher information loss of every example as well, which
-    takes far longer than training.
+    features are mapped first. ``unit_rows`` scales every row of features to length 1 at last. ``norm`` are L2
+    clips that the paper's combinations have beside its own. ``fisher`` asks for the Fisher information loss
+    of every example as well, which takes far longer than training.
 
     >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0, 2.0), (4.0, 8.0), (5,))
     >>> [len([s for s in grid.settings("paper") if s.mechanism == name]) for name in grid.mechanisms]
@@ -151,25 +118,29 @@ class Grid:
     scale: float | None = None
     public_statistics: str | None = None
     public_projection: str | None = None
+    unit_rows: bool = False
     intercept: bool = False
     fisher: bool = False
-    fair: FairSearch = FairSearch()
+    norm: tuple[float, ...] | None = None
+    fair: FairSearch = field(default_factory=FairSearch)
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("name must not be empty, got ''")
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for one in fields(self):
+            value = getattr(self, one.name)
             if isinstance(value, tuple) and not value:
-                raise ValueError(f"{field.name} must not be empty, got []")
+                raise ValueError(f"{one.name} must not be empty, got []")
             if isinstance(value, tuple) and len(set(value)) < len(value):
-                raise ValueError(f"{field.name} must not hold a value twice, got {list(value)}")
+                raise ValueError(f"{one.name} must not hold a value twice, got {list(value)}")
         for name in self.mechanisms:
             if name not in Mechanism.known():
                 raise ValueError(f"mechanisms must be among {', '.join(Mechanism.known())}, got {name!r}")
         for key in ("clip", "noise_multiplier", "bound", "learning_rate"):
             for number in getattr(self, key):
                 checks.positive(key, float(number))
+        for number in self.norm or ():
+            checks.positive("norm", float(number))
         for key, least in (("steps", 1), ("levels", 2), ("seeds", 0)):
             for count in getattr(self, key):
                 checks.count(key, count, at_least=least)
@@ -182,6 +153,8 @@ class Grid:
             checks.positive("scale", self.scale)
         if self.public_statistics is not None and (self.center is not None or self.scale is not None):
             raise ValueError("public_statistics must not be given together with center or scale")
+        if self.unit_rows and self.fisher:
+            raise ValueError("fisher must be false where unit_rows is true: every row has its own scale")
 
     def settings(self, search: Search) -> list[SweepSetting]:
         """The settings: every combination of the lists, or those of the fair search."""
@@ -196,28 +169,31 @@ class Grid:
         return [(setting, seed) for setting in self.settings(search) for seed in self.seeds]
 
     def _product(self) -> Iterator[SweepSetting]:
-        for name in self.mechanisms:
-            own: list[tuple[Any, ...]] = [getattr(self, key) for key in own_fields(name)]
-            lists = (self.clip, self.noise_multiplier, *own, self.learning_rate, self.steps)
-            keys = ("clip", "noise_multiplier", *own_fields(name), "learning_rate", "steps")
-            for values in itertools.product(*lists):
-                yield SweepSetting(name, **dict(zip(keys, values, strict=True)))
+        for kind, clips in (("clamp", self.clip), ("norm", self.norm or ())):
+            for name in self.mechanisms:
+                own: list[tuple[Any, ...]] = [getattr(self, key) for key in own_fields(name)]
+                lists = (clips, self.noise_multiplier, *own, self.learning_rate, self.steps)
+                keys = ("clip", "noise_multiplier", *own_fields(name), "learning_rate", "steps")
+                for values in itertools.product(*lists):
+                    yield SweepSetting(name, clip_kind=kind, **dict(zip(keys, values, strict=True)))
 
     def _fair(self) -> Iterator[SweepSetting]:
-        for name, point in itertools.product(self.mechanisms, self.fair.points()):
-            sigma = point["clip"] * point["noise_multiplier"]
-            own: dict[str, Any] = {
-                "bound": _short(point["bound_over_sigma"] * sigma),
-                "levels": self.levels[0],
-            }
-            yield SweepSetting(
-                name,
-                point["clip"],
-                point["noise_multiplier"],
-                point["learning_rate"],
-                round(point["steps"]),
-                **{key: own[key] for key in own_fields(name)},
-            )
+        for kind, name in itertools.product(self.fair.clips, self.mechanisms):
+            for point in self.fair.points(kind):
+                sigma = point["clip"] * point["noise_multiplier"]
+                own: dict[str, Any] = {
+                    "bound": short(point["bound_over_sigma"] * sigma),
+                    "levels": self.levels[0],
+                }
+                yield SweepSetting(
+                    name,
+                    point["clip"],
+                    point["noise_multiplier"],
+                    point["learning_rate"],
+                    round(point["steps"]),
+                    **{key: own[key] for key in own_fields(name)},
+                    clip_kind=kind,
+                )
 
 
 def digest(value: Any) -> str:
@@ -227,12 +203,3 @@ def digest(value: Any) -> str:
     True
     """
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _between(low: float, high: float, at: float) -> float:
-    """The point of a log-uniform range: ``low`` at 0, ``high`` at 1."""
-    return min(max(_short(low * (high / low) ** at), low), high)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

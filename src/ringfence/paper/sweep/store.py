@@ -4,13 +4,13 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ringfence.paper.sweep.epsilons import Epsilons, epsilons
 from ringfence.paper.sweep.measured import Measured, Sums
-from ringfence.paper.sweep.settings import SweepSetting, digest, label
+from ringfence.paper.sweep.settings import SweepSetting, digest
 
 FILE = "sweep.sqlite"
 _EPSILONS = tuple(field.name for field in fields(Epsilons))
@@ -136,11 +136,16 @@ def read_rows(folder: Path) -> list[SweepRow]:
     with _connection(path) as connection:
         about, found = _verified(path, connection)
     rows = [_row(about, dict(zip(_COLUMNS, values, strict=True))) for values in found]
-    return sorted(rows, key=lambda row: (row.setting.mechanism, _order(row.setting), row.seed))
+    return sorted(rows, key=lambda row: (_order(row.setting), row.seed))
 
 
-def _order(setting: SweepSetting) -> tuple[float, ...]:
-    return tuple(0.0 if value is None else float(value) for value in astuple(setting)[1:])
+def _order(setting: SweepSetting) -> tuple[str | float, ...]:
+    numbers = [value for name, value in asdict(setting).items() if name not in ("mechanism", "clip_kind")]
+    return (
+        setting.clip_kind,
+        setting.mechanism,
+        *(0.0 if value is None else float(value) for value in numbers),
+    )
 
 
 def _values(measured: Measured, epsilon: Epsilons | None, versions: tuple[str, str]) -> tuple[Any, ...]:
@@ -167,7 +172,7 @@ def _row(about: Mapping[str, str], values: dict[str, Any]) -> SweepRow:
         kept = Sums(tuple(kept.pop("orders")), tuple(kept.pop("worst")), **kept)
         values |= asdict(epsilons(kept, setting.steps, delta))
     del values["setting"]
-    return SweepRow(about["name"], label(setting.mechanism), setting, values.pop("seed"), delta, **values)
+    return SweepRow(about["name"], setting.label, setting, values.pop("seed"), delta, **values)
 
 
 def _verified(path: Path, connection: sqlite3.Connection) -> tuple[dict[str, str], list[Sequence[Any]]]:

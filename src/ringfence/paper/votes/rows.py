@@ -19,10 +19,10 @@ from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.dominating_pair import composed_delta
+from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.accounting.profile.profile import PrivacyProfile
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.truncated_normal import TruncatedNormal
-from ringfence.paper.histogram.rows import single_epsilons
 from ringfence.progress import Progress
 
 _BISECTIONS = 60

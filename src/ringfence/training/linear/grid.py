@@ -16,7 +16,8 @@ from ringfence.accounting.per_instance.setting import kind_of, stacked
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length
-from ringfence.training.clipping import Clamp, Clip
+from ringfence.numerics.lengths import row_lengths
+from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.outer_sum import finite_outer_sum
 from ringfence.training.linear.regression import LinearRun, Step, check_examples
 from ringfence.training.linear.run_noise import data_digest
@@ -62,13 +63,17 @@ def train_linear_grid(
     seeded = any(setting.seed is not None for setting in settings)
     data = data_digest(features, labels) if seeded else b""
     noise = [setting.noise(data, size, classes) for setting in settings]
-    targets = one_hot(labels, classes).to(features.dtype)
+    targets, lengths = one_hot(labels, classes).to(features.dtype), row_lengths(features)
     table = DivergenceTable(checked_orders(DEFAULT_ORDERS), features.device)
     runs: dict[int, LinearRun] = {}
     for block in _blocks(settings, _settings_at_once(features, classes)):
         own, its_noise = [settings[i] for i in block], [noise[i] for i in block]
         runs.update(
-            zip(block, _train(features, targets, own, its_noise, size, table, trajectories), strict=True)
+            zip(
+                block,
+                _train(features, lengths, targets, own, its_noise, size, table, trajectories),
+                strict=True,
+            )
         )
     return [runs[i] for i in range(len(settings))]
 
@@ -95,6 +100,7 @@ def accuracies(runs: Sequence[LinearRun], features: Tensor, labels: Tensor) -> T
 
 def _train(
     features: Tensor,
+    lengths: Tensor,
     targets: Tensor,
     settings: Sequence[LinearSettings],
     noise: Sequence[Noise],
@@ -123,7 +129,7 @@ def _train(
         if active != (active := sum(setting.steps > step for setting in settings)):
             samplers = list(_samplers(settings[:active], noise, weights[0]))
         residuals = _residuals(weights[:active], features, targets)
-        theta = _clipped_sums(residuals, features, clips[:active])
+        theta = _clipped_sums(residuals, features, lengths, clips[:active])
         accounts.step(theta)  # charged before it is released
         if trajectories:
             for mine, before, its_theta in zip(kept, weights.clone(), theta, strict=False):
@@ -146,10 +152,17 @@ def _residuals(weights: Tensor, features: Tensor, targets: Tensor) -> Tensor:
     return torch.softmax(_scores(features, weights), dim=2).sub_(targets.unsqueeze(1))
 
 
-def _clipped_sums(residuals: Tensor, features: Tensor, clips: Sequence[Clip]) -> Tensor:
-    """The clipped outer sums, (settings, classes, features), by one kernel call where all clips clamp."""
+def _clipped_sums(residuals: Tensor, features: Tensor, lengths: Tensor, clips: Sequence[Clip]) -> Tensor:
+    """The clipped outer sums, (settings, classes, features), of clips that are all of one ``_kind``.
+
+    Norms need one matrix product for all settings, or, with ``each``, one call of the kernel that clamps, as
+    clamps do. ``lengths`` are those of the features.
+    """
+    norms = [clip for clip in clips if type(clip) is Norm]
+    if len(norms) == len(clips):
+        return norm_outer_sums(norms, residuals, features, lengths)
     _, count, classes = residuals.shape
-    if not _all_clamp(clips):
+    if not all(type(clip) is Clamp for clip in clips):
         each = residuals.unbind(dim=1)
         return torch.stack([clip.outer_sum(own, features) for clip, own in zip(clips, each, strict=True)])
     limits = torch.tensor([clip.largest for clip in clips]).repeat_interleave(classes)
@@ -195,17 +208,19 @@ def _released(theta: Tensor, samplers: Sequence[_Sampler], step: int) -> Tensor:
 
 
 def _blocks(settings: Sequence[LinearSettings], at_once: int) -> Iterator[list[int]]:
-    """Yields the settings that are trained together: clamps with clamps, and many steps with many."""
-    order = sorted(
-        range(len(settings)), key=lambda i: (not _all_clamp([settings[i].clip]), -settings[i].steps)
-    )
-    for _, group in groupby(order, key=lambda i: _all_clamp([settings[i].clip])):
+    """Yields the settings that are trained together: clips of one kind, and many steps with many."""
+    kinds = [_kind(setting.clip) for setting in settings]
+    order = sorted(range(len(settings)), key=lambda i: (kinds[i], -settings[i].steps))
+    for _, group in groupby(order, key=lambda i: kinds[i]):
         members = list(group)
         yield from (members[start : start + at_once] for start in range(0, len(members), at_once))
 
 
-def _all_clamp(clips: Sequence[Clip]) -> bool:
-    return all(type(clip) is Clamp for clip in clips)
+def _kind(clip: Clip) -> int:
+    """Clips of one kind are applied together: clamps, norms, norms that also clamp, and others one by one."""
+    if type(clip) is Norm:
+        return 1 if clip.each is None else 2
+    return 0 if type(clip) is Clamp else 3
 
 
 def _settings_at_once(features: Tensor, classes: int) -> int:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ringfence import checks
 from ringfence.accounting.fisher.loss import LOWER, InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.precision import refuse_tf32
 from ringfence.numerics.rounding import UP
 from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
 from ringfence.numerics.spectral.operator_trace import probable_traces
@@ -111,7 +112,7 @@ def example_information(
         raise ValueError(f"inputs must be (n, ...) and not empty, got shape {list(inputs.shape)}")
     if targets.ndim < 1 or len(targets) != len(inputs):
         raise ValueError(f"targets must have {len(inputs)} examples, got shape {list(targets.shape)}")
-    _refuse_tf32(inputs)
+    refuse_tf32(inputs, convolutions=True)
     derivatives = MixedDerivatives(model, loss, dtype)
     if theta.numel() != derivatives.size:
         raise ValueError(
@@ -149,15 +150,3 @@ def example_information(
     return ExampleInformation(
         torch.cat(lower) * scale * LOWER**2 / UP, torch.cat(upper) * scale * UP, failing
     )
-
-
-def _refuse_tf32(inputs: Tensor) -> None:
-    if inputs.is_cuda and inputs.dtype == torch.float32:
-        for name, allowed in (
-            ("torch.backends.cudnn.allow_tf32", torch.backends.cudnn.allow_tf32),
-            ("torch.backends.cuda.matmul.allow_tf32", torch.backends.cuda.matmul.allow_tf32),
-        ):
-            if allowed:
-                raise ValueError(
-                    f"{name} must be False in float32: its products have 3 digits, got {allowed}"
-                )

@@ -1,0 +1,28 @@
+"""The Euclidean lengths of rows, in float64 and in blocks, so that no copy in float64 is held."""
+
+import torch
+from torch import Tensor
+
+from ringfence.numerics.blocks import block_length
+
+
+def row_lengths(values: Tensor) -> Tensor:
+    """The L2 length along the last dimension, in float64. NaN and infinities stay what they are.
+
+    Guarantee: for float32 rows of up to 2^31 numbers the relative error is below 2^-22: no square leaves the
+    range of float64, and a sum of n squares, in any order, is off by at most n 2^-53 of itself.
+
+    >>> row_lengths(torch.tensor([[3e30, 4e30], [0.0, 0.0]])).tolist()
+    [5.000000007936e+30, 0.0]
+    """
+    rows = values.flatten(0, -2)
+    at_once = max(1, block_length(values.device) // max(1, rows.shape[1]))
+    return torch.cat([_lengths(some) for some in rows.split(at_once)]).view(values.shape[:-1])
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """Those of a few rows; long rows are cut into pieces, whose lengths have the same length as the row."""
+    pieces = rows.split(max(1, block_length(rows.device) // max(1, len(rows))), dim=1)
+    parts = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
+    whole: Tensor = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts), dim=0)
+    return whole

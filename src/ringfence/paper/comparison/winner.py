@@ -1,0 +1,152 @@
+"""Which clip, law and statement take the smallest epsilon at equal accuracy, and by how much.
+
+The usual way to train privately is the reference: the Gaussian on gradients clipped in L2, with an epsilon
+that holds for every dataset and may be published. A per-instance epsilon is the smaller of what was computed
+for this dataset and of what holds for every dataset. It must not be published, so it has to be clearly
+smaller to be worth anything.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence import checks
+from ringfence.paper.comparison.frontier import (
+    CLAMPED,
+    GAUSSIAN,
+    Array,
+    ComparedEpsilon,
+    Tried,
+    tried_settings,
+)
+from ringfence.paper.comparison.ratios import Banded, Resampled, median, resampled
+from ringfence.paper.comparison.verdict import banded
+from ringfence.paper.sweep.store import SweepRow
+
+# The statements, and the epsilon of a row that belongs to each.
+_KINDS: dict[str, ComparedEpsilon] = {"data-independent": "data-independent", "per-instance": "tightest"}
+_REFERENCES = tuple(f"{GAUSSIAN}{clip}, data-independent" for clip in (", L2 clip", ""))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A law, its clip and a statement; the epsilon at each target, None where it is never reached.
+
+    ``ratio`` is that to the reference: the median over the targets that count, and its band.
+    """
+
+    name: str
+    clip: str
+    epsilon: tuple[float | None, ...]
+    test_accuracy: tuple[float | None, ...]
+    ratio: Banded
+
+
+@dataclass(frozen=True)
+class Winner:
+    """Every candidate of a sweep, from the smallest epsilon to the largest, and one sentence."""
+
+    data: str
+    targets: tuple[float, ...]
+    counts_from: float  # the first target that counts in the sentence
+    reference: str
+    candidates: tuple[Candidate, ...]
+    sentence: str
+
+
+def winner(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 1000, seed: int = 0) -> Winner:
+    """Compares every clip, law and statement of a sweep with the reference.
+
+    A candidate wins over the reference only if the whole band of its median ratio is below 1.
+
+    >>> from ringfence.paper.sweep.settings import SweepSetting
+    >>> def row(clip, seed, epsilon):
+    ...     setting = SweepSetting("gaussian", 0.1, 10.0, learning_rate=1.0, steps=5, clip_kind=clip)
+    ...     own = {"epsilon_pdp": epsilon, "epsilon_data_independent": epsilon}
+    ...     return SweepRow("toy", setting.label, setting, seed, 1e-5, 0.9, 0.9, **own)
+    >>> rows = [row(clip, seed, epsilon) for clip, epsilon in (("clamp", 3), ("norm", 1)) for seed in (0, 1)]
+    >>> winner(rows).sentence[:68]
+    'On toy nothing takes less than Gaussian, L2 clip, data-independent: '
+    """
+    checks.probability("step", step)
+    tried: dict[str, Tried] = {}
+    for statement, kind in _KINDS.items():
+        own = tried_settings(rows, kind)[0]
+        tried |= {f"{law}, {statement}": one for law, one in own.items() if law != CLAMPED}
+    reference = next((name for name in _REFERENCES if name in tried), None)
+    if reference is None:
+        raise ValueError("rows must hold finished settings of the Gaussian: it is the reference")
+    targets, useful = _targets(tried, step)
+    found = {name: one.frontier(targets) for name, one in tried.items()}
+    drawn: Resampled = {}
+    for statement in _KINDS:  # both statements see the same draws
+        own = {name: one for name, one in tried.items() if name.endswith(statement)}
+        drawn |= resampled(own, targets, resamples, np.random.default_rng(seed))
+    candidates = [
+        _candidate(
+            name, one, *found[name], median(found, drawn, name, reference, useful, len(tried) - 1 or 1)
+        )
+        for name, one in tried.items()
+    ]
+    candidates.sort(key=lambda candidate: (candidate.ratio, candidate.name != reference))
+    return Winner(
+        data=rows[0].data,
+        targets=tuple(round(float(target), 10) for target in targets),
+        counts_from=round(float(targets[useful][0]), 10),
+        reference=reference,
+        candidates=tuple(candidates),
+        sentence=_sentence(rows[0].data, candidates, reference, targets[useful]),
+    )
+
+
+def _targets(tried: dict[str, Tried], step: float) -> tuple[Array, NDArray[np.bool_]]:
+    """The targets, and which of them count: those of at least half of the best accuracy reached."""
+    best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
+    targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
+    if not len(targets):
+        raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
+    return targets, targets >= best / 2 - 1e-12
+
+
+def _candidate(name: str, one: Tried, epsilon: Array, places: Array, ratio: Banded) -> Candidate:
+    reached = np.isfinite(epsilon)
+    return Candidate(
+        name=name,
+        clip=one.settings[0].clip_kind,
+        epsilon=tuple(float(value) if there else None for value, there in zip(epsilon, reached, strict=True)),
+        test_accuracy=tuple(
+            float(one.tested[int(place)].mean()) if there else None
+            for place, there in zip(places, reached, strict=True)
+        ),
+        ratio=ratio,
+    )
+
+
+def _sentence(data: str, candidates: Sequence[Candidate], reference: str, targets: Array) -> str:
+    """``candidates`` from the smallest ratio to the largest."""
+    others = [one for one in candidates if one.name != reference]
+    if not others:
+        return f"Nothing was compared on {data}: only {reference} was tried."
+    first = others[0]
+    amount = f"{first.name} took {banded(first.ratio)} times as much"
+    if first.ratio[2] < 1:
+        verdict = (
+            f"On {data} {first.name} takes the least: {banded(first.ratio)} times what {reference} takes"
+        )
+    elif first.ratio[1] >= 1:
+        verdict = f"On {data} nothing takes less than {reference}: {amount}"
+    else:
+        luck = "by more than this sweep can tell from luck"
+        verdict = f"On {data} nothing takes less than {reference} {luck}: {amount}"
+    own = next(one.clip for one in candidates if one.name == reference)
+    across = next((one for one in others if one.clip not in (own, first.clip)), None)
+    if across is not None:
+        verdict += f"; with the other clip the best, {across.name}, took {banded(across.ratio)} times as much"
+    ends = f"{100 * targets[0]:.0f} to {100 * targets[-1]:.0f} %"
+    words = f"{verdict}; the median over targets of {ends}, and the cost of tuning is not in epsilon."
+    if "per-instance" in verdict:
+        words += " A per-instance epsilon is about this dataset alone and must not be published."
+    return words
