@@ -16,6 +16,7 @@ from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.data.projection import attribute_rates
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
+from ringfence.numerics.threads import one_thread
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.private_mean import PrivateMean
@@ -130,7 +131,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
         data, secure = prepared(self, X, y), is_secure(self)
         plan = planned(self, data, secure=secure)
-        run = ProbeRun.trained(data, plan, public_size(self, data), secure=secure)
+        with one_thread(data.features.numel() * len(data.classes)):
+            run = ProbeRun.trained(data, plan, public_size(self, data), secure=secure)
         keep_run(self, run.data, plan, run.descent.weights, run.mean)
         self.__dict__.pop("account_", None)  # that of an earlier fit
         self._training = run
@@ -173,7 +175,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @cached_property
     def account_(self) -> PerInstanceAccountant:
         """The account of every release of the fit."""
-        return self._kept("account_").account()
+        run = self._kept("account_")
+        with one_thread(self.coef_.size):
+            return run.account()
 
     def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Any:
         """Each training example's own epsilon, in the order of fit (``ExampleAccountant``).
