@@ -703,6 +703,34 @@ BREAKAGES = [
         training("linear/probe"),
     ),
     Breakage(
+        "an L2 clip that rounding makes longer than C",
+        f"{TRAINING}/clipping.py",
+        "_SHORTER = 1 - 2.0**-20",
+        "_SHORTER = 1.0",
+        training("clipping"),
+    ),
+    Breakage(
+        "an L2 clip by factors without digits",
+        f"{TRAINING}/clipping.py",
+        "_DIGITS = 2.0**16",
+        "_DIGITS = 0.0",
+        training("clipping"),
+    ),
+    Breakage(
+        "an L2 clip of residuals that forgets the features",
+        f"{TRAINING}/clipping.py",
+        "norms / lengths.clamp(min=_NO_LENGTH).unsqueeze(1)",
+        "norms.expand_as(own)",
+        training("clipping"),
+    ),
+    Breakage(
+        "the L2 clip's own derivative left out",
+        f"{TRAINING}/linear/residual_derivative.py",
+        "spread = inner.spread - unit * (unit.mT @ inner.spread)",
+        "spread = inner.spread",
+        training("linear/information"),
+    ),
+    Breakage(
         "the sum divided by the examples that came",
         f"{TRAINING}/engine/run.py",
         "/ self.batches.divisor",
@@ -938,8 +966,8 @@ BREAKAGES = [
     Breakage(
         "the rounding of sums not charged",
         f"{TRAINING}/secure_run.py",
-        "    return math.nextafter(sensitivity * (1 + slack) * (1 + 2.0**-50), math.inf)",
-        "    return sensitivity",
+        "times((1 + slack) * (1 + 2.0**-50))",
+        "times(1.0)",
         training("secure_run"),
     ),
     Breakage(

@@ -35,6 +35,10 @@ def _probe(**changes: Any) -> rf.LinearProbe:
     return rf.LinearProbe(PROBE_LAW, **{**settings, **changes})
 
 
+def _stretched(size: float, count: int, spread: float = 0.0) -> float:
+    return float(stretched(size, count, spread).farthest)
+
+
 def _on_the_grid(values: torch.Tensor, law: rf.Mechanism) -> bool:
     step = float(SecureRelease(law).step)
     return bool((values / step == (values / step).round()).all())
@@ -48,19 +52,32 @@ def test_rounded_sums_stay_within_the_stretched_sensitivity(count: int) -> None:
     sums = [values.sum(), values[1:].sum(), values[1:].flip(0).cumsum(0)[-1], values.cumsum(0)[-1]]
     with_it, without = (float(sums[0]), float(sums[3])), (float(sums[1]), float(sums[2]))
     largest = max(abs(Fraction(a) - Fraction(b)) for a in with_it for b in without)
-    assert largest <= Fraction(stretched(1.0, count))
-    assert 1 < stretched(1.0, count) < 1 + 1e-5
+    assert largest <= Fraction(_stretched(1.0, count))
+    assert 1 < _stretched(1.0, count) < 1 + 1e-5
     exact = sum(map(Fraction, values.tolist()))
-    bound = (Fraction(stretched(1.0, count)) - 1) / 2
+    bound = (Fraction(_stretched(1.0, count)) - 1) / 2
     assert all(abs(Fraction(one) - exact) <= bound for one in with_it)
+
+
+def test_rounded_sums_of_vectors_stay_within_the_stretched_length() -> None:
+    values = torch.randn(1000, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    values /= values.norm(dim=1, keepdim=True) * (1 + 1e-15)
+    allowed = stretched(rf.Sensitivity(norm=1.0), 1000).norm
+    assert allowed is not None
+    assert 1 < allowed < 1 + 1e-9
+    with_it, without = values.cumsum(0)[-1].tolist(), values[1:].flip(0).cumsum(0)[-1].tolist()
+    square = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(with_it, without, strict=True))
+    assert square <= Fraction(allowed) ** 2
+    both = stretched(rf.Sensitivity(each=0.5, norm=1.0), 1000)
+    assert both == rf.Sensitivity(each=allowed / 2, norm=allowed)
 
 
 def test_the_slack_is_the_formula() -> None:
     count, spread = 10**6 + 1, 2.0**-32
     unit = 2.0**-53
     wanted = 0.1 * (1 + 2 * count * (count * unit / (1 - count * unit) + spread))
-    assert stretched(0.1, 10**6, spread) == pytest.approx(wanted, rel=1e-14, abs=0)
-    assert stretched(0.1, 10**6, spread) >= wanted
+    assert _stretched(0.1, 10**6, spread) == pytest.approx(wanted, rel=1e-14, abs=0)
+    assert _stretched(0.1, 10**6, spread) >= wanted
 
 
 def test_rounding_is_charged_for_a_public_number_of_examples() -> None:
@@ -101,8 +118,8 @@ def test_probe_releases_are_points_of_the_public_grid() -> None:
 def test_a_secure_probe_costs_a_little_more_and_not_less() -> None:
     secure = _probe(steps=1).fit(X, Y)
     plain = _probe(steps=1, secure=False, random_state=0).fit(X, Y)
-    wanted = stretched(0.1, 400, linear._SPREAD)
-    assert float(secure.account_.sensitivity) == wanted > float(plain.account_.sensitivity) == 0.1
+    assert secure.account_.sensitivity == stretched(0.1, 400, linear._SPREAD)
+    assert plain.account_.sensitivity == rf.Sensitivity(0.1)
     ours, theirs = secure.guarantee(1e-5), plain.guarantee(1e-5)
     assert theirs.epsilon_data_independent < ours.epsilon_data_independent
     assert ours.epsilon_data_independent == pytest.approx(theirs.epsilon_data_independent, rel=1e-5)
@@ -143,7 +160,7 @@ def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
     run.engine.run.ledger.release = seen  # type: ignore[method-assign]
     run.train(2)
     assert all(value.dtype == torch.float64 and _on_the_grid(value, LAW) for value in gradients)
-    assert float(run.engine.account.sensitivity) == stretched(CLIP.sensitivity, 120)
+    assert run.engine.account.sensitivity == stretched(CLIP.sensitivity, 120)
     plain = Run(sampling=sampling).train(2).engine.guarantee(1e-5)
     ours = run.engine.guarantee(1e-5)
     assert ours.epsilon_data_independent >= plain.epsilon_data_independent

@@ -15,7 +15,7 @@ from ringfence.training.kernels.outer_sum import finite_outer_sum
 # Norm aims a little below C: the length (2^-22), the factor (2^-24) and the products (2^-24) are rounded.
 _SHORTER = 1 - 2.0**-20
 _LEAST = 2.0**-100  # the smallest C: below it products have no digits in float32
-_VANISHING = 2.0**-110
+_DIGITS = 2.0**16  # how far above the smallest normal number a factor has to be
 _NO_LENGTH = 2.0**-500
 
 
@@ -130,10 +130,15 @@ class Norm(Clip):
         """What one example can move: ``norm``, and ``each`` where it is given."""
         return Sensitivity(each=self.each, norm=self.norm)
 
+    @property
+    def aim(self) -> float:
+        """The length that gradients longer than it get: a little below C, since they are rounded."""
+        return self.norm * _SHORTER
+
     def __call__(self, gradients: Tensor) -> Tensor:
         length = row_lengths(gradients.flatten(1))
-        factor = _shortening(length, torch.full_like(length, self.norm * _SHORTER))
-        scaled = gradients * factor.to(gradients).view(-1, *(1,) * (gradients.dim() - 1))
+        factor = _shortening(length, torch.full_like(length, self.aim), gradients.dtype)
+        scaled = gradients * factor.view(-1, *(1,) * (gradients.dim() - 1))
         return scaled if self.each is None else scaled.clamp(-self.largest, self.largest)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
@@ -163,10 +168,10 @@ def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, 
     """
     refuse_tf32(features)
     own = checks.finite("lengths of residuals", row_lengths(residuals))  # (n, clips)
-    norms = torch.tensor([clip.norm * _SHORTER for clip in clips], dtype=torch.float64).to(own.device)
+    norms = torch.tensor([clip.aim for clip in clips], dtype=torch.float64).to(own.device)
     # |r x^T| <= C is |r| <= C / |x|, whatever r is where x is 0
-    factor = _shortening(own, norms / lengths.clamp(min=_NO_LENGTH).unsqueeze(1))
-    scaled = (residuals * factor.to(residuals).unsqueeze(2)).flatten(1)
+    factor = _shortening(own, norms / lengths.clamp(min=_NO_LENGTH).unsqueeze(1), residuals.dtype)
+    scaled = (residuals * factor.unsqueeze(2)).flatten(1)
     if all(clip.each is None for clip in clips):
         sums = scaled.T @ features
     else:
@@ -175,18 +180,18 @@ def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, 
     return sums.view(*residuals.shape[1:], features.shape[1])
 
 
-def _shortening(length: Tensor, most: Tensor) -> Tensor:
-    """What a vector of this length is multiplied by, so that its length is ``most`` or less.
+def _shortening(length: Tensor, most: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a vector of this length, of numbers of this dtype, is multiplied by to be no longer than ``most``.
 
-    Guarantee: rounded to float32 and multiplied in float32, it makes nothing longer than ``most`` / _SHORTER.
-    A factor below 1 has 24 bits, and its products have 24 bits or an error below 2^-150, which is nothing
-    beside ``most``: where the factor or ``most`` is too small for that, the factor is 0.
+    Guarantee: it makes nothing longer than ``most`` / _SHORTER. In float32 a factor below 1 has 24 bits, and
+    its products have 24 bits or an error below 2^-150, which is nothing beside ``most``: where the factor
+    or ``most`` is too small for that, the factor is 0.
     """
     factor = most / torch.maximum(
         length, most
     )  # no division by 0, and no derivative where nothing is clipped
-    vanishing = (factor < 1) & (torch.minimum(factor, most) < _VANISHING)
-    return torch.where(vanishing, 0.0, factor)
+    vanishing = (factor < 1) & (torch.minimum(factor, most) < _DIGITS * torch.finfo(dtype).tiny)
+    return torch.where(vanishing, 0.0, factor).to(dtype)
 
 
 def _float32_at_most(value: float) -> float:

@@ -8,6 +8,11 @@ moves the sum that is stored by at most
 
 where c spread is how far rounding may move the contribution of one record from its exact value. It counts
 twice, since the contributions of other records may be rounded differently with and without that record.
+
+The same factor holds for the L2 length of what a record moves. The error of coordinate j of a sum of vectors
+x_i is at most gamma(n) sum_i |x_ij|, so the vector of errors is at most gamma(n) sum_i |x_i| long, which is
+n gamma(n) C where no |x_i| is above C. Rounding moves a contribution by at most C spread where each of its
+coordinates has a relative error of at most ``spread``.
 """
 
 import math

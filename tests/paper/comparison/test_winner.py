@@ -48,7 +48,8 @@ def test_luck_is_called_luck() -> None:
 
 def test_the_other_clip_is_named_and_what_never_arrives_says_so() -> None:
     short = [replace(row, validation_accuracy=0.3, test_accuracy=0.3) for row in rows("sign", 0.1)]
-    result = winner(rows("gaussian", 1.0, "norm") + rows("gaussian", 4.0, everyone=4.0) + short)
+    usual = rows("gaussian", 1.0, "norm") + rows("truncated", 1.5, "norm", everyone=1.5)
+    result = winner(usual + rows("gaussian", 4.0, everyone=4.0) + short)
     assert "with the other clip the best, Gaussian" in result.sentence
     [sign] = [one for one in result.candidates if one.name == "sign, per-instance"]
     assert sign.epsilon[-1] is None

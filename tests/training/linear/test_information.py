@@ -17,7 +17,9 @@ from ringfence.training.linear.information import linear_information
 from tests.mechanisms.cases import CASES, Case
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-every_clip = pytest.mark.parametrize("clip", [rf.Clamp(0.3), rf.Scale(0.3)], ids=repr)
+every_clip = pytest.mark.parametrize(
+    "clip", [rf.Clamp(0.3), rf.Scale(0.3), rf.Norm(0.9), rf.Norm(0.9, each=0.3)], ids=repr
+)
 GAP = 5e-3  # stated in the docstring, on eta^2
 
 
@@ -74,7 +76,10 @@ def test_is_above_the_largest_singular_value_and_near(
 @pytest.mark.parametrize("reach", [0.01, 1.0, 30.0])
 def test_weights_and_clips_of_any_size(clip: rf.Clip, size: float, reach: float) -> None:
     """From no weights at all to examples that are certain, from all clipped to none."""
-    clip = type(clip)(clip.sensitivity * reach)
+    if isinstance(clip, rf.Norm):
+        clip = rf.Norm(clip.norm * reach, each=None if clip.each is None else clip.each * reach)
+    else:
+        clip = type(clip)(clip.largest * reach)  # type: ignore[call-arg]
     law = rf.TruncatedGaussian(1.0, 2.0)
     theta, weights, features, labels = drawn(60, 3, 20, seed=5)
     features[:10] = features[:10].relu()
@@ -93,7 +98,7 @@ def test_examples_that_are_certain_have_hardly_any_information(clip: rf.Clip) ->
 def test_trace_is_exact() -> None:
     law = rf.RectifiedGaussian(0.5, 1.0)
     theta, weights, features, labels = drawn(50, 4, 15, seed=9)
-    for clip in (rf.Clamp(0.2), rf.Scale(0.2), rf.Clamp(100.0)):
+    for clip in (rf.Clamp(0.2), rf.Scale(0.2), rf.Norm(0.4), rf.Norm(0.4, each=0.1), rf.Clamp(100.0)):
         truth = exact(law, theta, jacobians(weights, features, labels, clip), "trace")
         ours = linear_information(law, theta, weights, features, labels, clip, kind="trace")
         assert holds(ours, truth, gap=1e-8)

@@ -163,3 +163,18 @@ def test_scale_as_the_clip() -> None:
         FEATURES, LABELS
     )
     assert fitted.score(FEATURES, LABELS) > 0.7
+
+
+def test_under_an_l2_clip_every_clipped_example_costs_what_the_gaussian_costs() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 60)
+    features = rng.normal(size=(60, 4)) + labels[:, None]
+    probe = rf.LinearProbe(rf.Gaussian(1.0), clip=rf.Norm(1e-1), steps=2, random_state=0)
+    epsilons = probe.fit(features, labels).example_epsilons(1e-5)
+    whole = probe.guarantee(1e-5).epsilon
+    assert epsilons.max() <= whole
+    assert np.median(epsilons) == pytest.approx(whole, rel=1e-5)
+    assert len(probe.fisher_information_loss()) == 60
+    [together] = rf.fit_probes([clone(probe)], features, labels)
+    assert np.allclose(together.coef_, probe.coef_, rtol=1e-4)
+    assert together.guarantee(1e-5).epsilon == pytest.approx(whole, rel=1e-9)

@@ -18,7 +18,7 @@ def cotangents(outputs: torch.Tensor) -> torch.Tensor:
     return outputs.grad
 
 
-@pytest.mark.parametrize("clip", [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e9)])
+@pytest.mark.parametrize("clip", [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e9), rf.Norm(0.2)])
 @pytest.mark.parametrize("budget", [1, 100_000, 1 << 30])
 def test_the_sum_is_that_of_autograd(clip: rf.Clip, budget: int) -> None:
     model = network()

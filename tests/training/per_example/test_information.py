@@ -23,7 +23,7 @@ MECHANISMS = [
     rf.TruncatedGaussian(1.0, (-0.3, 2.0)),
     rf.StochasticSign(0.7),
 ]
-CLIPS = [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e3), rf.Scale(1e3)]
+CLIPS = [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e3), rf.Scale(1e3), rf.Norm(0.2), rf.Norm(0.2, each=0.05)]
 
 
 def perceptron() -> nn.Module:
@@ -186,9 +186,9 @@ def test_an_example_whose_gradient_is_all_clipped_has_no_information() -> None:
         assert torch.equal(found.gap, found.upper)
 
 
-@pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Scale(0.5)], ids=repr)
+@pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Scale(0.5), rf.Norm(0.5)], ids=repr)
 def test_a_gradient_of_zero_may_still_move(clip: Clip) -> None:
-    """Fitted exactly, the gradient (w x - y) x is 0, where Scale divides by 0, but J = x w^T is not."""
+    """Fitted exactly, the gradient (w x - y) x is 0, and has no direction, but J = x w^T is not 0."""
     model = nn.Linear(3, 1, bias=False).double()
     x, weight = torch.tensor([[1.0, 2.0, -0.5]]).double(), torch.tensor([[0.5, -1.0, 2.0]]).double()
     model.load_state_dict({"weight": weight})

@@ -24,7 +24,8 @@ class GridAccountant:
     """One account for each of several settings, charged together.
 
     ``shape`` is the shape of one setting's theta. ``table`` may be shared by several accountants with the
-    same orders on the same device, so that each page of divergences is filled once.
+    same orders on the same device, so that each page of divergences is filled once; so may ``information``,
+    the table of equivalent informations.
 
     Guarantee: that of ``PerInstanceAccountant``, setting by setting. A law on the whole line is charged
     its upper bound over all theta, which is exact for the Gaussian; a law with tensors of parameters is
@@ -47,6 +48,7 @@ class GridAccountant:
         sensitivities: Sequence[float | Sensitivity],
         shape: Sequence[int],
         table: DivergenceTable | None = None,
+        information: DivergenceTable | None = None,
     ) -> None:
         if len(mechanisms) != len(sensitivities):
             raise ValueError(f"{len(mechanisms)} mechanisms, but {len(sensitivities)} sensitivities")
@@ -56,7 +58,9 @@ class GridAccountant:
             PerInstanceAccountant(mechanism, sensitivity, orders)
             for mechanism, sensitivity in zip(mechanisms, sensitivities, strict=True)
         ]
-        self._information = DivergenceTable(orders, device, equivalent_information)
+        if information is None:
+            information = DivergenceTable(orders, device, equivalent_information)
+        self._information = information
         self._settings: dict[int, Setting] = {}  # every coordinate moves
         self._lengths: dict[int, tuple[Setting, float]] = {}  # the whole move may go into one coordinate
         self._others: dict[int, DivergenceTables] = {}

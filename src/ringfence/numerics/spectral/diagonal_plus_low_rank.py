@@ -21,7 +21,7 @@ _SMALL = 1e-250  # an eigenvalue that is not worth a trial: its square may under
 class DiagonalPlusLowRank:
     """diag(D) + V^T M V for n examples, with V = [shared; unit vectors; own] and D >= 0.
 
-    M has at most as many negative eigenvalues as V has own rows.
+    M has at most K negative eigenvalues, K being the number of shared rows.
 
     >>> one = torch.ones(1, 1, 2).double()  # D = 0, V = [(0, 0); (1, 1)], M = diag(0, 1)
     >>> middle = torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]).double()
@@ -34,8 +34,8 @@ class DiagonalPlusLowRank:
     diagonal: Tensor  # D, (n, p)
     shared: Tensor  # (K, p)
     units: Tensor  # (n, q): the place of the 1 in each unit vector
-    own: Tensor  # (n, K, p)
-    middle: Tensor  # M, (n, m, m), m = K + q + K
+    own: Tensor  # (n, l, p)
+    middle: Tensor  # M, (n, m, m), m = K + q + l
 
     def trace(self) -> Tensor:
         """At least the trace of each matrix."""
@@ -117,7 +117,7 @@ class DiagonalPlusLowRank:
         at = weights.gather(1, self.units)[:, :, None]
         result[:, classes:base, :classes] = self.shared.T[self.units] * at
         result[:, classes:base, classes:base] = (self.units[:, :, None] == self.units[:, None]) * at
-        result[:, base:, classes:base] = own.gather(2, self.units[:, None].expand(-1, classes, -1))
+        result[:, base:, classes:base] = own.gather(2, self.units[:, None].expand(-1, own.shape[1], -1))
         return result.tril() + result.tril(-1).mT
 
     def _combined(self, weights: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ringfence.paper.comparison.comparison import Comparison, ComparisonRow
 from ringfence.paper.comparison.frontier import CLAMPED, GAUSSIAN
+from ringfence.paper.comparison.winner import Candidate, Winner
 from ringfence.report.chart import Chart, Line, Panel
 
 
@@ -63,6 +64,45 @@ def frontier_chart(comparisons: Sequence[Comparison]) -> Chart:
         f"up and to the left is better. {_arrivals(comparisons)}"
     )
     return Chart("utility_frontier", "Accuracy against epsilon", caption, tuple(panels), sensitive=True)
+
+
+def winner_chart(winners: Sequence[Winner]) -> Chart:
+    """Test accuracy against epsilon for every clip and law, with the smaller of both statements' epsilons.
+
+    >>> winner_chart([Winner("toy", (0.5,), 0.5, "Gaussian", (), "")]).panels[0].title
+    'toy'
+    """
+    panels = [
+        Panel(
+            one.data,
+            "epsilon",
+            "test accuracy, %",
+            tuple(_clip_line(one, candidate) for candidate in one.candidates if candidate.per_instance),
+            x_log=True,
+        )
+        for one in winners
+    ]
+    caption = (
+        "For every accuracy the setting with the smallest epsilon that reaches it, averaged over seeds: up "
+        "and to the left is better. Solid: gradients clipped in L2. Dashed: every coordinate clamped. The "
+        "epsilon is the smaller of the per-instance one, which must not be published, and of the one that "
+        "holds for every dataset."
+    )
+    return Chart("clips", "Clips and laws: accuracy against epsilon", caption, tuple(panels), sensitive=True)
+
+
+def _clip_line(winner: Winner, candidate: Candidate) -> Line:
+    law = candidate.name.removesuffix(", per-instance")
+    reached = [
+        (epsilon, 100 * accuracy)
+        for target, epsilon, accuracy in zip(
+            winner.targets, candidate.epsilon, candidate.test_accuracy, strict=True
+        )
+        if target >= winner.counts_from and epsilon and accuracy is not None
+    ]
+    x, y = zip(*sorted(reached), strict=True) if reached else ((), ())
+    name = law if "clip" in law else f"{law}, clamped coordinates"
+    return Line(name, x, y, mechanism=_look(law), dashed=candidate.clip == "clamp")
 
 
 def _by_mechanism(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow]]:

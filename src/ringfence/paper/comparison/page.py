@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ringfence.numerics.rounding import rounded_up
-from ringfence.paper.comparison.chart import frontier_chart, ratio_chart
+from ringfence.paper.comparison.chart import frontier_chart, ratio_chart, winner_chart
 from ringfence.paper.comparison.comparison import Comparison, ComparisonRow
 from ringfence.paper.comparison.verdict import banded
 from ringfence.paper.comparison.winner import Winner
@@ -55,7 +55,8 @@ def winner_section(winners: Sequence[Winner]) -> Section:
     """
     text = tuple(one.sentence for one in winners)
     tables = tuple(winner_table(one) for one in winners)
-    return Section("Which clip, law and statement take the least?", text, tables=tables, sensitive=True)
+    charts = (winner_chart(winners),) if winners else ()
+    return Section("Which clip, law and statement take the least?", text, charts, tables, sensitive=True)
 
 
 def winner_table(winner: Winner) -> Table:

@@ -44,6 +44,15 @@ class Candidate:
     test_accuracy: tuple[float | None, ...]
     ratio: Banded
 
+    @property
+    def per_instance(self) -> bool:
+        """Whether the statement is about this dataset alone.
+
+        >>> Candidate("sign, per-instance", "clamp", (), (), (1.0, 1.0, 1.0)).per_instance
+        True
+        """
+        return self.name.endswith("per-instance")
+
 
 @dataclass(frozen=True)
 class Winner:
@@ -127,7 +136,8 @@ def _candidate(name: str, one: Tried, epsilon: Array, places: Array, ratio: Band
 
 def _sentence(data: str, candidates: Sequence[Candidate], reference: str, targets: Array) -> str:
     """``candidates`` from the smallest ratio to the largest."""
-    others = [one for one in candidates if one.name != reference]
+    same = (1.0, 1.0, 1.0)  # the reference's own per-instance epsilon, where that is no smaller
+    others = [one for one in candidates if one.name != reference and one.ratio != same]
     if not others:
         return f"Nothing was compared on {data}: only {reference} was tried."
     first = others[0]

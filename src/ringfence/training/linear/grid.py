@@ -11,6 +11,7 @@ from torch.nn.functional import one_hot
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from ringfence.accounting.per_instance.setting import kind_of, stacked
 from ringfence.mechanisms.base import Mechanism
@@ -64,14 +65,18 @@ def train_linear_grid(
     data = data_digest(features, labels) if seeded else b""
     noise = [setting.noise(data, size, classes) for setting in settings]
     targets, lengths = one_hot(labels, classes).to(features.dtype), row_lengths(features)
-    table = DivergenceTable(checked_orders(DEFAULT_ORDERS), features.device)
+    orders = checked_orders(DEFAULT_ORDERS)
+    tables = (
+        DivergenceTable(orders, features.device),
+        DivergenceTable(orders, features.device, equivalent_information),
+    )
     runs: dict[int, LinearRun] = {}
     for block in _blocks(settings, _settings_at_once(features, classes)):
         own, its_noise = [settings[i] for i in block], [noise[i] for i in block]
         runs.update(
             zip(
                 block,
-                _train(features, lengths, targets, own, its_noise, size, table, trajectories),
+                _train(features, lengths, targets, own, its_noise, size, tables, trajectories),
                 strict=True,
             )
         )
@@ -105,14 +110,14 @@ def _train(
     settings: Sequence[LinearSettings],
     noise: Sequence[Noise],
     size: float,
-    table: DivergenceTable,
+    tables: tuple[DivergenceTable, DivergenceTable],
     trajectories: bool,
 ) -> Iterator[LinearRun]:
     """Trains one block of settings, which come with the most steps first: those that are done leave it."""
     shape = (targets.shape[1], features.shape[1])
     clips = [setting.clip for setting in settings]
     accounts = GridAccountant(
-        [setting.mechanism for setting in settings], [clip.sensitivity for clip in clips], shape, table
+        [setting.mechanism for setting in settings], [clip.sensitivity for clip in clips], shape, *tables
     )
     rates, momenta = (
         torch.tensor(values, dtype=torch.float64).to(features).view(-1, 1, 1)

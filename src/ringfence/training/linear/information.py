@@ -11,12 +11,14 @@ share, and of the K vectors a_k = r_k omega_k^2 x of the example itself:
     G = J^T diag(omega^2) J = D + sum_k (a_k R_k^T + R_k a_k^T + t_k R_k R_k^T),
     D_m = sum_k omega_km^2 r_k^2,    t_k = sum_j omega_kj^2 x_j^2.
 
+A clip that scales the whole gradient multiplies omega by its factor and takes something from R
+(``residual_derivative.py``).
+
 Every sum over features is then a product of matrices. Roundings are charged as in
 ``numerics/spectral/singular_values.py``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,8 +28,9 @@ from ringfence.accounting.fisher.loss import InformationNorm, checked_norm, coor
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
 from ringfence.numerics.spectral.diagonal_plus_low_rank import DiagonalPlusLowRank
-from ringfence.training.clipping import Clamp, Clip, Scale
+from ringfence.training.clipping import Clamp, Clip, Norm, Scale
 from ringfence.training.linear.regression import Step, check_labels
+from ringfence.training.linear.residual_derivative import scaling_of, score_derivative
 from ringfence.training.linear.residuals import accurate_residuals, relative_error, shares_and_others
 
 _CPU_ENTRIES, _GPU_ENTRIES = 1 << 20, 1 << 25  # (examples, classes, features) held at once
@@ -89,8 +92,8 @@ def linear_information(
     features: the label is discrete and has no Fisher information. The spectral number ends within 0.5 %
     of the truth, and may be further above where |W| |x| is beyond 1e4 and roundings weigh. Derivatives
     are those of exact arithmetic. Where the clip has a kink they do not exist: ``Clamp`` then counts as
-    not clipping, which is the larger; ``Scale`` takes one side, an event of probability 0 for features
-    that have a density.
+    not clipping, which is the larger, and so does ``each`` of a ``Norm``. ``Scale`` and ``Norm`` take
+    one side of their kinks, an event of probability 0 for features that have a density.
 
     >>> from ringfence import Clamp, Gaussian
     >>> zero, features, labels = torch.zeros(2, 3), torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0])
@@ -107,7 +110,7 @@ def linear_information(
     if rates.shape != weights.shape[1:]:
         raise ValueError(f"attributes must be {weights.shape[1]} numbers, got shape {list(rates.shape)}")
     checked_norm(kind)
-    if not isinstance(clip, Clamp | Scale):
+    if not isinstance(clip, Clamp | Scale | Norm):
         raise ValueError(f"linear_information is not known for {type(clip).__name__}")
     # the information of each coordinate, raised; it is at most the Gaussian's
     information = coordinate_losses(mechanism, theta, weights.numel()).reshape(weights.shape).square() * UP
@@ -126,7 +129,12 @@ def linear_information(
 
 
 def _information(
-    information: Tensor, weights: Tensor, features: Tensor, labels: Tensor, clip: Clamp | Scale, rates: Tensor
+    information: Tensor,
+    weights: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    clip: Clamp | Scale | Norm,
+    rates: Tensor,
 ) -> tuple[DiagonalPlusLowRank, Tensor]:
     """G of some examples as floats hold it, and a bound of the norm of what rounding did to it."""
     shares, others = shares_and_others(weights, features)
@@ -134,88 +142,42 @@ def _information(
     relative = relative_error(weights, torch.linalg.vector_norm(features, dim=1))
     if bool((relative > 0.01).any()):
         raise ValueError("features and weights must be smaller: scores have no digits left")
-    derivative = _score_derivative(shares, others, weights * rates)
+    derivative = score_derivative(shares, others, weights * rates)
     if isinstance(clip, Clamp):
         omega_squared = _not_clamped(clip, residuals, features, relative) * information
     else:
-        scaling = _Scaling.of(clip, residuals, features)
+        scaling = scaling_of(clip, residuals, features)
         omega_squared = scaling.factor.square()[:, None, None] * information
         derivative = scaling.derivative(derivative, residuals, features, rates)
+        if isinstance(clip, Norm) and clip.each is not None:
+            scaled = residuals * scaling.factor[:, None]
+            omega_squared *= _not_clamped(clip, scaled, features, 2 * relative)
 
     slopes = (omega_squared @ features.square()[:, :, None])[:, :, 0]  # t_k
     diagonal = (residuals.square()[:, None] @ omega_squared)[:, 0] * rates.square()
     own = omega_squared.mul_(residuals[:, :, None]).mul_((features * rates)[:, None])  # a_k, in place
 
-    # |J| entry by entry has the squared norm ``size``; G is made of products of at most 12 factors
+    # |J| entry by entry has the squared norm ``size``; G is made of products of at most 12 factors, or of 20
+    # where lengths are among them
     absolute_rows = derivative.absolute @ derivative.norms
     size = 2 * (diagonal.sum(dim=1) + (slopes * absolute_rows.square()).sum(dim=1))
-    error = torch.expm1(16 * relative) * size + _TINY
+    error = torch.expm1((24 if isinstance(clip, Norm) else 16) * relative) * size + _TINY
     is_flat = (slopes == 0).all(dim=1) & (diagonal == 0).all(dim=1)  # clipped everywhere: exactly 0
+    own = torch.cat((derivative.own, own), dim=1) if derivative.own is not None else own
     matrix = DiagonalPlusLowRank(
         diagonal, weights * rates, derivative.units, own, _middle(derivative.spread, slopes)
     )
     return matrix, torch.where(is_flat, 0.0, error)
 
 
-@dataclass(frozen=True)
-class _Derivative:
-    """R = dr / dx of some examples, times the rates, as R = spread [W; unit vectors]."""
-
-    spread: Tensor  # (n, K, K + q)
-    absolute: Tensor  # the same with every sign made positive, for what rounding may have done
-    norms: Tensor  # (K + q,): those of the rows of [W; unit vectors]
-    units: Tensor  # (n, q): the place of the 1 in each unit vector
-
-
-def _score_derivative(shares: Tensor, others: Tensor, weights: Tensor) -> _Derivative:
-    """(diag(s) - s s^T) W; s_k - s_k^2 is s_k times the share of the other classes, without cancellation."""
-    spread = -shares[:, :, None] * shares[:, None]
-    spread.diagonal(dim1=1, dim2=2).copy_(shares * others)
-    no_units = torch.zeros(len(shares), 0, dtype=torch.int64, device=shares.device)
-    return _Derivative(spread, spread.abs(), torch.linalg.vector_norm(weights, dim=1), no_units)
-
-
-def _not_clamped(clip: Clamp, residuals: Tensor, features: Tensor, relative: Tensor) -> Tensor:
+def _not_clamped(clip: Clamp | Norm, residuals: Tensor, features: Tensor, relative: Tensor) -> Tensor:
     """True where |r_k x_j| is within the clip; whatever rounding leaves in doubt counts as within."""
     limit = clip.largest / residuals.abs() * (1 + 4 * relative[:, None])
     return features.abs()[:, None] <= limit[:, :, None]
 
 
-@dataclass(frozen=True)
-class _Scaling:
-    """What ``Scale`` multiplies each example by: f = min(1, c / (|r_k| |x_j|)) at the largest of both."""
-
-    factor: Tensor  # f, (n,)
-    strongest: Tensor  # k, (n,)
-    largest: Tensor  # j, (n,)
-
-    @staticmethod
-    def of(clip: Scale, residuals: Tensor, features: Tensor) -> "_Scaling":
-        largest, strongest = features.abs().max(dim=1), residuals.abs().max(dim=1)
-        factor = (clip.largest / (largest.values * strongest.values)).clamp(max=1)
-        return _Scaling(factor, strongest.indices, largest.indices)
-
-    def derivative(
-        self, inner: _Derivative, residuals: Tensor, features: Tensor, rates: Tensor
-    ) -> _Derivative:
-        """Where f < 1 it moves with x too: R loses r dlog|r_k|/dx and r dlog|x_j|/dx."""
-        every = torch.arange(len(features), device=features.device)
-        moving = (self.factor < 1)[:, None]
-        ratio = torch.where(moving, residuals / residuals[every, self.strongest][:, None], 0.0)[:, :, None]
-        moved = torch.where(moving, residuals / features[every, self.largest][:, None], 0.0)
-        moved = (moved * rates[self.largest][:, None])[:, :, None]
-        spread = inner.spread - ratio * inner.spread[every, self.strongest][:, None]
-        absolute = inner.absolute + ratio.abs() * inner.absolute[every, self.strongest][:, None]
-        return _Derivative(
-            torch.cat((spread, -moved), dim=2),
-            torch.cat((absolute, moved.abs()), dim=2),
-            torch.cat((inner.norms, inner.norms.new_ones(1))),
-            self.largest[:, None],
-        )
-
-
 def _middle(spread: Tensor, slopes: Tensor) -> Tensor:
-    """M of G = D + V^T M V, with the rows of V in the order weights, unit vectors, own."""
+    """M of G = D + V^T M V, with the rows of V in the order weights, unit vectors, own, and the a_k last."""
     count, classes, base = spread.shape
     middle = spread.new_zeros(count, base + classes, base + classes)
     middle[:, :base, :base] = spread.mT @ (slopes[:, :, None] * spread)

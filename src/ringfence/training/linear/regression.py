@@ -210,7 +210,8 @@ def charged_sensitivity(clip: Clip, examples: int, public_size: float, *, secure
 
 
 def _require_digits(weights: Tensor, longest: Tensor) -> None:
-    # a clipped product has the relative error of its residual, or twice that where it is scaled down
+    # A clipped product has the relative error of its residual. Where it is scaled down it has twice that, and
+    # the roundings of lengths, which are fewer than those of a score.
     if not float(3 * relative_error(weights, longest)) <= _SPREAD:
         raise ValueError(
             "features and weights must be smaller in a secure run: rounding moves single gradients by "

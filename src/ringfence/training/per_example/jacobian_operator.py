@@ -78,8 +78,6 @@ def jacobian_operator(
     at = vmap(derivatives.flat)(x, y)
     if not bool(torch.isfinite(at).all()):
         raise ValueError("model and loss must give finite gradients, got NaN or infinity")
-    # Scale divides by the gradient's size. Where that size is 0 no clip acts, as none acts at c / 2.
-    at = torch.where((at == 0).all(1, keepdim=True), clip.largest / 2, at)
     forward, backward = (
         vmap(vmap(direction, in_dims=(None, None, 0)))
         for direction in (derivatives.forward, derivatives.backward)
