@@ -52,6 +52,7 @@ DEFAULTS = [
     (rf.Mechanism.release, {"secure": True, "step": None, "generator": None}),
     (rf.PerInstanceAccountant, {"orders": ORDERS}),
     (rf.PerInstanceAccountant.step, {"mechanism": None, "sensitivity": None, "count": 1, "exact": False}),
+    (rf.PerInstanceAccountant.step_of_any, {"mechanism": None, "sensitivity": None, "count": 1}),
     (rf.SampledAccountant, {"orders": INTEGERS, "failure_probability": 1e-9}),
     (rf.SampledAccountant.step, SAMPLED),
     (rf.SampledAccountant.step_of_any, SAMPLED),

@@ -25,6 +25,8 @@ WITHOUT = {
     "report/page/traces.py": "report/page/test_layout.py and report/page/test_in_browser.py",
     "training/kernels/outer_sum_cpu.py": "training/kernels/test_outer_sum.py runs for every kernel",
     "training/kernels/outer_sum_cuda.py": "training/kernels/test_outer_sum.py runs for every kernel",
+    "training/linear/file_settings.py": "plain data; training/linear/test_file_probe.py: bad settings",
+    "training/linear/run_noise.py": "test_noise.py: which runs share noise",
     "training/linear/residual_derivative.py": "training/linear/test_information.py: jacobians by autograd",
 }
 # Folders of tests that mirror no room: each looks at the whole package.

@@ -31,6 +31,7 @@ from ringfence.accounting.sampled.subsampling import SubsampledRdp as Subsampled
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_batch_rdp
 from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
+from ringfence.data.projection import PublicProjection as PublicProjection
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.law import LossMoments as LossMoments

@@ -65,6 +65,37 @@ def test_probe_as_json_is_what_the_library_says(features: Path, tmp_path: Path) 
     assert load_file(model)["coefficients"] == pytest.approx(probe.coef_, rel=1e-4)
 
 
+def test_a_target_is_enough_and_what_was_chosen_is_said(features: Path) -> None:
+    run = ringfence("probe", features, "--epsilon", 4, "--clip-norm", 0.3, "--steps", 8)
+    assert run.returncode == 0, run.stderr
+    said = " ".join(run.stdout.split())
+    assert "for epsilon 4: clip Norm(0.3), learning rate" in said
+    assert "8 steps, momentum 0.5, rows of length 1, a private mean" in said
+    assert "releases: 9" in said
+    row = json.loads(ringfence("probe", features, "--epsilon", 4, "--delta", 1e-6, "--json").stdout)
+    assert (row["target_epsilon"], row["delta"], row["clip"]) == (4.0, 1e-6, "Norm(0.1)")
+    assert 3.96 <= row["epsilon_data_independent"] <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--clip", 1, "--learning-rate", 1], "--sigma must be given unless --epsilon is"),
+        (["--sigma", 1, "--learning-rate", 1], "--clip or --clip-norm must be given unless --epsilon is"),
+        (["--sigma", 1, "--clip", 1], "--learning-rate must be given unless --epsilon is"),
+        (["--sigma", 1, "--epsilon", 1], "--sigma must be left out where --epsilon is given, got 1.0"),
+        (["--epsilon", 1, "--clip", 1, "--clip-norm", 2], "--clip-norm must be left out where --clip is"),
+        (["--epsilon", -1], "target_epsilon must be > 0, got -1.0"),
+        (["--epsilon", 1, "--mechanism", "rectified"], "mechanism rectified needs bound"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_named(features: Path, words: list[object], complaint: str) -> None:
+    run = ringfence("probe", features, *words)
+    assert run.returncode == 2
+    assert complaint in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

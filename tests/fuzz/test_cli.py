@@ -202,9 +202,21 @@ def test_sweeps(grid: str, features: str, search: str, engine: str, device: str)
     arguments=st.lists(
         st.one_of(
             st.sampled_from(
-                ("account", "probe", "compare", "report", "sweep", "features", "audit", "--version", "-h")
+                (
+                    "account",
+                    "probe",
+                    "project",
+                    "compare",
+                    "report",
+                    "sweep",
+                    "features",
+                    "audit",
+                    "--version",
+                )
             ),
-            st.sampled_from(("figure", "nonsense", "--", "-", "--json", "--help", "--install-completion")),
+            st.sampled_from(
+                ("figure", "nonsense", "-h", "--", "-", "--json", "--help", "--install-completion")
+            ),
             words,
         ),
         max_size=4,

@@ -15,6 +15,7 @@ from safetensors.torch import save
 
 from ringfence.data.features import read_array, read_features
 from ringfence.data.images.pickled_batch import read_batch
+from ringfence.data.projection import PublicProjection
 from ringfence.data.theta_file import read_theta
 from ringfence.paper.sweep.grid_file import read_grid, shipped_grids
 from tests.fuzz import strategies as fuzz
@@ -84,6 +85,17 @@ def test_features_are_read_or_refused(suffix: str, which: int, data: Any) -> Non
         assert found.train_features.dtype == np.float32
         assert np.isfinite(found.train_features).all()
         assert len(found.train_features) == len(found.train_labels) > 0
+
+
+@fuzzed("data", share=1, few=40, data=st.data())
+def test_projections_are_read_or_refused(data: Any) -> None:
+    path = PLACE / "changed.npz"
+    whole = _written(lambda file: np.savez(file, mean=np.zeros(2), components=np.eye(2)))
+    path.write_bytes(data.draw(fuzz.mutated(whole)))
+    found = calls_well(PublicProjection.load, path, names=NAMES)
+    if found is not None:
+        assert np.isfinite(found.components).all()
+        calls_well(lambda: found.rates, names=("components",))
 
 
 @fuzzed("data", share=2, few=40, which=st.integers(0, 1), data=st.data())

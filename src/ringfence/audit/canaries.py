@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ringfence import checks
 from ringfence.audit.result import AuditResult
-from ringfence.training.clipping import Clamp, Clip
+from ringfence.training.clipping import Clip
 from ringfence.training.engine.engine import PrivacyEngine
 from ringfence.training.linear.residuals import clipped_gradients
 
@@ -128,11 +128,12 @@ def audit_probe_canaries(
         raise ValueError("probe must have public_size and public_classes: the canaries are not public")
     probe.fit(*canaries.inserted(features, labels))
     weights = torch.from_numpy(probe.coef_)
-    clip = probe.clip if isinstance(probe.clip, Clip) else Clamp(probe.clip)
     start = torch.zeros_like(weights)
-    steps = torch.cat(list(clipped_gradients(start, canaries.features.double(), canaries.labels, clip)))
+    steps = torch.cat(
+        list(clipped_gradients(start, canaries.features.double(), canaries.labels, probe.clip_))
+    )
     return _result(
-        f"LinearProbe, {probe.mechanism!r}",
+        f"LinearProbe, {probe.mechanism_!r}",
         canaries,
         _scores(steps, weights.flatten()),
         guesses,

@@ -17,6 +17,7 @@ from ringfence.cli.compare import compare
 from ringfence.cli.features import features
 from ringfence.cli.figure import figures
 from ringfence.cli.probe import probe
+from ringfence.cli.project import project
 from ringfence.cli.report import report
 from ringfence.cli.reproduce import reproduce
 from ringfence.cli.sweep import sweep
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (reproduce, features, sweep, compare, report, account, probe, audit):
+for command in (reproduce, features, project, sweep, compare, report, account, probe, audit):
     app.command()(command)
 app.add_typer(figures, name="figure")
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ringfence.cli.options import AsJson, Delta, Device, Interval, Law, Levels, PublicStatistics, Sigma
+from ringfence.cli.options import AsJson, Delta, Device, Interval, Levels, PublicStatistics
 from ringfence.cli.terminal import busy, law_beside_gaussian, print_table
+from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
     from ringfence.training.linear.file_probe import ProbeRow
@@ -20,22 +21,45 @@ def probe(
     features: Annotated[
         Path, typer.Argument(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
     ],
-    sigma: Sigma,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Find the noise that meets this, for every dataset; nothing else is needed then."),
+    ] = None,
+    sigma: Annotated[float | None, typer.Option(help="Standard deviation of the Gaussian noise.")] = None,
     clip: Annotated[
-        float, typer.Option(help="Each coordinate of an example's gradient is clamped to [-clip, clip].")
-    ],
-    learning_rate: Annotated[float, typer.Option(help="Multiplies the released sum over --public-size.")],
-    mechanism: Law = "truncated",
+        float | None,
+        typer.Option(help="Each coordinate of an example's gradient is clamped to [-clip, clip]."),
+    ] = None,
+    clip_norm: Annotated[
+        float | None, typer.Option(help="An example's gradient is scaled down to this L2 length instead.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Multiplies the released sum over --public-size.")
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(Mechanism.known())}; by default truncated, or gaussian with --epsilon."
+        ),
+    ] = None,
     bound: Interval = None,
     levels: Levels = None,
-    steps: Annotated[int, typer.Option(help="Full-batch steps, one release each.")] = 10,
-    momentum: Annotated[float, typer.Option(help="Weight of earlier releases, in [0, 1).")] = 0.0,
+    steps: Annotated[
+        int | None, typer.Option(help="Full-batch steps, one release each; by default 10 or --epsilon's 32.")
+    ] = None,
+    momentum: Annotated[
+        float | None,
+        typer.Option(help="Weight of earlier releases, in [0, 1); by default 0, or 0.5 with --epsilon."),
+    ] = None,
     intercept: Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")] = False,
     center: Annotated[
         float | None, typer.Option(help="A public constant, subtracted from every feature.")
     ] = None,
     scale: Annotated[float | None, typer.Option(help="A public constant that divides every feature.")] = None,
     public_statistics: PublicStatistics = None,
+    public_projection: Annotated[
+        Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
+    ] = None,
     public_size: Annotated[
         float | None,
         typer.Option(
@@ -68,17 +92,31 @@ def probe(
 ) -> None:
     """Train a linear classifier on features privately, and print its accuracy and what it cost.
 
-    Accuracy is that of the file's test split, if it has one.
+    Accuracy is that of the file's test split, if it has one. With --epsilon every setting that is not given
+    follows from the numbers of examples, features and classes.
 
+    Example: ringfence probe features.npz --epsilon 1
     Example: ringfence probe features.npz --sigma 4 --bound 32 --clip 2e-3 --learning-rate 16
     """
     from ringfence.data.features import read_features
-    from ringfence.mechanisms.base import Mechanism
-    from ringfence.training.linear.file_probe import ProbeSettings, probe_row, save_model
+    from ringfence.data.projection import PublicProjection
+    from ringfence.training.clipping import Norm
+    from ringfence.training.linear.file_probe import probe_row, save_model
+    from ringfence.training.linear.file_settings import ProbeSettings
 
+    any_clip = clip if clip_norm is None else clip_norm
+    needed = {"sigma": sigma, "clip or --clip-norm": any_clip, "learning-rate": learning_rate}
+    for option, value in needed.items():
+        if epsilon is None and value is None:
+            raise ValueError(f"--{option} must be given unless --epsilon is")
+    if epsilon is not None and sigma is not None:
+        raise ValueError(f"--sigma must be left out where --epsilon is given, got {sigma!r}")
+    if clip is not None and clip_norm is not None:
+        raise ValueError(f"--clip-norm must be left out where --clip is given, got {clip_norm!r}")
+    name = mechanism or ("truncated" if epsilon is None else "gaussian")
     settings = ProbeSettings(
-        mechanism=Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels),
-        clip=clip,
+        mechanism=Mechanism.by_name(name, sigma=1.0 if sigma is None else sigma, bound=bound, levels=levels),
+        clip=clip if clip_norm is None else Norm(clip_norm),
         learning_rate=learning_rate,
         steps=steps,
         momentum=momentum,
@@ -92,10 +130,12 @@ def probe(
         device=device,
         examples=examples,
         secure=secure,
+        target_epsilon=epsilon,
     )
     with busy("Training", quiet=as_json):
         public = read_features(public_statistics) if public_statistics else None
-        row = probe_row(read_features(features, labels), settings, public)
+        projection = PublicProjection.load(public_projection) if public_projection else None
+        row = probe_row(read_features(features, labels), settings, public, projection)
         if out:
             save_model(row, out)
     if as_json:
@@ -112,8 +152,17 @@ def probe_table(row: "ProbeRow") -> Table:
 
     claim = row.guarantee
     estimate = ", an estimate where steps > 1" if claim.proof_pdp == RENYI else ""
+    chosen = row.chosen
+    found = ""
+    if row.settings.target_epsilon is not None:
+        found = (
+            f"for epsilon {row.settings.target_epsilon:g}: clip {chosen['clip']}, "
+            f"learning rate {chosen['learning_rate']:.4g}, {chosen['steps']} steps, momentum "
+            f"{chosen['momentum']:g}{', rows of length 1' if chosen['unit_rows'] else ''}"
+            f"{', a private mean' if chosen['private_mean'] else ''}\n"
+        )
     title = (
-        f"{row.settings.mechanism!r}\n{row.examples:,} training examples, {row.features:,} features, "
+        f"{chosen['mechanism']}\n{found}{row.examples:,} training examples, {row.features:,} features, "
         f"{len(row.classes)} classes, releases: {claim.steps}, delta {claim.delta:g}"
     )
     table = law_beside_gaussian(title, "")

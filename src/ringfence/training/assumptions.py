@@ -8,10 +8,16 @@ CLASSES = (
     "The set of classes counts as public: public_classes was not given, and the classes of the model are "
     "those that occur in the data."
 )
+PROJECTION = (
+    "Features were mapped by public_projection: every sentence above holds only if that was made from "
+    "constants and public data alone."
+)
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
 
-def assumptions(*, size_given: bool, seed_given: bool, classes_given: bool = True) -> tuple[str, ...]:
+def assumptions(
+    *, size_given: bool, seed_given: bool, classes_given: bool = True, projection_given: bool = False
+) -> tuple[str, ...]:
     """The sentences that apply to a run.
 
     >>> assumptions(size_given=True, seed_given=False)
@@ -19,5 +25,10 @@ def assumptions(*, size_given: bool, seed_given: bool, classes_given: bool = Tru
     >>> len(assumptions(size_given=False, seed_given=True))
     2
     """
-    said = ((SIZE, not size_given), (CLASSES, not classes_given), (SEED, seed_given))
+    said = (
+        (SIZE, not size_given),
+        (CLASSES, not classes_given),
+        (PROJECTION, projection_given),
+        (SEED, seed_given),
+    )
     return tuple(sentence for sentence, applies in said if applies)

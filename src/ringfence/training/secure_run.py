@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ringfence import checks
+from ringfence.accounting.account import Account
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
@@ -30,6 +31,10 @@ NEEDS_SIZE = (
     "public_size must be given where releases are secure, got None: the number of records could be read off "
     "what is released"
 )
+
+
+class TooSmallDeltaError(ValueError):
+    """At this delta nothing can be said about secure releases: their finite randomness takes all of it."""
 
 
 def largest_count(examples: int, public_size: float) -> int:
@@ -78,7 +83,7 @@ def secure_guarantee(
     largest = max(half.epsilon, half.epsilon_pdp, half.epsilon_data_independent)
     added = SecureRelease(mechanism).delta(numbers, largest)
     if added > delta / 2:
-        raise ValueError(
+        raise TooSmallDeltaError(
             f"delta must be larger, got {delta!r}: at epsilon {largest:.3g} the finite randomness of "
             f"{numbers} secure releases alone takes {added:.3g}"
         )
@@ -88,3 +93,22 @@ def secure_guarantee(
         # delta at epsilon 0 is twice the total variation, once for each of two neighbours
         attacks = replace(attacks, off_by=SecureRelease(mechanism).delta(numbers, 0.0) / 2)
     return replace(claim, delta=delta, every_dataset=attacks)
+
+
+def run_guarantee(
+    account: Account, mechanism: Mechanism, numbers: int, delta: float, *, secure: bool
+) -> Guarantee:
+    """What the account of a run says; where releases are secure, their finite randomness is in it.
+
+    No release of the run has more than ``numbers`` numbers.
+
+    >>> from ringfence import Gaussian, PerInstanceAccountant
+    >>> account = PerInstanceAccountant(Gaussian(1.0), sensitivity=0.1)
+    >>> account.step([0.0, 0.0])
+    >>> claims = [run_guarantee(account, Gaussian(1.0), 2, 1e-5, secure=secure) for secure in (False, True)]
+    >>> claims[0].epsilon <= claims[1].epsilon
+    True
+    """
+    if not secure:
+        return account.guarantee(delta)
+    return secure_guarantee(account.guarantee, mechanism, account.steps * numbers, delta)

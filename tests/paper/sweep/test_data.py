@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ringfence.data.features import Features
+from ringfence.data.projection import PublicProjection
 from ringfence.paper.sweep.data import sweep_data
 from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.settings import Grid
@@ -62,6 +63,24 @@ def test_public_statistics_and_an_intercept(tmp_path: Path) -> None:
     np.savez(file, train_features=public.train_features, train_labels=public.train_labels)
     named = sweep_data(DATA, replace(grid, public_statistics=str(file)), "paper")
     assert named.train[0].equal(data.train[0])
+
+
+def test_a_projection_comes_first(tmp_path: Path) -> None:
+    public = Features(RNG.normal(size=(40, 2)).astype(np.float32) * [1, 3], np.arange(40) % 3)
+    projection = PublicProjection.of(public.train_features, 1, whiten=True)
+    projection.save(tmp_path / "P.npz")
+    grid = replace(GRID, public_projection=str(tmp_path / "P.npz"))
+    data = sweep_data(DATA, grid, "paper")
+    assert np.allclose(data.train[0].numpy(), (projection(DATA.train_features) - 2) / 4, rtol=1e-5)
+    assert np.allclose(data.test[0].numpy(), (projection(DATA.test_features) - 2) / 4, rtol=1e-5)
+    assert np.allclose(data.attributes, projection.rates / 4, rtol=1e-12)
+    assert data.fingerprint != sweep_data(DATA, GRID, "paper").fingerprint
+    both = sweep_data(DATA, replace(grid, center=None, scale=None), "paper", public)
+    # the projected public features have mean 0 and standard deviation 1, by which nothing changes
+    assert np.allclose(both.train[0].numpy(), projection(DATA.train_features), rtol=1e-4, atol=1e-4)
+    PublicProjection.of(DATA.train_features, 1).save(tmp_path / "own.npz")
+    with pytest.raises(ValueError, match="public_projection must be of other features than the private ones"):
+        sweep_data(DATA, replace(GRID, public_projection=str(tmp_path / "own.npz")), "paper")
 
 
 def test_rows_of_length_1_by_themselves() -> None:

@@ -10,7 +10,8 @@ from safetensors import safe_open
 
 import ringfence as rf
 from ringfence.data.features import Features
-from ringfence.training.linear.file_probe import ProbeSettings, probe_row, save_model
+from ringfence.training.linear.file_probe import probe_row, save_model
+from ringfence.training.linear.file_settings import ProbeSettings
 
 RNG = np.random.default_rng(0)
 
@@ -150,6 +151,25 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     scores = scaled @ tensors["coefficients"].T + tensors["intercepts"]
     predicted = np.array(json.loads(metadata["classes"]))[scores.argmax(axis=1)]
     assert (predicted == data.test_labels).mean() == row.test_accuracy
+
+
+def test_with_a_target_nothing_else_is_needed(tmp_path: Path) -> None:
+    row = probe_row(DATA, ProbeSettings(target_epsilon=4.0, seed=3))
+    probe = rf.LinearProbe(target_epsilon=4.0, target_delta=1e-5, random_state=3)
+    probe.fit(DATA.train_features, DATA.train_labels)
+    assert np.array_equal(row.model["coefficients"], probe.coef_)
+    assert row.test_accuracy == probe.score(DATA.test_features, DATA.test_labels) > 0.6
+    plain = json.loads(json.dumps(row.as_dict()))
+    assert 3.96 <= plain["epsilon_data_independent"] <= 4.0
+    assert (plain["mechanism"], plain["clip"]) == (repr(probe.mechanism_), "Norm(0.1)")
+    assert (plain["learning_rate"], plain["unit_rows"]) == (probe.learning_rate_, True)
+    save_model(row, tmp_path / "model.safetensors")
+    with safe_open(tmp_path / "model.safetensors", framework="np") as file:
+        assert file.metadata()["unit_rows"] == "true"
+        mean, weights = file.get_tensor("private_mean"), file.get_tensor("coefficients")
+    rows = DATA.test_features / np.linalg.norm(DATA.test_features, axis=1, keepdims=True) - mean
+    found = (rows / np.linalg.norm(rows, axis=1, keepdims=True) @ weights.T).argmax(axis=1)
+    assert (found == DATA.test_labels).mean() == row.test_accuracy
 
 
 @pytest.mark.parametrize(

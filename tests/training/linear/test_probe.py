@@ -35,7 +35,8 @@ def probe(**changes: Any) -> rf.LinearProbe:
     [
         rf.LinearProbe(
             rf.Gaussian(1e-6), clip=1.0, learning_rate=1.0, steps=30, fit_intercept=True, random_state=0
-        )
+        ),
+        rf.LinearProbe(target_epsilon=1e6, target_delta=1e-5, fit_intercept=True, random_state=0),
     ]
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
@@ -81,6 +82,41 @@ def test_scaling_is_by_public_constants_only() -> None:
     assert np.array_equal(given.predict(FEATURES), by_hand.predict((FEATURES - center) / scale))
     with pytest.raises(ValueError, match="public_scale must be > 0"):
         probe(public_scale=0.0).fit(FEATURES, LABELS)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_a_projection_maps_features_in_training_and_prediction(whiten: bool) -> None:
+    projection = rf.PublicProjection.of(RNG.normal(size=(50, 6)) * np.arange(1, 7), 4, whiten=whiten)
+    given = probe(public_projection=projection, public_scale=2.0, fit_intercept=True).fit(FEATURES, LABELS)
+    mapped = projection(FEATURES.astype(np.float32))
+    by_hand = probe(public_scale=2.0, fit_intercept=True).fit(mapped, LABELS)
+    assert given.coef_.shape == (3, 4)
+    assert given.n_features_in_ == 6
+    assert np.array_equal(given.coef_, by_hand.coef_)
+    assert np.allclose(given.decision_function(FEATURES), by_hand.decision_function(mapped), rtol=1e-5)
+    assert "public_projection" in given.guarantee(1e-5).statement
+    assert "public_projection" not in by_hand.guarantee(1e-5).statement
+    again = pickle.loads(pickle.dumps(given))
+    assert np.array_equal(again.predict(FEATURES), given.predict(FEATURES))
+    together = rf.fit_probes([clone(given), clone(given)], FEATURES, LABELS)
+    assert np.allclose(together[1].coef_, given.coef_, rtol=1e-4)
+    with pytest.raises(ValueError, match="probes must agree in public_projection"):
+        rf.fit_probes([clone(given), probe(public_scale=2.0, fit_intercept=True)], FEATURES, LABELS)
+
+
+def test_an_array_is_a_projection_and_one_that_does_not_fit_is_refused() -> None:
+    array = RNG.normal(size=(6, 2))
+    given = probe(public_projection=array).fit(FEATURES, LABELS)
+    assert np.array_equal(given.coef_, probe().fit(FEATURES.astype(np.float32) @ array, LABELS).coef_)
+    with pytest.raises(ValueError, match="public_projection is of 5 features, got features of shape"):
+        probe(public_projection=array[:5]).fit(FEATURES, LABELS)
+
+
+def test_a_probe_that_was_saved_before_there_were_projections_still_predicts() -> None:
+    fitted = probe().fit(FEATURES, LABELS)
+    expected = fitted.predict(FEATURES)
+    del fitted.__dict__["public_projection"]
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict(FEATURES), expected)
 
 
 def test_the_divisor_and_the_classes_may_be_declared() -> None:

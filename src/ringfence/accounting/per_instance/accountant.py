@@ -77,8 +77,29 @@ class PerInstanceAccountant:
         theta = checks.tensor("theta", theta)
         gaussian, bounded = ceilings(law, theta, size)
         rdp = self._tables.per_instance_rdp(law, theta, size, self._orders, exact, bounded=bounded)
-        self.forward = self.forward + count * rdp.forward
-        self.backward = self.backward + count * rdp.backward
+        self._add(rdp.forward, rdp.backward, gaussian, bounded, count)
+
+    def step_of_any(
+        self,
+        theta: Real,
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | Sensitivity | None = None,
+        count: int = 1,
+    ) -> None:
+        """Adds ``count`` releases, charged with what holds for every dataset, before there is one.
+
+        Of ``theta`` only the shape counts. No release of a theta of this shape is charged more.
+        """
+        checks.count("count", count, at_least=1)
+        law = self.mechanism if mechanism is None else mechanism
+        size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
+        gaussian, bounded = ceilings(law, checks.tensor("theta", theta), size)
+        self._add(bounded * self._orders, bounded * self._orders, gaussian, bounded, count)
+
+    def _add(self, forward: Tensor, backward: Tensor, gaussian: float, bounded: float, count: int) -> None:
+        self.forward = self.forward + count * forward
+        self.backward = self.backward + count * backward
         self.gaussian_zcdp += count * gaussian
         self.bounded_zcdp += count * bounded
         self.steps += count

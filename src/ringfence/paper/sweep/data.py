@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ringfence.data.features import Features, read_features
+from ringfence.data.projection import PublicProjection, attribute_rates
 from ringfence.paper.sweep.settings import Grid, Search
 from ringfence.training.linear.file_probe import center_and_scale
 
@@ -56,7 +57,8 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
     Guarantee: the only numbers taken from the private features are the size of the training part and,
     where ``classes`` is None, which labels occur; both count as public. ``public`` are other features,
     declared public: each feature is shifted by their mean and divided by their standard deviation. Without
-    them the file that the grid names as ``public_statistics`` is read, if it names one.
+    them the file that the grid names as ``public_statistics`` is read, if it names one. The file named as
+    ``public_projection`` counts as public too; both the features and ``public`` are mapped by it first.
 
     >>> from ringfence.data.features import Features
     >>> from ringfence.paper.sweep.grid_file import read_grid
@@ -70,6 +72,12 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
         raise ValueError("a sweep needs a test split, the features have none")
     if public is None and grid.public_statistics is not None:
         public = read_features(Path(grid.public_statistics))
+    given, projection = features, None
+    if grid.public_projection is not None:
+        projection = PublicProjection.load(Path(grid.public_projection))
+        projection.check_private(features)
+        features = projection.of_file(features)
+        public = None if public is None else projection.of_file(public)
     center, scale = center_and_scale(features, grid.center, grid.scale, public)
     classes, codes, test_codes = _codes(features, grid.classes)
 
@@ -90,9 +98,9 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
             raise ValueError(f"validation must leave examples to train on, got {kept} of {len(x)}")
         back, stay = torch.from_numpy(np.sort(order[:kept])), torch.from_numpy(np.sort(order[kept:]))
         train, validation = (x[stay], y[stay]), (x[back], y[back])
-    width = features.train_features.shape[1]
+    rates = attribute_rates(scale, projection, features.train_features.shape[1])
     attributes = torch.zeros(x.shape[1], dtype=torch.float64)
-    attributes[:width] = torch.from_numpy(np.broadcast_to(1 / np.asarray(scale, np.float64), width).copy())
+    attributes[: len(rates)] = torch.from_numpy(rates)
     return SweepData(
         classes=classes,
         attributes=attributes,
@@ -100,8 +108,9 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
         validation=validation,
         test=(tensor(features.test_features), torch.from_numpy(test_codes)),
         fingerprint=_fingerprint(
-            *(features.train_features, features.train_labels, features.test_features, features.test_labels),
+            *(given.train_features, given.train_labels, given.test_features, given.test_labels),
             *(np.asarray(center, np.float64), np.asarray(scale, np.float64)),
+            *(() if projection is None else (projection.mean, projection.components)),
         ),
     )
 

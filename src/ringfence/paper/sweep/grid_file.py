@@ -5,13 +5,14 @@
     seeds = [0, 1, 2]
     delta = 1e-5
 
-    [data]         optional: classes, intercept, unit_rows, and center and scale or public_statistics = "FILE"
+    [data]         optional: classes, intercept, unit_rows, public_projection = "FILE", and center and scale,
+                   or public_statistics = "FILE"
     [paper]        lists of clip, noise_multiplier, bound, learning_rate, steps; optional: levels, norm
     [fair]         optional: settings, seed, validation, clips, and [low, high] of each range
 
 ``clips = ["clamp", "norm"]`` searches with L2 clips as well, in the ranges norm, norm_noise_multiplier and
 norm_learning_rate; a list ``norm`` does so for the paper's combinations.
-``fisher = true`` is optional. The file ``public_statistics`` is in the folder of the TOML file, or below it.
+``fisher = true`` is optional. The files that it names are in the folder of the TOML file, or below it.
 """
 
 import tomllib
@@ -25,15 +26,19 @@ from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.settings import Grid
 
 _TABLES = {
-    "data": ("classes", "intercept", "center", "scale", "public_statistics", "unit_rows"),
+    "data": (
+        *("classes", "intercept", "center", "scale"),
+        *("public_statistics", "public_projection", "unit_rows"),
+    ),
     "paper": ("clip", "noise_multiplier", "bound", "learning_rate", "steps", "levels", "norm"),
     "fair": tuple(field.name for field in fields(FairSearch)),
 }
 _TOP = ("name", "mechanisms", "seeds", "delta", "fisher")
 _NEEDED = ("name", "mechanisms", "clip", "noise_multiplier", "bound", "learning_rate", "steps")
 _NUMBERS = ("clip", "noise_multiplier", "bound", "learning_rate", "norm")
+_FILES = ("public_statistics", "public_projection")
 _KINDS: dict[str, type] = {
-    **{"name": str, "public_statistics": str, "intercept": bool, "unit_rows": bool, "fisher": bool},
+    **{"name": str, "intercept": bool, "unit_rows": bool, "fisher": bool, **dict.fromkeys(_FILES, str)},
     **{"delta": float, "center": float, "scale": float, "classes": int},
 }
 _ITEMS: dict[str, type] = {
@@ -90,9 +95,9 @@ def _grid(path: Path, text: str) -> Grid:
     for key in _NEEDED:
         if key not in values:
             raise ValueError(f"{path}: {key if key in _TOP else f'paper.{key}'} is missing")
-    if "public_statistics" in values:
-        name = values["public_statistics"]
-        values["public_statistics"] = str(inside(path.parent, name, f"{path}: data.public_statistics"))
+    for key in _FILES:
+        if key in values:
+            values[key] = str(inside(path.parent, values[key], f"{path}: data.{key}"))
     try:
         return Grid(**values, fair=_fair(path, tables["fair"]))
     except (ValueError, TypeError) as error:

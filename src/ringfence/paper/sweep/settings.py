@@ -93,7 +93,8 @@ class Grid:
 
     ``bound`` is absolute, as in the paper; laws without a bound leave it out. Features are shifted by
     ``center`` and divided by ``scale``, two constants; ``public_statistics`` names a file of public features
-    to take them from instead. ``unit_rows`` then scales every row of features to length 1. ``norm`` are L2
+    to take them from instead. ``public_projection`` names a file that ``ringfence project`` wrote, by which
+    features are mapped first. ``unit_rows`` scales every row of features to length 1 at last. ``norm`` are L2
     clips that the paper's combinations have beside its own. ``fisher`` asks for the Fisher information loss
     of every example as well, which takes far longer than training.
 
@@ -116,6 +117,7 @@ class Grid:
     center: float | None = None
     scale: float | None = None
     public_statistics: str | None = None
+    public_projection: str | None = None
     unit_rows: bool = False
     intercept: bool = False
     fisher: bool = False

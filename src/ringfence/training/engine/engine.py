@@ -15,8 +15,6 @@ from ringfence import checks
 from ringfence.accounting.account import Account
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
-from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
@@ -26,20 +24,17 @@ from ringfence.training.engine.auxiliary import AuxiliarySums
 from ringfence.training.engine.ledger import Ledger
 from ringfence.training.engine.model_checks import checked_model, refuse_random_layers
 from ringfence.training.engine.observer import Observer, StepReport
+from ringfence.training.engine.plan import RunPlan
 from ringfence.training.engine.private_objects import PrivateModule, PrivateOptimizer
 from ringfence.training.engine.run import TrainingRun, run_noise
-from ringfence.training.engine.sampling import (
-    Batches,
-    Examples,
-    FullBatches,
-    PoissonBatches,
-    PrivateLoader,
-    checked_loader,
-)
+from ringfence.training.engine.sampling import Examples, PoissonBatches, PrivateLoader
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.jacobian_operator import Loss
-from ringfence.training.secure_run import NEEDS_SIZE, largest_count, stretched
+from ringfence.training.secure_run import NEEDS_SIZE
+from ringfence.training.target import Target
+
+Private = tuple[PrivateModule, PrivateOptimizer, PrivateLoader]  # what a training loop works with
 
 
 class PrivacyEngine:
@@ -125,45 +120,65 @@ class PrivacyEngine:
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
         self.given_seed = None if seed is None else checks.seed(seed)
-        self._seed = Noise(seed).seed
-        self.secure = secure
+        self._seed, self.secure = Noise(seed).seed, secure
         self.fisher: FisherTracking | None = None
         self._run: TrainingRun | None = None
 
-    def make_private(
-        self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]
-    ) -> tuple[PrivateModule, PrivateOptimizer, PrivateLoader]:
+    def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
+        return self._begun(model, optimizer, self._plan(loader), self.mechanism)
+
+    def make_private_with_epsilon(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loader: DataLoader[Any],
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        epochs: int,
+    ) -> Private:
+        """``make_private`` with the sigma found with which ``epochs`` epochs are (epsilon, delta)-private.
+
+        The engine's mechanism gives the law, its bound, and a sigma to begin with. An epoch is
+        public_size / batch_size steps, rounded up, or one step with ``sampling`` "full".
+
+        Guarantee: ``guarantee(target_delta).epsilon_data_independent`` after that many steps is at most the
+        target, and sigma is at most 0.1 % larger than it needs to be. Whoever trains longer pays more.
+        """
+        target, plan = Target.asked(target_epsilon, target_delta), self._plan(loader)
+        checked_model(gradients := ExampleGradients(model), optimizer, self.mechanism)
+        law = plan.law(target, self.mechanism, gradients.size, epochs, estimated=self.auxiliary_batches > 0)
+        return self._begun(model, optimizer, plan, law)
+
+    def _begun(self, model: nn.Module, optimizer: Optimizer, plan: RunPlan, mechanism: Mechanism) -> Private:
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = model.module if isinstance(model, DistributedDataParallel) else model
         gradients = ExampleGradients(module, self.memory_budget)
-        checked_model(gradients, optimizer, self.mechanism)
-        loader, count, batch_size = checked_loader(loader)
-        size = float(checks.positive("public_size", count if self.public_size is None else self.public_size))
+        checked_model(gradients, optimizer, mechanism)
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
-            self.fisher = FisherTracking(self.loss, count, self.fisher_every, self.fisher_kind)
+            self.fisher = FisherTracking(self.loss, plan.examples, self.fisher_every, self.fisher_kind)
         settings = {
-            "mechanism": self.mechanism.state_dict(),
+            **plan.settings(),
+            "mechanism": mechanism.state_dict(),
             "clip": repr(self.clip),
-            "sampling": self.sampling,
-            "public_size": size,
-            "batch_size": batch_size,
-            "examples": count,
             "loss_reduction": self.loss_reduction,
             "auxiliary_batches": self.auxiliary_batches,
-            "secure": self.secure,
             "parameters": {name: list(p.shape) for name, p in gradients.parameters.items()},
         }
-        batches, account, auxiliary = self._sampled(gradients, loader, count, batch_size, size)
+        batches, number, auxiliary = plan.batches, self.auxiliary_batches, None
+        if self.loss is not None and number and isinstance(batches, PoissonBatches):
+            auxiliary = AuxiliarySums(gradients, self.clip, self.loss, batches, Examples(plan.loader), number)
         for value in module.state_dict().values():
             distributed.from_first(value)
         seed = int(distributed.text_from_first(str(self._seed)))
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
+        self.mechanism = mechanism
         self._run = run = TrainingRun(
             *(gradients, optimizer, self.clip, batches, auxiliary),
-            Ledger(self.mechanism, account, run_noise(seed, settings), secure=self.secure),
+            Ledger(mechanism, plan.account(mechanism), run_noise(seed, settings), secure=self.secure),
             Observer(self.loss, self.fisher, self.on_step),
             settings=settings,
             run_id=distributed.text_from_first(secrets.token_hex(16)),
@@ -174,8 +189,11 @@ class PrivacyEngine:
         return (
             PrivateModule(module, run.loop.forward),
             PrivateOptimizer(optimizer, run.loop.finish),
-            PrivateLoader(loader, batches, run.begin, run.loop.announce),
+            PrivateLoader(plan.loader, batches, run.begin, run.loop.announce),
         )
+
+    def _plan(self, loader: DataLoader[Any]) -> RunPlan:
+        return RunPlan.of(loader, self.clip, self.public_size, self.sampling, secure=self.secure)
 
     @property
     def run(self) -> TrainingRun:
@@ -230,21 +248,3 @@ class PrivacyEngine:
         """Lets go of the files of ``save`` and ``load``, so that another engine may have them."""
         if self._run is not None:
             self._run.ledger.close()
-
-    def _sampled(
-        self, gradients: ExampleGradients, loader: DataLoader[Any], count: int, batch_size: int, size: float
-    ) -> tuple[Batches, Account, AuxiliarySums | None]:
-        """Returns the batches of each step, the account for such steps, and the auxiliary sums if any."""
-        sensitivity = self.clip.sensitivity
-        if self.secure:
-            sensitivity = stretched(sensitivity, largest_count(count, size))
-        if self.sampling == "full":
-            whole = FullBatches(count, batch_size, size)
-            return whole, PerInstanceAccountant(self.mechanism, sensitivity), None
-        batches = PoissonBatches(count, batch_size, size)
-        account = SampledAccountant(self.mechanism, sensitivity, batches.sampling_rate)
-        if self.loss is None or not self.auxiliary_batches:
-            return batches, account, None
-        examples, number = Examples(loader), self.auxiliary_batches
-        sums = AuxiliarySums(gradients, self.clip, self.loss, batches, examples, number)
-        return batches, account, sums

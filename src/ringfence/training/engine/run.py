@@ -19,7 +19,7 @@ from ringfence.training.engine.observer import Observer
 from ringfence.training.engine.run_file import RunFile, RunState
 from ringfence.training.engine.sampling import Batches
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.secure_run import secure_guarantee
+from ringfence.training.secure_run import run_guarantee
 
 
 def run_noise(seed: int, settings: dict[str, Any]) -> Noise:
@@ -100,12 +100,8 @@ class TrainingRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
-        account = self.ledger.account
-        if self.ledger.secure:
-            numbers = account.steps * self.gradients.size
-            claim = secure_guarantee(account.guarantee, self.ledger.mechanism, numbers, delta)
-        else:
-            claim = account.guarantee(delta)
+        ledger, numbers = self.ledger, self.gradients.size
+        claim = run_guarantee(ledger.account, ledger.mechanism, numbers, delta, secure=ledger.secure)
         return replace(claim, assumptions=self.assumptions)
 
     def save(self, path: Path, others: dict[str, Any]) -> None:

@@ -1,81 +1,30 @@
 """One private linear probe on a file of features: its accuracy, its cost, and what was assumed."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from ringfence import checks
 from ringfence.accounting.data_independent import data_independent_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.data.features import Features
-from ringfence.mechanisms.base import Mechanism
-from ringfence.training.secure_run import NEEDS_SIZE
+from ringfence.data.projection import PublicProjection
+from ringfence.training.clipping import Clamp
+from ringfence.training.linear.file_settings import ProbeSettings
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
-class ProbeSettings:
-    """How a probe is trained. Everything here is public except the seed.
-
-    ``center`` and ``scale`` are constants that features are shifted and divided by. ``public_size`` is
-    the number that the sum of gradients is divided by, and ``public_classes`` says how many labels
-    0, 1, ... there are; where one of them is None, the number in the data counts as public. ``examples``
-    asks for the epsilons of single examples too. ``secure`` takes noise from the operating system and
-    releases points of a public grid.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> ProbeSettings(Gaussian(1.0), clip=0.1, learning_rate=1.0, device="gpu")
-    Traceback (most recent call last):
-    ValueError: device must be cpu or cuda, got 'gpu'
-    """
-
-    mechanism: Mechanism
-    clip: float
-    learning_rate: float
-    steps: int = 10
-    momentum: float = 0.0
-    intercept: bool = False
-    center: float | None = None
-    scale: float | None = None
-    public_size: float | None = None
-    public_classes: int | None = None
-    delta: float = 1e-5
-    seed: int | None = None
-    device: str = "cpu"
-    examples: bool = False
-    secure: bool = False
-
-    def __post_init__(self) -> None:
-        if self.device not in ("cpu", "cuda"):
-            raise ValueError(f"device must be cpu or cuda, got {self.device!r}")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device cuda is not available on this machine")
-        checks.probability("delta", self.delta)
-        if self.public_classes is not None:
-            checks.count("public_classes", self.public_classes, at_least=2)
-        if self.seed is not None and not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be in 0 .. 2^32 - 1, got {self.seed}")
-        if self.secure and self.seed is not None:
-            raise ValueError(f"seed must be left out, got {self.seed}: secure releases have no seed")
-        if self.secure and self.public_size is None:
-            raise ValueError(NEEDS_SIZE)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The settings as plain data, the law as it prints."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**plain, "mechanism": repr(self.mechanism)}
-
-
-@dataclass(frozen=True)
 class ProbeRow:
     """One training run. ``model`` holds what was released, and what else is needed to predict.
+
+    ``chosen`` says what the probe was trained with, as plain data: what was given, and what followed from a
+    target.
 
     ``test_accuracy`` is the accuracy on the test split, which is not protected, or None where the file has
     no test split. The accuracy on the training split would be computed from private data without noise,
@@ -83,10 +32,12 @@ class ProbeRow:
     """
 
     settings: ProbeSettings
+    chosen: dict[str, Any]
     examples: int
     features: int
     classes: tuple[Any, ...]
     public_statistics: bool
+    public_projection: bool
     test_accuracy: float | None
     guarantee: Guarantee
     gaussian_epsilon_data_independent: float
@@ -97,10 +48,12 @@ class ProbeRow:
         """The row as plain data, with the statement and without the weights."""
         return {
             **self.settings.as_dict(),
+            **self.chosen,
             "training_examples": self.examples,
             "features": self.features,
             "classes": list(self.classes),
             "public_statistics": self.public_statistics,
+            "public_projection": self.public_projection,
             "test_accuracy": self.test_accuracy,
             **self.guarantee.as_dict(),
             "gaussian_epsilon_data_independent": self.gaussian_epsilon_data_independent,
@@ -115,6 +68,8 @@ class ProbeRow:
         public = ["the settings"]
         if self.public_statistics:
             public.append("the file that features were centred and scaled by")
+        if self.public_projection:
+            public.append("the file that features were projected by")
         taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
         if settings.secure:
             taken += (
@@ -124,11 +79,17 @@ class ProbeRow:
         return f"{self.guarantee.statement}\n\n{taken}"
 
 
-def probe_row(features: Features, settings: ProbeSettings, public: Features | None = None) -> ProbeRow:
+def probe_row(
+    features: Features,
+    settings: ProbeSettings,
+    public: Features | None = None,
+    projection: PublicProjection | None = None,
+) -> ProbeRow:
     """Trains a probe on the training split, tests it on the test split, and accounts for it.
 
     ``public`` are other features, declared public: each feature is shifted by their mean and divided
-    by their standard deviation (by 1 where that is 0).
+    by their standard deviation (by 1 where that is 0). A ``projection``, which must come from public data
+    too, maps the features of both before that.
 
     Guarantee: that of ``LinearProbe``. No statistic of the training split is used except through the
     mechanism, and the training split is never split further.
@@ -142,7 +103,12 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
     """
     from ringfence.training.linear.probe import LinearProbe  # scikit-learn takes a second to load
 
-    center, scale = center_and_scale(features, settings.center, settings.scale, public)
+    if projection is None:
+        center, scale = center_and_scale(features, settings.center, settings.scale, public)
+    else:
+        projection.check_private(features)
+        seen = None if public is None else projection.of_file(public)
+        center, scale = center_and_scale(projection.of_file(features), settings.center, settings.scale, seen)
     count = settings.public_classes
     if count is not None and features.train_labels.dtype.kind != "i":
         raise ValueError(f"public_classes is for labels 0, 1, ..., got {count} where labels are text")
@@ -152,9 +118,12 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
         settings.learning_rate,
         settings.steps,
         momentum=settings.momentum,
+        target_epsilon=settings.target_epsilon,
+        target_delta=None if settings.target_epsilon is None else settings.delta,
         fit_intercept=settings.intercept,
         public_center=center,
         public_scale=scale,
+        public_projection=projection,
         public_size=settings.public_size,
         public_classes=None if count is None else np.arange(count),
         random_state=settings.seed,
@@ -171,10 +140,20 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
     zcdp = probe.account_.gaussian_zcdp
     return ProbeRow(
         settings=settings,
+        chosen={
+            "mechanism": repr(probe.mechanism_),
+            "clip": probe.clip_.sensitivity if type(probe.clip_) is Clamp else repr(probe.clip_),
+            "learning_rate": probe.learning_rate_,
+            "steps": probe.steps_,
+            "momentum": probe.momentum_,
+            "unit_rows": probe.unit_rows_,
+            "private_mean": probe.mean_ is not None,
+        },
         examples=len(features.train_features),
         features=features.train_features.shape[1],
         classes=tuple(probe.classes_.tolist()),
         public_statistics=public is not None,
+        public_projection=projection is not None,
         test_accuracy=accuracy,
         guarantee=probe.guarantee(settings.delta),
         gaussian_epsilon_data_independent=data_independent_epsilon(zcdp, zcdp, settings.delta),
@@ -184,6 +163,8 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
             "intercepts": probe.intercept_,
             "center": np.asarray(center, dtype=np.float64),
             "scale": np.asarray(scale, dtype=np.float64),
+            **({} if projection is None else projection.arrays),
+            **({} if probe.mean_ is None else {"private_mean": probe.mean_}),
         },
     )
 
@@ -191,12 +172,16 @@ def probe_row(features: Features, settings: ProbeSettings, public: Features | No
 def save_model(row: ProbeRow, path: Path) -> None:
     """Writes the weights as .safetensors, with the classes in its metadata, and nothing else about the data.
 
-    The scores of the classes are coefficients (x - center) / scale + intercepts.
+    The scores of the classes are coefficients (x - center) / scale + intercepts. Where there was a
+    projection, its arrays are there too, and components (x - mean) takes the place of x. Where the metadata
+    has unit_rows, (x - center) / scale is divided by its length; where there is a private_mean, that is then
+    subtracted, and the rest is divided by its length again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # in C order, because safetensors writes memory as it lies
     tensors = {name: np.ascontiguousarray(values) for name, values in row.model.items()}
-    save_file(tensors, path, metadata={"classes": json.dumps(row.classes)})
+    unit_rows = {"unit_rows": "true"} if row.chosen["unit_rows"] else {}
+    save_file(tensors, path, metadata={"classes": json.dumps(row.classes), **unit_rows})
 
 
 def center_and_scale(

@@ -1,29 +1,29 @@
 """A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ringfence import checks
-from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.data.projection import attribute_rates
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
+from ringfence.numerics.threads import one_thread
 from ringfence.training.assumptions import assumptions
-from ringfence.training.clipping import Clamp, Clip
-from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.probe_input import ProbeData, class_codes, plain, scaled, seed_of, validated
-from ringfence.training.linear.regression import LinearRun, Step, train_linear
-from ringfence.training.linear.residuals import clipped_gradients
-from ringfence.training.secure_run import NEEDS_SIZE, secure_guarantee
+from ringfence.training.clipping import Clip
+from ringfence.training.linear.private_mean import PrivateMean
+from ringfence.training.linear.probe_input import ProbeData, mapped, prepared, unit_rows, validated
+from ringfence.training.linear.probe_plan import ProbePlan, is_secure, planned, public_size
+from ringfence.training.linear.probe_run import ProbeRun
+from ringfence.training.secure_run import run_guarantee
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -33,13 +33,25 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     mechanism is applied to the sum, and the weights move by learning_rate / public_size times what the
     mechanism released.
 
+    The shortest way is ``LinearProbe(target_epsilon=1.0, target_delta=1e-5)``: the sigma is found with which
+    training is (epsilon, delta)-differentially private for every dataset, and what is not given follows from
+    a rule of public numbers (``default_settings``). ``mechanism`` is then the name of a law that needs only a
+    sigma ("gaussian", "sign"), or a mechanism whose bound is kept and whose sigma is replaced.
+
     Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
-    ``steps``; ``momentum``; ``fit_intercept``, which adds a feature that is always 1; ``public_center``
-    and ``public_scale``, numbers or arrays that features are shifted and divided by; ``public_size``,
-    the number that the sum is divided by; ``public_classes``, all the labels there may be;
-    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a
-    seed, and releases points of a public grid. Rounding and finite randomness are then part of
-    ``guarantee``, but not of the numbers of single examples (docs/security.md).
+    ``steps``; ``momentum``; ``target_epsilon`` and ``target_delta``; ``fit_intercept``, which adds a feature
+    that is always 1; ``public_center`` and ``public_scale``, numbers or arrays that features are shifted and
+    divided by; ``unit_rows``, which then divides every row by its length; ``public_size``, the number that
+    the sum is divided by; ``public_classes``, all the labels there may be; ``public_projection``, a
+    ``PublicProjection`` or an array (p, k), which maps features before all that; ``random_state``;
+    ``device``; ``secure``, which takes noise from the operating system, without a seed, and releases points
+    of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of
+    single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
+    ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target.
+
+    A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
+    ``momentum_``, ``unit_rows_``, and ``mean_``, the private mean of the rows, or None where none was
+    released. ``account_`` is made when it is first asked for.
 
     Guarantee: every argument named public must be public: a constant, or a statistic of public data.
     Nothing depends on the training data except through the mechanism, with two exceptions that are named
@@ -58,23 +70,39 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     >>> probe.guarantee(delta=1e-3).steps
     5
+    >>> probe = LinearProbe(target_epsilon=1.0, target_delta=1e-3, public_center=1.0, random_state=0)
+    >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
+    True
+    >>> round(probe.guarantee(delta=1e-3).epsilon_data_independent, 2)
+    1.0
     """
 
-    account_: PerInstanceAccountant
+    # what probes that were saved by earlier versions do not have
+    target_epsilon: float | None = None
+    target_delta: float | None = None
+    unit_rows: bool | None = None
+    unit_rows_: bool = False
+    public_projection: Any = None
+    mean_: Any = None
+
     assumptions_: tuple[str, ...]
-    _training: tuple[Tensor, Tensor, Clip, tuple[Step, ...]] | None
+    _training: ProbeRun | None
 
     def __init__(
         self,
-        mechanism: Mechanism,
-        clip: float | Clip = 1e-3,
-        learning_rate: float = 1.0,
-        steps: int = 10,
+        mechanism: Mechanism | str | None = None,
+        clip: float | Clip | None = None,
+        learning_rate: float | None = None,
+        steps: int | None = None,
         *,
-        momentum: float = 0.0,
+        momentum: float | None = None,
+        target_epsilon: float | None = None,
+        target_delta: float | None = None,
         fit_intercept: bool = False,
         public_center: Any = 0.0,
         public_scale: Any = 1.0,
+        unit_rows: bool | None = None,
+        public_projection: Any = None,
         public_size: float | None = None,
         public_classes: Any = None,
         random_state: Any = None,
@@ -86,9 +114,13 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.steps = steps
         self.momentum = momentum
+        self.target_epsilon = target_epsilon
+        self.target_delta = target_delta
         self.fit_intercept = fit_intercept
         self.public_center = public_center
         self.public_scale = public_scale
+        self.unit_rows = unit_rows
+        self.public_projection = public_projection
         self.public_size = public_size
         self.public_classes = public_classes
         self.random_state = random_state
@@ -98,27 +130,24 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
         data, secure = prepared(self, X, y), is_secure(self)
-        run = train_linear(
-            data.features,
-            data.labels,
-            len(data.classes),
-            mechanism=self.mechanism,
-            clip=clip_of(self),
-            learning_rate=self.learning_rate,
-            steps=self.steps,
-            momentum=self.momentum,
-            public_size=len(data.features) if self.public_size is None else self.public_size,
-            seed=None if secure else self._seed(),
-            secure=secure,
-        )
-        keep_run(self, data, run)
+        plan = planned(self, data, secure=secure)
+        with one_thread(data.features.numel() * len(data.classes)):
+            run = ProbeRun.trained(data, plan, public_size(self, data), secure=secure)
+        keep_run(self, run.data, plan, run.descent.weights, run.mean)
+        self.__dict__.pop("account_", None)  # that of an earlier fit
+        self._training = run
         return self
 
     def decision_function(self, X: Any) -> Any:  # noqa: N803
         """The scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
         X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
-        scores = scaled(X, self.public_center, self.public_scale) @ self.coef_.T + self.intercept_
+        rows = mapped(self, X)
+        if self.unit_rows_:
+            rows = unit_rows(torch.from_numpy(rows))[0].numpy()
+        if self.mean_ is not None:
+            rows = unit_rows(torch.from_numpy(rows - self.mean_))[0].numpy()
+        scores = rows @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -138,14 +167,17 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def guarantee(self, delta: float) -> Guarantee:
         """What the training run cost, and what may be said about it."""
         check_is_fitted(self)
-        return replace(self._claim(delta), assumptions=self.assumptions_)
-
-    def _claim(self, delta: float) -> Guarantee:
-        if not self.secure:
-            return self.account_.guarantee(delta)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
-        numbers = self.account_.steps * weights
-        return secure_guarantee(self.account_.guarantee, self.mechanism, numbers, delta)
+        account = self.account_
+        claim = run_guarantee(account, account.mechanism, weights, delta, secure=self.secure)
+        return replace(claim, assumptions=self.assumptions_)
+
+    @cached_property
+    def account_(self) -> PerInstanceAccountant:
+        """The account of every release of the fit."""
+        run = self._kept("account_")
+        with one_thread(self.coef_.size):
+            return run.account()
 
     def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Any:
         """Each training example's own epsilon, in the order of fit (``ExampleAccountant``).
@@ -153,12 +185,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The numbers are computed when they are asked for, from the training data. The fitted probe refers
         to that data, but is saved without it. The numbers are sensitive.
         """
-        features, labels, clip, trajectory = self._kept("example_epsilons")
-        examples = ExampleAccountant(self.mechanism, self.account_.orders)
-        for step in trajectory:
-            gradients = clipped_gradients(step.weights, features, labels, clip)
-            examples.step(step.theta.reshape(-1), gradients)
-        return examples.epsilons(delta, kind).numpy()
+        return self._kept("example_epsilons").example_epsilons(delta, kind).numpy()
 
     def fisher_information_loss(self, kind: InformationNorm = "spectral") -> Any:
         """An upper bound of eta for each training example's features as given to fit, in the order of fit.
@@ -167,23 +194,27 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numbers are computed when they are asked for, from the training data. The fitted probe refers to
         that data, but is saved without it. The numbers are sensitive.
         """
-        features, labels, clip, trajectory = self._kept("fisher_information_loss")
-        scale = torch.as_tensor(np.broadcast_to(self.public_scale, self.n_features_in_).astype(np.float64))
-        # how fast features move with what was given to fit; an intercept does not move
-        attributes = features.new_zeros(features.shape[1], dtype=torch.float64)
-        attributes[: len(scale)] = UP / scale
-        eta = information_losses(self.mechanism, trajectory, features, labels, clip, attributes, kind=kind)
-        return eta.cpu().numpy()
+        run = self._kept("fisher_information_loss")
+        rates = attribute_rates(self.public_scale, self.public_projection, self.coef_.shape[1])
+        eta = run.fisher_information_loss(torch.from_numpy(rates * UP), kind)
+        if kind == "trace" and len(rates) < self.n_features_in_:  # the mean is over what was given to fit
+            eta = eta * (len(rates) / self.n_features_in_) ** 0.5 * UP
+        return eta.numpy()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the training data: a model that is passed on must not carry it."""
+        """The state without the training data, which a model that is passed on must not carry.
+
+        What needs the data for its account is accounted for now.
+        """
+        if getattr(self, "_training", None) is not None:
+            _ = self.account_
         state = dict(super().__getstate__())
         if "_training" in state:
             state["_training"] = None
         return state
 
-    def _kept(self, asker: str) -> tuple[Tensor, Tensor, Clip, tuple[Step, ...]]:
-        """The data that fit was given, the clip, and the trajectory of the run."""
+    def _kept(self, asker: str) -> ProbeRun:
+        """The training run, with the data that fit was given."""
         check_is_fitted(self)
         if self._training is None:
             raise ValueError(
@@ -192,51 +223,23 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self._training
 
-    def _seed(self) -> int | None:
-        return seed_of(self.random_state)
 
-
-def prepared(probe: LinearProbe, X: Any, y: Any) -> ProbeData:  # noqa: N803
-    """The data as the probe is trained on it; everything about the data is checked here."""
-    with np.errstate(over="ignore"):  # what float32 does not hold is refused
-        X, y = validated(probe, plain(X), plain(y), dtype=np.float32)  # noqa: N806
-    check_classification_targets(y)
-    classes, codes = class_codes(y, probe.public_classes)
-    with np.errstate(over="ignore"):  # refused where training begins
-        features = scaled(X, probe.public_center, probe.public_scale).astype(np.float32)
-    if probe.fit_intercept:
-        features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
-    tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
-    return ProbeData(classes, tensors[0], tensors[1], X.shape[1])
-
-
-def clip_of(probe: LinearProbe) -> Clip:
-    """The probe's clip: a number c stands for ``Clamp(c)``."""
-    return probe.clip if isinstance(probe.clip, Clip) else Clamp(probe.clip)
-
-
-def is_secure(probe: LinearProbe) -> bool:
-    """Whether the probe's releases are secure; refuses settings that do not go together with that."""
-    if checks.flag("secure", probe.secure) and probe.random_state is not None:
-        raise ValueError(
-            f"random_state must be None, got {probe.random_state!r}: secure releases have no seed"
-        )
-    if probe.secure and probe.public_size is None:
-        raise ValueError(NEEDS_SIZE)
-    return probe.secure
-
-
-def keep_run(probe: LinearProbe, data: ProbeData, run: LinearRun) -> None:
-    """Makes the probe a fitted one: what a run released, and its account."""
-    probe.classes_, probe.account_ = data.classes, run.account
+def keep_run(
+    probe: LinearProbe, data: ProbeData, plan: ProbePlan, weights: Tensor, mean: PrivateMean | None = None
+) -> None:
+    """Makes the probe a fitted one: what a run released, and what it was trained with."""
+    settings = plan.settings
+    probe.classes_ = data.classes
     probe.assumptions_ = assumptions(
         size_given=probe.public_size is not None,
         classes_given=probe.public_classes is not None,
         seed_given=probe.random_state is not None,
+        projection_given=probe.public_projection is not None,
     )
-    weights = run.weights.cpu().numpy().astype(np.float64)
-    probe.coef_ = weights[:, : data.width]
-    probe.intercept_ = weights[:, -1] if probe.fit_intercept else np.zeros(len(data.classes))
-    # trajectories of a grid are not kept
-    kept = (data.features.to(run.weights.dtype), data.labels, clip_of(probe), run.trajectory)
-    probe._training = kept if run.trajectory else None
+    probe.mechanism_, probe.clip_, probe.steps_ = settings.mechanism, settings.clip, settings.steps
+    probe.learning_rate_, probe.momentum_ = settings.learning_rate, settings.momentum
+    probe.unit_rows_ = data.lengths is not None
+    probe.mean_ = None if mean is None else mean.center.cpu().numpy()
+    values = weights.cpu().numpy().astype(np.float64)
+    probe.coef_ = values[:, : data.width]
+    probe.intercept_ = values[:, -1] if probe.fit_intercept else np.zeros(len(data.classes))

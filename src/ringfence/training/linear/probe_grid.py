@@ -7,11 +7,14 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from ringfence.training.linear.grid import train_linear_grid
-from ringfence.training.linear.probe import LinearProbe, clip_of, is_secure, keep_run, prepared
-from ringfence.training.linear.probe_input import seed_of
-from ringfence.training.linear.settings import LinearSettings
+from ringfence.training.linear.probe import LinearProbe, keep_run
+from ringfence.training.linear.probe_input import has_unit_rows, prepared
+from ringfence.training.linear.probe_plan import is_secure, planned, public_size
 
-_SHARED = ("fit_intercept", "public_center", "public_scale", "public_size", "public_classes", "device")
+_SHARED = (
+    *("fit_intercept", "public_center", "public_scale", "public_projection"),
+    *("public_size", "public_classes", "device"),
+)
 
 
 def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProbe]:  # noqa: N803
@@ -42,25 +45,20 @@ def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProb
             raise NotImplementedError(f"probes[{i}] has secure releases: fit it by itself")
     first = fitted[0]
     data = prepared(first, X, y)
-    settings = [_settings(probe) for probe in fitted]
-    size = len(data.features) if first.public_size is None else first.public_size
+    plans = [planned(probe, data, secure=False) for probe in fitted]
+    for i, plan in enumerate(plans):
+        if plan.mean is not None:
+            raise NotImplementedError(
+                f"probes[{i}] centres its rows by a private mean (target_epsilon): fit it by itself, or give "
+                "unit_rows=False"
+            )
+    settings, size = [plan.settings for plan in plans], public_size(first, data)
     runs = train_linear_grid(data.features, data.labels, len(data.classes), settings, public_size=size)
-    for probe, run in zip(fitted, runs, strict=True):
+    for probe, plan, run in zip(fitted, plans, runs, strict=True):
         validate_data(probe, X, skip_check_array=True)  # notes the names and the number of features
-        keep_run(probe, data, run)
+        keep_run(probe, data, plan, run.weights)
+        probe.account_, probe._training = run.account, None  # trajectories of a grid are not kept
     return fitted
-
-
-def _settings(probe: LinearProbe) -> LinearSettings:
-    """How the probe is trained, as one setting of a grid."""
-    return LinearSettings(
-        mechanism=probe.mechanism,
-        clip=clip_of(probe),
-        learning_rate=probe.learning_rate,
-        steps=probe.steps,
-        seed=seed_of(probe.random_state),
-        momentum=probe.momentum,
-    )
 
 
 def _check_agreement(probes: list[LinearProbe]) -> None:
@@ -72,3 +70,7 @@ def _check_agreement(probes: list[LinearProbe]) -> None:
             value = getattr(probe, name)
             if not np.array_equal(np.asarray(first), np.asarray(value)):
                 raise ValueError(f"probes must agree in {name}, got {first!r} at 0 and {value!r} at {i}")
+    scaling = [has_unit_rows(probe) for probe in probes]
+    if len(set(scaling)) > 1:
+        i = scaling.index(not scaling[0])
+        raise ValueError(f"probes must agree in unit_rows, got {scaling[0]} at 0 and {scaling[i]} at {i}")

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.data.projection import PublicProjection
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,47 @@ class ProbeData:
     classes: Any
     features: Tensor
     labels: Tensor
-    width: int  # the number of features given, without an intercept
+    width: int  # the number of features after a projection, without an intercept
+    lengths: Tensor | None = None  # of the rows before they were scaled to length 1, if they were
+
+    def centred(self, center: Tensor) -> "ProbeData":
+        """The same data with features shifted by the center, and every row of length 1 again.
+
+        >>> data = ProbeData([0, 1], torch.tensor([[3.0, 4.0]]), torch.tensor([0]), 2)
+        >>> data.centred(torch.tensor([3.0, 2.0])).features
+        tensor([[0., 1.]])
+        """
+        given, rest = self.features[:, : self.width], self.features[:, self.width :]
+        rows, lengths = unit_rows(given.double() - center)
+        features = torch.cat((rows.to(given.dtype), rest), dim=1)
+        return ProbeData(self.classes, features, self.labels, self.width, lengths)
+
+
+def prepared(probe: BaseEstimator, X: Any, y: Any) -> ProbeData:  # noqa: N803
+    """The data as the probe is trained on it; everything about the data is checked here."""
+    with np.errstate(over="ignore"):  # what float32 does not hold is refused
+        X, y = validated(probe, plain(X), plain(y), dtype=np.float32)  # noqa: N806
+    check_classification_targets(y)
+    classes, codes = class_codes(y, probe.public_classes)
+    lengths = None
+    with np.errstate(over="ignore"):  # refused where training begins
+        features = mapped(probe, X)
+        if has_unit_rows(probe):
+            rows, lengths = unit_rows(checks.finite("X - public_center", features))
+            features = rows.numpy()
+        features = features.astype(np.float32)
+    width = features.shape[1]
+    if probe.fit_intercept:
+        features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
+    tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
+    return ProbeData(classes, tensors[0], tensors[1], width, lengths)
+
+
+def has_unit_rows(probe: BaseEstimator) -> bool:
+    """Whether rows are scaled to length 1: where that is not said, they are if there is a target."""
+    if probe.unit_rows is None:
+        return probe.target_epsilon is not None
+    return checks.flag("unit_rows", probe.unit_rows)
 
 
 def validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
@@ -78,6 +120,34 @@ def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 
         if value.size != 1 and value.shape != X.shape[1:]:
             raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
     return (X - center) / scale
+
+
+def mapped(probe: Any, X: Any) -> Any:  # noqa: N803
+    """Features as a probe trains on them and predicts from them: projected, then shifted and divided."""
+    if probe.public_projection is not None:
+        X = PublicProjection.from_argument(probe.public_projection)(X)  # noqa: N806
+    return scaled(X, probe.public_center, probe.public_scale)
+
+
+def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(every row divided by its length, the lengths), for float64 rows; a row of zeros stays one.
+
+    What becomes of a row depends on that row alone, to the last bit: the squares are added in pairs, in an
+    order that no other row has to do with.
+
+    >>> rows, lengths = unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64))
+    >>> rows.tolist(), lengths.tolist()
+    ([[0.6, 0.8], [0.0, 0.0]], [5.0, 0.0])
+    """
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, 1.0)  # squares then neither overflow nor vanish
+    squares = rows.square()
+    while squares.shape[1] > 1:
+        half = squares.shape[1] // 2
+        pairs = squares[:, :half] + squares[:, half : 2 * half]
+        squares = torch.cat((pairs, squares[:, 2 * half :]), dim=1)
+    lengths = squares.sqrt()
+    return rows / torch.where(lengths > 0, lengths, 1.0), (largest * lengths).squeeze(1)
 
 
 def seed_of(random_state: Any) -> int | None:

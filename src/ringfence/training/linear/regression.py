@@ -1,6 +1,5 @@
 """Private full-batch gradient descent for softmax regression (Algorithm 1), with torch alone."""
 
-import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -8,8 +7,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
-from ringfence.noise import Noise, side_by_side
+from ringfence.noise import side_by_side
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.residuals import (
     accurate_residuals,
@@ -17,6 +17,7 @@ from ringfence.training.linear.residuals import (
     residuals,
     shares_and_others,
 )
+from ringfence.training.linear.run_noise import data_digest, run_noise
 from ringfence.training.secure_run import largest_count, stretched
 
 _SPREAD = 2.0**-32  # how far, relative to the clip, rounding may move one gradient in a secure run
@@ -32,6 +33,27 @@ class Step:
 
     weights: Tensor
     theta: Tensor
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Steps that were released, and what is needed to account for them when somebody asks."""
+
+    weights: Tensor  # (classes, features)
+    trajectory: tuple[Step, ...]
+    mechanism: Mechanism
+    sensitivity: Sensitivity
+
+    def charge(self, account: PerInstanceAccountant) -> None:
+        """Charges every step to the account."""
+        for step in self.trajectory:
+            account.step(step.theta, mechanism=self.mechanism, sensitivity=self.sensitivity)
+
+    def charged(self) -> "LinearRun":
+        """The same steps with their account."""
+        account = PerInstanceAccountant(self.mechanism, self.sensitivity)
+        self.charge(account)
+        return LinearRun(self.weights, account, self.trajectory)
 
 
 @dataclass(frozen=True)
@@ -78,7 +100,7 @@ def train_linear(
     sensitivity (``secure_run``); their finite randomness is not in the account, see ``secure_guarantee``.
 
     Guarantee: features and labels influence the weights through the mechanism only, and every release is
-    charged to the account before it is made.
+    charged to the account before the weights are handed out.
 
     >>> from ringfence import Clamp, Gaussian
     >>> features, labels = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
@@ -86,6 +108,46 @@ def train_linear(
     ...     steps=3, public_size=100, seed=0)
     >>> run.account.steps, bool(run.weights[1] > run.weights[0])
     (3, True)
+    """
+    return descend(
+        features,
+        labels,
+        classes,
+        mechanism=mechanism,
+        clip=clip,
+        learning_rate=learning_rate,
+        steps=steps,
+        public_size=public_size,
+        seed=seed,
+        momentum=momentum,
+        secure=secure,
+    ).charged()
+
+
+def descend(
+    features: Tensor,
+    labels: Tensor,
+    classes: int,
+    *,
+    mechanism: Mechanism,
+    clip: Clip,
+    learning_rate: float,
+    steps: int,
+    public_size: float,
+    seed: int | None = None,
+    momentum: float = 0.0,
+    secure: bool = False,
+) -> Descent:
+    """``train_linear`` without its account, which ``Descent.charge`` makes later.
+
+    The number of releases is fixed beforehand, and so is what they cost for every dataset, so that nothing
+    depends on when the account is made.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> run = descend(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=Gaussian(1.0),
+    ...     clip=Clamp(0.1), learning_rate=1.0, steps=2, public_size=8, seed=0)
+    >>> len(run.trajectory), run.sensitivity
+    (2, Sensitivity(each=0.1))
     """
     check_examples(features, labels, classes)
     checks.count("steps", steps, at_least=1)
@@ -107,12 +169,10 @@ def train_linear(
     data = b"" if seed is None else data_digest(features, labels)
     noise = run_noise(seed, data, mechanism, clip, (rate, steps, size, momentum, classes))
 
-    sensitivity = clip.sensitivity
+    sensitivity = charged_sensitivity(clip, len(features), size, secure=secure)
     if secure:
         features, weights = features.double(), weights.double()
         longest = torch.linalg.vector_norm(features, dim=1).amax()
-        sensitivity = stretched(sensitivity, largest_count(len(features), size), _SPREAD)
-    account = PerInstanceAccountant(mechanism, sensitivity)
     velocity = torch.zeros_like(weights)
     trajectory = []
     reach = float(torch.linalg.vector_norm(features, 1, dim=1).max())  # the largest score, were all weights 1
@@ -123,7 +183,6 @@ def train_linear(
             theta = clip.outer_sum(accurate, features)
         else:
             theta = clip.outer_sum(residuals(weights, features, labels), features)
-        account.step(theta)  # charged before it is released
         if secure:
             released = mechanism.release(theta)
         else:
@@ -135,41 +194,19 @@ def train_linear(
             raise ValueError(
                 f"learning_rate must be smaller, got {rate!r}: scores overflow after {step + 1} steps"
             )
-    return LinearRun(weights, account, tuple(trajectory))
+    return Descent(weights, tuple(trajectory), mechanism, sensitivity)
 
 
-def data_digest(*data: Tensor) -> bytes:
-    """SHA-256 of tensors: their dtypes, their shapes and their numbers.
+def charged_sensitivity(clip: Clip, examples: int, public_size: float, *, secure: bool) -> Sensitivity:
+    """What one example is charged with in every step: the clip, and in a secure run the rounding of sums.
 
-    >>> data_digest(torch.zeros(2)) == data_digest(torch.zeros(2, 1))
-    False
+    >>> from ringfence import Clamp
+    >>> charged_sensitivity(Clamp(0.5), 100, 100, secure=False)
+    Sensitivity(each=0.5)
     """
-    total = hashlib.sha256()
-    for values in data:
-        total.update(repr((values.dtype, tuple(values.shape))).encode())
-        total.update(values.detach().cpu().contiguous().numpy().data)
-    return total.digest()
-
-
-def run_noise(
-    seed: int | None, data: bytes, mechanism: Mechanism, clip: Clip, numbers: tuple[float, ...]
-) -> Noise:
-    """The noise of one run. It shares nothing with that of other settings, other data or another seed.
-
-    A seed that is used twice would otherwise put the same noise on two different sums, and the
-    difference of the two releases would be free of noise.
-
-    >>> from ringfence import Clamp, Gaussian
-    >>> words = [run_noise(7, b"data", Gaussian(1.0), Clamp(c), (1.0, 3)).at(0).word() for c in (0.1, 0.2)]
-    >>> words[0] == words[1]
-    False
-    """
-    setting = (
-        repr(mechanism.state_dict()),
-        repr((type(clip).__qualname__, vars(clip))),
-        *(repr(float(number)) for number in numbers),
-    )
-    return Noise(seed).of("linear", *setting, data)
+    if not secure:
+        return Sensitivity.of(clip.sensitivity)
+    return stretched(clip.sensitivity, largest_count(examples, public_size), _SPREAD)
 
 
 def _require_digits(weights: Tensor, longest: Tensor) -> None:

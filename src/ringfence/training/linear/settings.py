@@ -8,7 +8,8 @@ from ringfence import checks
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training.clipping import Clip
-from ringfence.training.linear.regression import LinearRun, run_noise, train_linear
+from ringfence.training.linear.regression import LinearRun, train_linear
+from ringfence.training.linear.run_noise import run_noise
 
 
 @dataclass(frozen=True)

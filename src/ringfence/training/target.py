@@ -1,0 +1,160 @@
+"""A target epsilon instead of a sigma: which noise a training run needs, found before there is data."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Self
+
+import torch
+
+from ringfence import checks
+from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.training.secure_run import TooSmallDeltaError
+
+_TOLERANCE = 1e-3  # relative, of sigma
+_LARGEST = 1e12
+
+# An account adds up releases one by one, which rounds differently from what was planned.
+_ROOM = 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class Target:
+    """The (epsilon, delta)-differential privacy that a whole run must have, for every dataset.
+
+    >>> Target.asked(1.0, 1e-5)
+    Target(epsilon=1.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def asked(cls, target_epsilon: Any, target_delta: Any) -> Self | None:
+        """The target that two arguments describe; None where neither is given.
+
+        >>> Target.asked(1.0, None)
+        Traceback (most recent call last):
+        ValueError: target_delta must be given together with target_epsilon, got None
+        """
+        if target_epsilon is None and target_delta is None:
+            return None
+        pair = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        for one, other in (("target_epsilon", "target_delta"), ("target_delta", "target_epsilon")):
+            if pair[one] is None:
+                raise ValueError(f"{one} must be given together with {other}, got None")
+        epsilon = checks.number("target_epsilon", target_epsilon, checks.positive)
+        return cls(epsilon, checks.probability("target_delta", target_delta))
+
+    @property
+    def mu(self) -> float:
+        """The Gaussian-DP parameter of the target: the largest mu that meets it, from below to 0.1 %.
+
+        >>> round(Target(1.0, 1e-5).mu, 3)
+        0.268
+        """
+
+        def cost(sigma: float) -> float:
+            return gaussian_epsilon(1 / sigma, self.delta)
+
+        return 1 / self._sigma(cost, start=1.0)
+
+    def law(self, mechanism: Mechanism, claim: Callable[[Mechanism, float], Guarantee]) -> Mechanism:
+        """The mechanism with the smallest sigma that meets the target, and its bound as it is.
+
+        ``claim(law, delta)`` is what will be said of the run with that law, whatever the data. The search
+        begins at the mechanism's own sigma. Where sigma is a tensor the answer has one number instead.
+
+        Guarantee: the cost at the answer was computed and is not over the target. The answer is at most
+        0.1 % above a sigma whose cost is.
+
+        >>> from ringfence import PerInstanceAccountant
+        >>> def once(law: Mechanism, delta: float) -> Guarantee:
+        ...     account = PerInstanceAccountant(law, sensitivity=1.0)
+        ...     account.step_of_any(0.0)
+        ...     return account.guarantee(delta)
+        >>> round(float(Target(1.0, 1e-5).law(Gaussian(1.0), once).sigma), 2)
+        3.73
+        """
+
+        def law(sigma: float) -> Mechanism:
+            own = {"sigma": torch.tensor(sigma, dtype=torch.float64)}
+            return mechanism.with_parameters({**mechanism.parameters(), **own})
+
+        def cost(sigma: float) -> float:
+            try:
+                return claim(law(sigma), self.delta).epsilon_data_independent / _ROOM
+            except TooSmallDeltaError:
+                return math.inf
+
+        return law(self._sigma(cost, start=float(mechanism.sigma.double().mean())))
+
+    def _sigma(self, cost: Callable[[float], float], start: float) -> float:
+        """A sigma that meets the target, and at most 0.1 % above one that does not.
+
+        The cost falls with sigma. Between two places it is about proportional to a power of 1 / sigma, so
+        that few evaluations find the answer, of which each may take a second.
+        """
+        passing = failing = None
+        sigma = start
+        for attempt in count():
+            value = cost(sigma)
+            if value <= self.epsilon:
+                passing = (sigma, value)
+            else:
+                failing = (sigma, value)
+            if failing is None:
+                if sigma < 1 / _LARGEST:
+                    return sigma
+                sigma *= max(2.0**-10, min(0.5, value / self.epsilon))
+            elif passing is None:
+                if sigma > _LARGEST:
+                    raise ValueError(
+                        f"target_epsilon must be attainable, got {self.epsilon!r}: no sigma up to "
+                        f"{_LARGEST:g} meets it"
+                    )
+                sigma *= max(2.0, min(2.0**10, value / self.epsilon))
+            elif passing[0] - failing[0] <= _TOLERANCE * passing[0]:
+                return passing[0]
+            elif attempt % 4 == 3:  # a curve of another form must not take long
+                sigma = math.sqrt(failing[0] * passing[0])
+            else:
+                sigma = _between(failing, passing, self.epsilon)
+        raise AssertionError("unreachable")
+
+
+def _between(failing: tuple[float, float], passing: tuple[float, float], epsilon: float) -> float:
+    """The next sigma to try between one that fails and one that passes, each with its cost."""
+    (low, above), (high, below) = failing, passing
+    if not 0 < below < above < math.inf or high / low > 2:
+        return math.sqrt(low * high)
+    share = math.log(above / epsilon) / math.log(above / below)
+    step = 0.6 * _TOLERANCE  # away from both ends, so that an answer close to one is confirmed at once
+    guess = low * float((high / low) ** share)
+    return min(max(guess, low * (1 + step)), high * (1 - step))
+
+
+def beginning(mechanism: Mechanism | str | None) -> Mechanism:
+    """The law whose sigma is to be found: a mechanism, the name of one without a bound, or the Gaussian.
+
+    >>> beginning("sign"), beginning(None)
+    (StochasticSign(sigma=1.0), Gaussian(sigma=1.0))
+    >>> beginning("truncated")
+    Traceback (most recent call last):
+    ValueError: mechanism 'truncated' needs bound: give a mechanism with any sigma, which is replaced
+    """
+    if mechanism is None:
+        return Gaussian(1.0)
+    if not isinstance(mechanism, str):
+        return checked_mechanism(mechanism)
+    law = Mechanism.known().get(mechanism)
+    if law is not None and law.fields() != ("sigma",):
+        needed = ", ".join(law.fields()[1:])
+        raise ValueError(
+            f"mechanism {mechanism!r} needs {needed}: give a mechanism with any sigma, which is replaced"
+        )
+    return Mechanism.by_name(mechanism, sigma=1.0)
