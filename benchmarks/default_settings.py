@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.data.features import read_features
+from ringfence.training.linear.default_settings import default_settings as settings_of_rule
 
 EPSILONS, DELTA = (0.03, 0.1, 0.3, 1.0, 3.0, 8.0), 1e-5
 MOMENTUM = 0.5
@@ -43,14 +44,9 @@ class Settings:
 
 
 def default_settings(size: int, features: int, classes: int, mu: float, *, centred: bool) -> Settings:
-    """The rule. ``centred``: the features were shifted by public means."""
-    noise = math.sqrt(features) / (mu * size)  # its length in the mean of rows, were all of mu spent on it
-    share = min(max(noise, 0.05), 0.3) if noise < 0.5 else 0.0
-    if centred:  # what is left of the mean is short, and worth little
-        share = 0.05 if noise < 0.2 else 0.0
-    # the noise in a score of a row of length 1 has the standard deviation movement / (mu size)
-    movement = min(1.4 * math.sqrt(1 - share) * mu * size, 3000.0 * classes)
-    return Settings(share, clip=0.1, steps=32, movement=movement)
+    """What the library takes. ``centred``: the features were shifted by public means."""
+    rule = settings_of_rule(mu, size, features, classes, centred=centred, unit_rows=True)
+    return Settings(rule.share, rule.clip.norm, rule.steps, rule.movement)
 
 
 def searched_settings(size: int, mu: float, *, centred: bool) -> list[Settings]:

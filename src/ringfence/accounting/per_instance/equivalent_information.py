@@ -72,7 +72,8 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
         parts.append(search.largest(orders))
     result: Tensor = torch.cat(parts, dim=-1) if parts else theta.new_empty(2, len(orders), 0)
     result = (result * (1 + ROUNDING)).view(2, len(orders), *shape)
-    return torch.minimum(result, most) / sigma.square()
+    bounded: Tensor = torch.minimum(result, most) / sigma.square()
+    return bounded
 
 
 def largest_information(mechanism: Mechanism) -> Tensor:

@@ -14,7 +14,7 @@ classes. ``benchmarks/default_settings.py`` compares the rule with the best of a
 import math
 from dataclasses import dataclass
 
-from ringfence.training.clipping import Clip, Norm
+from ringfence.training.clipping import Norm
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class DefaultSettings:
     """
 
     share: float
-    clip: Clip
+    clip: Norm
     steps: int
     momentum: float
     movement: float
@@ -41,7 +41,7 @@ def default_settings(
     (0.05, Norm(0.1), 32, 0.5, 18285)
     """
     noise = math.sqrt(features) / (mu * public_size)  # of the mean, as a length, were all of mu spent on it
-    share = min(max(noise, 0.05), 0.3) if noise < 0.5 else 0.0
+    share = min(max(noise, 0.05), 0.15) if noise < 0.5 else 0.0
     if centred:  # what is left of the mean is short, and worth little
         share = 0.05 if noise < 0.2 else 0.0
     if not unit_rows:  # how far one row moves the sum of the rows is not known
