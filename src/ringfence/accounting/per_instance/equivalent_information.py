@@ -62,8 +62,10 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     most = torch.nan_to_num(largest_information(mechanism).to(theta) * sigma.square(), nan=1.0).clamp(max=1.0)
     theta, farthest, sigma, most = torch.broadcast_tensors(theta, farthest.to(theta), sigma, most)
     shape = theta.shape
-    # a parameter that is a single number stays one
-    own = {name: value.to(theta) for name, value in mechanism.parameters().items() if value.numel() > 1}
+    # a parameter that is a single number stays one, without dimensions: coordinates are taken in vectors
+    single = {name: value.reshape(()) for name, value in mechanism.parameters().items() if value.numel() == 1}
+    own = {name: value.to(theta) for name, value in mechanism.parameters().items() if name not in single}
+    mechanism = mechanism.with_parameters({**mechanism.parameters(), **single})
     columns = [value.expand(shape).reshape(-1) for value in (theta, farthest, sigma, most, *own.values())]
     parts = []
     for some in zip(*(column.split(_TOGETHER) for column in columns), strict=True):
