@@ -65,3 +65,11 @@ def test_no_coordinates_and_no_move() -> None:
     assert equivalent_information(law, torch.zeros(0).double(), float64(1.0), ORDERS).shape == (2, 7, 0)
     still = equivalent_information(law, float64([0.5]), float64(0.0), ORDERS)
     assert bool((still >= law.fisher_information(float64([0.5]))).all())
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_single_number_may_have_dimensions(shape: tuple[int, ...]) -> None:
+    """A table of many settings hands over laws whose parameters have the shape (1, 1)."""
+    law = rf.Gaussian(torch.full(shape, 2.0, dtype=torch.float64))
+    one, orders = torch.ones(7, dtype=torch.float64), torch.tensor([2.0, 64.0], dtype=torch.float64)
+    assert torch.allclose(equivalent_information(law, one, one, orders), torch.tensor(0.25).double())
