@@ -41,7 +41,7 @@ DEFAULTS = [
     (rf.FisherAccountant.fisher_information_loss, {"kind": "spectral", **BOUNDS}),
     (rf.FisherAccountant.upper_bound, BOUNDS),
     (rf.FisherAccountant.guarantee, BOUNDS),
-    (rf.Guarantee, {"failure_probability": 0.0, "assumptions": []}),
+    (rf.Guarantee, {"failure_probability": 0.0, "assumptions": [], "every_dataset": None}),
     (rf.LinearOperator, {"rounding": 1e-12}),
     (BatchedOperator, {"rounding": 1e-12, "device": "cpu"}),
     (

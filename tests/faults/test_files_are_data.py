@@ -16,6 +16,7 @@ from ringfence.data.images.layouts import read_images
 from ringfence.data.inside import inside
 from ringfence.paper.comparison.comparison import compare
 from ringfence.paper.comparison.page import write_comparison
+from ringfence.paper.comparison.winner import winner
 from ringfence.paper.sweep.grid_file import read_grid
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from tests.data.images.test_pets import pets
@@ -126,9 +127,12 @@ def test_the_name_of_the_data_is_text_on_the_page_and_in_the_terminal(
 ) -> None:
     grid = replace(GRID, name=HOSTILE, clip=(0.1,), learning_rate=(4.0,))
     run_sweep(grid, DATA, tmp_path)
-    result = compare(read_rows(tmp_path))
+    rows = read_rows(tmp_path)
+    result = compare(rows)
     assert result.data == HOSTILE
-    page = write_comparison([result], tmp_path / f"{HOSTILE.replace('/', '')}.html").read_text()
+    page = write_comparison(
+        [result], [winner(rows)], tmp_path / f"{HOSTILE.replace('/', '')}.html"
+    ).read_text()
     assert "alert(" in page
     # also not in what plotly is given: it would end the script there
     assert HOSTILE not in page

@@ -56,7 +56,7 @@ class Target:
         >>> Target(StochasticSign(1.0), theta, Sensitivity(each=1.0, at_most=1), delta=1e-5).move.tolist()
         [0.0, 1.0, 0.0]
         >>> Target(StochasticSign(1.0), theta, Sensitivity(norm=2.0), delta=1e-5).move.tolist()
-        [0.0, 2.0, 0.0]
+        [2.0, 0.0, 0.0]
         """
         theta = checks.finite("theta", self.theta).double().reshape(-1)
         size = Sensitivity.of(self.sensitivity).binding(theta.shape)
