@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.training.engine.runs import Run
 ROOT = Path(__file__).parent.parent.parent
 
 _WORKER = """
-import json, runpy, sys, torch
+import json, os, runpy, sys, torch
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from torch import nn
@@ -43,8 +44,16 @@ for sampling, sigma in (("full", 1e-7), ("poisson", 1e-7), ("full", 1.0)):
         result["eta"] = run.engine.fisher_information_loss().tolist()
     (out / f"{{sampling}} {{sigma}} {{rank}}.json").write_text(json.dumps(result))
 torch.distributed.destroy_process_group()
+# The processes meet again at a place of their own: at torchrun's they would find what the first meeting left.
+os.environ.update(TORCHELASTIC_USE_AGENT_STORE="False", MASTER_PORT=sys.argv[2])
 runpy.run_path({example!r}, run_name="__main__")
 """
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +65,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
-        [*launch, str(script), str(folder)],
-        env=environment, capture_output=True, text=True, timeout=600, check=False,
+        [*launch, str(script), str(folder), str(_free_port())],
+        env=environment, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
     (folder / "printed").write_text(ran.stdout)
