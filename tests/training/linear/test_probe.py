@@ -34,7 +34,7 @@ def probe(**changes: Any) -> rf.LinearProbe:
 @parametrize_with_checks(
     [
         rf.LinearProbe(
-            rf.Gaussian(1e-6), clip=1.0, learning_rate=1.0, steps=30, fit_intercept=True, random_state=0
+            rf.Gaussian(1e-6), clip=1.0, learning_rate=1.0, steps=15, fit_intercept=True, random_state=0
         )
     ]
 )
