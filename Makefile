@@ -14,8 +14,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-# What is compiled is kept: otherwise every worker compiles all tests again.
+# What is compiled is kept: otherwise every worker compiles all tests again. Threads that wait leave the core to
+# the other worker.
 test: export PYTHONDONTWRITEBYTECODE :=
+test: export OMP_WAIT_POLICY := passive
 test: setup
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder  # fixtures are made once
 

@@ -54,7 +54,7 @@ def add(tree: Path) -> None:
 
 def test_the_law_of_the_page_works_everywhere_when_it_is_added_in_five_places(tmp_path: Path) -> None:
     for part in ("src", "tests", "docs"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "results"))
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("results"))
     for part in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / part, tmp_path)
     add(tmp_path)

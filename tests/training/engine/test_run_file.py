@@ -35,11 +35,11 @@ def uninterrupted(request: pytest.FixtureRequest) -> tuple[str, list[torch.Tenso
     return request.param, state(run(sampling=request.param).train(5))
 
 
-@pytest.mark.parametrize("saved", [1, 3])
 def test_resumed_equals_uninterrupted_to_the_bit(
-    tmp_path: Path, uninterrupted: tuple[str, list[torch.Tensor]], saved: int
+    tmp_path: Path, uninterrupted: tuple[str, list[torch.Tensor]]
 ) -> None:
     sampling, whole = uninterrupted
+    saved = {"full": 1, "poisson": 3}[sampling]  # before and after the information was first measured
     first = run(sampling=sampling).train(saved)
     first.engine.save(tmp_path / "run.ckpt")
     first.engine.close()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import cache
 from typing import Any
 
 import pytest
@@ -52,6 +53,12 @@ def grid(settings: list[LinearSettings] = GRID, **changes: Any) -> list[rf.Linea
     return train_linear_grid(settings=settings, **arguments)
 
 
+@cache
+def usual() -> list[rf.LinearRun]:
+    """The grid as it stands, trained once for all who compare with it."""
+    return grid()
+
+
 def alone(one: LinearSettings, **changes: Any) -> rf.LinearRun:
     arguments = {name.name: getattr(one, name.name) for name in dataclasses.fields(one)}
     data = {"features": FEATURES, "labels": LABELS, "classes": 3, "public_size": 300, **changes}
@@ -67,7 +74,7 @@ def assert_same(one: rf.LinearRun, other: rf.LinearRun) -> None:
 
 
 def test_every_run_is_the_one_its_setting_gives_alone() -> None:
-    for one, run in zip(GRID, grid(), strict=True):
+    for one, run in zip(GRID, usual(), strict=True):
         assert_same(run, alone(one))
 
 
@@ -109,7 +116,7 @@ def test_float64_features() -> None:
 
 @pytest.mark.parametrize("entries", [1, 3 * 300 * 3])
 def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
-    together = grid()
+    together = usual()
     monkeypatch.setitem(linear_grid._ENTRIES, "cpu", entries)
     for one, other in zip(grid(), together, strict=True):
         assert_same(one, other)
@@ -150,7 +157,7 @@ def test_a_release_is_charged_before_it_is_made(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_accuracies_are_those_of_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = grid()
+    runs = usual()
     expected = [float(((FEATURES @ run.weights.T).argmax(dim=1) == LABELS).double().mean()) for run in runs]
     monkeypatch.setitem(linear_grid._ENTRIES, "cpu", 4 * 300 * 3)
     assert accuracies(runs, FEATURES, LABELS).tolist() == pytest.approx(expected, abs=1e-2)

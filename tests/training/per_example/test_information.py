@@ -94,7 +94,8 @@ def bounds(
 def test_both_ends_hold_for_every_example_and_are_close(name: str, clip: Clip) -> None:
     model = MODELS[name]()
     dense = jacobians(model, clip)
-    for law in MECHANISMS:
+    # half of them: every law meets every kind of clip, and a tight and a loose one
+    for law in MECHANISMS[CLIPS.index(clip) in (1, 2, 5) :: 2]:
         theta = draw(size(model), seed=3)
         spectral, trace = exact(dense, law, theta)
         found = bounds(model, clip, law)
