@@ -118,7 +118,7 @@ def test_float64_features() -> None:
 def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     together = usual()
     monkeypatch.setitem(linear_grid._ENTRIES, "cpu", entries)
-    for one, other in zip(grid(), together, strict=True):
+    for one, other in zip(grid(GRID[::2]), together[::2], strict=True):
         assert_same(one, other)
 
 
