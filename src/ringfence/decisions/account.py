@@ -1,0 +1,127 @@
+"""What a release costs: before it, the noise that meets a target; after it, the numbers that only its owner may see."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ringfence import checks
+from ringfence.accounting.calibration import calibrate_sigma
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.files.atomic import OWNER_ALONE, replacing
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.rounding import rounded_up
+
+_PRIVATE = (
+    "private: these numbers are computed from the data. Do not publish this file. Only "
+    "epsilon_data_independent, mu, advantage and the true positive rates hold for every dataset."
+)
+
+
+@dataclass(frozen=True)
+class ReleaseAccount:
+    """What a release cost. All of it but ``epsilon`` and ``delta`` is sensitive.
+
+    ``epsilon`` holds for every dataset and may be published. ``guarantee`` has the per-instance numbers by
+    Rényi sums, ``epsilon_tight`` is the smallest per-instance epsilon that is proved, and ``proof`` says how.
+    ``details`` are further sensitive numbers as plain data, such as what each cell cost the people in it.
+
+    >>> import numpy as np
+    >>> import ringfence as rf
+    >>> account = rf.release_counts(np.array([120, 3]), suppress_below=30, epsilon=1.0, delta=1e-6).account
+    >>> account.delta, account.epsilon_tight <= account.epsilon <= 1.0
+    (1e-06, True)
+    >>> account.to_json()[:13]
+    '{"private": "'
+    """
+
+    delta: float  # of every statement; the guarantee's is less by what finite randomness may take
+    guarantee: Guarantee
+    epsilon_tight: float
+    proof: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon of ordinary differential privacy, for every dataset: it may be published."""
+        return self.guarantee.epsilon_data_independent
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "private": _PRIVATE,
+            **self.guarantee.as_dict(),
+            "delta": self.delta,
+            "epsilon_tight": self.epsilon_tight,
+            "proof": self.proof,
+            **self.details,
+        }
+
+    def to_json(self, path: str | Path | None = None) -> Any:
+        """The account as a JSON text, or written to a file that only its owner may read: then the path."""
+        text = json.dumps(self.as_dict(), allow_nan=True, default=str)
+        if path is None:
+            return text
+        with replacing(path, mode=OWNER_ALONE) as file:
+            file.write(f"{text}\n".encode())
+        return Path(path)
+
+    @property
+    def per_instance(self) -> str:
+        """The sentence about the per-instance numbers; it is sensitive."""
+        return (
+            f"For this dataset, and with it plus or minus any one person, the release is "
+            f"({rounded_up(self.epsilon_tight)}, {self.delta:.3g})-indistinguishable (proved by: {self.proof}); "
+            f"by Rényi sums epsilon is {rounded_up(self.guarantee.epsilon_renyi)}, and for every dataset it is "
+            f"{rounded_up(self.epsilon)}."
+        )
+
+
+def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -> float:
+    """The standard deviation of Gaussian noise for a move of length 1: given, or found to meet the target.
+
+    Guarantee: with a target, noise of this standard deviation times the L2 length of the longest move costs
+    at most ``epsilon`` at ``delta``, for every dataset, whatever is computed from the noisy values.
+
+    >>> round(noise_multiplier(1.0, 1e-6, None), 2), noise_multiplier(None, 1e-6, 8.0)
+    (4.22, 8.0)
+    >>> noise_multiplier(1.0, 1e-6, 8.0)
+    Traceback (most recent call last):
+    ValueError: epsilon or sigma must be given, and not both, got epsilon=1.0 and sigma=8.0
+    """
+    if (epsilon is None) == (sigma is None):
+        raise ValueError(
+            f"epsilon or sigma must be given, and not both, got epsilon={epsilon!r} and sigma={sigma!r}"
+        )
+    checks.probability("delta", delta)
+    if epsilon is None:
+        return checks.number("sigma", sigma, checks.positive)
+    # A little more noise than was found: products with lengths are rounded, and so is delta.
+    return calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=epsilon, delta=left(delta)) * (
+        1 + 1e-9
+    )
+
+
+def left(delta: float) -> float:
+    """What is left of delta for an account when finite randomness (2^-200 per number) has had its share.
+
+    >>> left(1e-6) < 1e-6
+    True
+    """
+    return math.nextafter(delta, 0.0)
+
+
+def within(target: float | None, account: ReleaseAccount) -> ReleaseAccount:
+    """The account, which must not cost more than the target: checked before anything is released.
+
+    >>> import numpy as np
+    >>> import ringfence as rf
+    >>> within(0.5, rf.release_counts(np.ones(3), sigma=100.0).account).epsilon < 0.5
+    True
+    """
+    if target is not None and not account.epsilon <= target:
+        raise FloatingPointError(f"the release would cost {account.epsilon!r}, more than epsilon={target!r}")
+    return account
