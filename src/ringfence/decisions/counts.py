@@ -16,11 +16,10 @@ from ringfence.decisions.account import ReleaseAccount, left, noise_multiplier, 
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.frames import as_numpy, is_array
 from ringfence.decisions.result import DecisionRelease
-from ringfence.decisions.statement import Statement
+from ringfence.decisions.statement import Statement, attack, one_person, people_bounded, rehearsal, target
 from ringfence.decisions.tables.contributions import checked_at_most, counts_in, people_in
 from ringfence.decisions.tables.domains import Domain, public_cells
 from ringfence.decisions.tables.rows import open_rows
-from ringfence.decisions.words import attack, one_person, people_bounded, rehearsal, target
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian

@@ -59,7 +59,7 @@ class DecisionRelease:
         return self.drawn(self)
 
     def non_negative(self) -> "DecisionRelease":
-        """The same release with negative numbers set to 0, which makes them too large on average.
+        """The same release with negative counts set to 0, which makes them too large on average.
 
         Nothing is released anew: this is computed from what is public already.
 
@@ -67,15 +67,13 @@ class DecisionRelease:
         >>> import ringfence as rf
         >>> table = rf.release_counts(np.zeros(50), sigma=10.0).non_negative()
         >>> bool((table.values >= 0).all()), table.statement.public.split(". ")[-1]
-        (True, 'Negative numbers were set to 0 afterwards.')
+        (True, 'Negative counts were set to 0 afterwards.')
         """
-        raised = {
-            name: [None if value is None else max(value, 0) for value in values]
-            if name in self.numbers
-            else values
-            for name, values in self.columns.items()
-        }
-        sentence = "Negative numbers were set to 0 afterwards."
+        if "count" not in self.columns:
+            raise TypeError(f"non_negative is for counts, got {self.title!r}")
+        counts = [None if value is None else max(value, 0) for value in self.columns["count"]]
+        raised = {**self.columns, "count": counts}
+        sentence = "Negative counts were set to 0 afterwards."
         return replace(self, columns=raised, statement=self.statement.with_sentence(sentence))
 
     def rows(self) -> list[tuple[str, ...]]:
