@@ -127,7 +127,7 @@ def means(
 
 
 def show(made: "DecisionRelease", paths: list[Path], as_json: bool) -> None:
-    """Prints what may be published, and the names of the files; the private numbers are in one of them only."""
+    """Prints what may be published, and the names of the files; private numbers are in one of them only."""
     if as_json:
         plain = {
             "statement": made.statement.public,

@@ -1,4 +1,4 @@
-"""What a release costs: before it, the noise that meets a target; after it, the numbers that only its owner may see."""
+"""What a release costs: the noise that meets a target, and the numbers that only its owner may see."""
 
 import json
 import math
@@ -74,9 +74,9 @@ class ReleaseAccount:
         """The sentence about the per-instance numbers; it is sensitive."""
         return (
             f"For this dataset, and with it plus or minus any one person, the release is "
-            f"({rounded_up(self.epsilon_tight)}, {self.delta:.3g})-indistinguishable (proved by: {self.proof}); "
-            f"by Rényi sums epsilon is {rounded_up(self.guarantee.epsilon_renyi)}, and for every dataset it is "
-            f"{rounded_up(self.epsilon)}."
+            f"({rounded_up(self.epsilon_tight)}, {self.delta:.3g})-indistinguishable (proved by: "
+            f"{self.proof}). By Rényi sums epsilon is {rounded_up(self.guarantee.epsilon_renyi)}, and for "
+            f"every dataset it is {rounded_up(self.epsilon)}."
         )
 
 

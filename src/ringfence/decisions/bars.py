@@ -1,4 +1,4 @@
-"""A released table as a chart: a bar per row with a whisker for its standard error, and gray where a number is hidden."""
+"""A released table as a chart: a bar with a whisker for each row, gray where the number is hidden."""
 
 import math
 from collections.abc import Sequence
@@ -12,32 +12,35 @@ def bar_chart(
     title: str,
     caption: str,
     y_label: str,
+    names: Sequence[str],
     labels: Sequence[tuple[str, ...]],
     heights: Sequence[float],
     ends: Sequence[tuple[float, float]],
     hidden: tuple[str, float] | None = None,
-    x_label: str = "",
 ) -> Chart:
-    """One panel, or one for each value of the first label where rows have several.
+    """One panel, or one for each value of the first column where there are several columns.
 
+    ``names`` are those of the columns that tell the rows apart, ``labels`` their values in each row.
     ``heights`` are the released numbers, NaN where a number is hidden, and ``ends`` those of the whiskers.
     ``hidden`` is the name and the height of the gray bars that stand for hidden numbers.
 
     >>> labels = [("north", "young"), ("north", "old"), ("south", "young"), ("south", "old")]
     >>> ends = [(8.0, 12.0), (1.0, 5.0), (3.0, 7.0), (math.nan, math.nan)]
-    >>> chart = bar_chart("t", "c", "count", labels, [10.0, 3.0, 5.0, math.nan], ends, ("fewer than 3", 3.0))
-    >>> [panel.title for panel in chart.panels], chart.panels[1].x_names
-    (['north', 'south'], ('young', 'old'))
+    >>> names, heights = ("region", "age"), [10.0, 3.0, 5.0, math.nan]
+    >>> chart = bar_chart("t", "c", "count", names, labels, heights, ends, hidden=("below 3", 3.0))
+    >>> [panel.title for panel in chart.panels], chart.panels[1].x_label, chart.panels[1].x_names
+    (['region: north', 'region: south'], 'age', ('young', 'old'))
     """
     groups = {
         label[0]: [row for row, own in enumerate(labels) if own[0] == label[0]] for label in labels if label
     }
     if not 1 < len(groups) <= _MOST_PANELS or any(len(label) < 2 for label in labels):
         groups = {"": list(range(len(labels)))}
+    apart = len(groups) > 1
     reach = tuple(end for both in ends for end in both if math.isfinite(end))
     panels = []
     for name, rows in groups.items():
-        shown = [label[1:] if name else label for label in (labels[row] for row in rows)]
+        shown = [label[1:] if apart else label for label in (labels[row] for row in rows)]
         named = len(rows) <= _MOST_NAMES
         place = tuple(float(number + (not named)) for number in range(len(rows)))
         lines = [
@@ -56,8 +59,8 @@ def bar_chart(
             lines.append(Line(hidden[0], place, gray, mechanism="any", bars=True))
         panels.append(
             Panel(
-                title=name or title,
-                x_label=x_label if named else "row of the table",
+                title=f"{names[0]}: {name}" if apart else title,
+                x_label=", ".join(names[apart:]) if named else "row of the table",
                 y_label=y_label,
                 lines=tuple(lines),
                 y_from_zero=True,

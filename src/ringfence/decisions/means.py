@@ -13,7 +13,15 @@ from ringfence.decisions.account import ReleaseAccount, noise_multiplier
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.noisy_means import MeanPlan, size_sigma, with_private_sizes, with_public_sizes
 from ringfence.decisions.result import DecisionRelease
-from ringfence.decisions.statement import Statement, attack, one_person, people_bounded, rehearsal, target
+from ringfence.decisions.statement import (
+    RowsAre,
+    Statement,
+    attack,
+    one_person,
+    people_bounded,
+    rehearsal,
+    target,
+)
 from ringfence.decisions.tables.contributions import UNITS, checked_at_most, sums_in
 from ringfence.decisions.tables.domains import Cells, Domain, public_cells
 from ringfence.decisions.tables.rows import open_rows
@@ -46,9 +54,9 @@ def release_means(
     """The mean of column ``of`` in every group of ``by``, with noise and an interval.
 
     Values are clamped to the public limits ``lower`` and ``upper``. ``data``, ``by``, ``domain``, ``bins``,
-    ``person``, ``at_most``, ``epsilon``, ``delta`` and ``noise`` are those of ``release_counts``; a person with
-    several rows in a group counts once, with the mean of them. ``sigma`` in place of ``epsilon`` is the noise
-    as a multiple of what one person moves altogether.
+    ``person``, ``at_most``, ``epsilon``, ``delta`` and ``noise`` are those of ``release_counts``; a person
+    with several rows in a group counts once, with the mean of them. ``sigma`` in place of ``epsilon`` is the
+    noise as a multiple of what one person moves altogether.
 
     How many people are in a group is private too: the sum of the values gets two thirds of the budget, the
     number of people one third. Groups with a noisy number below ``suppress_below`` are not shown; left
@@ -108,7 +116,7 @@ def release_means(
         "suppressed": means.mean.isnan().tolist(),
     }
     errors = [None if math.isnan(error) else half * error for error in means.error.tolist()]
-    rows_are = "rows" if person is None else "persons"
+    rows_are: RowsAre = "rows" if person is None else "persons"
     return DecisionRelease(
         title=f"Means of {of}",
         columns=columns,
@@ -175,38 +183,38 @@ def _statement(
     limits: tuple[float, float],
     threshold: int,
     at_most: int,
-    rows_are: str,
+    rows_are: RowsAre,
     coverage: float,
     public_sizes: bool,
     seeded: bool,
 ) -> Statement:
     hidden = f", and groups of fewer than {threshold} people are not shown" if threshold > 1 else ""
+    who = one_person(rows_are)
     public = (
-        f"These means are protected by differential privacy ({target(epsilon, account)}) for each "
-        f"{one_person(rows_are)}: values of {of} were clamped to {limits[0]:g} to {limits[1]:g}, random noise was "
-        f"added{hidden}; the intervals allow for the noise, with a coverage of {coverage:.3g}.{rehearsal(seeded)}"
+        f"These means are protected by differential privacy ({target(epsilon, account)}) for each {who}: "
+        f"values of {of} were clamped to {limits[0]:g} to {limits[1]:g}, random noise was added{hidden}; the "
+        f"intervals allow for the noise, with a coverage of {coverage:.3g}.{rehearsal(seeded)}"
     )
+    several = " Several rows of a person in a group count as their mean." if rows_are == "persons" else ""
     promises = (
-        attack(account, one_person(rows_are), replaced=public_sizes),
-        people_bounded(rows_are, at_most, "group")
-        + (" Several rows of a person in a group count as their mean." if rows_are == "persons" else ""),
-        f"The chance over the noise that a group is shown with an interval that misses the mean of its clamped "
-        f"values is at most {1 - coverage:.2g}. Intervals and standard errors are computed from what is released "
-        "and from the noise alone.",
-        "Groups, limits, noise and threshold are public and must not have been chosen by looking at the data.",
+        attack(account, who, replaced=public_sizes),
+        people_bounded(rows_are, at_most, "group") + several,
+        "The chance over the noise that a group is shown with an interval that misses the mean of its "
+        f"clamped values is at most {1 - coverage:.2g}. Intervals and standard errors are computed from what "
+        "is released and from the noise alone.",
+        "Groups, limits, noise and threshold are public: they must not have been chosen by looking at the "
+        "data.",
     )
     leaves_out = (
         *(
-            (
-                "How many people are in each group is published as it is, without noise: it is taken to be known.",
-            )
+            ("How many people are in each group is published as it is, without noise: it is known already.",)
             if public_sizes
             else ()
         ),
         "It is about one person at a time: what a large group has in common shows in its mean.",
         "Every further release from the same data costs its own epsilon, and the epsilons add up.",
-        "Values beyond the limits count as the limits. Sampling, non-response and errors in the data are not part "
-        "of the intervals.",
+        "Values beyond the limits count as the limits. Sampling, non-response and errors in the data are not "
+        "part of the intervals.",
     )
     return Statement(public, promises, leaves_out, (account.per_instance,))
 
@@ -219,6 +227,7 @@ def _chart(labels: list[tuple[str, ...]], of: str, coverage: float, release: Dec
         title=release.title,
         caption=f"{release.statement.public} Whiskers are the intervals of coverage {coverage:.3g}.",
         y_label=f"mean of {of}",
+        names=list(release.columns)[: len(labels[0])],
         labels=labels,
         heights=numbers("mean"),
         ends=list(zip(numbers("low"), numbers("high"), strict=True)),

@@ -20,8 +20,8 @@ from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.noise import Noise
 
 # Of the budget 1 / sigma^2, the share of the sums; the sizes have the rest. A mean u has a variance like
-# 1 / share + u^2 / (1 - share), least at the share 1 / (1 + |u|). This share is the best one at |u| = 1/2; the
-# variance is an eighth more than the least at |u| = 1 and a half more at u = 0.
+# 1 / share + u^2 / (1 - share), least at the share 1 / (1 + |u|). This share is the best one at |u| = 1/2;
+# the variance is an eighth more than the least at |u| = 1 and a half more at u = 0.
 SUM_SHARE = 2 / 3
 
 
@@ -80,8 +80,8 @@ def size_sigma(multiplier: float, at_most: int) -> float:
 def with_private_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[ReleaseAccount, NoisyMeans]:
     """Releases the number of people and the sum of their values; a group that is hidden hides both.
 
-    Guarantee: one person, added or removed, moves ``at_most`` sizes by 1 and as many sums by at most 1. The two
-    releases cost what one release with the plan's multiplier costs for a move of length 1.
+    Guarantee: one person, added or removed, moves ``at_most`` sizes by 1 and as many sums by at most 1. The
+    two releases cost what one release with the plan's multiplier costs for a move of length 1.
     """
     size_law = RectifiedGaussian(plan.size_sigma, (float(plan.threshold), math.inf))
     sum_law = Gaussian(plan.sum_sigma)
@@ -104,8 +104,8 @@ def fieller(total: Tensor, size: Tensor, plan: MeanPlan) -> tuple[Tensor, Tensor
     """The ratios t in [-1, 1] with |total - t size| <= deviations sqrt(sum_sigma^2 + t^2 size_sigma^2).
 
     Fieller (1954): where t is the true ratio, total - t size is normal with mean 0 and that variance, so the
-    true ratio is among them with the probability of that many deviations. Where the size is lost in its noise,
-    all ratios are. NaN where the size is.
+    true ratio is among them with the probability of that many deviations. Where the size is lost in its
+    noise, all ratios are. NaN where the size is.
 
     >>> plan = MeanPlan(5.0, 0, 1, 1.96, None, 1e-6, Noise())
     >>> low, high = fieller(torch.tensor(50.0), torch.tensor(100.0), plan)
@@ -126,7 +126,8 @@ def with_public_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[Rele
     """Releases the sums alone, clamped to what they can be: a sum of n values lies between -n and n.
 
     Guarantee: the values of one person, replaced by any others, move ``at_most`` sums by at most 2. Clamping
-    brings no released mean farther from the true one, so the interval of the noise covers as often as it says.
+    brings no released mean farther from the true one, so the interval of the noise covers as often as it
+    says.
     """
     shown = sizes >= max(plan.threshold, 1)
     if not bool(shown.any()):
@@ -138,9 +139,6 @@ def with_public_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[Rele
     mean = SecureRelease(law).draw(totals, plan.noise.at("sums")) / size
     error = plan.replaced_sigma / size
     low, high = (mean - plan.deviations * error).clamp(-1, 1), (mean + plan.deviations * error).clamp(-1, 1)
-    filled = []
-    for values in (mean, error, low, high):
-        whole = torch.full(sizes.shape, math.nan, dtype=torch.float64)
-        whole[shown] = values
-        filled.append(whole)
-    return account, NoisyMeans(*filled, people=[round(value) for value in sizes.tolist()])
+    blank = torch.full(sizes.shape, math.nan, dtype=torch.float64)
+    mean, error, low, high = (blank.masked_scatter(shown, values) for values in (mean, error, low, high))
+    return account, NoisyMeans(mean, error, low, high, [round(value) for value in sizes.tolist()])

@@ -1,4 +1,4 @@
-"""The result of a job: the released table, its errors, what it cost, what may be said, and files of it all."""
+"""The result of a job: the released table, its errors, its cost, what may be said, and files of it all."""
 
 import csv
 import math
@@ -78,10 +78,7 @@ class DecisionRelease:
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text, one tuple per row; what is not shown is said in words."""
-        columns = [
-            [self._text(name, value, row) for row, value in enumerate(values)]
-            for name, values in self.columns.items()
-        ]
+        columns = [[self._text(name, value) for value in values] for name, values in self.columns.items()]
         return list(zip(*columns, strict=True))
 
     def csv(self) -> str:
@@ -135,13 +132,13 @@ class DecisionRelease:
             versions=(("ringfence", __version__),),
         )
 
-    def _text(self, name: str, value: Any, row: int) -> str:
+    def _text(self, name: str, value: Any) -> str:
         if value is None:
             return self.hidden if name in self.numbers else ""
         if isinstance(value, bool):
             return "yes" if value else "no"
         if isinstance(value, float) and math.isfinite(value):
-            return f"{value:.10g}"
+            return f"{value:.6g}"
         return str(value)
 
     def __str__(self) -> str:

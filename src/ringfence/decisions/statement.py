@@ -1,9 +1,13 @@
-"""What may be said about a release: one sentence to print under it first, and what must not be printed last."""
+"""What may be said about a release: first the sentence to print under it, last what is not to be printed."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ringfence.decisions.account import ReleaseAccount
 from ringfence.numerics.rounding import rounded_up
+
+# What a row of the data is: a person, one of several rows of a person, or a count that was made before.
+RowsAre = Literal["rows", "persons", "aggregated"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ def target(epsilon: float | None, account: ReleaseAccount) -> str:
     return f"epsilon {rounded_up(shown)}, delta {account.delta:.3g}"
 
 
-def one_person(rows_are: str) -> str:
-    """Who is protected, where rows are "rows", rows of "persons", or counts that were "aggregated" before.
+def one_person(rows_are: RowsAre) -> str:
+    """Who is protected.
 
     >>> one_person("rows")
     'person (each row is taken as one person)'
@@ -74,17 +78,17 @@ def one_person(rows_are: str) -> str:
     return "person (each row is taken as one person)" if rows_are == "rows" else "person"
 
 
-def people_bounded(rows_are: str, at_most: int, cell: str) -> str:
+def people_bounded(rows_are: RowsAre, at_most: int, cell: str) -> str:
     """How it was made sure, or by whom it must be, that one person moves at most so many numbers.
 
     >>> people_bounded("persons", 2, "cell")
-    'Each person counts in at most 2 cells, once in each: which ones depends on the rows of that person alone.'
+    'Each person counts in at most 2 cells, once in each: which ones depends on that person alone.'
     """
     cells = f"{cell}s" if at_most > 1 else cell
     return {
         "rows": "Each row is taken as one person: whoever has several rows is protected less.",
-        "persons": f"Each person counts in at most {at_most} {cells}, once in each: which ones depends on the "
-        "rows of that person alone.",
+        "persons": f"Each person counts in at most {at_most} {cells}, once in each: which ones depends on "
+        "that person alone.",
         "aggregated": f"The counts came aggregated: whoever made them must have let each person count in at "
         f"most {at_most} {cells}, once in each.",
     }[rows_are]
@@ -101,8 +105,8 @@ def attack(account: ReleaseAccount, person: str, replaced: bool = False) -> str:
         f"which of two values somebody has, and takes one for the other in one case of 1,000, finds at most "
         f"{found} % of those who have the other"
         if replaced
-        else f"whether somebody is in the data, and accepts one false alarm in 1,000, finds at most {found} % of "
-        "those who are"
+        else f"whether somebody is in the data, and accepts one false alarm in 1,000, finds at most {found} "
+        "% of those who are"
     )
     return (
         f"For every dataset, the release satisfies ({rounded_up(account.epsilon)}, {account.delta:.3g})-"

@@ -172,6 +172,7 @@ def _axes(place: "Axes", panel: Panel) -> None:
         place.set_ylim(range_from_zero(panel))
     if panel.x_names:
         place.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
+        place.set_xlim(-0.6, len(panel.x_names) - 0.4)
         place.tick_params(axis="x", labelsize=8)
         for label in place.get_xticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")

@@ -54,8 +54,8 @@ def sums_in(
     A value is clamped to ``limits``, and (value - middle) / half width is rounded to a multiple of
     1 / UNITS. Where a person has several rows in a cell the mean of their values counts.
 
-    Guarantee: as ``people_in``; and the value of one person moves the sum of a cell by at most UNITS. Sums are
-    of integers, so there is no rounding that other rows could change.
+    Guarantee: as ``people_in``; and the value of one person moves the sum of a cell by at most UNITS. Sums
+    are of integers, so there is no rounding that other rows could change.
 
     >>> import numpy as np
     >>> from ringfence.decisions.tables.domains import public_cells
@@ -124,7 +124,8 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, aggregated: bo
     checks.count("at_most", at_most, at_least=1)
     if at_most > 1 and person is None and not aggregated:
         raise ValueError(
-            f"at_most must be 1 where no person column is given, got {at_most}: every row is a person of its own"
+            f"at_most must be 1 where no person column is given, got {at_most}: "
+            "every row is a person of its own"
         )
     return min(at_most, cells)
 

@@ -21,8 +21,8 @@ Domain = Mapping[Any, Iterable[Any]]
 class Axis:
     """One column of a table: its public values, as they are printed, and how a row finds its own.
 
-    ``key`` is the SQL expression that a row is sorted by, ``found`` maps its value to a number. ``raw`` is the
-    expression for what stands in the data, for messages.
+    ``key`` is the SQL expression that a row is sorted by, ``found`` maps its value to a number. ``raw`` is
+    the expression for what stands in the data, for messages.
     """
 
     name: str
@@ -69,8 +69,8 @@ class Cells:
     def filled(self, rows: Rows, grouped: Sequence[tuple[Any, ...]]) -> list[Tensor]:
         """One tensor of integers per number of a grouped row, 0 for the cells that no row has.
 
-        A grouped row has one key for each axis and then its numbers. A key that is no public value is an error
-        that names the column and the value.
+        A grouped row has one key for each axis and then its numbers. A key that is no public value is an
+        error that names the column and the value.
         """
         width = len(grouped[0]) - len(self.axes) if grouped else 1
         result = [torch.zeros(self.count, dtype=torch.int64) for _ in range(width)]
@@ -140,8 +140,9 @@ def _axis(rows: Rows, name: str, values: Iterable[Any] | None, edges: Iterable[A
         values = (False, True)
     if values is None:
         raise ValueError(
-            f"domain= must list the public values of column {name!r}: taken from the data they would give away "
-            "which of them occur (a dtype declares them only as a polars Enum or an ordered pandas Categorical)"
+            f"domain= must list the public values of column {name!r}: taken from the data they would give "
+            "away which of them occur (a dtype declares them only as a polars Enum or as an ordered "
+            "Categorical of pandas)"
         )
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"domain of column {name!r} must be a list of values, got {values!r}")
@@ -171,7 +172,8 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
         if first == end:
             return str(first)
         middle = (first + end + 1) // 2
-        return f"CASE WHEN {number} < {_sql(ends[middle])} THEN {search(first, middle - 1)} ELSE {search(middle, end)} END"
+        lower, upper = search(first, middle - 1), search(middle, end)
+        return f"CASE WHEN {number} < {_sql(ends[middle])} THEN {lower} ELSE {upper} END"
 
     inside = f"{number} >= {_sql(ends[0])} AND {number} <= {_sql(ends[-1])}"
     key = f"CASE WHEN {inside} THEN {search(0, last)} ELSE -1 END"

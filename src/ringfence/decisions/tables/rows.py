@@ -32,7 +32,7 @@ class Rows:
 
     def like(self, columns: Columns) -> Any:
         """A frame of the kind that came in; of files, a pyarrow table."""
-        return (self.frame or Frame("pyarrow", None)).like(columns)  # type: ignore[arg-type]
+        return (self.frame or Frame("pyarrow", None)).like(columns)
 
     def column(self, argument: str, name: object) -> str:
         """The quoted name of a column that is there."""
@@ -121,7 +121,12 @@ def _view_of_files(connection: "DuckDBPyConnection", data: Files) -> None:
     if len(kinds) > 1:
         raise ValueError(f"files must be all CSV or all parquet, got both: {', '.join(files)}")
     if kinds == {"csv"}:  # every cell is text, an empty one is missing; columns are found by name
-        relation = connection.read_csv(files, header=True, all_varchar=True, union_by_name=True)
+        relation = connection.read_csv(
+            files,  # type: ignore[arg-type]
+            header=True,
+            all_varchar=True,
+            union_by_name=True,
+        )
     else:
         relation = connection.read_parquet(files, union_by_name=True)
     relation.create_view("rows")

@@ -113,6 +113,7 @@ def _axis(panel: Panel, axis: str) -> Data:
             "tickvals": list(range(len(panel.x_names))),
             "ticktext": [shown_text(name) for name in panel.x_names],
             "tickangle": -40,
+            "range": [-0.6, len(panel.x_names) - 0.4],
         }
     if log:
         ticks = log_ticks(panel, axis)
