@@ -7,11 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
+from ringfence.accounting.coordinates import distinct, with_numbers
 from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.profile.few_moves import single_epsilons
+from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.files.atomic import OWNER_ALONE, replacing
+from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import rounded_up
 
@@ -80,6 +87,36 @@ class ReleaseAccount:
         )
 
 
+def table_account(law: Mechanism, theta: Tensor, each: float, at_most: int, delta: float) -> ReleaseAccount:
+    """The account of one release of theta, where one person moves ``at_most`` cells by at most ``each``.
+
+    ``details`` has theta and, where the support is bounded, what each cell alone cost the people in it.
+
+    >>> import torch
+    >>> from ringfence.mechanisms.rectified import RectifiedGaussian
+    >>> law = RectifiedGaussian(4.0, (30.0, math.inf))
+    >>> account = table_account(law, torch.tensor([0.0, 80.0]).double(), 1.0, 1, 1e-6)
+    >>> [round(value, 3) for value in account.details["cell_epsilons"]], round(account.epsilon_tight, 3)
+    ([0.0, 1.06], 1.06)
+    """
+    sensitivity = Sensitivity(each=each, at_most=at_most)
+    accountant = PerInstanceAccountant(law, sensitivity)
+    accountant.step(theta)
+    claim = accountant.guarantee(left(delta))
+    tight = [(claim.epsilon_pdp, claim.proof_pdp)]
+    details: dict[str, Any] = {"cell_values": theta.tolist()}
+    if law.support.atoms:  # the Gaussian costs everybody the same, and its own account is exact
+        rows, where = distinct(theta, *law.parameters().values())
+        alone = single_epsilons(with_numbers(law, rows[:, 1:].T), rows[:, 0], each, left(delta))
+        details["cell_epsilons"] = alone[where].tolist()
+        if at_most == 1:  # whoever it is, the person is in one of the cells
+            tight.append((float(alone.max()), "the worst cell, exactly"))
+        else:
+            profile = privacy_profile(law, theta, sensitivity)
+            tight.append((profile.epsilon(left(delta)), profile.proof(left(delta))))
+    return ReleaseAccount(delta, claim, *min(tight), details)
+
+
 def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -> float:
     """The standard deviation of Gaussian noise for a move of length 1: given, or found to meet the target.
 
@@ -87,7 +124,7 @@ def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -
     at most ``epsilon`` at ``delta``, for every dataset, whatever is computed from the noisy values.
 
     >>> round(noise_multiplier(1.0, 1e-6, None), 2), noise_multiplier(None, 1e-6, 8.0)
-    (4.22, 8.0)
+    (4.23, 8.0)
     >>> noise_multiplier(1.0, 1e-6, 8.0)
     Traceback (most recent call last):
     ValueError: epsilon or sigma must be given, and not both, got epsilon=1.0 and sigma=8.0

@@ -9,11 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
-from ringfence.accounting.profile.few_moves import single_epsilons
-from ringfence.accounting.profile.profile import privacy_profile
-from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.decisions.account import ReleaseAccount, left, noise_multiplier, within
+from ringfence.decisions.account import ReleaseAccount, noise_multiplier, table_account, within
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.frames import is_array
 from ringfence.decisions.result import DecisionRelease
@@ -89,7 +85,7 @@ def release_counts(
     law: Mechanism = Gaussian(noisy)
     if threshold is not None:
         law = RectifiedGaussian(noisy, (threshold - step, math.inf))
-    account = within(epsilon, _account(law, table, delta, threshold is not None))
+    account = within(epsilon, table_account(law, table.theta, 1.0, table.at_most, delta))
     released = SecureRelease(law, step).draw(table.theta, (noise or Noise()).at("counts"))
     hidden = torch.zeros_like(released, dtype=torch.bool) if threshold is None else released < threshold
     error = math.sqrt(noisy**2 + step**2 / 12)  # of the noise and of rounding
@@ -121,26 +117,6 @@ def _checked_threshold(value: Any) -> int:
     if number != int(number) or number > LARGEST:
         raise ValueError(f"suppress_below must be a whole number, got {value!r}")
     return int(number)
-
-
-def _account(law: Mechanism, table: TrueCounts, delta: float, bounded: bool) -> ReleaseAccount:
-    """The account of one release of all counts, and of each cell alone where the support is bounded."""
-    theta, sensitivity = table.theta, Sensitivity(each=1.0, at_most=table.at_most)
-    accountant = PerInstanceAccountant(law, sensitivity)
-    accountant.step(theta)
-    claim = accountant.guarantee(left(delta))
-    tight = [(claim.epsilon_pdp, claim.proof_pdp)]
-    details: dict[str, Any] = {"cell_counts": theta.tolist()}
-    if bounded:
-        counts, where = theta.unique(return_inverse=True)
-        alone = single_epsilons(law, counts, 1.0, left(delta))
-        details["cell_epsilons"] = alone[where].tolist()
-        if table.at_most == 1:  # whoever it is, the person is in one of the cells
-            tight.append((float(alone.max()), "the worst cell, exactly"))
-        else:
-            profile = privacy_profile(law, theta, sensitivity)
-            tight.append((profile.epsilon(left(delta)), profile.proof(left(delta))))
-    return ReleaseAccount(delta, claim, *min(tight), details)
 
 
 def _statement(
