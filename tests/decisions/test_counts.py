@@ -67,9 +67,9 @@ def test_people_in_suppressed_cells_pay_less_and_that_is_sensitive() -> None:
 def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
     table = rf.release_counts(PEOPLE, "region", domain=REGIONS, suppress_below=40, epsilon=1.0, delta=1e-6)
     assert table.statement.public == (
-        "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each row "
-        "is taken as one person): random noise with a standard deviation of 4.23 was added to every count, and "
-        "counts below 40 are not shown."
+        "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
+        "row is taken as one person): random noise with a standard deviation of 4.23 was added to every "
+        "count, and counts below 40 are not shown."
     )
     text = str(table.statement)
     assert text.startswith(table.statement.public)

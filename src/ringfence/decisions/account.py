@@ -97,7 +97,7 @@ def table_account(law: Mechanism, theta: Tensor, each: float, at_most: int, delt
     >>> law = RectifiedGaussian(4.0, (30.0, math.inf))
     >>> account = table_account(law, torch.tensor([0.0, 80.0]).double(), 1.0, 1, 1e-6)
     >>> [round(value, 3) for value in account.details["cell_epsilons"]], round(account.epsilon_tight, 3)
-    ([0.0, 1.06], 1.06)
+    ([0.0, 1.061], 1.061)
     """
     sensitivity = Sensitivity(each=each, at_most=at_most)
     accountant = PerInstanceAccountant(law, sensitivity)
