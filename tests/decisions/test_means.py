@@ -60,8 +60,8 @@ def test_public_sizes_keep_means_within_the_limits_and_say_what_is_protected() -
 def test_the_sentence_to_print() -> None:
     made = rf.release_means(polars.from_pandas(PEOPLE), **LIMITS, epsilon=1.0, suppress_below=50)
     assert made.statement.public == (
-        "These means are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each row "
-        "is taken as one person): values of income were clamped to 0 to 40, random noise was added, and "
+        "These means are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
+        "row is taken as one person): values of income were clamped to 0 to 40, random noise was added, and "
         "groups of fewer than 50 people are not shown; the intervals allow for the noise, with a coverage of "
         "0.95."
     )

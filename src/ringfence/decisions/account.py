@@ -20,6 +20,8 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.files.atomic import OWNER_ALONE, replacing
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
 
 _PRIVATE = (
@@ -140,6 +142,26 @@ def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -
     return calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=epsilon, delta=left(delta)) * (
         1 + 1e-9
     )
+
+
+def released(
+    law: Mechanism, theta: Tensor, noise: Noise | None, what: str, step: float | None = None
+) -> Tensor:
+    """A secure release of theta, with noise that belongs to ``what`` is released, its law and its values.
+
+    Guarantee: two calls with the same ``noise`` share no randomness unless law and theta are the same, and
+    then the release is the same: the difference of two releases tells nothing that each of them does not.
+
+    >>> import torch
+    >>> noise, theta = Noise(seed=7), torch.zeros(3).double()
+    >>> first, again = (released(Gaussian(4.0), theta, noise, "counts") for _ in range(2))
+    >>> other = released(Gaussian(4.0), theta + 1, noise, "counts")
+    >>> bool((first == again).all()), bool((first + 1 == other).any())
+    (True, False)
+    """
+    source = noise or Noise()
+    draws = source.at("decisions", what, repr(law.state_dict()), repr(step), source.digest(theta))
+    return SecureRelease(law, step).draw(theta, draws)
 
 
 def left(delta: float) -> float:

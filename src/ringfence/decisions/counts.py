@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.decisions.account import ReleaseAccount, noise_multiplier, table_account, within
+from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, table_account, within
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.frames import is_array
 from ringfence.decisions.result import DecisionRelease
@@ -19,7 +19,6 @@ from ringfence.decisions.tables.true_counts import LARGEST, TrueCounts, array_co
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
 
@@ -86,10 +85,10 @@ def release_counts(
     if threshold is not None:
         law = RectifiedGaussian(noisy, (threshold - step, math.inf))
     account = within(epsilon, table_account(law, table.theta, 1.0, table.at_most, delta))
-    released = SecureRelease(law, step).draw(table.theta, (noise or Noise()).at("counts"))
-    hidden = torch.zeros_like(released, dtype=torch.bool) if threshold is None else released < threshold
+    drawn = released(law, table.theta, noise, "counts", step)
+    hidden = torch.zeros_like(drawn, dtype=torch.bool) if threshold is None else drawn < threshold
     error = math.sqrt(noisy**2 + step**2 / 12)  # of the noise and of rounding
-    places = list(zip(released.tolist(), hidden.tolist(), strict=True))
+    places = list(zip(drawn.tolist(), hidden.tolist(), strict=True))
     columns = {**table.columns, "count": [None if off else round(value) for value, off in places]}
     if threshold is not None:
         columns["suppressed"] = hidden.tolist()
@@ -101,7 +100,9 @@ def release_counts(
         numbers=("count",),
         like=table.like,
         account=account,
-        statement=_statement(account, table, epsilon, noisy, threshold, hidden, noise is not None),
+        statement=_statement(
+            account, table, epsilon, noisy, threshold, hidden, noise is not None and noise.seeded
+        ),
         drawn=partial(_chart, table.labels, error, threshold),
         settings=(
             ("noise", f"Gaussian, standard deviation {noisy:.6g}, rounded to multiples of {step:g}"),

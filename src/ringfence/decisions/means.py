@@ -95,7 +95,7 @@ def release_means(
         like = rows.like
     if threshold is None:
         threshold = math.ceil(_CLEAR * size_sigma(multiplier, size)) if sizes is None else 1
-    plan = MeanPlan(multiplier, threshold, size, deviations, epsilon, delta, noise or Noise())
+    plan = MeanPlan(multiplier, threshold, size, deviations, epsilon, delta, noise)
     if sizes is None:
         account, means = with_private_sizes(people.double(), sums.double() / UNITS, plan)
     else:
@@ -135,7 +135,7 @@ def release_means(
             rows_are,
             coverage,
             sizes is not None,
-            noise is not None,
+            noise is not None and noise.seeded,
         ),
         drawn=partial(_chart, cells.labels, str(of), coverage),
         settings=(

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.decisions.account import ReleaseAccount, left, table_account, within
+from ringfence.decisions.account import ReleaseAccount, left, released, table_account, within
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.noise import Noise
 
 # Of the budget 1 / sigma^2, the share of the sums; the sizes have the rest. A mean u has a variance like
@@ -38,7 +37,7 @@ class MeanPlan:
     deviations: float
     epsilon: float | None
     delta: float
-    noise: Noise
+    noise: Noise | None
 
     @property
     def sum_sigma(self) -> float:
@@ -89,8 +88,8 @@ def with_private_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[Rel
     accountant.step(sums, mechanism=sum_law)
     claim = accountant.guarantee(left(plan.delta))
     account = within(plan.epsilon, ReleaseAccount(plan.delta, claim, claim.epsilon_pdp, claim.proof_pdp))
-    size = SecureRelease(size_law).draw(sizes, plan.noise.at("sizes"))
-    total = SecureRelease(sum_law).draw(sums, plan.noise.at("sums"))
+    size = released(size_law, sizes, plan.noise, "sizes")
+    total = released(sum_law, sums, plan.noise, "sums")
     size = torch.where(size <= plan.threshold, math.nan, size)
     mean = (total / size).clamp(-1, 1)
     error = torch.sqrt(plan.sum_sigma**2 + mean**2 * plan.size_sigma**2) / size
@@ -106,7 +105,7 @@ def fieller(total: Tensor, size: Tensor, plan: MeanPlan) -> tuple[Tensor, Tensor
     true ratio is among them with the probability of that many deviations. Where the size is lost in its
     noise, all ratios are. NaN where the size is.
 
-    >>> plan = MeanPlan(5.0, 0, 1, 1.96, None, 1e-6, Noise())
+    >>> plan = MeanPlan(5.0, 0, 1, 1.96, None, 1e-6, None)
     >>> low, high = fieller(torch.tensor(50.0), torch.tensor(100.0), plan)
     >>> round(float(low), 3), round(float(high), 3)
     (0.365, 0.665)
@@ -134,7 +133,7 @@ def with_public_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[Rele
     size, totals = sizes[shown], sums[shown]
     law = RectifiedGaussian(plan.replaced_sigma, (-size, size))
     account = within(plan.epsilon, table_account(law, totals, 2.0, plan.at_most, plan.delta))
-    mean = SecureRelease(law).draw(totals, plan.noise.at("sums")) / size
+    mean = released(law, totals, plan.noise, "means") / size
     error = plan.replaced_sigma / size
     low, high = (mean - plan.deviations * error).clamp(-1, 1), (mean + plan.deviations * error).clamp(-1, 1)
     blank = torch.full(sizes.shape, math.nan, dtype=torch.float64)

@@ -41,7 +41,8 @@ def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Ten
     if person is None:
         return everyone
     who = rows.column("person", person)
-    once = f"SELECT DISTINCT {cells.names}person FROM (SELECT {cells.keys}{who} AS person FROM rows)"
+    once = "DISTINCT " if at_most > 1 else ""
+    once = f"SELECT {once}{cells.names}person FROM (SELECT {cells.keys}{who} AS person FROM rows)"
     kept = _kept(once, cells, at_most, "")
     return cells.filled(rows, rows.ask(f"SELECT {cells.names}count(*) FROM ({kept}) {_grouped(cells)}"))[0]
 
@@ -88,7 +89,7 @@ def sums_in(
         f"SELECT {cells.names}person, CAST(round(sum(units) / count(*)) AS BIGINT) AS units "
         f"FROM (SELECT {cells.keys}{who} AS person, {units} AS units FROM rows) GROUP BY ALL"
     )
-    kept = _kept(own, cells, at_most, ", units")
+    kept = _kept(own, cells, at_most, "units")
     query = f"SELECT {cells.names}count(*), sum(units) FROM ({kept}) {_grouped(cells)}"
     sizes, sums = cells.filled(rows, [(*row[:-1], row[-1] or 0) for row in rows.ask(query)])
     return sizes, sums
@@ -150,11 +151,19 @@ def _survey(rows: Rows, cells: Cells, person: Any | None, numbers: str) -> Seque
 
 
 def _kept(people: str, cells: Cells, at_most: int, more: str) -> str:
-    """Of a query with a row for each person and cell, the rows of at most so many cells of each person."""
-    salt = secrets.randbits(62)
-    order = f"hash({cells.names}person, {salt})" + "".join(f", k{place}" for place in range(len(cells.axes)))
+    """Of a query with a row for each person and cell, the rows of at most so many cells of each person.
+
+    For a single cell one aggregation does it, and a cell may then occur in several rows.
+    """
+    number = f"hash({cells.names}person, {secrets.randbits(62)})"
+    if at_most == 1:
+        keys = "".join(f"k{place} := k{place}, " for place in range(len(cells.axes)))
+        values = f", {more} := {more}" if more else ""
+        first = f"arg_min(struct_pack({keys}place := 1{values}), {number})"
+        return f"SELECT kept.* FROM (SELECT {first} AS kept FROM ({people}) GROUP BY person)"
+    order = number + "".join(f", k{place}" for place in range(len(cells.axes)))
     place = f"row_number() OVER (PARTITION BY person ORDER BY {order})"
-    inside = f"SELECT {cells.names}{place} AS place{more} FROM ({people})"
+    inside = f"SELECT {cells.names}{place} AS place{f', {more}' if more else ''} FROM ({people})"
     return f"SELECT * FROM ({inside}) WHERE place <= {at_most}"
 
 

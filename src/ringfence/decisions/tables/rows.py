@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
+_MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
+_INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER"}
 Files = str | Path | Sequence[str | Path]
 
 
@@ -43,7 +45,10 @@ class Rows:
 
     def numbers(self, argument: str, name: object) -> str:
         """An expression for a column of numbers, NULL where there is none; NaN is NULL too."""
-        number = f"TRY_CAST({self.column(argument, name)} AS DOUBLE)"
+        column, kind = self.column(argument, name), self.types[str(name)]
+        if kind in _INTEGERS:
+            return f"CAST({column} AS DOUBLE)"
+        number = column if kind == "DOUBLE" else f"TRY_CAST({column} AS DOUBLE)"
         return f"CASE WHEN isnan({number}) THEN NULL ELSE {number} END"
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
@@ -76,6 +81,7 @@ def open_rows(data: Any) -> Iterator[Rows]:
         connection = duckdb.connect(
             config={
                 "temp_directory": scratch,
+                "memory_limit": _MEMORY,
                 "preserve_insertion_order": False,
                 "autoinstall_known_extensions": False,
             }
