@@ -70,8 +70,7 @@ def sums_in(
     lower, upper = limits
     value = rows.numbers("of", of)
     middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-    clamped = f"least(greatest({value}, {lower!r}::DOUBLE), {upper!r}::DOUBLE)"
-    scaled = f"round(({clamped} - {middle!r}::DOUBLE) / {half!r}::DOUBLE * {UNITS})"
+    scaled = f"round(({value} - {middle!r}::DOUBLE) / {half!r}::DOUBLE * {UNITS})"
     units = f"CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)"
     survey = _survey(rows, cells, person, f"count(*), count(*) - count({value}), sum({units})")
     sizes, missing, sums = cells.filled(rows, [(*row[:-1], row[-1] or 0) for row in survey])
