@@ -4,7 +4,6 @@ import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -44,12 +43,12 @@ class DecisionRelease:
     drawn: Callable[["DecisionRelease"], Chart]
     settings: tuple[tuple[str, str], ...] = ()
 
-    @cached_property
+    @property
     def values(self) -> Any:
         """What was released, as a frame of the kind that came in."""
         return self.like(self.columns)
 
-    @cached_property
+    @property
     def errors(self) -> Any:
         """How far off it may be, as a frame of the kind that came in."""
         return self.like(self.error_columns)
