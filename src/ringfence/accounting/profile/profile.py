@@ -11,6 +11,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaus
 from ringfence.accounting.coordinates import released_shape
 from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.per_instance.translation import from_nearer_end
+from ringfence.accounting.profile.atoms import mechanism_delta
 from ringfence.accounting.profile.central_limit import LossSums
 from ringfence.accounting.profile.dominating_pair import MOST_COORDINATES, composed_delta
 from ringfence.accounting.profile.few_moves import envelope_delta
@@ -68,7 +69,8 @@ def privacy_profile(
     profile is never worse; the realised Rényi sums; a normal law of the privacy loss with every error
     charged, within half a percent where coordinates are many and each moves little; and the composition of
     dominating pairs by dp-accounting, for a few coordinates or, as "worst coordinate", where a record moves
-    a few of them. A single move of a single coordinate, such as one person in one cell of a table, has its
+    a few of them. A law of atoms alone, such as the sign, has "backward induction" instead of the last two,
+    for up to some ten thousand coordinates. A single move of a single coordinate, such as one person in one cell of a table, has its
     exact curve. Where the length of a move is bounded by ``norm``, there is no sharp proof: the first two
     count, and the third as if there were no such bound.
 
@@ -103,6 +105,10 @@ def privacy_profile(
     if size.is_plain or ceilings(mechanism, theta, farthest)[0] <= _MOSTLY * zcdp:
         directions = _loss_sums(mechanism, theta, farthest, steps)
         proofs["central limit"] = lambda epsilon: left_out + max(sums.delta(epsilon) for sums in directions)
+    if mechanism.atoms_alone:
+        if size.norm is None and (every := mechanism_delta(mechanism, theta, farthest, steps, size.at_most)):
+            proofs["backward induction"] = lambda epsilon: left_out + every(epsilon)
+        return PrivacyProfile(proofs)
     if size.is_plain and theta.numel() <= MOST_COORDINATES:
         composed = composed_delta(mechanism, theta, farthest, steps)
         proofs["dominating pairs"] = lambda epsilon: left_out + composed(epsilon)
