@@ -41,6 +41,8 @@ from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussia
 from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
+from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
+from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
 from ringfence.noise import Noise as Noise
 from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
 from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds
