@@ -11,6 +11,8 @@ from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.calibration_question import (
     PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
 )
+from ringfence.accounting.decisions.accountant import DecisionAccountant as DecisionAccountant
+from ringfence.accounting.decisions.profile import decision_profile as decision_profile
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee

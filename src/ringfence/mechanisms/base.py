@@ -162,7 +162,7 @@ class Mechanism(Law):
 
         >>> from ringfence import StochasticSign
         >>> log_p, rho = StochasticSign(1.0).pair(0.0, shift=0.5)
-        >>> log_p.exp().tolist(), rho.round(decimals=3).tolist()
+        >>> log_p.exp().round(decimals=3).tolist(), rho.round(decimals=3).tolist()
         ([0.5, 0.5], [0.483, -0.324])
         """
         theta = checks.finite("theta", theta)

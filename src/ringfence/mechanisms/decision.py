@@ -213,6 +213,15 @@ class Decision(ABC):
         """2 D / alpha of the Gaussian releases of which the decision is a function."""
 
     @abstractmethod
+    def zcdp(self, move: Tensor) -> float:
+        """An upper bound of D / alpha of one decision over all counts and both directions, for this move.
+
+        >>> import ringfence as rf
+        >>> rf.NoisyWinner(8.0).zcdp(torch.tensor([1.0, -1.0]))
+        0.015625
+        """
+
+    @abstractmethod
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         """One outcome for each row of counts."""
 

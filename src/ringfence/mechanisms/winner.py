@@ -66,6 +66,9 @@ class NoisyWinner(Decision):
     def _gaussian_bound(self, counts: Tensor, move: Tensor) -> Tensor:
         return (move / self.sigma).square().sum(dim=-1)
 
+    def zcdp(self, move: Tensor) -> float:
+        return 0.5 * float((move.double() / self.sigma).square().sum())
+
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         return (counts + self.sigma * draws.normals(counts.shape)).argmax(dim=1)
 
@@ -116,6 +119,10 @@ class ConfidentWinner(Decision):
     def _gaussian_bound(self, counts: Tensor, move: Tensor) -> Tensor:
         top = (self._top_move(counts, move) / self.threshold_sigma).square()
         return top + (move / self.sigma).square().sum(dim=-1)
+
+    def zcdp(self, move: Tensor) -> float:
+        top = float(move.abs().max()) / self.threshold_sigma  # the largest count moves no farther
+        return 0.5 * top * top + NoisyWinner(self.sigma).zcdp(move)
 
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         top = counts.amax(dim=1)

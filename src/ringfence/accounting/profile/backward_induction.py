@@ -31,7 +31,7 @@ _HALVINGS = 16
 _MOST_POINTS = 1 << 16
 _MOST_WORK = 2e10  # multiplications; a second is about 1e9
 _DEVIATIONS = 10.0  # how far the grid reaches
-_NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
+NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _DENSE = 48  # from so many points of mass on, numpy's correlation is faster than shifted copies
 
 
@@ -52,28 +52,28 @@ class Loss(NamedTuple):
 
         An atom is split between the two points around it so that its mass under P and under Q stays.
         """
-        counted = mass > _NEGLIGIBLE
+        counted = mass > NEGLIGIBLE
         infinite = float(mass[~counted].sum())
         mass, rho = mass[counted], rho[counted]
-        below = np.floor(rho / step)
-        share = (np.expm1(below * step - rho) / math.expm1(-step)).clip(0, 1)
-        places = np.concatenate((below, below + 1)).astype(np.int64)
+        below, share = nearest_below(rho, step)
+        places = np.concatenate((below, below + 1))
         places, index = np.unique(places, return_inverse=True)
         masses = np.bincount(index, np.concatenate((mass * (1 - share), mass * share)))
         return cls(places[masses > 0], masses[masses > 0], infinite)
 
     @classmethod
-    def of_curve(cls, curve: Array, first: int, step: float) -> "Loss":
+    def of_curve(cls, curve: Array, first: int, step: float, slopes: Array | None = None) -> "Loss":
         """The loss whose hockey stick is this curve at the points ``first``, ``first`` + 1, ...
 
-        The masses are what the slope in e^epsilon changes by. Rounding may make one negative, which then
+        The masses are what the slope in e^epsilon changes by. ``slopes`` of the chords, turned positive, are
+        given where they are known better than by differences. Rounding may make a mass negative, which then
         counts as 0: that is upwards.
 
         >>> Loss.of_curve(np.array([1 - math.exp(-1.0), 0.25, 0.0]), -1, 1.0).masses.round(3).tolist()
         [0.145, 0.459, 0.395]
         """
         z = np.exp(step * (first + np.arange(len(curve))))
-        slopes = -np.diff(curve) / np.diff(z)
+        slopes = -np.diff(curve) / np.diff(z) if slopes is None else slopes
         masses = np.zeros_like(curve)
         masses[1:] = (np.append(-np.diff(slopes), slopes[-1:]) * z[1:]).clip(min=0)
         masses[0] = max(0.0, 1 - curve[-1] - masses.sum())
@@ -99,6 +99,16 @@ class Loss(NamedTuple):
         for row, own in zip(np.atleast_2d(total), np.atleast_2d(values), strict=True):
             row += np.correlate(own[start : start + length + len(masses) - 1], masses, "valid")
         return total
+
+
+def nearest_below(rho: Array, step: float) -> tuple[NDArray[np.int64], Array]:
+    """The points of the grid below these losses, and the shares of their masses that go to the points above.
+
+    >>> nearest_below(np.array([0.25, -0.25]), 0.5)[0].tolist()
+    [0, -1]
+    """
+    below = np.floor(rho / step)
+    return below.astype(np.int64), (np.expm1(below * step - rho) / math.expm1(-step)).clip(0, 1)
 
 
 class Grid(NamedTuple):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ringfence import checks
@@ -122,12 +123,23 @@ def privacy_profile(
 def _renyi(
     mechanism: Mechanism, theta: Tensor, sensitivity: Sensitivity, steps: int
 ) -> Callable[[float], float]:
+    orders = checked_orders(DEFAULT_ORDERS[::2])  # this proof is a fallback, so every other order will do
+    return renyi_delta(orders, steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst)
+
+
+def renyi_delta(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
+    """delta(epsilon) of releases whose Rényi divergences are known at these orders, by dp-accounting.
+
+    >>> orders = torch.tensor([2.0, 8.0, 32.0]).double()
+    >>> round(renyi_delta(orders, 0.01 * orders)(0.5), 5)
+    4e-05
+    """
     from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 
-    orders = checked_orders(DEFAULT_ORDERS[::2])  # this proof is a fallback, so every other order will do
-    worst = steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst
-    rdp = worst.clamp(min=_SMALLEST_RDP).tolist()
-    return lambda epsilon: float(compute_delta(orders.tolist(), rdp, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
+    sums = rdp.clamp(min=_SMALLEST_RDP).tolist()
+    return lambda epsilon: (
+        float(compute_delta(orders.tolist(), sums, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
+    )
 
 
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:
