@@ -11,6 +11,8 @@ from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.calibration_question import (
     PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
 )
+from ringfence.accounting.decisions.accountant import DecisionAccountant as DecisionAccountant
+from ringfence.accounting.decisions.profile import decision_profile as decision_profile
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee
@@ -44,6 +46,8 @@ from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussia
 from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
+from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
+from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
 from ringfence.noise import Noise as Noise
 from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
 from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds
