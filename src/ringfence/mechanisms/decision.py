@@ -87,8 +87,7 @@ class Decision(ABC):
         0.001758
         """
         order = checks.order("alpha", alpha).double()
-        log_p, rho = self.pair(counts, move)
-        checks.broadcast(("alpha", "counts without candidates"), (order, rho[0]))
+        log_p, rho = _aligned("alpha", order, *self.pair(counts, move))
         bound = self._gaussian_bound(self._checked(counts), _numbers("move", move))
         steep = order * bound.sqrt()
         if steep.numel() and float(steep.amax()) > _STEEPEST:
@@ -106,8 +105,7 @@ class Decision(ABC):
         0.002217
         """
         size = checks.finite("epsilon", epsilon).double()
-        log_p, rho = self.pair(counts, move)
-        checks.broadcast(("epsilon", "counts without candidates"), (size, rho[0]))
+        log_p, rho = _aligned("epsilon", size, *self.pair(counts, move))
         return self._without_nan("hockey_stick", pieces.hockey_stick(log_p, rho, size).clamp(max=1))[0]
 
     def chance_of_error(self, counts: Real) -> Tensor:
@@ -228,3 +226,10 @@ def _numbers(name: str, value: object) -> Tensor:
             raise TypeError(f"{name} must be numbers, got {value.dtype}")
         value = value.double()
     return checks.finite(name, value).double()
+
+
+def _aligned(name: str, value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows whose dimensions after the first broadcast against the value, which may have more of them."""
+    shape = checks.broadcast((name, "counts and move without candidates"), (value, rows[0][0]))
+    more = (1,) * (len(shape) + 1 - rows[0].ndim)
+    return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
