@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.mechanisms import decision
 from ringfence.mechanisms.decision import Decision
 from ringfence.noise import Noise
 
@@ -65,6 +66,18 @@ def test_queries_and_moves_broadcast(law: Decision) -> None:
     assert law.log_prob(torch.tensor([[0], [3]]), counts.squeeze(2)).shape == (2, 3)
     assert law.sample(counts, generator=generator).shape == (2, 3, 1)
     assert law.release(counts, draws=Noise(1).at("test")).dtype == torch.int64
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_blocks_of_queries_change_nothing(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+    counts = torch.randint(0, 30, (5, 1, 4), generator=generator)
+    moves = torch.tensor([[1, 0, 0, -1], [0, -1, 0, 0], [0, 0, 1, 0]])
+    orders = torch.tensor([2.0, 8.0], dtype=torch.float64).view(2, 1, 1)
+    whole = law.renyi_divergence(counts, moves, orders), law.hockey_stick(counts, moves, 0.1)
+    monkeypatch.setattr(decision, "_HELD", 30)
+    parts = law.renyi_divergence(counts, moves, orders), law.hockey_stick(counts, moves, 0.1)
+    assert all(torch.allclose(*both, rtol=1e-12, atol=1e-15) for both in zip(whole, parts, strict=True))
 
 
 @pytest.mark.parametrize("law", LAWS)

@@ -1,6 +1,7 @@
 """Decisions: releases with few outcomes that are drawn from a row of counts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from ringfence.numerics.largest_normal import FARTHEST
 
 _STEEPEST = 0.1 * FARTHEST  # alpha times the move, in sigma: up to here what is clamped does not matter
 _DRAWN = 1 << 20  # noisy values that are held at once
+_HELD = 1 << 20  # log ratios that are held at once
 
 
 class Decision(ABC):
@@ -53,8 +55,7 @@ class Decision(ABC):
         ([-0.2741, -1.4282, -10.451], [0.4217, -0.7324, -4.5329])
         """
         values, shift = self._checked(counts), _numbers("move", move)
-        if not shift.ndim or values.shape[-1] != shift.shape[-1]:
-            raise ValueError(f"move must have {values.shape[-1]} candidates, got shape {list(shift.shape)}")
+        _same_candidates(values, shift)
         checks.broadcast(("counts", "move"), (values, shift))
         return self._without_nan("pair", *self._pair(values, shift.to(values.device)))
 
@@ -87,15 +88,16 @@ class Decision(ABC):
         0.001758
         """
         order = checks.order("alpha", alpha).double()
-        log_p, rho = _aligned("alpha", order, *self.pair(counts, move))
-        bound = self._gaussian_bound(self._checked(counts), _numbers("move", move))
-        steep = order * bound.sqrt()
-        if steep.numel() and float(steep.amax()) > _STEEPEST:
-            raise ValueError(
-                f"alpha |move| / sigma must be at most {_STEEPEST:g}, got {float(steep.amax()):g}"
-            )
-        result = torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
-        return self._without_nan("renyi_divergence", result)[0]
+
+        def divergence(counts: Tensor, move: Tensor, order: Tensor) -> Tensor:
+            bound = self._gaussian_bound(counts, move)
+            steep = float((order * bound.sqrt()).amax())
+            if steep > _STEEPEST:
+                raise ValueError(f"alpha |move| / sigma must be at most {_STEEPEST:g}, got {steep:g}")
+            log_p, rho = _aligned(order, *self.pair(counts, move))
+            return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
+
+        return self._of_pairs("renyi_divergence", divergence, counts, move, "alpha", order)
 
     def hockey_stick(self, counts: Real, move: Real, epsilon: Real) -> Tensor:
         """The sum of max(P - e^epsilon Q, 0) over outcomes, of each query.
@@ -105,8 +107,12 @@ class Decision(ABC):
         0.002217
         """
         size = checks.finite("epsilon", epsilon).double()
-        log_p, rho = _aligned("epsilon", size, *self.pair(counts, move))
-        return self._without_nan("hockey_stick", pieces.hockey_stick(log_p, rho, size).clamp(max=1))[0]
+
+        def stick(counts: Tensor, move: Tensor, epsilon: Tensor) -> Tensor:
+            log_p, rho = _aligned(epsilon, *self.pair(counts, move))
+            return pieces.hockey_stick(log_p, rho, epsilon).clamp(max=1)  # rounding
+
+        return self._of_pairs("hockey_stick", stick, counts, move, "epsilon", size)
 
     def chance_of_error(self, counts: Real) -> Tensor:
         """The chance that a candidate is announced who does not have the largest count. It is sensitive.
@@ -193,6 +199,28 @@ class Decision(ABC):
             raise ValueError(f"counts must have at least 2 candidates, got {got}")
         return values
 
+    def _of_pairs(
+        self, name: str, kernel: Callable[..., Tensor], counts: Real, move: Real, of: str, value: Tensor
+    ) -> Tensor:
+        """The kernel at (counts, move, value), so many queries at a time that memory stays small."""
+        values, shift = self._checked(counts), _numbers("move", move)
+        _same_candidates(values, shift)
+        shift, value = shift.to(values.device), value.to(values.device)
+        queries = checks.broadcast(("counts", "move"), (values, shift))[:-1]
+        shape = checks.broadcast((of, "counts and move without candidates"), (value,
+        values.new_empty(queries))) result = values.new_empty(shape)
+        if not result.numel():
+            return result
+        place = max(range(-len(queries), 0), key=lambda dimension: queries[dimension], default=None)
+        if place is None:
+            return self._without_nan(name, kernel(values, shift, value))[0]
+        length = max(1, _HELD * queries[place] // (values.shape[-1] * result.numel()))
+        for start in range(0, queries[place], length):
+            stop = min(start + length, queries[place])
+            rows = (_part(part, place - 1, start, stop) for part in (values, shift))
+            result.narrow(place, start, stop - start).copy_(kernel(*rows, _part(value, place, start, stop)))
+        return self._without_nan(name, result)[0]
+
     def _without_nan(self, name: str, *results: Tensor) -> tuple[Tensor, ...]:
         if any(bool(torch.isnan(result).any()) for result in results):
             raise FloatingPointError(f"{type(self).__name__}.{name} cannot be represented at these arguments")
@@ -228,8 +256,19 @@ def _numbers(name: str, value: object) -> Tensor:
     return checks.finite(name, value).double()
 
 
-def _aligned(name: str, value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+def _aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
     """Rows whose dimensions after the first broadcast against the value, which may have more of them."""
-    shape = checks.broadcast((name, "counts and move without candidates"), (value, rows[0][0]))
-    more = (1,) * (len(shape) + 1 - rows[0].ndim)
+    more = (1,) * (value.ndim + 1 - rows[0].ndim)
     return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
+
+
+def _same_candidates(counts: Tensor, move: Tensor) -> None:
+    candidates = counts.shape[-1]
+    if not move.ndim or move.shape[-1] != candidates:
+        raise ValueError(f"move must have {candidates} candidates, got shape {list(move.shape)}")
+
+
+def _part(value: Tensor, place: int, start: int, stop: int) -> Tensor:
+    """A stretch of one dimension, counted from the last; all of it where it broadcasts."""
+    whole = value.ndim < -place or value.shape[place] == 1
+    return value if whole else value.narrow(place, start, stop - start)
