@@ -54,10 +54,7 @@ class Decision(ABC):
         >>> [round(float(value), 4) for value in log_p], [round(float(value), 4) for value in rho]
         ([-0.2741, -1.4282, -10.451], [0.4217, -0.7324, -4.5329])
         """
-        values, shift = self._checked(counts), _numbers("move", move)
-        _same_candidates(values, shift)
-        checks.broadcast(("counts", "move"), (values, shift))
-        return self._without_nan("pair", *self._pair(values, shift.to(values.device)))
+        return self._without_nan("pair", *self._pair(*self._arguments(counts, move)))
 
     def log_prob(self, winner: Real, counts: Real) -> Tensor:
         """The log mass of an outcome.
@@ -199,16 +196,25 @@ class Decision(ABC):
             raise ValueError(f"counts must have at least 2 candidates, got {got}")
         return values
 
+    def _arguments(self, counts: object, move: object) -> tuple[Tensor, Tensor]:
+        """Counts and moves that broadcast, in float64 on the device of the counts."""
+        values, shift = self._checked(counts), _numbers("move", move)
+        candidates = values.shape[-1]
+        if not shift.ndim or shift.shape[-1] != candidates:
+            raise ValueError(f"move must have {candidates} candidates, got shape {list(shift.shape)}")
+        checks.broadcast(("counts", "move"), (values, shift))
+        return values, shift.to(values.device)
+
     def _of_pairs(
         self, name: str, kernel: Callable[..., Tensor], counts: Real, move: Real, of: str, value: Tensor
     ) -> Tensor:
         """The kernel at (counts, move, value), so many queries at a time that memory stays small."""
-        values, shift = self._checked(counts), _numbers("move", move)
-        _same_candidates(values, shift)
-        shift, value = shift.to(values.device), value.to(values.device)
-        queries = checks.broadcast(("counts", "move"), (values, shift))[:-1]
-        shape = checks.broadcast((of, "counts and move without candidates"), (value,
-        values.new_empty(queries))) result = values.new_empty(shape)
+        values, shift = self._arguments(counts, move)
+        queries = torch.broadcast_shapes(values.shape, shift.shape)[:-1]
+        value = value.to(values.device)
+        result = values.new_empty(
+            checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
+        )
         if not result.numel():
             return result
         place = max(range(-len(queries), 0), key=lambda dimension: queries[dimension], default=None)
@@ -260,12 +266,6 @@ def _aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
     """Rows whose dimensions after the first broadcast against the value, which may have more of them."""
     more = (1,) * (value.ndim + 1 - rows[0].ndim)
     return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
-
-
-def _same_candidates(counts: Tensor, move: Tensor) -> None:
-    candidates = counts.shape[-1]
-    if not move.ndim or move.shape[-1] != candidates:
-        raise ValueError(f"move must have {candidates} candidates, got shape {list(move.shape)}")
 
 
 def _part(value: Tensor, place: int, start: int, stop: int) -> Tensor:
