@@ -1,7 +1,6 @@
 """Decisions: releases with few outcomes that are drawn from a row of counts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
+from ringfence.mechanisms.evaluation import Kernel, aligned, by_queries
 from ringfence.mechanisms.law import Look
 from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
 from ringfence.numerics.largest_normal import FARTHEST
@@ -54,7 +54,8 @@ class Decision(ABC):
         >>> [round(float(value), 4) for value in log_p], [round(float(value), 4) for value in rho]
         ([-0.2741, -1.4282, -10.451], [0.4217, -0.7324, -4.5329])
         """
-        return self._without_nan("pair", *self._pair(*self._arguments(counts, move)))
+        log_p, rho = self._pair(*self._arguments(counts, move))
+        return self._without_nan("pair", log_p), self._without_nan("pair", rho)
 
     def log_prob(self, winner: Real, counts: Real) -> Tensor:
         """The log mass of an outcome.
@@ -72,7 +73,7 @@ class Decision(ABC):
         checks.require("winner", f"must be an integer from {lowest} to {candidates - 1}", outcome, fits)
         shape = checks.broadcast(("winner", "counts without candidates"), (outcome, log_p[0]))
         index = (outcome.long() % len(log_p)).expand(shape).unsqueeze(0)
-        return self._without_nan("log_prob", log_p.expand(-1, *shape).gather(0, index).squeeze(0))[0]
+        return self._without_nan("log_prob", log_p.expand(-1, *shape).gather(0, index).squeeze(0))
 
     def renyi_divergence(self, counts: Real, move: Real, alpha: Real) -> Tensor:
         """D_alpha(M(counts) || M(counts + move)) of each query.
@@ -91,7 +92,7 @@ class Decision(ABC):
             steep = float((order * bound.sqrt()).amax())
             if steep > _STEEPEST:
                 raise ValueError(f"alpha |move| / sigma must be at most {_STEEPEST:g}, got {steep:g}")
-            log_p, rho = _aligned(order, *self.pair(counts, move))
+            log_p, rho = aligned(order, *self.pair(counts, move))
             return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
 
         return self._of_pairs("renyi_divergence", divergence, counts, move, "alpha", order)
@@ -106,7 +107,7 @@ class Decision(ABC):
         size = checks.finite("epsilon", epsilon).double()
 
         def stick(counts: Tensor, move: Tensor, epsilon: Tensor) -> Tensor:
-            log_p, rho = _aligned(epsilon, *self.pair(counts, move))
+            log_p, rho = aligned(epsilon, *self.pair(counts, move))
             return pieces.hockey_stick(log_p, rho, epsilon).clamp(max=1)  # rounding
 
         return self._of_pairs("hockey_stick", stick, counts, move, "epsilon", size)
@@ -121,7 +122,7 @@ class Decision(ABC):
         values = self._checked(counts)
         log_p = self._log_masses(values)[: values.shape[-1]]
         behind = (values < values.amax(dim=-1, keepdim=True)).movedim(-1, 0)
-        return self._without_nan("chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))[0]
+        return self._without_nan("chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))
 
     def sample(self, counts: Real, *, generator: torch.Generator | Draws) -> Tensor:
         """One outcome for each query, int64. For simulation: an adversary gets ``release``.
@@ -182,12 +183,6 @@ class Decision(ABC):
         arguments = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields())
         return f"{type(self).__name__}({arguments})"
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.state_dict() == other.state_dict()
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
     def _checked(self, counts: object) -> Tensor:
         """Counts in float64, with at least two candidates."""
         values = _numbers("counts", counts)
@@ -206,31 +201,18 @@ class Decision(ABC):
         return values, shift.to(values.device)
 
     def _of_pairs(
-        self, name: str, kernel: Callable[..., Tensor], counts: Real, move: Real, of: str, value: Tensor
+        self, name: str, kernel: Kernel, counts: Real, move: Real, of: str, value: Tensor
     ) -> Tensor:
-        """The kernel at (counts, move, value), so many queries at a time that memory stays small."""
         values, shift = self._arguments(counts, move)
         queries = torch.broadcast_shapes(values.shape, shift.shape)[:-1]
         value = value.to(values.device)
-        result = values.new_empty(
-            checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
-        )
-        if not result.numel():
-            return result
-        place = max(range(-len(queries), 0), key=lambda dimension: queries[dimension], default=None)
-        if place is None:
-            return self._without_nan(name, kernel(values, shift, value))[0]
-        length = max(1, _HELD * queries[place] // (values.shape[-1] * result.numel()))
-        for start in range(0, queries[place], length):
-            stop = min(start + length, queries[place])
-            rows = (_part(part, place - 1, start, stop) for part in (values, shift))
-            result.narrow(place, start, stop - start).copy_(kernel(*rows, _part(value, place, start, stop)))
-        return self._without_nan(name, result)[0]
+        checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
+        return self._without_nan(name, by_queries(kernel, values, shift, value, _HELD))
 
-    def _without_nan(self, name: str, *results: Tensor) -> tuple[Tensor, ...]:
-        if any(bool(torch.isnan(result).any()) for result in results):
+    def _without_nan(self, name: str, result: Tensor) -> Tensor:
+        if bool(torch.isnan(result).any()):
             raise FloatingPointError(f"{type(self).__name__}.{name} cannot be represented at these arguments")
-        return results
+        return result
 
     @abstractmethod
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,15 +242,3 @@ def _numbers(name: str, value: object) -> Tensor:
             raise TypeError(f"{name} must be numbers, got {value.dtype}")
         value = value.double()
     return checks.finite(name, value).double()
-
-
-def _aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-    """Rows whose dimensions after the first broadcast against the value, which may have more of them."""
-    more = (1,) * (value.ndim + 1 - rows[0].ndim)
-    return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
-
-
-def _part(value: Tensor, place: int, start: int, stop: int) -> Tensor:
-    """A stretch of one dimension, counted from the last; all of it where it broadcasts."""
-    whole = value.ndim < -place or value.shape[place] == 1
-    return value if whole else value.narrow(place, start, stop - start)
