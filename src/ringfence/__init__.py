@@ -33,6 +33,7 @@ from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsample
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
 from ringfence.data.projection import PublicProjection as PublicProjection
 from ringfence.mechanisms.base import Mechanism as Mechanism
+from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.law import LossMoments as LossMoments
 from ringfence.mechanisms.law import Support as Support
