@@ -118,9 +118,7 @@ def line(data: Data, epsilon: float, wide: bool, seeds: int) -> str:
     kept = size - int(HELD_OUT * size)  # the rows of the files are in a random order
     first = replace(data, features=data.features[:kept], labels=data.labels[:kept])
     other = replace(data, features=data.features[kept:], labels=data.labels[kept:])
-    numbers.append(
-        tuned(*pool(first, other, run, settings(kept, run), 3), 1 / run, 10, generator).mean()
-    )
+    numbers.append(tuned(*pool(first, other, run, settings(kept, run), 3), 1 / run, 10, generator).mean())
     numbers.append(each.max())
     return f"{epsilon:7g} {'wide' if wide else 'near':5}" + "".join(f" {float(x):6.1f}" for x in numbers)
 
@@ -133,10 +131,16 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=3, help="runs of every setting in a pool")
+    parser.add_argument("--rows", type=int, default=10**9, help="train on so many rows at most")
     options = parser.parse_args()
-    print(f"{'data':16} epsilon grid    rule    any" + "".join(f" ~{runs:5}" for runs in RUNS) + "  apart   best")
+    print(
+        f"{'data':16} epsilon grid    rule    any"
+        + "".join(f"  ~{runs:<4}" for runs in RUNS)
+        + "  apart   best"
+    )
     for name in options.data:
         data = next(splits(name, None, 1, options.device))[1]
+        data = replace(data, features=data.features[: options.rows], labels=data.labels[: options.rows])
         for wide, epsilon in product((True, False), options.epsilons):
             print(f"{Path(name).stem[:16]:16} {line(data, epsilon, wide, options.seeds)}", flush=True)
 
