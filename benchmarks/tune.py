@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=3, help="runs of every setting in a pool")
+    parser.add_argument("--grids", nargs="+", choices=("wide", "near"), default=("wide", "near"))
     parser.add_argument("--rows", type=int, default=10**9, help="train on so many rows at most")
     options = parser.parse_args()
     print(
@@ -141,8 +142,9 @@ def main() -> None:
     for name in options.data:
         data = next(splits(name, None, 1, options.device))[1]
         data = replace(data, features=data.features[: options.rows], labels=data.labels[: options.rows])
-        for wide, epsilon in product((True, False), options.epsilons):
-            print(f"{Path(name).stem[:16]:16} {line(data, epsilon, wide, options.seeds)}", flush=True)
+        for grid_name, epsilon in product(options.grids, options.epsilons):
+            numbers = line(data, epsilon, grid_name == "wide", options.seeds)
+            print(f"{Path(name).stem[:16]:16} {numbers}", flush=True)
 
 
 if __name__ == "__main__":

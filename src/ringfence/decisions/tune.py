@@ -5,7 +5,7 @@ settings by looking at the data. Here the choice is charged (``accounting/decisi
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -35,15 +35,18 @@ _ROOM = 1 - 1e-6  # of mu: a probe's own epsilon is rounded
 class TuningPlan:
     """What every run is charged, found before there is data.
 
-    A run is mu-GDP: training is ``training_mu``-GDP, whatever its setting, and the count of right answers has
-    noise of the standard deviation ``score_sigma``, so mu^2 = training_mu^2 + 1 / score_sigma^2.
+    A run is mu-GDP. Training is ``training_mu``-GDP, whatever its setting, and the count of right answers has
+    noise of the standard deviation ``score_sigma``, so that mu^2 = training_mu^2 + 1 / score_sigma^2.
+    ``run_target`` is an (epsilon, delta) that Gaussian releases meet only if they are training_mu-GDP.
+    ``epsilon`` is what all of it costs.
     """
 
-    target: Target
     expected_runs: float
     mu: float
     training_mu: float
     score_sigma: float
+    run_target: Target
+    epsilon: float
 
     @classmethod
     def for_target(cls, target: Target, expected_runs: float, score_share: float) -> "TuningPlan":
@@ -60,20 +63,12 @@ class TuningPlan:
         def cost(sigma: float) -> float:
             return selection_epsilon(1 / sigma, runs, target.delta)
 
-        mu = 1 / target.sigma(cost, start=2 / target.mu)
-        return cls(target, runs, mu, math.sqrt(1 - share) * mu, 1 / (math.sqrt(share) * mu))
-
-    @property
-    def epsilon(self) -> float:
-        """What all of it costs."""
-        return selection_epsilon(self.mu, self.expected_runs, self.target.delta)
-
-    @property
-    def run_target(self) -> Target:
-        """An (epsilon, delta) that Gaussian releases meet only if they are ``training_mu``-GDP."""
-        mu = self.training_mu * _ROOM
-        delta = gaussian_delta(mu, mu * (mu / 2 + 1))
-        return Target(gaussian_epsilon(mu, delta), delta)
+        sigma = target.sigma(cost, start=2 / target.mu)
+        training_mu = math.sqrt(1 - share) / sigma
+        asked = training_mu * _ROOM
+        delta = gaussian_delta(asked, asked * (asked / 2 + 1))
+        run_target = Target(gaussian_epsilon(asked, delta), delta)
+        return cls(runs, 1 / sigma, training_mu, sigma / math.sqrt(share), run_target, cost(sigma))
 
 
 @dataclass(frozen=True)
@@ -176,17 +171,18 @@ def tune(
     if target is None:
         raise ValueError("target_epsilon must be given, got None")
     plan = TuningPlan.for_target(target, expected_runs, score_share)
-    noise, best = Noise(seed_of(random_state)), None
-    for run in count():
-        own = noise.of("run", run)
-        setting = settings[int(len(settings) * float(own.at("setting").uniforms((1,))))]
-        probe = _trained(features, labels, {**shared, **setting}, plan.run_target, own)
-        right = _scored(probe, features, labels, plan.score_sigma, own)
-        if best is None or right > best[0]:
-            best = right, probe, setting
-        if float(own.at("stop").uniforms((1,))) < 1 / plan.expected_runs:
-            break
-    right, probe, setting = best
+    noise = Noise(seed_of(random_state))
+
+    def runs() -> Iterator[tuple[int, LinearProbe, dict[str, Any]]]:
+        for run in count():
+            own = noise.of("run", run)
+            setting = settings[int(len(settings) * float(own.at("setting").uniforms((1,))))]
+            probe = _trained(features, labels, {**shared, **setting}, plan.run_target, own)
+            yield _scored(probe, features, labels, plan.score_sigma, own), probe, setting
+            if float(own.at("stop").uniforms((1,))) < 1 / plan.expected_runs:
+                return
+
+    right, probe, setting = max(runs(), key=lambda run: run[0])  # of equal ones the first
     # The account or the target of one run would be taken for the cost of all of them.
     probe._training = None
     probe.set_params(target_epsilon=target.epsilon, target_delta=target.delta, random_state=None)

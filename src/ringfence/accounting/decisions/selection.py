@@ -25,7 +25,7 @@ from ringfence import checks
 from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.numerics.rounding import ROUNDING
 
-_BISECTIONS = 60
+_BISECTIONS = 40
 
 
 def selection_epsilon(mu: float, expected_runs: float, delta: float) -> float:
@@ -69,7 +69,7 @@ def checked_runs(expected_runs: float) -> float:
 
 
 def _slack(mu: float, runs: float) -> float:
-    """h: the test below was computed for it and is true, and 2^-60 of the way back it is not."""
+    """h: the test below was computed for it and is true, and 2^-40 of the way back it is not."""
     if runs == 1 or mu == 0:
         return 0.0
 
