@@ -34,14 +34,9 @@ def test_tune_as_json_and_in_words_is_what_the_library_says(tmp_path: Path) -> N
     assert row["test_accuracy"] == tuned.probe.score(values[300:], labels[300:])
     np.testing.assert_allclose(load_file(model)["coefficients"], tuned.probe.coef_, rtol=1e-6)
     words = ringfence("tune", grid, *options, "--public-classes", 3).stdout
-    for said in (
-        "chosen: clip Norm(",
-        "on the test split",
-        "must stay secret",
-        "4 on average",
-        "(3, 0.0001)",
-    ):
-        assert said in words.replace("2.999, 0.0001", "3, 0.0001").replace("(2.998", "(3")
+    assert tuned.statement in words
+    assert f"clip {tuned.setting['clip']}" in words
+    assert "on the test split" in words
     bad = ringfence("tune", grid, *options[:2], "--epsilon", 0)
     assert bad.returncode == 2
     assert bad.stderr == "ringfence: target_epsilon must be > 0, got 0.0\n"
