@@ -101,7 +101,9 @@ def line(data: Data, epsilon: float, wide: bool, seeds: int) -> str:
 
     def settings(size: int, mu: float, *, search: bool = True) -> list[Settings]:
         rule = rule_of(size, width, data.classes, mu, centred=False)
-        return (grid(wide, rule) if search else [rule]) * (seeds if wide or not search else 4 * seeds)
+        if not search:
+            return [rule] * 8 * seeds
+        return grid(wide, rule) * (seeds if wide else 4 * seeds)
 
     ruled = pool(data, data, mu, settings(size, mu, search=False), 0)[1].mean()
     whole = settings(size, mu)

@@ -16,7 +16,7 @@ factors differ by at most exp(2 h). So the density on the one exceeds exp(e + 2 
 at most m times the positive part of Q - exp(e) Q', of which the integral is at most d(e).
 
 Here runs are mu-GDP, so that d is the Gaussian's, and h is found by bisection. The Rényi bound, as
-dp-accounting's RepeatAndSelectDpEvent has it, allows runs only 0.65 to 0.75 times this mu.
+dp-accounting's RepeatAndSelectDpEvent has it, allows runs 0.64 to 0.75 times this mu.
 """
 
 import math
