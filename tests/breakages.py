@@ -27,6 +27,7 @@ LAWS = (
 MECHANISMS = "src/ringfence/mechanisms"
 ACCOUNTING = "src/ringfence/accounting"
 TRAINING = "src/ringfence/training"
+DECISIONS = "src/ringfence/decisions"
 NOISE = "src/ringfence/noise.py"
 NUMERICS = "src/ringfence/numerics"
 
@@ -84,6 +85,39 @@ BREAKAGES = [
         "doubted = (high >= reached)",
         "doubted = (high > high)",
         ("tests/mechanisms/secure/test_largest.py",),
+        "the choice among runs is not charged",
+        f"{ACCOUNTING}/decisions/selection.py",
+        "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
+        "gaussian_epsilon(mu, share)",
+        accounting("decisions/selection"),
+    ),
+    Breakage(
+        "the choice among runs is charged once instead of twice",
+        f"{ACCOUNTING}/decisions/selection.py",
+        "/ (1 + ROUNDING) - 2 * _slack(mu, runs)",
+        "/ (1 + ROUNDING) - _slack(mu, runs)",
+        accounting("decisions/selection"),
+    ),
+    Breakage(
+        "the score of a run comes on top of what it may spend",
+        f"{DECISIONS}/tune.py",
+        "training_mu = math.sqrt(1 - share) / sigma",
+        "training_mu = 1 / sigma",
+        ("tests/decisions/test_tune.py",),
+    ),
+    Breakage(
+        "tuning stops after another number of runs than is charged for",
+        f"{DECISIONS}/tune.py",
+        "uniforms((1,))) < 1 / plan.expected_runs",
+        "uniforms((1,))) < 2 / plan.expected_runs",
+        ("tests/decisions/test_tune.py",),
+    ),
+    Breakage(
+        "the chosen probe says what its own run cost",
+        f"{DECISIONS}/tune.py",
+        "    probe._training = None\n",
+        "",
+        ("tests/decisions/test_tune.py",),
     ),
     Breakage(
         "a length is put where it costs least",
