@@ -85,6 +85,8 @@ BREAKAGES = [
         "doubted = (high >= reached)",
         "doubted = (high > high)",
         ("tests/mechanisms/secure/test_largest.py",),
+    ),
+    Breakage(
         "the choice among runs is not charged",
         f"{ACCOUNTING}/decisions/selection.py",
         "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
