@@ -40,6 +40,7 @@ from ringfence.decisions.result import DecisionRelease as DecisionRelease
 from ringfence.decisions.votes import release_votes as release_votes
 from ringfence.decisions.winners import release_winners as release_winners
 from ringfence.mechanisms.base import Mechanism as Mechanism
+from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.law import LossMoments as LossMoments
 from ringfence.mechanisms.law import Support as Support
@@ -63,6 +64,8 @@ from ringfence.training.linear.regression import LinearRun as LinearRun
 from ringfence.training.linear.regression import train_linear as train_linear
 
 if _typing.TYPE_CHECKING:
+    from ringfence.decisions.tune import Tuned as Tuned
+    from ringfence.decisions.tune import tune as tune
     from ringfence.training.engine.progress import StepProgress as StepProgress
     from ringfence.training.linear.probe import LinearProbe as LinearProbe
     from ringfence.training.linear.probe_grid import fit_probes as fit_probes
@@ -73,7 +76,9 @@ __version__ = "0.6.0"
 _LATER = {
     "LinearProbe": "ringfence.training.linear.probe",
     "StepProgress": "ringfence.training.engine.progress",
+    "Tuned": "ringfence.decisions.tune",
     "fit_probes": "ringfence.training.linear.probe_grid",
+    "tune": "ringfence.decisions.tune",
 }
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.
 _MOVED = {"clipped_outer_sum": "ringfence.training.kernels.outer_sum"}
