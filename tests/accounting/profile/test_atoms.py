@@ -66,6 +66,7 @@ def test_an_envelope_lies_above_each_and_touches_the_largest() -> None:
         row[one.places - first] = one.masses
     whole = envelope(rows, np.zeros(4), first, step)
     for place in range(-29, 30):
+
         def stick(places: np.ndarray, weights: np.ndarray, at: int = place) -> float:
             return float((weights * -np.expm1(np.minimum(0.0, step * (at - places)))).sum())
 

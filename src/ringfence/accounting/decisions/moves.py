@@ -104,7 +104,9 @@ def checked_counts(votes: Real) -> Tensor:
     """
     values = votes.double() if isinstance(votes, Tensor) and not votes.is_complex() else votes
     counts = checks.finite("counts", values).double().cpu()
-    return checks.require("counts", "must be whole numbers from 0 on", counts, (counts >= 0) & (counts % 1 == 0))
+    return checks.require(
+        "counts", "must be whole numbers from 0 on", counts, (counts >= 0) & (counts % 1 == 0)
+    )
 
 
 def moves_of(counts: Tensor, neighbours: Neighbours) -> Tensor:

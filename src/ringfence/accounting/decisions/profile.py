@@ -8,7 +8,14 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, Pairs, checked_law, number_of_queries, pairs
+from ringfence.accounting.decisions.moves import (
+    DecisionLaw,
+    Neighbours,
+    Pairs,
+    checked_law,
+    number_of_queries,
+    pairs,
+)
 from ringfence.accounting.decisions.rdp import rdp_of_pairs, zcdp
 from ringfence.accounting.profile.atoms import atoms_delta
 from ringfence.accounting.profile.profile import PrivacyProfile, renyi_delta

@@ -14,6 +14,7 @@ released with Gaussian noise.
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -21,7 +22,14 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.data_independent import data_independent_epsilon
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, Pairs, checked_law, number_of_queries, pairs
+from ringfence.accounting.decisions.moves import (
+    DecisionLaw,
+    Neighbours,
+    Pairs,
+    checked_law,
+    number_of_queries,
+    pairs,
+)
 from ringfence.accounting.decisions.rdp import zcdp
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
 from ringfence.checks import Real
@@ -91,7 +99,9 @@ def publishable_decision_epsilon(
     # finite randomness takes its part of delta; all of this is public and is done before the draw
     taken = noise.delta(1, min(max(epsilons(1.0, delta / 2)[1:]), 1e6))
     if taken > delta / 2:
-        raise ValueError(f"delta must be larger, got {delta!r}: the randomness of the number alone takes {taken:.3g}")
+        raise ValueError(
+            f"delta must be larger, got {delta!r}: the randomness of the number alone takes {taken:.3g}"
+        )
     published = math.exp(min(0.0, upper_bound(noise, share, failure_probability)))
     epsilon, epsilon_pdp, data_independent = epsilons(published, math.nextafter(delta - taken, 0.0))
     return PublishableEpsilon(
@@ -132,10 +142,7 @@ def smooth_cost(t: Tensor, repeats: Tensor, *, one: float, beta: float, alpha: f
     >>> 1 < sums[1] / sums[0] <= math.exp(0.02)
     True
     """
-    mu = math.sqrt(2 * one)
-    spacing = mu / (_PER_VOTER - 1)
-    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
-    costs = (_sign_cost if binary else _tail_cost)(nodes, mu, alpha).clamp(max=alpha * one)
+    spacing, costs = _table(one, alpha, binary)
     places = (t / spacing).long()
     held = torch.bincount(places, repeats.double(), minlength=int(places.max()) + 1)
     best = 0.0
@@ -144,6 +151,15 @@ def smooth_cost(t: Tensor, repeats: Tensor, *, one: float, beta: float, alpha: f
         closer = (torch.arange(len(held)) - _PER_VOTER * (voters + 1)).clamp(min=0)
         best = max(best, math.exp(-beta * voters) * float(costs[closer] @ held))
     return best
+
+
+@lru_cache(maxsize=8)
+def _table(one: float, alpha: float, binary: bool) -> tuple[float, Tensor]:
+    """The spacing of the nodes, and c at each of them, never above what holds for all votes."""
+    mu = math.sqrt(2 * one)
+    spacing = mu / (_PER_VOTER - 1)
+    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
+    return spacing, (_sign_cost if binary else _tail_cost)(nodes, mu, alpha).clamp(max=alpha * one)
 
 
 def _sign_cost(t: Tensor, mu: float, alpha: float) -> Tensor:

@@ -67,7 +67,9 @@ def zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
     return 0.5 * ((2.0 if replaced else 1.0) / float(law.sigma)) ** 2 * (1 + 1e-12)
 
 
-def rdp_of_pairs(every: Iterable[Pairs], orders: Tensor, ceiling: float, at_most: int | None) -> PerInstanceRdp:
+def rdp_of_pairs(
+    every: Iterable[Pairs], orders: Tensor, ceiling: float, at_most: int | None
+) -> PerInstanceRdp:
     """``decision_rdp`` of pairs; no query counts more than ``ceiling`` times the order."""
     if at_most is not None:
         checks.count("at_most", at_most, at_least=1)

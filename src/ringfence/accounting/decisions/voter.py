@@ -58,7 +58,9 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
 def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots:
     values = checks.finite("ballots", ballots).double().cpu()
     if values.ndim != 2 or not values.numel():
-        raise ValueError(f"ballots must have a row per voter and a column per query, got shape {list(values.shape)}")
+        raise ValueError(
+            f"ballots must have a row per voter and a column per query, got shape {list(values.shape)}"
+        )
     if isinstance(law, Mechanism):
         checks.require("ballots", "must be 1, 0 or -1", values, (values.abs() == 1) | (values == 0))
         log_p, rho = law.pair(values.sum(dim=0), torch.tensor([[0.0], [-1.0], [1.0]]).double())
@@ -67,7 +69,9 @@ def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots
         raise ValueError("candidates must be given for winners, got None")
     checks.count("candidates", candidates, at_least=2)
     fits = (values >= -1) & (values < candidates) & (values % 1 == 0)
-    choices = checks.require("ballots", f"must be candidates from -1 to {candidates - 1}", values, fits).long() + 1
+    choices = (
+        checks.require("ballots", f"must be candidates from -1 to {candidates - 1}", values, fits).long() + 1
+    )
     counts = torch.stack([(choices == k + 1).sum(dim=0) for k in range(candidates)], dim=1).double()
     moves = torch.cat((torch.zeros(1, candidates), -torch.eye(candidates))).double()
     log_p, rho = law.pair(counts.unsqueeze(1), moves)
@@ -97,7 +101,9 @@ def _by_composition(cast: Ballots, delta: float) -> Tensor:
     return torch.from_numpy(np.maximum(*found))
 
 
-def _composed(choices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]", log_p: Tensor, rho: Tensor, delta: float) -> Array:
+def _composed(
+    choices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]", log_p: Tensor, rho: Tensor, delta: float
+) -> Array:
     """The smallest point of a grid, for each voter, at which delta(epsilon) of the own moves is at most delta."""
     mass, ratio = log_p.exp().numpy(), rho.numpy()
     variance = (mass * ratio * ratio).sum(axis=0)
@@ -106,15 +112,24 @@ def _composed(choices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]", log_p:
     if not dearest > 0:
         return np.zeros(len(choices))
     grid = Grid.fitted(
-        dearest, 2 * float(np.where(mass > 1e-16, ratio, 0.0).max()), len(queries), lambda step: len(queries) * step**2 / 16
+        dearest,
+        2 * float(np.where(mass > 1e-16, ratio, 0.0).max()),
+        len(queries),
+        lambda step: len(queries) * step**2 / 16,
     )
     grid = Grid(max(grid.step, 2 * grid.reach * grid.step / _POINTS), min(grid.reach, _POINTS // 2))
     length = 2 * grid.reach + 1
     losses = [
-        [Loss.of_atoms(mass[:, choice, j], ratio[:, choice, j], grid.step).within(length) for choice in range(rho.shape[1])]
+        [
+            Loss.of_atoms(mass[:, choice, j], ratio[:, choice, j], grid.step).within(length)
+            for choice in range(rho.shape[1])
+        ]
         for j in queries
     ]
-    found = [_block(some, losses, grid, delta) for some in np.array_split(choices, 1 + choices.shape[0] * length // _ROWS)]
+    found = [
+        _block(some, losses, grid, delta)
+        for some in np.array_split(choices, 1 + choices.shape[0] * length // _ROWS)
+    ]
     return np.concatenate(found)
 
 

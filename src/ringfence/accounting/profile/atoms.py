@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.profile.backward_induction import NEGLIGIBLE, Array, Grid, Loss, induction, nearest_below
+from ringfence.accounting.profile.backward_induction import (
+    NEGLIGIBLE,
+    Array,
+    Grid,
+    Loss,
+    induction,
+    nearest_below,
+)
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
@@ -88,7 +95,9 @@ def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
     pairs = torch.cat((log_p, log_p - rho), dim=-1), torch.cat((rho, -rho), dim=-1)
 
     def delta(epsilon: float) -> float:
-        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (1 + ROUNDING)
+        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (
+            1 + ROUNDING
+        )
 
     return delta
 

@@ -118,7 +118,9 @@ class Grid(NamedTuple):
     reach: int
 
     @classmethod
-    def fitted(cls, variance: float, farthest: float, releases: float, added: Callable[[float], float]) -> "Grid":
+    def fitted(
+        cls, variance: float, farthest: float, releases: float, added: Callable[[float], float]
+    ) -> "Grid":
         """The coarsest of some grids of which ``added(step)`` is a small share of the variance.
 
         ``added`` is what the grid adds to the variance of the losses; ``farthest`` is how far single losses go
