@@ -21,7 +21,7 @@ def masses(where: float) -> list[float]:
     return [float(SIGN.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
 
 
-# what is lost is what a record gains that chooses its moves in the light of outcomes: less, the more there are
+# what is lost is what a record gains that chooses its moves in the light of outcomes
 def test_all_outcomes_and_all_patterns() -> None:
     delta = mechanism_delta(SIGN, float64(THETAS), float64(MOVES), steps=1)
     assert delta is not None

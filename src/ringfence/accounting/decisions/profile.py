@@ -37,7 +37,8 @@ def decision_profile(
     computed from them and is itself sensitive.
 
     >>> import ringfence as rf
-    >>> profile = rf.decision_profile(rf.NoisyWinner(20.0), [[230, 12, 8], [140, 90, 20]], neighbours="replaced")
+    >>> counts = [[230, 12, 8], [140, 90, 20]]
+    >>> profile = rf.decision_profile(rf.NoisyWinner(20.0), counts, neighbours="replaced")
     >>> round(profile.epsilon(delta=1e-5), 3), profile.proof(delta=1e-5)
     (0.156, 'backward induction')
     """

@@ -16,6 +16,8 @@ from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
+Choices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
 _ROWS = 1 << 23  # values of V that are held at once
 _POINTS = 1 << 13
 
@@ -35,17 +37,19 @@ class Ballots(NamedTuple):
 def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates: int | None = None) -> Tensor:
     """For each voter, the (epsilon, delta) of all decisions together about this voter's own ballot.
 
-    ``ballots`` has a row per voter. For ``StochasticSign`` the entries are 1, 0 and -1, and one yes/no question
-    per column is decided by the surplus. For winners they are the numbers of candidates, from 0 to
+    ``ballots`` has a row per voter. For ``StochasticSign`` the entries are 1, 0 and -1, and one yes/no
+    question per column is decided by the surplus. For winners they are the numbers of candidates, from 0 to
     ``candidates`` - 1, or -1 where a voter left the query out.
 
     Guarantee: with this voter and without, the decisions are (epsilon, delta)-indistinguishable, in both
-    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and their privacy
-    losses composed on a grid, rounded up. The numbers are computed from all ballots and must not be published.
+    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and their
+    privacy losses composed on a grid, rounded up. The numbers are computed from all ballots and must not be
+    published.
 
     >>> import ringfence as rf
     >>> ballots = torch.tensor([[1.0, 1.0, -1.0]] * 30 + [[1.0, -1.0, 0.0]] * 20)
-    >>> [round(float(value), 3) for value in rf.voter_epsilons(rf.StochasticSign(5.0), ballots, delta=1e-5)[[0, -1]]]
+    >>> epsilons = rf.voter_epsilons(rf.StochasticSign(5.0), ballots, delta=1e-5)
+    >>> [round(float(value), 3) for value in epsilons[[0, -1]]]
     [0.462, 0.497]
     """
     delta = checks.probability("delta", delta)
@@ -91,8 +95,9 @@ def _by_renyi(cast: Ballots, delta: float) -> Tensor:
     for log_p, rho in _directions(cast):
         costs = torch.stack([pieces.renyi(log_p, rho, order) for order in orders], dim=2) * (1 + ROUNDING)
         costs[0] = 0.0  # nothing moves
-        sums.append(sum(costs[cast.choices[:, query], query] for query in queries) + len(queries) * UNDERFLOW)
-    worst = torch.maximum(*sums)
+        each = [costs[cast.choices[:, query], query] for query in queries]
+        sums.append(torch.stack(each).sum(dim=0) + len(queries) * UNDERFLOW)
+    worst = torch.stack(sums).amax(dim=0)
     return torch.tensor([epsilon_from_rdp(orders, row, delta)[0] for row in worst], dtype=torch.float64)
 
 
@@ -101,10 +106,8 @@ def _by_composition(cast: Ballots, delta: float) -> Tensor:
     return torch.from_numpy(np.maximum(*found))
 
 
-def _composed(
-    choices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]", log_p: Tensor, rho: Tensor, delta: float
-) -> Array:
-    """The smallest point of a grid, for each voter, at which delta(epsilon) of the own moves is at most delta."""
+def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Array:
+    """For each voter, the smallest point of a grid at which delta(epsilon) of its moves is at most delta."""
     mass, ratio = log_p.exp().numpy(), rho.numpy()
     variance = (mass * ratio * ratio).sum(axis=0)
     queries = np.arange(choices.shape[1])
@@ -133,7 +136,7 @@ def _composed(
     return np.concatenate(found)
 
 
-def _block(choices: Array, losses: list[list[Loss]], grid: Grid, delta: float) -> Array:
+def _block(choices: Choices, losses: list[list[Loss]], grid: Grid, delta: float) -> Array:
     step, reach = grid
     x = step * np.arange(-reach, reach + 1)
     values = np.tile(np.where(x > 0, -np.expm1(-x), 0.0), (len(choices), 1))
