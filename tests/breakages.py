@@ -27,6 +27,7 @@ LAWS = (
 MECHANISMS = "src/ringfence/mechanisms"
 ACCOUNTING = "src/ringfence/accounting"
 TRAINING = "src/ringfence/training"
+DECISIONS = "src/ringfence/decisions"
 NOISE = "src/ringfence/noise.py"
 NUMERICS = "src/ringfence/numerics"
 
@@ -57,6 +58,69 @@ def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 BREAKAGES = [
+    Breakage(
+        "winners: the candidate who is moved is charged as if it stood still",
+        f"{NUMERICS}/largest_normal.py",
+        "own = every.unsqueeze(2) - losses + gains",
+        "own = every.unsqueeze(2) - losses",
+        ("tests/numerics/test_largest_normal.py", "tests/mechanisms/test_winner.py"),
+    ),
+    Breakage(
+        "winners: the windows of the moved counts are left out",
+        f"{NUMERICS}/largest_normal.py",
+        "ends[:, -1] = end + up",
+        "ends[:, -1] = end",
+        ("tests/numerics/test_largest_normal.py",),
+    ),
+    Breakage(
+        "confident winners: whether there is an answer is not charged",
+        f"{MECHANISMS}/winner.py",
+        "answer = pieces.atoms(edge, edge, shift)",
+        "answer = pieces.atoms(edge, edge, 0 * shift)",
+        ("tests/mechanisms/test_winner.py",),
+    ),
+    Breakage(
+        "secure winners: float64 decides what it cannot know",
+        f"{MECHANISMS}/secure/largest.py",
+        "doubted = (high >= reached)",
+        "doubted = (high > high)",
+        ("tests/mechanisms/secure/test_largest.py",),
+    ),
+    Breakage(
+        "the choice among runs is not charged",
+        f"{ACCOUNTING}/decisions/selection.py",
+        "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
+        "gaussian_epsilon(mu, share)",
+        accounting("decisions/selection"),
+    ),
+    Breakage(
+        "the choice among runs is charged once instead of twice",
+        f"{ACCOUNTING}/decisions/selection.py",
+        "/ (1 + ROUNDING) - 2 * _slack(mu, runs)",
+        "/ (1 + ROUNDING) - _slack(mu, runs)",
+        accounting("decisions/selection"),
+    ),
+    Breakage(
+        "the score of a run comes on top of what it may spend",
+        f"{DECISIONS}/tune.py",
+        "training_mu = math.sqrt(1 - share) / sigma",
+        "training_mu = 1 / sigma",
+        ("tests/decisions/test_tune.py",),
+    ),
+    Breakage(
+        "tuning stops after another number of runs than is charged for",
+        f"{DECISIONS}/tune.py",
+        "uniforms((1,))) < 1 / plan.expected_runs",
+        "uniforms((1,))) < 2 / plan.expected_runs",
+        ("tests/decisions/test_tune.py",),
+    ),
+    Breakage(
+        "the chosen probe says what its own run cost",
+        f"{DECISIONS}/tune.py",
+        "    probe._training = None\n",
+        "",
+        ("tests/decisions/test_tune.py",),
+    ),
     Breakage(
         "a length is put where it costs least",
         f"{ACCOUNTING}/sensitivity.py",

@@ -39,6 +39,7 @@ from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsample
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
 from ringfence.data.projection import PublicProjection as PublicProjection
 from ringfence.mechanisms.base import Mechanism as Mechanism
+from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.law import LossMoments as LossMoments
 from ringfence.mechanisms.law import Support as Support
@@ -62,6 +63,8 @@ from ringfence.training.linear.regression import LinearRun as LinearRun
 from ringfence.training.linear.regression import train_linear as train_linear
 
 if _typing.TYPE_CHECKING:
+    from ringfence.decisions.tune import Tuned as Tuned
+    from ringfence.decisions.tune import tune as tune
     from ringfence.training.engine.progress import StepProgress as StepProgress
     from ringfence.training.linear.probe import LinearProbe as LinearProbe
     from ringfence.training.linear.probe_grid import fit_probes as fit_probes
@@ -72,7 +75,9 @@ __version__ = "0.6.0"
 _LATER = {
     "LinearProbe": "ringfence.training.linear.probe",
     "StepProgress": "ringfence.training.engine.progress",
+    "Tuned": "ringfence.decisions.tune",
     "fit_probes": "ringfence.training.linear.probe_grid",
+    "tune": "ringfence.decisions.tune",
 }
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.
 _MOVED = {"clipped_outer_sum": "ringfence.training.kernels.outer_sum"}

@@ -37,12 +37,12 @@ def test_few_evaluations_are_enough_where_each_takes_a_second() -> None:
         asked.append(sigma)
         return gaussian_epsilon(1 / sigma, 1e-5)
 
-    assert Target(1.0, 1e-5)._sigma(cost, start=40.0) == pytest.approx(3.73, rel=2e-3)
+    assert Target(1.0, 1e-5).sigma(cost, start=40.0) == pytest.approx(3.73, rel=2e-3)
     assert len(asked) <= 8
 
 
 def test_a_cost_that_jumps_is_met_too() -> None:
-    jump = Target(1.0, 1e-5)._sigma(lambda sigma: 0.0 if sigma >= math.pi else 1e9, start=1.0)
+    jump = Target(1.0, 1e-5).sigma(lambda sigma: 0.0 if sigma >= math.pi else 1e9, start=1.0)
     assert math.pi <= jump <= math.pi * 1.001
 
 
@@ -58,7 +58,7 @@ def test_what_no_sigma_can_meet_is_an_error_that_names_the_target() -> None:
     ):
         Target(1.0, 1e-60).law(rf.Gaussian(1.0), lambda law, delta: claim(law, delta, secure=True))
     with pytest.raises(ValueError, match="target_epsilon must be attainable"):
-        Target(1.0, 1e-5)._sigma(lambda _: math.inf, start=1.0)
+        Target(1.0, 1e-5).sigma(lambda _: math.inf, start=1.0)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ringfence.cli.project import project
 from ringfence.cli.report import report
 from ringfence.cli.reproduce import reproduce
 from ringfence.cli.sweep import sweep
+from ringfence.cli.tune import tune
 
 app = typer.Typer(
     help="Bounded-support Gaussian privacy.",
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (reproduce, features, project, sweep, compare, report, account, probe, audit):
+for command in (reproduce, features, project, sweep, compare, report, account, probe, tune, audit):
     app.command()(command)
 app.add_typer(figures, name="figure")
 

@@ -10,12 +10,14 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
+from ringfence.mechanisms.evaluation import Kernel, aligned, by_queries
 from ringfence.mechanisms.law import Look
 from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
 from ringfence.numerics.largest_normal import FARTHEST
 
 _STEEPEST = 0.1 * FARTHEST  # alpha times the move, in sigma: up to here what is clamped does not matter
 _DRAWN = 1 << 20  # noisy values that are held at once
+_HELD = 1 << 20  # log ratios that are held at once
 
 
 class Decision(ABC):
@@ -25,6 +27,10 @@ class Decision(ABC):
     not be counts: any finite numbers will do. Everything is computed in float64. P is the law at ``counts``,
     Q the law at ``counts + move``; the move is an argument, because a difference of counts would lose its
     digits.
+
+    >>> import ringfence as rf
+    >>> isinstance(rf.NoisyWinner(8.0), rf.Decision), isinstance(rf.NoisyWinner(8.0), rf.Mechanism)
+    (True, False)
     """
 
     name: ClassVar[str]  # one word, for files and the command line
@@ -52,11 +58,8 @@ class Decision(ABC):
         >>> [round(float(value), 4) for value in log_p], [round(float(value), 4) for value in rho]
         ([-0.2741, -1.4282, -10.451], [0.4217, -0.7324, -4.5329])
         """
-        values, shift = self._checked(counts), _numbers("move", move)
-        if not shift.ndim or values.shape[-1] != shift.shape[-1]:
-            raise ValueError(f"move must have {values.shape[-1]} candidates, got shape {list(shift.shape)}")
-        checks.broadcast(("counts", "move"), (values, shift))
-        return self._without_nan("pair", *self._pair(values, shift.to(values.device)))
+        log_p, rho = self._pair(*self._arguments(counts, move))
+        return self._without_nan("pair", log_p), self._without_nan("pair", rho)
 
     def log_prob(self, winner: Real, counts: Real) -> Tensor:
         """The log mass of an outcome.
@@ -74,7 +77,9 @@ class Decision(ABC):
         checks.require("winner", f"must be an integer from {lowest} to {candidates - 1}", outcome, fits)
         shape = checks.broadcast(("winner", "counts without candidates"), (outcome, log_p[0]))
         index = (outcome.long() % len(log_p)).expand(shape).unsqueeze(0)
-        return self._without_nan("log_prob", log_p.expand(-1, *shape).gather(0, index).squeeze(0))[0]
+        return self._without_nan(
+            "log_prob", aligned(outcome, log_p)[0].expand(-1, *shape).gather(0, index).squeeze(0)
+        )
 
     def renyi_divergence(self, counts: Real, move: Real, alpha: Real) -> Tensor:
         """D_alpha(M(counts) || M(counts + move)) of each query.
@@ -87,16 +92,16 @@ class Decision(ABC):
         0.001758
         """
         order = checks.order("alpha", alpha).double()
-        log_p, rho = self.pair(counts, move)
-        checks.broadcast(("alpha", "counts without candidates"), (order, rho[0]))
-        bound = self._gaussian_bound(self._checked(counts), _numbers("move", move))
-        steep = order * bound.sqrt()
-        if steep.numel() and float(steep.amax()) > _STEEPEST:
-            raise ValueError(
-                f"alpha |move| / sigma must be at most {_STEEPEST:g}, got {float(steep.amax()):g}"
-            )
-        result = torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
-        return self._without_nan("renyi_divergence", result)[0]
+
+        def divergence(counts: Tensor, move: Tensor, order: Tensor) -> Tensor:
+            bound = self._gaussian_bound(counts, move)
+            steep = float((order * bound.sqrt()).amax())
+            if steep > _STEEPEST:
+                raise ValueError(f"alpha |move| / sigma must be at most {_STEEPEST:g}, got {steep:g}")
+            log_p, rho = aligned(order, *self.pair(counts, move))
+            return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
+
+        return self._of_pairs("renyi_divergence", divergence, counts, move, "alpha", order)
 
     def hockey_stick(self, counts: Real, move: Real, epsilon: Real) -> Tensor:
         """The sum of max(P - e^epsilon Q, 0) over outcomes, of each query.
@@ -106,9 +111,12 @@ class Decision(ABC):
         0.002217
         """
         size = checks.finite("epsilon", epsilon).double()
-        log_p, rho = self.pair(counts, move)
-        checks.broadcast(("epsilon", "counts without candidates"), (size, rho[0]))
-        return self._without_nan("hockey_stick", pieces.hockey_stick(log_p, rho, size).clamp(max=1))[0]
+
+        def stick(counts: Tensor, move: Tensor, epsilon: Tensor) -> Tensor:
+            log_p, rho = aligned(epsilon, *self.pair(counts, move))
+            return pieces.hockey_stick(log_p, rho, epsilon).clamp(max=1)  # rounding
+
+        return self._of_pairs("hockey_stick", stick, counts, move, "epsilon", size)
 
     def chance_of_error(self, counts: Real) -> Tensor:
         """The chance that a candidate is announced who does not have the largest count. It is sensitive.
@@ -120,7 +128,7 @@ class Decision(ABC):
         values = self._checked(counts)
         log_p = self._log_masses(values)[: values.shape[-1]]
         behind = (values < values.amax(dim=-1, keepdim=True)).movedim(-1, 0)
-        return self._without_nan("chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))[0]
+        return self._without_nan("chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))
 
     def sample(self, counts: Real, *, generator: torch.Generator | Draws) -> Tensor:
         """One outcome for each query, int64. For simulation: an adversary gets ``release``.
@@ -181,12 +189,6 @@ class Decision(ABC):
         arguments = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields())
         return f"{type(self).__name__}({arguments})"
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.state_dict() == other.state_dict()
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
     def _checked(self, counts: object) -> Tensor:
         """Counts in float64, with at least two candidates."""
         values = _numbers("counts", counts)
@@ -195,10 +197,28 @@ class Decision(ABC):
             raise ValueError(f"counts must have at least 2 candidates, got {got}")
         return values
 
-    def _without_nan(self, name: str, *results: Tensor) -> tuple[Tensor, ...]:
-        if any(bool(torch.isnan(result).any()) for result in results):
+    def _arguments(self, counts: object, move: object) -> tuple[Tensor, Tensor]:
+        """Counts and moves that broadcast, in float64 on the device of the counts."""
+        values, shift = self._checked(counts), _numbers("move", move)
+        candidates = values.shape[-1]
+        if not shift.ndim or shift.shape[-1] != candidates:
+            raise ValueError(f"move must have {candidates} candidates, got shape {list(shift.shape)}")
+        checks.broadcast(("counts", "move"), (values, shift))
+        return values, shift.to(values.device)
+
+    def _of_pairs(
+        self, name: str, kernel: Kernel, counts: Real, move: Real, of: str, value: Tensor
+    ) -> Tensor:
+        values, shift = self._arguments(counts, move)
+        queries = torch.broadcast_shapes(values.shape, shift.shape)[:-1]
+        value = value.to(values.device)
+        checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
+        return self._without_nan(name, by_queries(kernel, values, shift, value, _HELD))
+
+    def _without_nan(self, name: str, result: Tensor) -> Tensor:
+        if bool(torch.isnan(result).any()):
             raise FloatingPointError(f"{type(self).__name__}.{name} cannot be represented at these arguments")
-        return results
+        return result
 
     @abstractmethod
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,18 +42,19 @@ class NoisyWinner(Decision):
         checks.require("move", f"must be at most {_FARTHEST:g} sigma", move, shift.abs() <= _FARTHEST)
         shape = torch.broadcast_shapes(counts.shape, shift.shape)
         counts, shift = torch.atleast_2d(counts), torch.atleast_2d(shift)
-        if counts.shape[-2] > 1:  # nothing to share: one move for each row of counts
+        if counts.shape[-2] != 1:  # nothing to share: one move for each row of counts
             counts, shift = counts.unsqueeze(-2), shift.unsqueeze(-2)
         leading = torch.broadcast_shapes(counts.shape[:-2], shift.shape[:-2])
         location = self._location(counts.squeeze(-2).expand(*leading, -1))
         if shift.shape[:-2].numel() == 1:
-            moves = shift.reshape(1, -1, shape[-1])
+            moves = shift.reshape(1, shift.shape[-2], shape[-1])
         else:
-            moves = shift.expand(*leading, -1, -1).reshape(len(location), -1, shape[-1])
+            moves = shift.expand(*leading, -1, -1).reshape(len(location), shift.shape[-2], shape[-1])
         log_p, rho = log_chances_and_ratios(location, moves)
         log_p = log_p.unsqueeze(2).expand_as(rho)
         rho = pieces.sharpened(log_p, rho)
-        return tuple(part.reshape(-1, *shape[:-1]) for part in (log_p, rho))
+        rows = (shape[-1], *shape[:-1])
+        return log_p.reshape(rows), rho.reshape(rows)
 
     def _location(self, counts: Tensor) -> Tensor:
         """Rows of counts as the largest of each row sees them, in units of sigma."""
@@ -61,7 +62,7 @@ class NoisyWinner(Decision):
         return gaps.reshape(-1, counts.shape[-1])
 
     def _log_masses(self, counts: Tensor) -> Tensor:
-        return log_chances(self._location(counts)).reshape(-1, *counts.shape[:-1])
+        return log_chances(self._location(counts)).reshape(counts.shape[-1], *counts.shape[:-1])
 
     def _gaussian_bound(self, counts: Tensor, move: Tensor) -> Tensor:
         return (move / self.sigma).square().sum(dim=-1)
@@ -105,8 +106,9 @@ class ConfidentWinner(Decision):
 
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
         winner = NoisyWinner(self.sigma).pair(counts, move)
-        edge = self._edge(counts)
-        answer = pieces.atoms(edge, edge, self._top_move(counts, move) / self.threshold_sigma)
+        shift = self._top_move(counts, move) / self.threshold_sigma
+        edge = self._edge(counts).expand_as(shift)
+        answer = pieces.atoms(edge, edge, shift)
         log_p, rho = (_joined(*parts) for parts in zip(winner, answer, strict=True))
         log_p = completed(log_p)
         return log_p, pieces.sharpened(log_p, rho)

@@ -28,7 +28,9 @@ from ringfence.numerics.normal import LOG_SQRT_TWO_PI, hazard, log_tail, log_tai
 FARTHEST = 1e6  # locations farther behind the largest are moved up to here: their chance is e^(-2.5e11)
 _REACH = 8.5  # from a mode to the end of its window: e^-36 of the peak
 _SLACK = 5.5  # a mode is at most so far above its estimate
-_STEP = 0.3  # of the width of the narrowest f_k
+_FURTHER = 20.0  # windows are extended for small ratios by no more: enough for 100 sigma behind
+_CLOSE = 0.05  # how well a mode is needed
+_STEP, _STEP_OF_MANY, _MANY = 0.45, 0.3, 30  # of the width of the narrowest f_k
 _LARGE = 0.5  # moves beyond this may make an f_k narrower than it was
 _NUMBERS = 1 << 19  # held at once: 4 MiB
 _HEAVY = math.log(0.6)
@@ -94,22 +96,24 @@ class _Grids:
         down, up = (moves.new_zeros(len(moves)) for _ in range(2))
         if moves.shape[1]:
             down, up = (part.amax(dim=(1, 2)).clamp(min=0) for part in (-moves, moves))
-        low, high, width = _outer_modes(location)
+        begin, end, width = _outer_modes(location)
         if bool((torch.maximum(down, up) > _LARGE).any()):
             moved = (location.unsqueeze(1) + moves).flatten(0, 1)
             after = _outer_modes(moved - moved.amax(dim=1, keepdim=True))[2]
             width = torch.minimum(width, after.view(len(location), -1).amin(dim=1))
+            begin = begin - _REACH  # some f_k may be wider than it was
         modes = _modes_at_least(location).flip(1)  # ascending
         begins = modes - (_REACH + down.unsqueeze(1))
         ends = modes + (_SLACK + _REACH + up.unsqueeze(1))
-        begins[:, 0] = low - _REACH * width.clamp(max=1) - down
-        ends[:, -1] = high + _REACH + up
+        begins[:, 0] = torch.maximum(begin - down, begins[:, 0] - _FURTHER)
+        ends[:, -1] = end + up
         skips = (begins[:, 1:] - ends[:, :-1]).clamp_(min=0).cumsum(1)
         self.skips = torch.nn.functional.pad(skips, (1, 0))  # what is left out before each window
         self.ends = (ends - self.skips - begins[:, :1])[:, :-1].contiguous()
         self.first = begins[:, 0]
         self.length = ends[:, -1] - self.first - self.skips[:, -1]
-        self.counts = torch.ceil(self.length / (_STEP * width))
+        step = _STEP if location.shape[1] <= _MANY else _STEP_OF_MANY
+        self.counts = torch.ceil(self.length / (step * width))
 
     def parts(self) -> Iterator[tuple[Tensor, "_Nodes", Tensor]]:
         """Some rows with similar numbers of nodes at a time: which, their nodes, and their moves."""
@@ -152,25 +156,31 @@ def _modes_at_least(location: Tensor) -> Tensor:
 
 
 def _outer_modes(location: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The lowest and the highest mode of each row, and the width 1 / sqrt(-(log f)'') at the lowest.
+    """Where the windows of each row begin and end without moves, and the width of the narrowest f_k.
 
-    They belong to the lowest and the highest location, and no f_k is narrower at its mode. Newton's method on
-    a convex function, from below: it never passes the mode.
+    The lowest and the highest mode belong to the lowest and the highest location, and no f_k is narrower at
+    its mode than the lowest; a width is 1 / sqrt(-(log f)''), and a log-concave function such as f_k is
+    narrower still below its mode. A small ratio is the mean of a tail of a moved variable j, about phi(u_j),
+    under f_k. The lowest mode of such products is that of f_k phi(u_k) for the lowest location, and the
+    windows reach down to it. Newton's method on a convex function, from below: it never passes the mode.
     """
     estimates = _modes_at_least(location)
-    x = torch.stack((estimates[:, -1], estimates[:, 0]), dim=1).unsqueeze(2)
-    own = torch.stack((location.argmin(dim=1), location.argmax(dim=1)), dim=1).unsqueeze(2)
+    lowest, highest = location.argmin(dim=1), location.argmax(dim=1)
+    own = torch.stack((lowest, highest, lowest), dim=1).unsqueeze(2)
     at = location.gather(1, own.squeeze(2)).unsqueeze(2)
+    x = torch.stack((estimates[:, -1], estimates[:, 0], at[:, 0, 0] * (2 / 3)), dim=1).unsqueeze(2)
+    peaks = torch.tensor([[1.0], [1.0], [2.0]], dtype=x.dtype, device=x.device)  # factors phi(u_k)
     while True:
         u = x - location.unsqueeze(1)
         hazards = hazard(-u).scatter_(2, own, 0.0)
         slopes = (hazards * (u + hazards)).clamp_(0, 1).scatter_(2, own, 0.0)
-        curvature = 1 + slopes.sum(dim=2, keepdim=True)
-        step = (hazards.sum(dim=2, keepdim=True) - (x - at)) / curvature
+        curvature = peaks + slopes.sum(dim=2, keepdim=True)
+        step = (hazards.sum(dim=2, keepdim=True) - peaks * (x - at)) / curvature
         x = x + step.clamp(min=0)
-        if not bool((step > 0.05).any()):
+        if not bool((step > _CLOSE).any()):
             break
-    return x[:, 0, 0], x[:, 1, 0] + 0.05, torch.rsqrt(curvature[:, 0, 0])
+    x, widths = x.squeeze(2), torch.rsqrt(curvature.squeeze(2))
+    return (x - _REACH * widths)[:, ::2].amin(dim=1), x[:, 1] + _CLOSE + _REACH, widths[:, 0]
 
 
 class _Nodes:

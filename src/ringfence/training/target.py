@@ -61,7 +61,7 @@ class Target:
         def cost(sigma: float) -> float:
             return gaussian_epsilon(1 / sigma, self.delta)
 
-        return 1 / self._sigma(cost, start=1.0)
+        return 1 / self.sigma(cost, start=1.0)
 
     def law(self, mechanism: Mechanism, claim: Callable[[Mechanism, float], Guarantee]) -> Mechanism:
         """The mechanism with the smallest sigma that meets the target, and its bound as it is.
@@ -91,13 +91,16 @@ class Target:
             except TooSmallDeltaError:
                 return math.inf
 
-        return law(self._sigma(cost, start=float(mechanism.sigma.double().mean())))
+        return law(self.sigma(cost, start=float(mechanism.sigma.double().mean())))
 
-    def _sigma(self, cost: Callable[[float], float], start: float) -> float:
+    def sigma(self, cost: Callable[[float], float], start: float) -> float:
         """A sigma that meets the target, and at most 0.1 % above one that does not.
 
         The cost falls with sigma. Between two places it is about proportional to a power of 1 / sigma, so
         that few evaluations find the answer, of which each may take a second.
+
+        >>> round(Target(1.0, 1e-5).sigma(lambda sigma: 3 / sigma, start=1.0), 2)
+        3.0
         """
         passing = failing = None
         sigma = start

@@ -61,7 +61,7 @@ def test_names_of_labels_and_of_features() -> None:
 
 
 def test_what_needs_the_trajectory_says_so() -> None:
-    with pytest.raises(ValueError, match="nor one of fit_probes: fit again"):
+    with pytest.raises(ValueError, match="nor one of fit_probes or tune: fit again"):
         fit_probes(probes()[:1], FEATURES, LABELS)[0].example_epsilons(1e-5)
 
 

@@ -38,6 +38,7 @@ _LARGEST_SHIFT = 32
 _STRIDES: dict[Tabulated, int] = {both_directions: 1, equivalent_information: 8}
 _SPAN = 1 << 22  # places that a page of a setting may have
 _FILLED_TOGETHER = 512  # pages
+_AHEAD = 2  # pages on either side that a GPU fills in with a missing one, in nearly the same time
 _KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
 
 
@@ -68,15 +69,26 @@ class DivergenceTable:
 
         Missing pages are filled in, and the rows of earlier calls may no longer hold.
         """
-        numbers = [self._settings.setdefault(setting, len(self._settings)) for setting in settings]
-        wanted = torch.tensor(numbers, device=self.device)[owner] * _SPAN + place + _SPAN // 2
+        wanted = self._keys_of(settings, owner, place)
         missing = torch.unique(wanted[~torch.isin(wanted, self._keys)])
+        if len(missing) and self.device.type != "cpu":
+            ahead = torch.arange(-_AHEAD, _AHEAD + 1, device=self.device)
+            missing = torch.unique(missing.unsqueeze(1) + ahead)
+            missing = missing[~torch.isin(missing, self._keys)]
         if (len(self._keys) + len(missing)) * self.pages.shape[1:].numel() > _KEPT:
             self._keys, self.pages, missing = self._keys[:0], self.pages[:0], torch.unique(wanted)
         if len(missing):
             self._fill(missing)
         keys, order = torch.sort(self._keys)
         return order[torch.searchsorted(keys, wanted)]
+
+    def has(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        """Which of these pages are filled in already."""
+        return torch.isin(self._keys_of(settings, owner, place), self._keys)
+
+    def _keys_of(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        numbers = [self._settings.setdefault(setting, len(self._settings)) for setting in settings]
+        return torch.tensor(numbers, device=self.device)[owner] * _SPAN + place + _SPAN // 2
 
     def margin(self, settings: Sequence[Setting]) -> Tensor:
         """By how much D may exceed its chord, as a factor: (settings, orders)."""

@@ -40,7 +40,8 @@ _SMALL = 0.1  # alpha s, below which the quotient is taken from both ends
 _SMALL_MARGIN = 1.001
 _LOWEST = 0.02  # order - 1, below which moves are no longer taken closer together
 _SMALLEST_INFORMATION = 1e-290  # what a law says of its information below this may have lost digits
-_TOGETHER = 1 << 12  # coordinates that are searched at once
+_TOGETHER = 1 << 12  # coordinates that are searched at once, so that their moves stay in the cache
+_TOGETHER_ON_GPU = 1 << 15  # where short calls would cost more than what they compute
 
 
 def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor, orders: Tensor) -> Tensor:
@@ -68,7 +69,8 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     mechanism = mechanism.with_parameters({**mechanism.parameters(), **single})
     columns = [value.expand(shape).reshape(-1) for value in (theta, farthest, sigma, most, *own.values())]
     parts = []
-    for some in zip(*(column.split(_TOGETHER) for column in columns), strict=True):
+    together = _TOGETHER if theta.is_cpu else _TOGETHER_ON_GPU
+    for some in zip(*(column.split(together) for column in columns), strict=True):
         at, far, noise, limit, *others = some
         search = _Search(mechanism, at, far, noise, limit, dict(zip(own, others, strict=True)))
         parts.append(search.largest(orders))

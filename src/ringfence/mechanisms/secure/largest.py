@@ -5,6 +5,8 @@ stream. 53 bits of each U_k put the noisy value into an interval. Where the inte
 of U_k and 512 bits of the quantile decide.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -49,7 +51,7 @@ def _widened(values: Tensor, sigma: float, z: Tensor, sign: int) -> Tensor:
     return values + noise + sign * (_DOUBT * (sigma + noise.abs()) + _ROUNDING * (values.abs() + noise.abs()))
 
 
-def _exactly(value: float, sigma: float, word: int, bits: CipherDraws) -> object:
+def _exactly(value: float, sigma: float, word: int, bits: CipherDraws) -> Any:
     """The noisy value, from 256 bits of U that begin with ``word``."""
     uniform = 0
     for part in (word, *bits.words(_MORE_WORDS)[0].tolist()):

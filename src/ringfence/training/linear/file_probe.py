@@ -1,9 +1,10 @@
 """One private linear probe on a file of features: its accuracy, its cost, and what was assumed."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from ringfence.data.features import Features
 from ringfence.data.projection import PublicProjection
 from ringfence.training.clipping import Clamp
 from ringfence.training.linear.file_settings import ProbeSettings
+
+if TYPE_CHECKING:
+    from ringfence.training.linear.probe import LinearProbe
 
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -103,15 +107,6 @@ def probe_row(
     """
     from ringfence.training.linear.probe import LinearProbe  # scikit-learn takes a second to load
 
-    if projection is None:
-        center, scale = center_and_scale(features, settings.center, settings.scale, public)
-    else:
-        projection.check_private(features)
-        seen = None if public is None else projection.of_file(public)
-        center, scale = center_and_scale(projection.of_file(features), settings.center, settings.scale, seen)
-    count = settings.public_classes
-    if count is not None and features.train_labels.dtype.kind != "i":
-        raise ValueError(f"public_classes is for labels 0, 1, ..., got {count} where labels are text")
     probe = LinearProbe(
         settings.mechanism,
         settings.clip,
@@ -120,15 +115,9 @@ def probe_row(
         momentum=settings.momentum,
         target_epsilon=settings.target_epsilon,
         target_delta=None if settings.target_epsilon is None else settings.delta,
-        fit_intercept=settings.intercept,
-        public_center=center,
-        public_scale=scale,
-        public_projection=projection,
-        public_size=settings.public_size,
-        public_classes=None if count is None else np.arange(count),
         random_state=settings.seed,
-        device=settings.device,
         secure=settings.secure,
+        **data_arguments(features, settings, public, projection),
     ).fit(features.train_features, features.train_labels)
     accuracy, quantiles = None, None
     if features.test_features is not None:
@@ -158,18 +147,58 @@ def probe_row(
         guarantee=probe.guarantee(settings.delta),
         gaussian_epsilon_data_independent=data_independent_epsilon(zcdp, zcdp, settings.delta),
         example_epsilons=quantiles,
-        model={
-            "coefficients": probe.coef_,
-            "intercepts": probe.intercept_,
-            "center": np.asarray(center, dtype=np.float64),
-            "scale": np.asarray(scale, dtype=np.float64),
-            **({} if projection is None else projection.arrays),
-            **({} if probe.mean_ is None else {"private_mean": probe.mean_}),
-        },
+        model=probe_arrays(probe),
     )
 
 
+def data_arguments(
+    features: Features,
+    settings: ProbeSettings,
+    public: Features | None = None,
+    projection: PublicProjection | None = None,
+) -> dict[str, Any]:
+    """The arguments of ``LinearProbe`` that say what the data is and how it is prepared."""
+    if projection is None:
+        center, scale = center_and_scale(features, settings.center, settings.scale, public)
+    else:
+        projection.check_private(features)
+        seen = None if public is None else projection.of_file(public)
+        center, scale = center_and_scale(projection.of_file(features), settings.center, settings.scale, seen)
+    count = settings.public_classes
+    if count is not None and features.train_labels.dtype.kind != "i":
+        raise ValueError(f"public_classes is for labels 0, 1, ..., got {count} where labels are text")
+    return {
+        "fit_intercept": settings.intercept,
+        "public_center": center,
+        "public_scale": scale,
+        "public_projection": projection,
+        "public_size": settings.public_size,
+        "public_classes": None if count is None else np.arange(count),
+        "device": settings.device,
+    }
+
+
+def probe_arrays(probe: "LinearProbe") -> dict[str, NDArray[np.float64]]:
+    """What a fitted probe released, and what else is needed to predict."""
+    projection = probe.public_projection
+    return {
+        "coefficients": probe.coef_,
+        "intercepts": probe.intercept_,
+        "center": np.asarray(probe.public_center, dtype=np.float64),
+        "scale": np.asarray(probe.public_scale, dtype=np.float64),
+        **({} if projection is None else PublicProjection.from_argument(projection).arrays),
+        **({} if probe.mean_ is None else {"private_mean": probe.mean_}),
+    }
+
+
 def save_model(row: ProbeRow, path: Path) -> None:
+    """Writes the model of a row, as ``save_arrays`` does."""
+    save_arrays(row.model, row.classes, path, unit_rows=row.chosen["unit_rows"])
+
+
+def save_arrays(
+    arrays: dict[str, NDArray[np.float64]], classes: Sequence[Any], path: Path, *, unit_rows: bool
+) -> None:
     """Writes the weights as .safetensors, with the classes in its metadata, and nothing else about the data.
 
     The scores of the classes are coefficients (x - center) / scale + intercepts. Where there was a
@@ -179,9 +208,9 @@ def save_model(row: ProbeRow, path: Path) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # in C order, because safetensors writes memory as it lies
-    tensors = {name: np.ascontiguousarray(values) for name, values in row.model.items()}
-    unit_rows = {"unit_rows": "true"} if row.chosen["unit_rows"] else {}
-    save_file(tensors, path, metadata={"classes": json.dumps(row.classes), **unit_rows})
+    tensors = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    scaled = {"unit_rows": "true"} if unit_rows else {}
+    save_file(tensors, path, metadata={"classes": json.dumps(list(classes)), **scaled})
 
 
 def center_and_scale(

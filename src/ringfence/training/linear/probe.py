@@ -219,7 +219,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._training is None:
             raise ValueError(
                 f"{asker} needs the training data, which a saved probe does not hold, "
-                "nor one of fit_probes: fit again"
+                "nor one of fit_probes or tune: fit again"
             )
         return self._training
 

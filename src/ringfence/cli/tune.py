@@ -1,0 +1,104 @@
+"""``ringfence tune``: the best of several linear classifiers, chosen from a grid of settings privately."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringfence.cli.options import AsJson, Delta, Device, PublicStatistics
+from ringfence.cli.terminal import busy
+
+
+def tune(
+    grid: Annotated[
+        Path, typer.Argument(help="Lists of clip_norm, clip, learning_rate, steps, momentum: a TOML file.")
+    ],
+    features: Annotated[
+        Path, typer.Option(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
+    ],
+    epsilon: Annotated[float, typer.Option(help="What all of it may cost, for every dataset.")],
+    delta: Delta = 1e-5,
+    runs: Annotated[float, typer.Option(help="How many runs there are on average.")] = 10.0,
+    intercept: Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")] = False,
+    center: Annotated[
+        float | None, typer.Option(help="A public constant, subtracted from every feature.")
+    ] = None,
+    scale: Annotated[float | None, typer.Option(help="A public constant that divides every feature.")] = None,
+    public_statistics: PublicStatistics = None,
+    public_projection: Annotated[
+        Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
+    ] = None,
+    public_size: Annotated[
+        float | None,
+        typer.Option(help="Divides the sum; by default the number of examples, which then counts as public."),
+    ] = None,
+    public_classes: Annotated[
+        int | None,
+        typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
+    ] = None,
+    device: Device = "cpu",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the settings of a linear classifier privately: --epsilon pays for all runs and for the choice.
+
+    After each run it is left to chance whether there is another one. The best is kept, by a noisy count of
+    the training examples it gets right. How many runs there were must stay secret, and how long it took.
+
+    Example: ringfence tune grid.toml --features features.npz --epsilon 1
+    """
+    from ringfence.data.features import read_features
+    from ringfence.data.projection import PublicProjection
+    from ringfence.decisions.tune import tune as tuned_probe
+    from ringfence.decisions.tuning_grid import read_tuning_grid
+    from ringfence.training.linear.file_probe import data_arguments, probe_arrays, save_arrays
+    from ringfence.training.linear.file_settings import ProbeSettings
+
+    settings = ProbeSettings(
+        intercept=intercept,
+        center=center,
+        scale=scale,
+        public_size=public_size,
+        public_classes=public_classes,
+        seed=seed,
+        device=device,
+    )
+    with busy("Tuning", quiet=as_json):
+        public = read_features(public_statistics) if public_statistics else None
+        projection = PublicProjection.load(public_projection) if public_projection else None
+        file = read_features(features, labels)
+        tuned = tuned_probe(
+            file.train_features,
+            file.train_labels,
+            read_tuning_grid(grid),
+            target_epsilon=epsilon,
+            target_delta=delta,
+            expected_runs=runs,
+            random_state=seed,
+            **data_arguments(file, settings, public, projection),
+        )
+        probe = tuned.probe
+        if out:
+            save_arrays(probe_arrays(probe), probe.classes_.tolist(), out, unit_rows=probe.unit_rows_)
+    accuracy = None
+    if file.test_features is not None:
+        accuracy = float(probe.score(file.test_features, file.test_labels))
+    row = {**tuned.as_dict(), "test_accuracy": accuracy}
+    if as_json:
+        typer.echo(json.dumps(row))
+        return
+    chosen = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row["setting"].items())
+    typer.echo(f"chosen: {chosen}")
+    typer.echo(f"score: {tuned.right:,} of the training examples right, with noise")
+    if accuracy is not None:
+        typer.echo(f"accuracy: {accuracy:.2%} on the test split, which is not protected")
+    typer.echo(f"\n{tuned.statement}")
