@@ -36,6 +36,7 @@ from ringfence.decisions.counts import release_counts as release_counts
 from ringfence.decisions.means import release_means as release_means
 from ringfence.decisions.result import DecisionRelease as DecisionRelease
 from ringfence.mechanisms.base import Mechanism as Mechanism
+from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.law import LossMoments as LossMoments
 from ringfence.mechanisms.law import Support as Support
@@ -44,6 +45,8 @@ from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussia
 from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
+from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
+from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
 from ringfence.noise import Noise as Noise
 from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
 from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds

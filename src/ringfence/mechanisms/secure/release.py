@@ -102,9 +102,7 @@ class SecureRelease:
         >>> SecureRelease(Gaussian(1.0)).delta(10**9, epsilon=20.0) < 1e-40
         True
         """
-        checks.count("coordinates", coordinates, at_least=0)
-        size = checks.number("epsilon", epsilon, checks.not_negative)
-        return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
+        return added_delta(coordinates, epsilon)
 
     @property
     def statement(self) -> str:
@@ -140,11 +138,31 @@ class SecureRelease:
         assert points is not None  # the constructor has asked for both
         assert distribution is not None
         shape = torch.broadcast_shapes(*(column.shape for column in (theta, *columns)))
-        return points.point(_numbers(distribution, points, bits, shape.numel()))
+        return points.point(numbers(distribution, points, bits, shape.numel()))
 
 
-def _numbers(distribution: Distribution, points: PublicPoints, bits: CipherDraws, count: int) -> Tensor:
-    """The number of the point that U falls on, for each coordinate."""
+def added_delta(coordinates: int, epsilon: float) -> float:
+    """What so many secure releases of any law add to a delta at this epsilon (``SecureRelease.delta``).
+
+    A decision counts as one coordinate, a confident one as two.
+
+    >>> added_delta(1000, epsilon=1.0) < 1e-56
+    True
+    """
+    checks.count("coordinates", coordinates, at_least=0)
+    size = checks.number("epsilon", epsilon, checks.not_negative)
+    return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
+
+
+def numbers(distribution: Distribution, points: PublicPoints, bits: CipherDraws, count: int) -> Tensor:
+    """The number of the point that U falls on, for each of ``count`` coordinates.
+
+    >>> from ringfence.mechanisms.secure.grid import Points
+    >>> from ringfence.mechanisms.secure.inversion import Normal
+    >>> zero, one = torch.zeros(1).double(), torch.ones(1).double()
+    >>> numbers(Normal(zero, one), Points((-1.0, 1.0), (zero - 90,)), Noise().at("example"), 3).tolist()
+    [1, 1, 1]
+    """
     words = bits.words(count)[0]
     uniform = ((words >> 11) & (2**53 - 1)).double() * 2.0**-53  # U rounded down to 53 bits
     # Whatever the guess is, even NaN: it is checked below.
