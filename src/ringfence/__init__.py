@@ -38,6 +38,9 @@ from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_ba
 from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
 from ringfence.data.projection import PublicProjection as PublicProjection
+from ringfence.decisions.counts import release_counts as release_counts
+from ringfence.decisions.means import release_means as release_means
+from ringfence.decisions.result import DecisionRelease as DecisionRelease
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
