@@ -121,7 +121,7 @@ def repeated_delta(
     It is sharper where they are many, and fast also where they are few.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
-    >>> law, theta, size = RectifiedGaussian(1.0, 0.5), torch.tensor([0.7]).double(), torch.tensor([0.2]).double()
+    >>> law, (theta, size) = RectifiedGaussian(1.0, 0.5), torch.tensor([[0.7], [0.2]]).double()
     >>> [round(delta(law, theta, size, 70)(1.0), 2) for delta in (repeated_delta, composed_delta)]
     [0.32, 0.37]
     """
