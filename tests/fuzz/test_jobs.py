@@ -45,10 +45,10 @@ def frames(draw: Any, entry: Any, one_in: int = 5) -> Any:
             return polars.DataFrame(columns)
         if kind == "pyarrow":
             return pyarrow.table(columns)
-        frame = pandas.DataFrame(columns)
         if kind == "pandas":
-            return frame
-        array = frame.fillna(0).to_numpy(dtype=np.float64)
+            return pandas.DataFrame(columns)
+        filled = [[0 if value is None else value for value in column] for column in columns.values()]
+        array = np.array(filled, dtype=np.float64).reshape(width, rows).T
         return torch.from_numpy(array.copy()) if kind == "torch" else array
     except (TypeError, ValueError, OverflowError, pyarrow.ArrowException):
         return pandas.DataFrame(columns)  # of objects, where columns hold more than one kind of thing
@@ -71,7 +71,7 @@ def well(made: Any, epsilon: Any) -> None:
 @fuzzed(
     "jobs",
     share=0.1,
-    few=10,
+    few=6,
     data=frames(answers),
     epsilon=epsilons,
     sigma=sigmas,
@@ -89,7 +89,7 @@ def test_votes(data: Any, epsilon: Any, sigma: Any, at_most: Any, who: Any) -> N
 @fuzzed(
     "jobs",
     share=0.1,
-    few=10,
+    few=6,
     data=frames(counts),
     epsilon=epsilons,
     sigma=sigmas,
@@ -114,7 +114,7 @@ def test_winners(data: Any, epsilon: Any, sigma: Any, at_most: Any, who: Any, th
 @fuzzed(
     "jobs",
     share=0.1,
-    few=10,
+    few=6,
     data=frames(choices),
     sigma=sigmas,
     candidates=fuzz.mostly(st.just(["cat", "dog", "fox"]), one_in=6),
@@ -124,7 +124,7 @@ def test_ballots(data: Any, sigma: Any, candidates: Any) -> None:
     well(made, None)
 
 
-@fuzzed("jobs", share=0.1, few=10, data=frames(counts), sigma=sigmas, by=st.sampled_from(("c0", 0, None)))
+@fuzzed("jobs", share=0.1, few=6, data=frames(counts), sigma=sigmas, by=st.sampled_from(("c0", 0, None)))
 def test_tables(data: Any, sigma: Any, by: Any) -> None:
     domain = None if by is None else {by: [*range(40), None]}
     made = calls_well(rf.release_counts, data, by, domain=domain, sigma=sigma, names=NAMES)
