@@ -18,7 +18,7 @@ release = typer.Typer(
 )
 
 Files = Annotated[
-    list[str], typer.Argument(help="CSV or parquet files, or patterns of names; they may exceed memory.")
+    list[str], typer.Argument(help="CSV or parquet files, or patterns of names; ballots must fit in memory.")
 ]
 By = Annotated[str, typer.Option(help="Columns whose combinations are the cells: region,age.")]
 Domains = Annotated[
@@ -36,9 +36,7 @@ Voter = Annotated[str | None, typer.Option("--person", help="The column that nam
 VoteNeighbours = Annotated[
     str, typer.Option("--neighbours", help="What is protected: that somebody is 'added', or 'replaced'.")
 ]
-Publish = Annotated[
-    bool, typer.Option("--publish-epsilon", help="Publish what it cost these voters too, with noise.")
-]
+Publish = Annotated[bool, typer.Option(help="Publish what it cost these voters too, with noise.")]
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
 ReleaseDelta = Annotated[float, typer.Option("--delta", help="delta of every (epsilon, delta).")]
 Multiplier = Annotated[float | None, typer.Option("--sigma", help="The noise, instead of an epsilon.")]
