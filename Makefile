@@ -47,6 +47,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.secure
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.sampled_exact
+	$(BIN)/python -m benchmarks.tables
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup

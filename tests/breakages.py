@@ -51,6 +51,11 @@ def training(*names: str) -> tuple[str, ...]:
     return _tests("training", names)
 
 
+def decisions(*names: str) -> tuple[str, ...]:
+    """Tests of the room of decisions."""
+    return _tests("decisions", names)
+
+
 def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Chapter/file: tests/room/chapter/test_file.py."""
     paths = (Path("tests", room, name) for name in names)
@@ -1208,6 +1213,41 @@ BREAKAGES = [
         '.of("engine", repr(sorted(released.items())))',
         '.of("engine")',
         ("tests/test_noise.py",),
+    ),
+    Breakage(
+        "a person in as many cells as there are",
+        f"{DECISIONS}/tables/contributions.py",
+        "WHERE place <= {at_most}",
+        "WHERE place >= {at_most - at_most}",
+        decisions("tables/contributions"),
+    ),
+    Breakage(
+        "values that are not clamped",
+        f"{DECISIONS}/tables/contributions.py",
+        "CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)",
+        "CAST({scaled} AS BIGINT)",
+        decisions("tables/contributions"),
+    ),
+    Breakage(
+        "one noise for the tables of two years",
+        f"{DECISIONS}/account.py",
+        "source.digest(theta))",
+        "len(theta))",
+        decisions("counts", "account"),
+    ),
+    Breakage(
+        "a person whose values are replaced charged as one who is added",
+        f"{DECISIONS}/noisy_means.py",
+        "table_account(law, totals, 2.0,",
+        "table_account(law, totals, 1.0,",
+        decisions("noisy_means"),
+    ),
+    Breakage(
+        "an account that everybody may read",
+        f"{DECISIONS}/account.py",
+        "replacing(path, mode=OWNER_ALONE)",
+        "replacing(path, mode=0o644)",
+        decisions("result"),
     ),
 ]
 

@@ -68,8 +68,22 @@ DEFAULTS = [
     (rf.per_instance_rdp, {"orders": ORDERS, "exact": False}),
     (rf.privacy_profile, {"steps": 1}),
     (rf.publishable_epsilon, {"order": None}),
+    (
+        rf.release_counts,
+        {
+            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "domain": None,
+            "bins": None, "person": None, "at_most": 1, "counts": None, "noise": None,
+        },
+    ),
+    (
+        rf.release_means,
+        {
+            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "sizes": None,
+            "domain": None, "bins": None, "person": None, "at_most": 1, "coverage": 0.95, "noise": None,
+        },
+    ),
     (rf.subsampled_rdp, {"orders": INTEGERS}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("function", "defaults"), DEFAULTS, ids=lambda value: getattr(value, "__name__", ""))

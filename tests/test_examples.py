@@ -8,6 +8,8 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXPECTED = {
     "release.py": "majorities right",
+    "release_counts.py": "table.csv, statement.txt, chart.png",
+    "release_means.py": "Without privacy",
     "probe.py": "Fisher information loss",
     "grid.py": "Choosing among many runs",
     "engine.py": "test accuracy 0.",

@@ -11,6 +11,8 @@ from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.calibration_question import (
     PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
 )
+from ringfence.accounting.decisions.accountant import DecisionAccountant as DecisionAccountant
+from ringfence.accounting.decisions.profile import decision_profile as decision_profile
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee
@@ -32,6 +34,11 @@ from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_ba
 from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
 from ringfence.data.projection import PublicProjection as PublicProjection
+from ringfence.decisions.counts import release_counts as release_counts
+from ringfence.decisions.means import release_means as release_means
+from ringfence.decisions.result import DecisionRelease as DecisionRelease
+from ringfence.decisions.votes import release_votes as release_votes
+from ringfence.decisions.winners import release_winners as release_winners
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.law import LossMoments as LossMoments
@@ -41,6 +48,8 @@ from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussia
 from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
 from ringfence.mechanisms.sign import StochasticSign as StochasticSign
 from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
+from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
+from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
 from ringfence.noise import Noise as Noise
 from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
 from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds

@@ -10,7 +10,7 @@ import pytest
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, Section
 from ringfence.report.image_files import paper_figure, save_chart, save_charts
-from tests.report.samples import everything, full_report, hostile_chart
+from tests.report.samples import bars, everything, full_report, hostile_chart
 
 
 def test_everything_is_drawn() -> None:
@@ -76,3 +76,12 @@ def test_pictures_of_sensitive_charts_are_only_saved_where_asked(tmp_path: Path)
     assert save_charts(report, tmp_path / "public", publishable=True) == []
     with pytest.raises(ValueError, match="different names, got twice: everything"):
         save_charts(full_report(), tmp_path)
+
+
+def test_bars_have_whiskers_names_and_a_common_reach() -> None:
+    (place,) = paper_figure(bars()).axes
+    assert [bar.get_height() for bar in place.patches] == [3.0, 5.0, 2.0]
+    assert [label.get_text() for label in place.get_xticklabels()] == ["a \\$", "<b>", "c"]
+    (whiskers,) = place.collections
+    assert [path.vertices[:, 1].tolist() for path in whiskers.get_paths()] == [[2.0, 4.5], [4.0, 6.0]]
+    assert place.get_ylim()[1] == pytest.approx(1.05 * 40)

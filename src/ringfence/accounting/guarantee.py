@@ -16,6 +16,7 @@ from ringfence.numerics.rounding import rounded_up
 # Which epsilon of a ``Guarantee`` is meant.
 EpsilonKind = Literal["ex_post", "pdp", "data_independent"]
 
+ADDED_OR_REMOVED, REPLACED = "added or removed", "replaced by another one"
 RENYI = "Rényi sums"  # how an epsilon was proved, where not by what holds for every dataset
 
 
@@ -67,6 +68,7 @@ class Guarantee:
     failure_probability: float = 0.0  # part of delta spent on estimating over batches
     assumptions: tuple[str, ...] = ()
     every_dataset: TradeOff | None = None  # None in what an earlier version pickled
+    change: str = ADDED_OR_REMOVED  # what makes datasets neighbours: a single record is this
 
     @property
     def mu(self) -> float:
@@ -128,7 +130,7 @@ class Guarantee:
         return (
             f"Differential privacy, every dataset: {self._releases('satisfies', 'satisfy')} "
             f"({rounded_up(self.epsilon_data_independent)}, {self.delta:.3g})-differential privacy for every "
-            "dataset and every single record added or removed, provided the number of releases, the noise, "
+            f"dataset and every single record {self.change}, provided the number of releases, the noise, "
             f"the bound and the sensitivity were not chosen by looking at the data. {self._about_attacks()}"
         )
 
@@ -149,7 +151,7 @@ class Guarantee:
             else ""
         )
         return (
-            "Ex-post, this dataset and this trajectory: for each single record added or removed, the "
+            f"Ex-post, this dataset and this trajectory: for each single record {self.change}, the "
             f"realised privacy loss of {self._releases()} is at most {rounded_up(self.epsilon)}, except with "
             f"probability {self.delta:.3g} over the run, provided that delta was fixed beforehand, as the "
             f"Rényi orders of an account are.{estimated} This holds also when theta depends on earlier "
@@ -174,10 +176,13 @@ class Guarantee:
                 "depends on earlier releases, as in training, it is an estimate and not a guarantee."
             )
         return (
-            "Per-instance (epsilon, delta): with this dataset, and with it plus or minus any one record, "
+            f"Per-instance (epsilon, delta): with this dataset, and with it {self._after_the_change()}, "
             f"{self._releases('is', 'are')} ({rounded_up(self.epsilon_pdp)}, {self.delta:.3g})-"
             f"indistinguishable. Proved by: {self.proof_pdp}. {holds} {sensitive}"
         )
+
+    def _after_the_change(self) -> str:
+        return "plus or minus any one record" if self.change == ADDED_OR_REMOVED else f"and any one record {self.change}"
 
     def _releases(self, one: str = "", many: str = "") -> str:
         """The releases by number, with the verb that fits where one is given."""
@@ -197,12 +202,13 @@ def guarantee(
     steps: int,
     delta: float,
     spent: float = 0.0,
+    change: str = ADDED_OR_REMOVED,
 ) -> Guarantee:
     """The three statements, from sums of realised divergences and from what holds for every theta.
 
     ``worst`` and ``gaussian`` are the sums at each order, those of the releases and those of the Gaussian
     with the same sigma. ``spent`` is the part of delta that was spent on estimating: what is computed from
-    the sums has the rest.
+    the sums has the rest. ``change`` says what happens to a single record between neighbours.
 
     Guarantee: (epsilon, delta)-indistinguishability of every two neighbours includes that of this dataset
     and its neighbours, so the smaller of both epsilons is proved. The ex-post epsilon is not lowered: it
@@ -236,4 +242,5 @@ def guarantee(
         proof_pdp=RENYI if by_sums else data_independent.proof,
         failure_probability=spent,
         every_dataset=data_independent.trade_off,
+        change=change,
     )

@@ -18,6 +18,7 @@ from ringfence.cli.features import features
 from ringfence.cli.figure import figures
 from ringfence.cli.probe import probe
 from ringfence.cli.project import project
+from ringfence.cli.release import release
 from ringfence.cli.report import report
 from ringfence.cli.reproduce import reproduce
 from ringfence.cli.sweep import sweep
@@ -33,6 +34,7 @@ app = typer.Typer(
 for command in (reproduce, features, project, sweep, compare, report, account, probe, tune, audit):
     app.command()(command)
 app.add_typer(figures, name="figure")
+app.add_typer(release, name="release")
 
 
 def _version(asked: bool) -> None:

@@ -155,6 +155,27 @@ class Mechanism(Law):
         value = evaluated(self, "hockey_stick", at_any_shift_and_epsilon(self._hockey_stick), arguments)
         return value.clamp(max=1)  # rounding
 
+    def pair(self, theta: Real, shift: Real) -> tuple[Tensor, Tensor]:
+        """log P and log P/Q of every outcome, P = M(theta) and Q = M(theta + shift), for a law of atoms alone.
+
+        The outcomes are the first dimension. Which is which does not matter to any divergence.
+
+        >>> from ringfence import StochasticSign
+        >>> log_p, rho = StochasticSign(1.0).pair(0.0, shift=0.5)
+        >>> log_p.exp().round(decimals=3).tolist(), rho.round(decimals=3).tolist()
+        ([0.5, 0.5], [0.483, -0.324])
+        """
+        theta = checks.finite("theta", theta)
+        move = checks.like(theta, "shift", shift, checks.finite)
+        arguments = {**checked_arguments(self, theta), "shift": move}
+        rows = 2 * len(self.support.atoms)
+
+        def kernel(*block: Tensor) -> Tensor:
+            return torch.cat(torch.broadcast_tensors(*self._masses(*block)))
+
+        log_p, rho = evaluated(self, "pair", kernel, arguments, rows=rows).chunk(2)
+        return log_p, rho
+
     def loss_moments(self, theta: Real, shift: Real) -> LossMoments:
         """Moments of log P/Q under P = M(theta), with Q = M(theta + shift), of each coordinate."""
         theta = checks.finite("theta", theta)

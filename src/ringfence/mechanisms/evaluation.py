@@ -59,3 +59,43 @@ def at_any_shift_and_epsilon(hockey_stick: Kernel) -> Kernel:
         return torch.where(turned, -torch.expm1(-size) + torch.exp(-size) * value, value)
 
     return kernel
+
+
+def by_queries(kernel: Kernel, counts: Tensor, move: Tensor, value: Tensor, held: int) -> Tensor:
+    """The kernel at (counts, move, value) of decisions, so many queries at a time that memory stays small.
+
+    Counts and moves have a last dimension of candidates, which the value and the result do not have. About
+    ``held`` numbers, one for each candidate and each entry of the result, are evaluated at once.
+
+    >>> sums = lambda counts, move, value: (counts + move).sum(dim=-1) + value
+    >>> by_queries(sums, torch.ones(3, 2), torch.ones(2), torch.zeros(()), held=2).tolist()
+    [4.0, 4.0, 4.0]
+    """
+    queries = torch.broadcast_shapes(counts.shape, move.shape)[:-1]
+    shape = torch.broadcast_shapes(queries, value.shape)
+    if not queries:
+        return kernel(counts, move, value)
+    result = counts.new_empty(shape)
+    place = max(range(-len(queries), 0), key=lambda dimension: queries[dimension])
+    length = max(1, held * queries[place] // max(1, counts.shape[-1] * result.numel()))
+    for start in range(0, queries[place] if result.numel() else 0, length):
+        stop = min(start + length, queries[place])
+        rows = (_part(part, place - 1, start, stop) for part in (counts, move))
+        result.narrow(place, start, stop - start).copy_(kernel(*rows, _part(value, place, start, stop)))
+    return result
+
+
+def aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows whose dimensions after the first broadcast against the value, which may have more of them.
+
+    >>> aligned(torch.zeros(5, 1), torch.zeros(3, 4))[0].shape
+    torch.Size([3, 1, 4])
+    """
+    more = (1,) * (value.ndim + 1 - rows[0].ndim)
+    return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
+
+
+def _part(value: Tensor, place: int, start: int, stop: int) -> Tensor:
+    """A stretch of one dimension, counted from the last; all of it where it broadcasts."""
+    whole = value.ndim < -place or value.shape[place] == 1
+    return value if whole else value.narrow(place, start, stop - start)

@@ -114,6 +114,10 @@ class Law(ABC):
     # is what proves the sharper bounds of an account (docs/notation.md).
     exponential_family: ClassVar[bool] = False
 
+    # Whether the mass is on finitely many atoms alone, so that every divergence is a finite sum. Such a law
+    # supplies ``_masses``, and its profiles are those of decisions.
+    atoms_alone: ClassVar[bool] = False
+
     # For every setting (a constructor argument that is no tensor), the values that the audit attacks.
     attacked_settings: ClassVar[dict[str, tuple[int, ...]]] = {}
 
@@ -184,6 +188,13 @@ class Law(ABC):
     def values_per_coordinate(self) -> int:
         """How many numbers a kernel holds for each coordinate, if it is many."""
         return 1
+
+    def _masses(self, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:
+        """log P and log P/Q of every atom, one row each, from (theta, *parameters, shift).
+
+        Only a law of ``atoms_alone`` has it.
+        """
+        raise NotImplementedError(f"the law {self.name!r} is not one of atoms alone")
 
     @abstractmethod
     def _sample(self, *arguments: Any, **_: Any) -> Tensor:

@@ -36,6 +36,7 @@ class QuantizedGaussian(Mechanism):
 
     name, label = "quantized", "quantised"
     look = Look("#CC79A7", "D", "D")
+    atoms_alone = True
     attacked_settings: ClassVar = {"levels": (3, 17)}
 
     def __init__(self, sigma: Real, bound: Bound, levels: int) -> None:

@@ -27,6 +27,7 @@ class StochasticSign(Mechanism):
 
     name = "sign"
     look = Look("#009E73", "^", "^")
+    atoms_alone = True
 
     def __init__(self, sigma: Real) -> None:
         self.sigma = checks.positive("sigma", sigma)
@@ -63,16 +64,14 @@ class StochasticSign(Mechanism):
         return peak / (tail * (1 - peak * tail)) / (sigma * sigma)
 
     def _renyi_divergence(self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor) -> Tensor:
-        edge = -theta / sigma
-        log_p, rho = pieces.atoms(edge, edge, shift / sigma)
-        return pieces.renyi(log_p, rho, alpha)
+        return pieces.renyi(*self._masses(theta, sigma, shift), alpha)
 
     def _hockey_stick(self, theta: Tensor, sigma: Tensor, shift: Tensor, epsilon: Tensor) -> Tensor:
-        edge = -theta / sigma
-        log_p, rho = pieces.atoms(edge, edge, shift / sigma)
-        return pieces.hockey_stick(log_p, rho, epsilon)
+        return pieces.hockey_stick(*self._masses(theta, sigma, shift), epsilon)
 
     def _loss_moments(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> Tensor:
+        return pieces.loss_moments(*self._masses(theta, sigma, shift))
+
+    def _masses(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         edge = -theta / sigma
-        log_p, rho = pieces.atoms(edge, edge, shift / sigma)
-        return pieces.loss_moments(log_p, rho)
+        return pieces.atoms(edge, edge, shift / sigma)

@@ -41,6 +41,7 @@ def range_from_zero(panel: Panel) -> tuple[float, float] | None:
     (0.0, 2.1)
     """
     values = drawn_values(panel, "y")
+    values += panel.y_also
     low, high = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
     return (1.05 * low, 1.05 * high) if low < high else None
 

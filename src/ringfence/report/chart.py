@@ -19,6 +19,7 @@ class Line:
     mechanism: str | None = None
     dashed: bool = False
     points: bool = False  # draw markers, without a line between them
+    bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers
     in_legend: bool = True
 
 
@@ -33,10 +34,12 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     y_from_zero: bool = False
+    y_also: tuple[float, ...] = ()  # values that a y axis from zero reaches too: those of the other panels
     reference: float | None = None  # where to draw a gray horizontal line
     reference_name: str = ""
     shaded: tuple[float, float] | None = None  # the stretch of the x axis to shade gray
     shaded_name: str = ""
+    x_names: tuple[str, ...] = ()  # what stands at x = 0, 1, ... instead of numbers
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.mechanisms.law import Look
 from ringfence.report.axes import log_ticks, range_from_zero
-from ringfence.report.chart import Chart, Panel
+from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, publishable_part
-from ringfence.report.curves import band, curve, off_axes
+from ringfence.report.curves import Curve, band, curve, off_axes
 from ringfence.report.looks import LABEL, TITLE, looks, looks_by, wrapped
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PANEL = (3.3, 3.6)  # width and height in inches
 _LEGEND = 9  # height of its letters in points
 _GRAY = "#777777"
+_BAR = 0.75  # opacity of bars
 
 
 def save_chart(chart: Chart, folder: Path) -> list[Path]:
@@ -98,6 +99,9 @@ def _draw(
 ) -> None:
     for order, line in enumerate(panel.lines):
         look, drawn = by_name[looks_by(line)], curve(panel, line, order)
+        if line.bars:
+            legend.setdefault(line.name, _bars(place, line, drawn, look))
+            continue
         for stretch in band(panel, line):
             place.fill_between(
                 stretch.x, stretch.low, stretch.high, color=look.color, alpha=0.15, linewidth=0
@@ -128,6 +132,20 @@ def _draw(
     _axes(place, panel)
 
 
+def _bars(place: "Axes", line: Line, drawn: Curve, look: Look) -> Any:
+    """Draws bars with whiskers, and returns what the legend shows."""
+    from matplotlib.patches import Patch
+
+    there = [row for row, y in enumerate(drawn.y) if not math.isnan(y)]
+    x, y = [drawn.x[row] for row in there], [drawn.y[row] for row in there]
+    place.bar(x, y, color=look.color, alpha=_BAR, width=0.8)
+    if line.low is not None and line.high is not None:
+        below = [drawn.y[row] - line.low[row] for row in there]
+        above = [line.high[row] - drawn.y[row] for row in there]
+        place.errorbar(x, y, (below, above), fmt="none", ecolor="#1a1a1a", elinewidth=1.0, capsize=2.5)
+    return Patch(color=look.color, alpha=_BAR)
+
+
 def _legend_handle(artist: Any, plain: bool) -> Any:
     """The legend shows a line without markers without one, though a lone point of that line has a marker."""
     if not plain:
@@ -152,6 +170,12 @@ def _axes(place: "Axes", panel: Panel) -> None:
         _log_axis(place.yaxis, log_ticks(panel, "y"))
     elif panel.y_from_zero:
         place.set_ylim(range_from_zero(panel))
+    if panel.x_names:
+        place.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
+        place.set_xlim(-0.6, len(panel.x_names) - 0.4)
+        place.tick_params(axis="x", labelsize=8)
+        for label in place.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
     missing = off_axes(panel)
     if missing:
         text = f"not drawn: {missing} off the axes"

@@ -255,6 +255,6 @@ def test_as_many_moves_are_charged_as_there_are() -> None:
     law, theta = rf.StochasticSign(1.0), torch.full((9,), 0.5, dtype=torch.float64)
     three = rf.privacy_profile(law, theta, rf.Sensitivity(0.4, at_most=3), steps=2)
     alone = rf.privacy_profile(law, theta[:3], 0.4, steps=2)
-    for epsilon in (0.0, 0.5, 1.0):  # the envelope of both signs is above every pattern of them
-        assert alone.delta(epsilon) * (1 - 1e-6) <= three.delta(epsilon) <= 1.5 * alone.delta(epsilon)
-    assert three.proof(1e-3) == "worst coordinate"
+    for epsilon in (0.0, 0.5, 1.0):  # of equal coordinates it does not matter which ones move
+        assert alone.delta(epsilon) * (1 - 1e-6) <= three.delta(epsilon) <= 1.02 * alone.delta(epsilon)
+    assert three.proof(1e-3) == "backward induction"

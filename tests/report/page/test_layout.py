@@ -8,10 +8,10 @@ import pytest
 
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.page.layout import page_chart
-from tests.report.samples import HOSTILE, everything, hostile_chart
+from tests.report.samples import HOSTILE, bars, everything, hostile_chart
 
 
-@pytest.mark.parametrize("chart", [everything(), hostile_chart(), Chart("nothing", "", "", ())])
+@pytest.mark.parametrize("chart", [everything(), bars(), hostile_chart(), Chart("nothing", "", "", ())])
 def test_plotly_knows_every_property(chart: Chart) -> None:
     drawing = page_chart(chart)
     json.dumps(drawing, allow_nan=False)
@@ -83,3 +83,17 @@ def test_a_log_axis_has_the_ticks_of_image_files() -> None:
     layout = page_chart(Chart("", "", "", (panel,)))["layouts"][1]
     assert layout["xaxis"]["type"] == "linear"
     assert layout["yaxis"]["ticktext"] == ["0.01", "0.1", "1", "10"]
+
+
+def test_bars_have_whiskers_and_names() -> None:
+    drawing = page_chart(bars())
+    shown, hidden, *entries = drawing["data"]
+    assert {trace["type"] for trace in drawing["data"]} == {"bar"}
+    assert (shown["y"], hidden["y"]) == ([3.0, 5.0, None], [None, None, 2.0])
+    assert shown["error_y"]["array"] == [1.5, 1.0, None]
+    assert shown["error_y"]["arrayminus"] == [1.0, 1.0, None]
+    assert shown["customdata"] == ["a $", "&lt;b&gt;", "c"]
+    assert [entry["name"] for entry in entries] == ["count", "below 2"]
+    axis = drawing["layouts"][1]["xaxis"]
+    assert (axis["tickvals"], axis["ticktext"]) == ([0, 1, 2], ["a $", "&lt;b&gt;", "c"])
+    assert drawing["layouts"][1]["yaxis"]["range"] == (0.0, 42.0)

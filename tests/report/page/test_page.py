@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.report.content import Report, Section
 from ringfence.report.page.page import data_tables, page, write_report
-from tests.report.samples import HOSTILE, everything, full_report, hostile_report
+from tests.report.samples import HOSTILE, bars, everything, full_report, hostile_report
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -88,6 +88,7 @@ def test_plotly_is_there_once_and_nothing_is_loaded(full: str) -> None:
 def test_the_data_of_a_figure_is_json_and_in_a_table(full: str) -> None:
     blocks = [text for text in Tags(full).texts["script"] if text.startswith("{")]
     assert [len(json.loads(block)["layouts"]) for block in blocks] == [2, 1, 2]
+    assert data_tables(bars())[0].rows[1] == ("<b>", "5", "4", "6", "")
     first = data_tables(everything())[0]
     assert first.columns == (
         "epsilon",

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ringfence import checks
@@ -11,6 +12,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaus
 from ringfence.accounting.coordinates import released_shape
 from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.per_instance.translation import from_nearer_end
+from ringfence.accounting.profile.atoms import mechanism_delta
 from ringfence.accounting.profile.central_limit import LossSums
 from ringfence.accounting.profile.dominating_pair import MOST_COORDINATES, composed_delta
 from ringfence.accounting.profile.few_moves import envelope_delta
@@ -68,7 +70,8 @@ def privacy_profile(
     profile is never worse; the realised Rényi sums; a normal law of the privacy loss with every error
     charged, within half a percent where coordinates are many and each moves little; and the composition of
     dominating pairs by dp-accounting, for a few coordinates or, as "worst coordinate", where a record moves
-    a few of them. A single move of a single coordinate, such as one person in one cell of a table, has its
+    a few of them. A law of atoms alone, such as the sign, has "backward induction" instead of the last two,
+    for up to some ten thousand coordinates. A single move of a single coordinate, such as one person in one cell of a table, has its
     exact curve. Where the length of a move is bounded by ``norm``, there is no sharp proof: the first two
     count, and the third as if there were no such bound.
 
@@ -103,6 +106,10 @@ def privacy_profile(
     if size.is_plain or ceilings(mechanism, theta, farthest)[0] <= _MOSTLY * zcdp:
         directions = _loss_sums(mechanism, theta, farthest, steps)
         proofs["central limit"] = lambda epsilon: left_out + max(sums.delta(epsilon) for sums in directions)
+    if mechanism.atoms_alone:
+        if size.norm is None and (every := mechanism_delta(mechanism, theta, farthest, steps, size.at_most)):
+            proofs["backward induction"] = lambda epsilon: left_out + every(epsilon)
+        return PrivacyProfile(proofs)
     if size.is_plain and theta.numel() <= MOST_COORDINATES:
         composed = composed_delta(mechanism, theta, farthest, steps)
         proofs["dominating pairs"] = lambda epsilon: left_out + composed(epsilon)
@@ -116,12 +123,23 @@ def privacy_profile(
 def _renyi(
     mechanism: Mechanism, theta: Tensor, sensitivity: Sensitivity, steps: int
 ) -> Callable[[float], float]:
+    orders = checked_orders(DEFAULT_ORDERS[::2])  # this proof is a fallback, so every other order will do
+    return renyi_delta(orders, steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst)
+
+
+def renyi_delta(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
+    """delta(epsilon) of releases whose Rényi divergences are known at these orders, by dp-accounting.
+
+    >>> orders = torch.tensor([2.0, 8.0, 32.0]).double()
+    >>> round(renyi_delta(orders, 0.01 * orders)(0.5), 5)
+    4e-05
+    """
     from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 
-    orders = checked_orders(DEFAULT_ORDERS[::2])  # this proof is a fallback, so every other order will do
-    worst = steps * per_instance_rdp(mechanism, theta, sensitivity, orders).worst
-    rdp = worst.clamp(min=_SMALLEST_RDP).tolist()
-    return lambda epsilon: float(compute_delta(orders.tolist(), rdp, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
+    sums = rdp.clamp(min=_SMALLEST_RDP).tolist()
+    return lambda epsilon: (
+        float(compute_delta(orders.tolist(), sums, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
+    )
 
 
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:

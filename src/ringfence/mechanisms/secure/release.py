@@ -140,11 +140,18 @@ class SecureRelease:
         assert points is not None  # the constructor has asked for both
         assert distribution is not None
         shape = torch.broadcast_shapes(*(column.shape for column in (theta, *columns)))
-        return points.point(_numbers(distribution, points, bits, shape.numel()))
+        return points.point(numbers(distribution, points, bits, shape.numel()))
 
 
-def _numbers(distribution: Distribution, points: PublicPoints, bits: CipherDraws, count: int) -> Tensor:
-    """The number of the point that U falls on, for each coordinate."""
+def numbers(distribution: Distribution, points: PublicPoints, bits: CipherDraws, count: int) -> Tensor:
+    """The number of the point that U falls on, for each of ``count`` coordinates.
+
+    >>> from ringfence.mechanisms.secure.grid import Points
+    >>> from ringfence.mechanisms.secure.inversion import Normal
+    >>> zero, one = torch.zeros(1).double(), torch.ones(1).double()
+    >>> numbers(Normal(zero, one), Points((-1.0, 1.0), (zero - 90,)), Noise().at("example"), 3).tolist()
+    [1, 1, 1]
+    """
     words = bits.words(count)[0]
     uniform = ((words >> 11) & (2**53 - 1)).double() * 2.0**-53  # U rounded down to 53 bits
     # Whatever the guess is, even NaN: it is checked below.

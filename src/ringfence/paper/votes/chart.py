@@ -141,8 +141,7 @@ def _caption(rows: Sequence[VotesRow], settings: VotesSettings) -> str:
     sentences.append(
         "With one question a rare wrong answer is a single event; unless its chance is near δ, it gives a "
         "voter away as much as the Gaussian's tail does, and the gain stops. Over many questions it adds up. "
-        "From 2 to 64 questions only the Rényi account is used, which overstates ε. Where the noise was "
-        "fixed beforehand, ε of confident votes falls to 0 at this δ; such points are left out."
+        "Where the noise was fixed beforehand, ε of confident votes falls to 0 at this δ; such points are left out."
     )
     return " ".join(sentences)
 

@@ -49,6 +49,7 @@ def _layout(chart: Chart, columns: int, traces: list[Data]) -> Data:
     titles = max((len(wrapped(heading, TITLE)) * _LINE + 12 for heading in headings if heading), default=4)
     beside = max((len(wrapped(panel.y_label)) for panel in chart.panels), default=1) * _LINE - _LINE
     below = max((len(wrapped(panel.x_label)) for panel in chart.panels), default=1) * _LINE + 34
+    below += max((5 * len(name) for panel in chart.panels for name in panel.x_names), default=0)
     inside = rows * (panel_height + titles) + (rows - 1) * below
     named_shapes = {name for panel in chart.panels for name in (panel.shaded_name, panel.reference_name)}
     names = [*(trace["name"] for trace in traces if trace["showlegend"]), *sorted(named_shapes - {""})]
@@ -60,6 +61,7 @@ def _layout(chart: Chart, columns: int, traces: list[Data]) -> Data:
         "paper_bgcolor": "#ffffff",
         "plot_bgcolor": "#ffffff",
         "hovermode": "closest",
+        "barmode": "overlay",
         "hoverlabel": {"bgcolor": "#ffffff", "font": _FONT, "align": "left"},
         "legend": {
             "orientation": "h", "x": 0.5, "xanchor": "center", "y": -below / inside, "yanchor": "top",
@@ -106,6 +108,13 @@ def _axis(panel: Panel, axis: str) -> Data:
         "zeroline": False,
         "nticks": MOST_TICKS,
     }
+    if axis == "x" and panel.x_names:
+        layout |= {
+            "tickvals": list(range(len(panel.x_names))),
+            "ticktext": [shown_text(name) for name in panel.x_names],
+            "tickangle": -40,
+            "range": [-0.6, len(panel.x_names) - 0.4],
+        }
     if log:
         ticks = log_ticks(panel, axis)
         layout |= (

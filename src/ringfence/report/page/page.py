@@ -78,7 +78,10 @@ def data_tables(chart: Chart) -> list[Table]:
                 columns.append((line.name, line.y))
                 if line.low is not None and line.high is not None:
                     columns += [(f"{line.name}, low", line.low), (f"{line.name}, high", line.high)]
-            rows = zip(*(map(_number, values) for _, values in columns), strict=True)
+            texts = [list(map(_number, values)) for _, values in columns]
+            if panel.x_names:
+                texts[0] = [panel.x_names[int(place)] for place in x]
+            rows = zip(*texts, strict=True)
             names = tuple(name for name, _ in columns)
             tables.append(Table(f"{panel.title or chart.title}: {panel.y_label}", names, tuple(rows)))
     return tables

@@ -38,6 +38,12 @@ def page_traces(chart: Chart) -> list[Data]:
                 "name": shown_text(line.name),
                 "showlegend": False,
             }
+            if line.bars:
+                lines.append(place | _bars(panel, line, look, order))
+                if line.in_legend and line.name not in entries:
+                    sample = {"type": "bar", "x": [None], "y": [None], "marker": _filled(look)}
+                    entries[line.name] = place | sample | {"showlegend": True}
+                continue
             if line.low is not None:
                 bands.append(place | _band(panel, line, look))
             if line.x:
@@ -81,6 +87,35 @@ def _trace(panel: Panel, line: Line, look: Look, order: int) -> Data:
         trace["hovertemplate"] += "<br>%{customdata[0]:.5g} to %{customdata[1]:.5g}"
     trace["hovertemplate"] += "<extra></extra>"
     return trace
+
+
+def _bars(panel: Panel, line: Line, look: Look, order: int) -> Data:
+    drawn = curve(panel, line, order)
+    names = [shown_text(name) for name in panel.x_names] or [f"{x:g}" for x in drawn.x]
+    trace: Data = {
+        "type": "bar",
+        "x": _gaps(drawn.x),
+        "y": _gaps(drawn.y),
+        "marker": _filled(look),
+        "customdata": names,
+        "hovertemplate": f"<b>%{{customdata}}</b><br>{shown_text(line.name)}: %{{y:.6g}}<extra></extra>",
+    }
+    if line.low is not None and line.high is not None:
+        rows = list(zip(drawn.y, line.low, line.high, strict=True))
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": _gaps(tuple(high - y for y, _, high in rows)),
+            "arrayminus": _gaps(tuple(y - low for y, low, _ in rows)),
+            "color": "#1a1a1a",
+            "thickness": 1.2,
+            "width": 3,
+        }
+    return trace
+
+
+def _filled(look: Look) -> Data:
+    return {"color": look.color, "opacity": 0.75}
 
 
 def _entry(line: Line, look: Look) -> Data:

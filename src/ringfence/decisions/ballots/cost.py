@@ -1,0 +1,98 @@
+"""The account of a release of decisions, and the sensitive sentences about it."""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ringfence.accounting.decisions.accountant import DecisionAccountant
+from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours
+from ringfence.accounting.decisions.profile import decision_profile
+from ringfence.decisions.account import ReleaseAccount, left
+from ringfence.decisions.ballots.ballots import Ballots
+from ringfence.decisions.ballots.voters import voter_epsilons
+from ringfence.numerics.rounding import rounded_up
+
+WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
+
+
+def decision_account(
+    law: DecisionLaw,
+    votes: Tensor,
+    *,
+    neighbours: Neighbours,
+    at_most: int | None,
+    delta: float,
+    ballots: Ballots | None,
+    chances: Sequence[float],
+) -> ReleaseAccount:
+    """The account of one decision for each query: Rényi, tight, and what it cost each voter.
+
+    ``chances`` are those of a wrong decision. They depend on the votes, so they are in ``details`` with the
+    votes and, where ``ballots`` are at hand, one epsilon per voter.
+
+    >>> import ringfence as rf
+    >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
+    >>> account = decision_account(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None,
+    ...                            delta=1e-6, ballots=None, chances=[0.0, 0.4])
+    >>> account.epsilon_tight < account.guarantee.epsilon_renyi < account.epsilon
+    True
+    """
+    accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
+    accountant.step(votes)
+    claim = accountant.guarantee(left(delta))
+    profile = decision_profile(law, votes, neighbours=neighbours, at_most=at_most)
+    tight, proof = min(
+        (claim.epsilon_pdp, claim.proof_pdp), (profile.epsilon(left(delta)), profile.proof(left(delta)))
+    )
+    details: dict[str, Any] = {"votes": votes.tolist(), "chances_of_error": list(chances)}
+    if ballots is not None:
+        own = voter_epsilons(law, votes, ballots.marks, left(delta))
+        if own is not None:
+            details["voter_epsilons"] = own.clamp(max=tight).tolist()  # which holds for all of them
+        if ballots.people is not None:
+            details["voters"] = ballots.people
+    return ReleaseAccount(delta, claim, tight, proof, details)
+
+
+def sensitive_sentences(account: ReleaseAccount, queries: Sequence[Any]) -> tuple[str, ...]:
+    """What only the owner of the data may read: the per-instance numbers, the voters', the chances of error.
+
+    >>> import numpy as np
+    >>> import ringfence as rf
+    >>> account = rf.release_votes(np.ones((80, 2)), sigma=10.0).account
+    >>> sensitive_sentences(account, ["a", "b"])[1].split(":")[0]
+    "What a voter's own ballot cost that voter"
+    """
+    chances = account.details["chances_of_error"]
+    worst = max(range(len(chances)), key=chances.__getitem__)
+    voters = account.details.get("voter_epsilons")
+    own = ()
+    if voters is not None:
+        low, middle, high = (rounded_up(value) for value in (min(voters), median(voters), max(voters)))
+        own = (
+            f"What a voter's own ballot cost that voter: an epsilon between {low} and {high}, with a median "
+            f"of {middle}, where {rounded_up(account.epsilon)} holds for everybody.",
+        )
+    return (
+        account.per_instance,
+        *own,
+        f"The chance of a wrong decision is largest at {queries[worst]}, {rounded_up(chances[worst])}; "
+        f"{rounded_up(math.fsum(chances))} of {len(chances)} decisions are expected to be wrong.",
+    )
+
+
+def whole_numbers_beyond(chance_of_error: Any, most: float) -> int:
+    """The smallest whole number at which a falling chance is at most ``WRONG``; ``most`` is one of them.
+
+    >>> whole_numbers_beyond(lambda margin: 0.5 * 0.9**margin, most=100.0)
+    38
+    """
+    low, high = 0, math.ceil(most)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if chance_of_error(middle) <= WRONG else (middle + 1, high)
+    return low

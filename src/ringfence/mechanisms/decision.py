@@ -1,0 +1,253 @@
+"""Decisions: releases with few outcomes that are drawn from a row of counts."""
+
+from abc import ABC, abstractmethod
+from inspect import signature
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.checks import Real
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.evaluation import Kernel, aligned, by_queries
+from ringfence.mechanisms.law import Look
+from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
+from ringfence.numerics.largest_normal import FARTHEST
+
+_STEEPEST = 0.1 * FARTHEST  # alpha times the move, in sigma: up to here what is clamped does not matter
+_DRAWN = 1 << 20  # noisy values that are held at once
+_HELD = 1 << 20  # log ratios that are held at once
+
+
+class Decision(ABC):
+    """A law whose input is a row of K counts, the last dimension, and whose outcome is a number.
+
+    It is no ``Mechanism``: those are applied to each coordinate by itself. Counts may be integers and need
+    not be counts: any finite numbers will do. Everything is computed in float64. P is the law at ``counts``,
+    Q the law at ``counts + move``; the move is an argument, because a difference of counts would lose its
+    digits.
+    """
+
+    name: ClassVar[str]  # one word, for files and the command line
+    label: ClassVar[str]  # for tables and charts
+    look: ClassVar[Look]
+
+    @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """The names of the arguments that the constructor takes, all of them numbers.
+
+        >>> import ringfence as rf
+        >>> rf.ConfidentWinner.fields()
+        ('sigma', 'threshold', 'threshold_sigma')
+        """
+        return tuple(signature(cls).parameters)
+
+    def pair(self, counts: Real, move: Real) -> tuple[Tensor, Tensor]:
+        """log P and log P/Q of every outcome, which is the first dimension; the other ones are the queries.
+
+        ``counts`` and ``move`` broadcast against each other. Where counts are (queries, 1, K) and moves
+        (moves, K), what depends on the counts alone is computed once for all moves.
+
+        >>> import ringfence as rf
+        >>> log_p, rho = rf.NoisyWinner(sigma=1.0).pair([5, 4, 0], [-1, 0, 1])
+        >>> [round(float(value), 4) for value in log_p], [round(float(value), 4) for value in rho]
+        ([-0.2741, -1.4282, -10.451], [0.4217, -0.7324, -4.5329])
+        """
+        log_p, rho = self._pair(*self._arguments(counts, move))
+        return self._without_nan("pair", log_p), self._without_nan("pair", rho)
+
+    def log_prob(self, winner: Real, counts: Real) -> Tensor:
+        """The log mass of an outcome.
+
+        >>> import ringfence as rf
+        >>> round(float(rf.NoisyWinner(sigma=1.0).log_prob(1, [3.0, 3.0]).exp()), 12)
+        0.5
+        """
+        values = self._checked(counts)
+        log_p = self._log_masses(values)
+        outcome = _numbers("winner", winner).to(values.device)
+        candidates = values.shape[-1]
+        lowest = candidates - len(log_p)  # -1 where there may be no answer
+        fits = (outcome >= lowest) & (outcome < candidates) & (outcome == outcome.round())
+        checks.require("winner", f"must be an integer from {lowest} to {candidates - 1}", outcome, fits)
+        shape = checks.broadcast(("winner", "counts without candidates"), (outcome, log_p[0]))
+        index = (outcome.long() % len(log_p)).expand(shape).unsqueeze(0)
+        return self._without_nan("log_prob", log_p.expand(-1, *shape).gather(0, index).squeeze(0))
+
+    def renyi_divergence(self, counts: Real, move: Real, alpha: Real) -> Tensor:
+        """D_alpha(M(counts) || M(counts + move)) of each query.
+
+        Guarantee: never above that of the Gaussian releases of which the decision is a function, up to
+        rounding.
+
+        >>> import ringfence as rf
+        >>> round(float(rf.NoisyWinner(sigma=8.0).renyi_divergence([40, 9, 2], [-1, 1, 0], 8.0)), 6)
+        0.001758
+        """
+        order = checks.order("alpha", alpha).double()
+
+        def divergence(counts: Tensor, move: Tensor, order: Tensor) -> Tensor:
+            bound = self._gaussian_bound(counts, move)
+            steep = float((order * bound.sqrt()).amax())
+            if steep > _STEEPEST:
+                raise ValueError(f"alpha |move| / sigma must be at most {_STEEPEST:g}, got {steep:g}")
+            log_p, rho = aligned(order, *self.pair(counts, move))
+            return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
+
+        return self._of_pairs("renyi_divergence", divergence, counts, move, "alpha", order)
+
+    def hockey_stick(self, counts: Real, move: Real, epsilon: Real) -> Tensor:
+        """The sum of max(P - e^epsilon Q, 0) over outcomes, of each query.
+
+        >>> import ringfence as rf
+        >>> round(float(rf.NoisyWinner(sigma=8.0).hockey_stick([40, 9, 2], [-1, 1, 0], 0.0)), 6)
+        0.002217
+        """
+        size = checks.finite("epsilon", epsilon).double()
+
+        def stick(counts: Tensor, move: Tensor, epsilon: Tensor) -> Tensor:
+            log_p, rho = aligned(epsilon, *self.pair(counts, move))
+            return pieces.hockey_stick(log_p, rho, epsilon).clamp(max=1)  # rounding
+
+        return self._of_pairs("hockey_stick", stick, counts, move, "epsilon", size)
+
+    def chance_of_error(self, counts: Real) -> Tensor:
+        """The chance that a candidate is announced who does not have the largest count. It is sensitive.
+
+        >>> import ringfence as rf
+        >>> round(float(rf.NoisyWinner(sigma=8.0).chance_of_error([40, 9, 2])), 6)
+        0.003407
+        """
+        values = self._checked(counts)
+        log_p = self._log_masses(values)[: values.shape[-1]]
+        behind = (values < values.amax(dim=-1, keepdim=True)).movedim(-1, 0)
+        return self._without_nan("chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))
+
+    def sample(self, counts: Real, *, generator: torch.Generator | Draws) -> Tensor:
+        """One outcome for each query, int64. For simulation: an adversary gets ``release``.
+
+        >>> import ringfence as rf
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> rf.NoisyWinner(1.0).sample([[90, 1], [1, 90]], generator=generator).tolist()
+        [0, 1]
+        """
+        if not isinstance(generator, torch.Generator | Draws):
+            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
+        draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
+        values = self._checked(counts)
+        if draws.device.type != values.device.type:
+            raise ValueError(f"generator is on {draws.device}, counts on {values.device}")
+        rows = values.reshape(-1, values.shape[-1])
+        blocks = rows.split(max(1, _DRAWN // rows.shape[1]))
+        return torch.cat([self._sample(draws, block) for block in blocks]).view(values.shape[:-1])
+
+    def release(self, counts: Real, *, draws: CipherDraws | None = None) -> Tensor:
+        """One outcome for each query to hand out, int64, drawn exactly.
+
+        Random bits come from AES-256 in counter mode, under a fresh key of the operating system, unless
+        ``draws`` are given: those of a seed can be repeated by whoever knows it.
+
+        Guarantee: up to 2^-200 of total variation per query, the outcome has the law that ``pair`` describes
+        (docs/security.md). Time is not covered.
+
+        >>> import ringfence as rf
+        >>> rf.NoisyWinner(1.0).release([[90, 1, 1], [1, 90, 1]]).tolist()
+        [0, 1]
+        """
+        values = self._checked(counts)
+        bits = Noise().at("release") if draws is None else draws
+        rows = values.cpu().reshape(-1, values.shape[-1])
+        blocks = rows.split(max(1, _DRAWN // rows.shape[1]))
+        drawn = torch.cat([self._release(bits, block) for block in blocks])
+        return drawn.view(values.shape[:-1]).to(values.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data that says which law this is.
+
+        >>> import ringfence as rf
+        >>> rf.NoisyWinner(8.0).state_dict()
+        {'law': 'NoisyWinner', 'sigma': 8.0}
+        """
+        return {"law": type(self).__name__, **{name: getattr(self, name) for name in self.fields()}}
+
+    @staticmethod
+    def from_state_dict(state: dict[str, Any]) -> "Decision":
+        """The law that a ``state_dict`` describes; what it does not know is refused by name."""
+        laws = {law.__name__: law for law in Decision.__subclasses__()}
+        name = checks.one_of("law", checks.mapping("decision state", state).get("law"), laws)
+        checks.keys("decision state", state, {"law", *laws[name].fields()})
+        return laws[name](**{key: value for key, value in state.items() if key != "law"})
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields())
+        return f"{type(self).__name__}({arguments})"
+
+    def _checked(self, counts: object) -> Tensor:
+        """Counts in float64, with at least two candidates."""
+        values = _numbers("counts", counts)
+        if not values.ndim or values.shape[-1] < 2:
+            got = values.shape[-1] if values.ndim else "a single number"
+            raise ValueError(f"counts must have at least 2 candidates, got {got}")
+        return values
+
+    def _arguments(self, counts: object, move: object) -> tuple[Tensor, Tensor]:
+        """Counts and moves that broadcast, in float64 on the device of the counts."""
+        values, shift = self._checked(counts), _numbers("move", move)
+        candidates = values.shape[-1]
+        if not shift.ndim or shift.shape[-1] != candidates:
+            raise ValueError(f"move must have {candidates} candidates, got shape {list(shift.shape)}")
+        checks.broadcast(("counts", "move"), (values, shift))
+        return values, shift.to(values.device)
+
+    def _of_pairs(
+        self, name: str, kernel: Kernel, counts: Real, move: Real, of: str, value: Tensor
+    ) -> Tensor:
+        values, shift = self._arguments(counts, move)
+        queries = torch.broadcast_shapes(values.shape, shift.shape)[:-1]
+        value = value.to(values.device)
+        checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
+        return self._without_nan(name, by_queries(kernel, values, shift, value, _HELD))
+
+    def _without_nan(self, name: str, result: Tensor) -> Tensor:
+        if bool(torch.isnan(result).any()):
+            raise FloatingPointError(f"{type(self).__name__}.{name} cannot be represented at these arguments")
+        return result
+
+    @abstractmethod
+    def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
+        """``pair`` of checked arguments."""
+
+    @abstractmethod
+    def _log_masses(self, counts: Tensor) -> Tensor:
+        """log P of every outcome, the first dimension; "no answer", where it may happen, comes last."""
+
+    @abstractmethod
+    def _gaussian_bound(self, counts: Tensor, move: Tensor) -> Tensor:
+        """2 D / alpha of the Gaussian releases of which the decision is a function."""
+
+    @abstractmethod
+    def zcdp(self, move: Tensor) -> float:
+        """An upper bound of D / alpha of one decision over all counts and both directions, for this move.
+
+        >>> import ringfence as rf
+        >>> rf.NoisyWinner(8.0).zcdp(torch.tensor([1.0, -1.0]))
+        0.015625
+        """
+
+    @abstractmethod
+    def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
+        """One outcome for each row of counts."""
+
+    @abstractmethod
+    def _release(self, bits: CipherDraws, counts: Tensor) -> Tensor:
+        """One outcome for each row of counts, exactly."""
+
+
+def _numbers(name: str, value: object) -> Tensor:
+    """Finite numbers in float64; tensors and arrays of integers are numbers too."""
+    if isinstance(value, Tensor) and not (value.is_floating_point() or value.is_complex()):
+        if value.dtype == torch.bool:
+            raise TypeError(f"{name} must be numbers, got {value.dtype}")
+        value = value.double()
+    return checks.finite(name, value).double()

@@ -1,0 +1,154 @@
+"""Winners: of a row of noisy counts, only who has the largest is released."""
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.decision import Decision
+from ringfence.mechanisms.law import Look
+from ringfence.mechanisms.secure.grid import Points
+from ringfence.mechanisms.secure.inversion import Normal
+from ringfence.mechanisms.secure.largest import largest
+from ringfence.mechanisms.secure.release import numbers
+from ringfence.noise import CipherDraws, Draws
+from ringfence.numerics.largest_normal import completed, log_chances, log_chances_and_ratios
+from ringfence.numerics.normal import log_tail
+
+_FARTHEST = 1e4  # sigma: the grid of an evaluation covers the way of every candidate
+
+
+class NoisyWinner(Decision):
+    """argmax over k of counts_k + N(0, sigma^2), with independent noises: a number from 0 to K - 1.
+
+    Guarantee: a function of the Gaussian release of all counts, hence never worse than it: the divergence is
+    at most alpha |move|^2 / (2 sigma^2).
+
+    >>> import ringfence as rf
+    >>> winner = rf.NoisyWinner(sigma=8.0)
+    >>> winner, round(float(winner.log_prob(0, [40, 9, 2]).exp()), 6)
+    (NoisyWinner(sigma=8.0), 0.996593)
+    """
+
+    name = "winner"
+    label = "noisy winner"
+    look = Look("#CC79A7", "P", "P")
+
+    def __init__(self, sigma: float) -> None:
+        self.sigma = checks.number("sigma", sigma, checks.positive)
+
+    def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
+        shift = move / self.sigma
+        checks.require("move", f"must be at most {_FARTHEST:g} sigma", move, shift.abs() <= _FARTHEST)
+        shape = torch.broadcast_shapes(counts.shape, shift.shape)
+        counts, shift = torch.atleast_2d(counts), torch.atleast_2d(shift)
+        if counts.shape[-2] != 1:  # nothing to share: one move for each row of counts
+            counts, shift = counts.unsqueeze(-2), shift.unsqueeze(-2)
+        leading = torch.broadcast_shapes(counts.shape[:-2], shift.shape[:-2])
+        location = self._location(counts.squeeze(-2).expand(*leading, -1))
+        if shift.shape[:-2].numel() == 1:
+            moves = shift.reshape(1, -1, shape[-1])
+        else:
+            moves = shift.expand(*leading, -1, -1).reshape(len(location), -1, shape[-1])
+        log_p, rho = log_chances_and_ratios(location, moves)
+        log_p = log_p.unsqueeze(2).expand_as(rho)
+        rho = pieces.sharpened(log_p, rho)
+        rows = (shape[-1], *shape[:-1])
+        return log_p.reshape(rows), rho.reshape(rows)
+
+    def _location(self, counts: Tensor) -> Tensor:
+        """Rows of counts as the largest of each row sees them, in units of sigma."""
+        gaps = (counts - counts.amax(dim=-1, keepdim=True)) / self.sigma
+        return gaps.reshape(-1, counts.shape[-1])
+
+    def _log_masses(self, counts: Tensor) -> Tensor:
+        return log_chances(self._location(counts)).reshape(counts.shape[-1], *counts.shape[:-1])
+
+    def _gaussian_bound(self, counts: Tensor, move: Tensor) -> Tensor:
+        return (move / self.sigma).square().sum(dim=-1)
+
+    def zcdp(self, move: Tensor) -> float:
+        return 0.5 * float((move.double() / self.sigma).square().sum())
+
+    def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
+        return (counts + self.sigma * draws.normals(counts.shape)).argmax(dim=1)
+
+    def _release(self, bits: CipherDraws, counts: Tensor) -> Tensor:
+        return largest(counts, self.sigma, bits)
+
+
+class ConfidentWinner(Decision):
+    """The noisy winner if the largest count + N(0, threshold_sigma^2) is at least the threshold, else -1: no
+    answer.
+
+    It has K + 1 outcomes, and both questions are charged: whether there is an answer, and which one it is.
+    Their noises are independent. This is the confident aggregation of PATE (Papernot et al. 2018, algorithm
+    1). In a ``pair`` the row of "no answer" is the last one.
+
+    Guarantee: a function of the Gaussian releases of the largest count and of all counts, hence never worse
+    than both. With m the change of the largest count, the divergence is at most alpha (m^2 /
+    threshold_sigma^2 + |move|^2 / sigma^2) / 2.
+
+    >>> import ringfence as rf
+    >>> confident = rf.ConfidentWinner(sigma=4.0, threshold=30.0, threshold_sigma=10.0)
+    >>> [round(float(confident.log_prob(outcome, [40, 9, 2]).exp()), 6) for outcome in (-1, 0, 1, 2)]
+    [0.158655, 0.841345, 0.0, 0.0]
+    """
+
+    name = "confident-winner"
+    label = "confident winner"
+    look = Look("#882255", "X", "X")
+
+    def __init__(self, sigma: float, threshold: float, threshold_sigma: float) -> None:
+        self.sigma = checks.number("sigma", sigma, checks.positive)
+        self.threshold = checks.number("threshold", threshold)
+        self.threshold_sigma = checks.number("threshold_sigma", threshold_sigma, checks.positive)
+
+    def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
+        winner = NoisyWinner(self.sigma).pair(counts, move)
+        shift = self._top_move(counts, move) / self.threshold_sigma
+        edge = self._edge(counts).expand_as(shift)
+        answer = pieces.atoms(edge, edge, shift)
+        log_p, rho = (_joined(*parts) for parts in zip(winner, answer, strict=True))
+        log_p = completed(log_p)
+        return log_p, pieces.sharpened(log_p, rho)
+
+    def _log_masses(self, counts: Tensor) -> Tensor:
+        edge = self._edge(counts)
+        answer = torch.stack((log_tail(-edge), log_tail(edge)))
+        return completed(_joined(NoisyWinner(self.sigma)._log_masses(counts), answer))
+
+    def _gaussian_bound(self, counts: Tensor, move: Tensor) -> Tensor:
+        top = (self._top_move(counts, move) / self.threshold_sigma).square()
+        return top + (move / self.sigma).square().sum(dim=-1)
+
+    def zcdp(self, move: Tensor) -> float:
+        top = float(move.abs().max()) / self.threshold_sigma  # the largest count moves no farther
+        return 0.5 * top * top + NoisyWinner(self.sigma).zcdp(move)
+
+    def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
+        top = counts.amax(dim=1)
+        noisy = top + self.threshold_sigma * draws.normals(top.shape)
+        winner = (counts + self.sigma * draws.normals(counts.shape)).argmax(dim=1)
+        return torch.where(noisy < self.threshold, -1, winner)
+
+    def _release(self, bits: CipherDraws, counts: Tensor) -> Tensor:
+        top = Normal(counts.amax(dim=1), torch.tensor([self.threshold_sigma], dtype=torch.float64))
+        below_or_above = Points((0.0, 1.0), (torch.tensor(self.threshold, dtype=torch.float64),))
+        answered = numbers(top, below_or_above, bits, len(counts))
+        return torch.where(answered == 0, -1, largest(counts, self.sigma, bits))
+
+    def _edge(self, counts: Tensor) -> Tensor:
+        """The threshold as the largest count sees it, in units of its noise."""
+        limit = pieces.far(counts)
+        return ((self.threshold - counts.amax(dim=-1)) / self.threshold_sigma).clamp(-limit, limit)
+
+    def _top_move(self, counts: Tensor, move: Tensor) -> Tensor:
+        """How far the largest count moves."""
+        return (counts - counts.amax(dim=-1, keepdim=True) + move).amax(dim=-1)
+
+
+def _joined(winner: Tensor, answer: Tensor) -> Tensor:
+    """Rows of a winner and rows of (no answer, answer), logarithms both, as rows of the confident winner."""
+    no, yes = answer.expand(2, *winner.shape[1:])
+    return torch.cat((winner + yes, no.unsqueeze(0)))

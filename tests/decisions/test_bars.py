@@ -1,0 +1,35 @@
+"""Released tables as bars."""
+
+import math
+
+import numpy as np
+import pytest
+
+import ringfence as rf
+from ringfence.decisions.bars import bar_chart
+
+
+def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
+    table = rf.release_counts(np.array([[100, 2], [3, 40]]), suppress_below=20, sigma=2.0)
+    chart = table.chart()
+    assert [panel.title for panel in chart.panels] == ["dimension 0: 0", "dimension 0: 1"]
+    shown, gray = chart.panels[0].lines
+    assert (math.isnan(shown.y[0]), math.isnan(shown.y[1])) == (False, True)
+    assert (math.isnan(gray.y[0]), gray.y[1]) == (True, 20.0)
+    assert gray.name == "below 20, not shown"
+    assert chart.panels[0].y_also == chart.panels[1].y_also
+    assert shown.high is not None
+    assert shown.high[0] - shown.y[0] == pytest.approx(table.errors[0, 0])
+    assert not chart.sensitive
+
+
+def test_many_rows_are_numbered_instead_of_named() -> None:
+    labels = [(str(number),) for number in range(100)]
+    (panel,) = bar_chart("t", "c", "count", ["cell"], labels, [1.0] * 100, [(0.0, 2.0)] * 100).panels
+    assert (panel.x_names, panel.x_label) == ((), "row of the table")
+    assert panel.lines[0].x[:2] == (1.0, 2.0)
+
+
+def test_a_single_number_is_a_bar_too() -> None:
+    (panel,) = bar_chart("t", "c", "count", [], [()], [5.0], [(4.0, 6.0)]).panels
+    assert panel.x_names == ("",)

@@ -1,0 +1,120 @@
+"""What every decision does with its arguments: shapes, kinds, saved states, and bad input in one line."""
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.mechanisms import decision
+from ringfence.mechanisms.decision import Decision
+from ringfence.noise import Noise
+
+LAWS = (rf.NoisyWinner(2.0), rf.ConfidentWinner(2.0, threshold=10.0, threshold_sigma=3.0))
+COUNTS, MOVE = [12.0, 11.0, 3.0], [-1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_it_survives_being_written_down(law: Decision) -> None:
+    for again in (
+        Decision.from_state_dict(law.state_dict()),
+        pickle.loads(pickle.dumps(law)),
+        copy.deepcopy(law),
+        eval(repr(law), vars(rf)),
+    ):
+        assert again.state_dict() == law.state_dict()
+    assert law.label != law.name or law.name == "winner"
+
+
+def test_states_that_say_something_else_are_refused() -> None:
+    with pytest.raises(ValueError, match="law must be one of"):
+        Decision.from_state_dict({"law": "Gaussian", "sigma": 1.0})
+    with pytest.raises(ValueError, match="unknown keys \\['bound'\\]"):
+        Decision.from_state_dict({"law": "NoisyWinner", "sigma": 1.0, "bound": 2.0})
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_counts_may_be_any_numbers_of_any_kind(law: Decision) -> None:
+    expected = law.pair(COUNTS, MOVE)
+    kinds = (torch.tensor, lambda row: torch.tensor(row, dtype=torch.float32), np.array)
+    kinds += (lambda row: torch.tensor(row).long(), lambda row: np.array(row).astype(int))
+    for kind in kinds:
+        found = law.pair(kind(COUNTS), kind(MOVE))
+        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_queries_and_moves_broadcast(law: Decision) -> None:
+    """Each entry is what the law says about that row and that move alone."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.randint(0, 30, (2, 3, 1, 4), generator=generator)
+    moves = torch.tensor([[1, 0, 0, -1], [0, -1, 0, 0]])
+    log_p, rho = law.pair(counts, moves)
+    outcomes = 4 + isinstance(law, rf.ConfidentWinner)
+    assert log_p.shape == rho.shape == (outcomes, 2, 3, 2)
+    one = law.pair(counts[1, 2, 0], moves[1])
+    assert torch.allclose(log_p[:, 1, 2, 1], one[0], rtol=1e-12)
+    assert torch.allclose(rho[:, 1, 2, 1], one[1], rtol=1e-9)
+    turned = law.pair(counts.squeeze(2), moves.view(2, 1, 1, 4))[1]
+    assert torch.allclose(turned.movedim(1, -1), rho, rtol=1e-9)
+    orders = torch.tensor([2.0, 8.0], dtype=torch.float64)
+    assert law.renyi_divergence(counts, moves, orders.view(2, 1, 1, 1)).shape == (2, 2, 3, 2)
+    assert law.log_prob(torch.tensor([[0], [3]]), counts.squeeze(2)).shape == (2, 3)
+    assert law.sample(counts, generator=generator).shape == (2, 3, 1)
+    assert law.release(counts, draws=Noise(1).at("test")).dtype == torch.int64
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_blocks_of_queries_change_nothing(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+    counts = torch.randint(0, 30, (5, 1, 4), generator=generator)
+    moves = torch.tensor([[1, 0, 0, -1], [0, -1, 0, 0], [0, 0, 1, 0]])
+    orders = torch.tensor([2.0, 8.0], dtype=torch.float64).view(2, 1, 1)
+    whole = law.renyi_divergence(counts, moves, orders), law.hockey_stick(counts, moves, 0.1)
+    monkeypatch.setattr(decision, "_HELD", 30)
+    parts = law.renyi_divergence(counts, moves, orders), law.hockey_stick(counts, moves, 0.1)
+    assert all(torch.allclose(*both, rtol=1e-12, atol=1e-15) for both in zip(whole, parts, strict=True))
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_no_queries_no_outcomes(law: Decision) -> None:
+    nothing = torch.zeros(0, 3)
+    assert law.renyi_divergence(nothing, MOVE, 2.0).shape == (0,)
+    assert law.sample(nothing, generator=torch.Generator()).shape == law.release(nothing).shape == (0,)
+
+
+BAD = (
+    ("log_prob", (0, [7.0]), "counts must have at least 2 candidates, got 1"),
+    ("log_prob", (0, 7.0), "counts must have at least 2 candidates, got a single number"),
+    ("log_prob", (0, [7.0, float("nan")]), "counts must not be NaN, got nan at index [1]"),
+    ("log_prob", (0, [7.0, float("inf")]), "counts must be finite, got inf at index [1]"),
+    ("log_prob", (3, COUNTS), "winner must be an integer from "),
+    ("log_prob", (0.5, COUNTS), "winner must be an integer from "),
+    ("pair", (COUNTS, 1.0), "move must have 3 candidates, got shape []"),
+    ("pair", (COUNTS, [1.0, 0.0]), "move must have 3 candidates, got shape [2]"),
+    ("pair", (COUNTS, [1e9, 0.0, 0.0]), "move must be at most 10000 sigma, got 1000000000.0 at index [0]"),
+    ("pair", (torch.ones(2, 3), torch.ones(5, 3)), "shapes do not broadcast: counts [2, 3], move [5, 3]"),
+    ("renyi_divergence", (COUNTS, MOVE, 1.0), "alpha must be > 1, got 1.0"),
+    ("renyi_divergence", (COUNTS, MOVE, 1e9), "alpha |move| / sigma must be at most 100000, got "),
+    ("hockey_stick", (COUNTS, MOVE, float("nan")), "epsilon must not be NaN, got nan"),
+    ("chance_of_error", ([1.0],), "counts must have at least 2 candidates, got 1"),
+    ("release", ([1.0],), "counts must have at least 2 candidates, got 1"),
+)
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("method", "arguments", "words"), BAD)
+def test_bad_input_is_named(law: Decision, method: str, arguments: tuple[object, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}.*$"):
+        getattr(law, method)(*arguments)
+
+
+def test_what_is_no_count_is_refused_by_kind() -> None:
+    for counts in (torch.tensor([True, False]), ["a", "b"], None):
+        with pytest.raises(TypeError, match="counts must be"):
+            rf.NoisyWinner(1.0).chance_of_error(counts)
+    with pytest.raises(TypeError, match="got 7"):
+        rf.NoisyWinner(1.0).sample(COUNTS, generator=7)

@@ -1,0 +1,126 @@
+"""Chances of normal variables to be the largest, against 25 recorded digits, closed forms and finer grids."""
+
+import random
+from datetime import date
+
+import pytest
+import torch
+from mpmath import mp, mpf
+from torch import Tensor
+
+from ringfence.mechanisms.pieces import sharpened
+from ringfence.numerics import largest_normal
+from ringfence.numerics.largest_normal import completed, log_chances, log_chances_and_ratios
+from ringfence.numerics.normal import log_tail
+from tests.numerics.largest_oracle import CASES, Group, computed, exact, recorded
+from tests.oracle import below
+
+
+def as_atoms(location: Tensor, moves: Tensor) -> tuple[Tensor, Tensor]:
+    """log p, and log p/q as a law of atoms has them."""
+    log_p, rho = log_chances_and_ratios(location, moves)
+    return log_p, sharpened(log_p.unsqueeze(2).expand_as(rho), rho)
+
+
+def close(values: Tensor, truth: list[str]) -> bool:
+    """To 2e-12 of each; where two moves cancel, to a rounding error of what one of them does."""
+    exact_values = list(map(mpf, truth))
+    rounding = 1e-16 * max(map(abs, exact_values))
+    pairs = zip(values.tolist(), exact_values, strict=True)
+    return all(
+        abs(mpf(value) - true) < 2e-12 * abs(true) + min(rounding, 1e-9 * abs(true)) for value, true in pairs
+    )
+
+
+def found(groups: tuple[Group, ...]) -> tuple[Tensor, Tensor]:
+    """log p and log p/q of one variable of each group."""
+    rows = [[float(group[column]) for group in groups for _ in range(group[2])] for column in (0, 1)]
+    location, move = torch.tensor(rows, dtype=torch.float64)
+    log_p, rho = as_atoms(location.unsqueeze(0), move.view(1, 1, -1))
+    firsts = [sum(group[2] for group in groups[:place]) for place in range(len(groups))]
+    return log_p[firsts, 0], rho[firsts, 0, 0]
+
+
+@pytest.mark.parametrize("groups", CASES)
+def test_recorded_digits(groups: tuple[Group, ...]) -> None:
+    """40 sigma behind, moves from 1e-6 to 12 sigma, 2 to 1,000 variables."""
+    for values, truth in zip(found(groups), recorded()[CASES.index(groups)], strict=True):
+        assert close(values, truth)
+
+
+def test_one_of_them_computed_again() -> None:
+    """Another one every day; those of 1,000 variables take too long."""
+    groups = random.Random(date.today().isoformat()).choice([case for case in CASES if len(case) == 2])
+    assert computed(groups) == recorded()[CASES.index(groups)]
+
+
+def test_the_oracle_knows_closed_forms() -> None:
+    """Two variables: Phi(-d / sqrt 2). Equal ones: 1 / K."""
+    with mp.workdps(60):
+        assert abs(exact([(0, 0, 1), (-3, 1, 1)])[0][1] / mp.log(below(-3 / mp.sqrt(2))) - 1) < 1e-45
+        assert abs(exact([(0, 0.5, 4)])[0][0] + mp.log(4)) < 1e-45
+
+
+def test_two_variables_at_any_distance() -> None:
+    gaps = torch.tensor([0.0, 1e-9, 3.0, 40.0, 300.0, 1e4, 9e5], dtype=torch.float64)
+    values = log_chances(torch.stack((torch.zeros_like(gaps), -gaps), dim=1))
+    sizes = gaps * 0.5**0.5
+    assert torch.allclose(values, torch.stack((log_tail(-sizes), log_tail(sizes))), rtol=1e-12, atol=0)
+
+
+def random_rows(variables: int, generator: torch.Generator, rows: int = 12) -> Tensor:
+    """Ties, crowds and single ones far behind."""
+    spread = 10 ** (4 * torch.rand(rows, 1, generator=generator, dtype=torch.float64) - 2)
+    location = spread * torch.randn(rows, variables, generator=generator, dtype=torch.float64)
+    tied = torch.rand(rows, variables, generator=generator) < torch.rand(rows, 1, generator=generator)
+    location = torch.where(tied, location[:, :1], location)
+    return (location - location.amax(dim=1, keepdim=True)).clamp(min=-40.0)
+
+
+@pytest.mark.parametrize("variables", [2, 3, 10, 30, 31, 200])
+def test_a_finer_and_longer_grid_gives_the_same(variables: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of the quadrature is measured here, as docs/guarantees.md says."""
+    location = random_rows(variables, torch.Generator().manual_seed(variables))
+    moves = torch.zeros(1, 4, variables, dtype=torch.float64)
+    moves[0, 0, 0], moves[0, 1, 0], moves[0, 1, -1], moves[0, 2, -1], moves[0, 3, 1] = 1e-6, -0.1, 0.1, 3, -9
+    log_p, rho = as_atoms(location, moves)
+    for name, value in (("_STEP", 0.2), ("_STEP_OF_MANY", 0.15), ("_REACH", 12.0)):
+        monkeypatch.setattr(largest_normal, name, value)
+    finer, sharp = as_atoms(location, moves)
+    assert torch.allclose(log_p, finer, rtol=1e-12, atol=0)
+    assert torch.allclose(rho, sharp, rtol=1e-10, atol=0)
+
+
+def test_chances_sum_to_one_before_and_after() -> None:
+    """Where none is heavy, no chance is computed from the others."""
+    location = 0.3 * torch.randn(20, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moves = torch.randn(20, 3, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    log_p, rho = log_chances_and_ratios(location, moves)
+    assert float((log_p.exp().sum(dim=0) - 1).abs().max()) < 1e-14
+    assert float(((log_p.unsqueeze(2) - rho).exp().sum(dim=0) - 1).abs().max()) < 1e-13
+
+
+def test_windows_that_are_far_apart() -> None:
+    """So far behind, log Phi(u) is -u^2 / 2 up to logarithms, and the best x is a mean."""
+    others = torch.tensor([0.0, 0.0, -900.0], dtype=torch.float64)
+    location = torch.cat((others, torch.tensor([-5e5], dtype=torch.float64))).unsqueeze(0)
+    best = float(location.mean())
+    log_p, rho = log_chances_and_ratios(location, torch.tensor([[[0.0, 0.0, 0.0, 1.0]]]).double())
+    assert float(log_p[3, 0]) == pytest.approx(-0.5 * float((location - best).square().sum()), rel=1e-9)
+    assert float(rho[3, 0, 0]) == pytest.approx(-(best + 5e5), rel=1e-5)
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = random_rows(6, torch.Generator().manual_seed(3))
+    shared = torch.randn(1, 5, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    log_p, rho = as_atoms(location, shared)
+    own = as_atoms(location, shared.expand(12, -1, -1).contiguous())
+    monkeypatch.setattr(largest_normal, "_NUMBERS", 5000)
+    for again in (own, as_atoms(location, shared)):
+        assert torch.allclose(again[0], log_p, rtol=1e-12, atol=0)
+        assert torch.allclose(again[1], rho, rtol=1e-9, atol=0)
+
+
+def test_a_heavy_outcome_is_what_the_others_leave() -> None:
+    log_p = completed(torch.tensor([0.1, -50.0, -60.0], dtype=torch.float64))
+    assert float(log_p[0]) == pytest.approx(-float(torch.exp(log_p[1:]).sum()), rel=1e-14)
