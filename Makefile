@@ -44,6 +44,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.grid
 	$(BIN)/python -m benchmarks.linear_information
+	$(BIN)/python -m benchmarks.winners
 	$(BIN)/python -m benchmarks.secure
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.sampled_exact

@@ -107,6 +107,7 @@ def _lines(audit: Audit) -> tuple[tuple[str, ...], ...]:
         ("one release, more draws", audit.tight),
         ("training run", audit.training),
         ("canaries in one run", audit.canaries),
+        ("one decision", audit.decisions),
     ):
         for claim in dict.fromkeys(name for result in results for name in result.claims):
             own = [result for result in results if claim in result.claims]

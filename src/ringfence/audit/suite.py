@@ -11,6 +11,7 @@ from ringfence import checks
 from ringfence.audit import planted
 from ringfence.audit.canaries import Canaries, audit_engine_canaries, audit_probe_canaries
 from ringfence.audit.claims import printed_claims, with_profiles
+from ringfence.audit.decisions import audit_decisions, random_decisions
 from ringfence.audit.distinguisher import audit_release, audit_targets
 from ringfence.audit.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
 from ringfence.audit.result import AuditResult
@@ -37,11 +38,12 @@ class Audit:
     planted: tuple[AuditResult, ...]
     seconds: float
     confidence: float  # of all lower bounds together
+    decisions: tuple[AuditResult, ...] = ()
 
     @property
     def attacks(self) -> tuple[AuditResult, ...]:
         """Every attack on epsilon that must fail."""
-        return (*self.releases, *self.tight, *self.training, *self.canaries)
+        return (*self.releases, *self.tight, *self.training, *self.canaries, *self.decisions)
 
     @property
     def holds(self) -> bool:
@@ -69,11 +71,11 @@ def run_audit(
     confidence: float = 0.99,
     progress: Progress | None = None,
 ) -> Audit:
-    """Attacks random releases, training runs, canaries and reconstructions, and the planted flaws.
+    """Attacks random releases, decisions, training runs, canaries, reconstructions, and the planted flaws.
 
-    ``settings`` releases, of every law in turn, get ``trials`` draws each, ``tight`` of them twenty times as
-    many; each of ``probes`` linear models is trained ``runs`` times with a record and as often without.
-    Canaries and reconstructions attack the laws with a density.
+    ``settings`` releases, of every law in turn, and a tenth as many decisions get ``trials`` draws each,
+    ``tight`` of the releases twenty times as many. Each of ``probes`` linear models is trained ``runs`` times
+    with a record and as often without. Canaries and reconstructions attack the laws with a density.
 
     Guarantee: where every claim is right, one is called wrong with probability at most
     1 - ``confidence``, all attacks together.
@@ -89,8 +91,8 @@ def run_audit(
     generator = torch.Generator().manual_seed(checks.count("seed", seed, at_least=0))
     laws = [example(law, 1.0, 2.0) for law in Mechanism.known().values()]
     dense = [law for law in laws if law.support.interval is not None]
-    # each kind of attack may fail with a third of the probability; attacks run one by one share theirs evenly
-    share = (1 - checks.probability("confidence", confidence)) / 3
+    # each kind of attack may fail with a quarter of the probability; attacks run one by one share it evenly
+    share = (1 - checks.probability("confidence", confidence)) / 4
     each = 1 - share / (probes + 3 * len(dense))
     chosen = random_targets(settings, generator)
     few = [target for target in chosen if target.theta.numel() <= _FEW][:tight]
@@ -123,6 +125,13 @@ def run_audit(
                 law, theta, linear_jacobian(3, 4, 0), trials=20_000, generator=generator, confidence=each
             )
         )
+    show("decisions", 0.0)
+    decisions = audit_decisions(
+        random_decisions(-(-settings // 10), generator),
+        trials=trials,
+        generator=generator,
+        confidence=1 - share,
+    )
     return Audit(
         releases=tuple(releases),
         tight=tuple(sharp),
@@ -132,6 +141,7 @@ def run_audit(
         planted=planted_flaws(generator, confidence),
         seconds=time.monotonic() - started,
         confidence=confidence,
+        decisions=tuple(decisions),
     )
 
 

@@ -44,13 +44,13 @@ def cumulative(
 def quantile(numerator: int, bits: int, centre: float, sigma: float) -> Any:
     """The quantile of N(centre, sigma^2) at the middle of [numerator, numerator + 1] / 2^bits.
 
-    ``bits`` are at most 256. The error is below 2^-400 sigma, or below 2^-400 of the centre.
+    ``bits`` are at most 256. The error is below 2^-400 sigma.
 
     >>> half = quantile(2**255, 256, 1.0, 2.0) - 1  # the middle of a cell that begins at the median
     >>> int(_context().log(half, 2))
     -254
     """
-    context = _context(_BITS_FAR if abs(centre) > _FAR * sigma else _BITS)
+    context = _context()
     share = context.ldexp(2 * numerator + 1, -bits - 1)
     upper = share > 0.5
     tail = 1 - share if upper else share  # exact: bits + 1 digits
@@ -58,7 +58,8 @@ def quantile(numerator: int, bits: int, centre: float, sigma: float) -> Any:
     for _ in range(_NEWTON):  # on the logarithm of the tail, which is almost linear
         mass = _tail(context, x)
         x += mass * context.log(mass / tail) * context.sqrt(2 * context.pi) * context.exp(x * x / 2)
-    return centre + sigma * (x if upper else -x)
+    whole = _context(_BITS_FAR)  # any two doubles and a product of two, added exactly
+    return centre + sigma * whole.mpf(x if upper else -x)
 
 
 def is_below(numerator: int, bits: int, number: Any) -> bool:

@@ -28,6 +28,7 @@ from ringfence.numerics.normal import LOG_SQRT_TWO_PI, hazard, log_tail, log_tai
 FARTHEST = 1e6  # locations farther behind the largest are moved up to here: their chance is e^(-2.5e11)
 _REACH = 8.5  # from a mode to the end of its window: e^-36 of the peak
 _SLACK = 5.5  # a mode is at most so far above its estimate
+_FURTHER = 20.0  # windows are extended for small ratios by no more: enough for 100 sigma behind
 _CLOSE = 0.05  # how well a mode is needed
 _STEP, _STEP_OF_MANY, _MANY = 0.45, 0.3, 30  # of the width of the narrowest f_k
 _LARGE = 0.5  # moves beyond this may make an f_k narrower than it was
@@ -104,7 +105,8 @@ class _Grids:
         modes = _modes_at_least(location).flip(1)  # ascending
         begins = modes - (_REACH + down.unsqueeze(1))
         ends = modes + (_SLACK + _REACH + up.unsqueeze(1))
-        begins[:, 0], ends[:, -1] = begin - down, end + up
+        begins[:, 0] = torch.maximum(begin - down, begins[:, 0] - _FURTHER)
+        ends[:, -1] = end + up
         skips = (begins[:, 1:] - ends[:, :-1]).clamp_(min=0).cumsum(1)
         self.skips = torch.nn.functional.pad(skips, (1, 0))  # what is left out before each window
         self.ends = (ends - self.skips - begins[:, :1])[:, :-1].contiguous()

@@ -102,9 +102,7 @@ class SecureRelease:
         >>> SecureRelease(Gaussian(1.0)).delta(10**9, epsilon=20.0) < 1e-40
         True
         """
-        checks.count("coordinates", coordinates, at_least=0)
-        size = checks.number("epsilon", epsilon, checks.not_negative)
-        return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
+        return added_delta(coordinates, epsilon)
 
     @property
     def statement(self) -> str:
@@ -141,6 +139,19 @@ class SecureRelease:
         assert distribution is not None
         shape = torch.broadcast_shapes(*(column.shape for column in (theta, *columns)))
         return points.point(numbers(distribution, points, bits, shape.numel()))
+
+
+def added_delta(coordinates: int, epsilon: float) -> float:
+    """What so many secure releases of any law add to a delta at this epsilon (``SecureRelease.delta``).
+
+    A decision counts as one coordinate, a confident one as two.
+
+    >>> added_delta(1000, epsilon=1.0) < 1e-56
+    True
+    """
+    checks.count("coordinates", coordinates, at_least=0)
+    size = checks.number("epsilon", epsilon, checks.not_negative)
+    return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
 
 
 def numbers(distribution: Distribution, points: PublicPoints, bits: CipherDraws, count: int) -> Tensor:
