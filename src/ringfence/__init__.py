@@ -13,6 +13,9 @@ from ringfence.accounting.calibration_question import (
 )
 from ringfence.accounting.decisions.accountant import DecisionAccountant as DecisionAccountant
 from ringfence.accounting.decisions.profile import decision_profile as decision_profile
+from ringfence.accounting.decisions.publication import (
+    publishable_decision_epsilon as publishable_decision_epsilon,
+)
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.publication import _noise, _upper_bound, _worst
+from ringfence.accounting.publication import _worst, noise_for, upper_bound
 from ringfence.mechanisms.secure.release import SecureRelease
 from tests.tensors import double_by_default, float64, seeded_releases
 
@@ -35,7 +35,7 @@ def _sum_behind(number: rf.PublishableEpsilon) -> float:
 def test_above_the_private_number_as_often_as_promised() -> None:
     noise = SecureRelease(rf.Gaussian(0.1))
     for failure, least, most in ((0.5, 160, 240), (0.1, 22, 58), (1e-6, 0, 0)):
-        below = sum(_upper_bound(noise, 0.7, failure) < 0.7 for _ in range(400))
+        below = sum(upper_bound(noise, 0.7, failure) < 0.7 for _ in range(400))
         assert least <= below <= most
 
 
@@ -112,7 +112,7 @@ def test_the_noise_is_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_public_grid_reaches_every_share() -> None:
     """It ends some deviations out; a share beyond would come out too small."""
-    assert float(_noise(1e-30, 1.0).draw(1.0)) == pytest.approx(1.0, rel=1e-10)
+    assert float(noise_for(1e-30, 1.0).draw(1.0)) == pytest.approx(1.0, rel=1e-10)
 
 
 def test_its_own_cost_is_included() -> None:

@@ -131,7 +131,7 @@ def publishable_epsilon(
         # with the record and without it the share may be computed a little off
         computed = 2 * (ROUNDING + count * UNDERFLOW / largest)
         change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
-    noise = _noise(change, publishing_zcdp)
+    noise = noise_for(change, publishing_zcdp)
 
     def epsilons(share: float, at: float) -> tuple[float, float, float]:
         total = largest * share + alpha * publishing_zcdp
@@ -148,7 +148,7 @@ def publishable_epsilon(
             f"delta must be larger, got {delta!r}: at epsilon {most:.3g} the finite randomness of the "
             f"published number alone takes {taken:.3g}"
         )
-    published = min(1.0, _upper_bound(noise, share, failure_probability))
+    published = min(1.0, max(0.0, upper_bound(noise, share, failure_probability)))
     epsilon, epsilon_pdp, data_independent = epsilons(published, math.nextafter(delta - taken, 0.0))
     return PublishableEpsilon(
         epsilon=epsilon,
@@ -161,19 +161,27 @@ def publishable_epsilon(
     )
 
 
-def _noise(change: float, zcdp: float) -> SecureRelease:
-    """Gaussian noise under which a change of this size costs zcdp: change^2 / (2 deviation^2)."""
+def noise_for(change: float, zcdp: float) -> SecureRelease:
+    """Gaussian noise under which a change of this size costs zcdp: change^2 / (2 deviation^2).
+
+    >>> round(float(noise_for(0.1, 0.02).law.sigma), 9)
+    0.5
+    """
     return SecureRelease(Gaussian(max(_LEAST_DEVIATION, change / math.sqrt(2 * zcdp))))
 
 
-def _upper_bound(noise: SecureRelease, share: float, failure_probability: float) -> float:
-    """The share with noise and a margin, below the share with probability at most ``failure_probability``."""
+def upper_bound(noise: SecureRelease, value: float, failure_probability: float) -> float:
+    """The value with noise and a margin, below the value with probability at most ``failure_probability``.
+
+    >>> 0.0 < upper_bound(noise_for(0.001, 0.02), 0.5, 1e-9) < 1.0
+    True
+    """
     chance = failure_probability - noise.delta(1, 0.0)
     if chance <= 0:
         raise ValueError(f"failure_probability must be above 2^-199, got {failure_probability!r}")
     quantile = -float(torch.special.ndtri(torch.tensor(chance, dtype=torch.float64)))
     margin = float(noise.law.sigma) * (quantile + _HALF_STEP)
-    return max(0.0, float(noise.draw(share)) + margin)
+    return float(noise.draw(value)) + margin
 
 
 def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:

@@ -89,7 +89,7 @@ def number_of_queries(law: DecisionLaw, votes: Real) -> int:
         count = checks.finite("surpluses", votes).numel()
     else:
         counts = checked_counts(votes)
-        count = counts.shape[:-1].numel() if counts.ndim else 0
+        count = counts.shape[:-1].numel() if counts.numel() else 0
     if not count:
         raise ValueError("votes must hold at least one query, got none")
     return count

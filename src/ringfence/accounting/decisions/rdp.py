@@ -7,7 +7,14 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, Pairs, checked_law, pairs
+from ringfence.accounting.decisions.moves import (
+    DecisionLaw,
+    Neighbours,
+    Pairs,
+    checked_law,
+    number_of_queries,
+    pairs,
+)
 from ringfence.accounting.per_instance.rdp import PerInstanceRdp
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
@@ -42,7 +49,8 @@ def decision_rdp(
     >>> [round(float(value), 5) for value in rdp.worst], 32 * 2 / 40**2  # the Gaussian's, of two queries
     ([0.00081, 0.01356], 0.04)
     """
-    every = pairs(checked_law(law), votes, neighbours)
+    number_of_queries(checked_law(law), votes)
+    every = pairs(law, votes, neighbours)
     return rdp_of_pairs(every, checked_orders(orders), zcdp(law, neighbours), at_most)
 
 

@@ -1,0 +1,74 @@
+"""The moves of a voter: none is missing, and none is there that no voter can make."""
+
+import itertools
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.decisions.moves import moves_of, pairs
+from tests.tensors import float64
+
+
+def every_neighbour(row: list[int], neighbours: str) -> set[tuple[int, ...]]:
+    """Sorted counts of all neighbours, by taking voters one by one."""
+    found = set()
+    for taken, given in itertools.product([None, *range(len(row))], repeat=2):
+        if neighbours == "added" and taken is not None and given is not None:
+            continue
+        moved = list(row)
+        if taken is not None:
+            moved[taken] -= 1
+        if given is not None:
+            moved[given] += 1
+        if min(moved) >= 0:
+            found.add(tuple(moved))
+    return found - {tuple(row)}
+
+
+@pytest.mark.parametrize("neighbours", ["replaced", "added"])
+@pytest.mark.parametrize("row", [[5, 3, 0], [4, 4, 4], [7, 7, 0, 0], [1, 0], [0, 0, 0], [9, 2, 2, 1]])
+def test_up_to_the_names_of_candidates_all_neighbours_are_there(row: list[int], neighbours: str) -> None:
+    moves = moves_of(float64([row]), neighbours)[0]  # type: ignore[arg-type]
+    by_value = {
+        tuple(sorted(zip(row, moved, strict=True))) for moved in every_neighbour(row, neighbours)
+    }
+    found = {tuple(sorted(zip(row, (float64(row) + move).long().tolist(), strict=True))) for move in moves}
+    assert found - {tuple(sorted(zip(row, row, strict=True)))} == by_value
+    assert len(moves) == len(by_value)
+
+
+def test_the_order_of_candidates_and_queries_does_not_matter() -> None:
+    law = rf.NoisyWinner(3.0)
+    (one,) = pairs(law, [[5, 3, 1], [1, 5, 3], [4, 4, 0]], "replaced")
+    assert sorted(one.repeats.tolist()) == [1, 2]
+
+
+def test_a_surplus_moves_by_one_or_two() -> None:
+    law = rf.StochasticSign(5.0)
+    for neighbours, size in (("added", 1.0), ("replaced", 2.0)):
+        (part,) = pairs(law, [3.0], neighbours)  # type: ignore[arg-type]
+        log_p, rho = law.pair(float64([3.0]), float64([[size], [-size]]))
+        assert torch.equal(part.rho, rho)
+        assert torch.equal(part.log_p, log_p)
+
+
+@pytest.mark.parametrize(
+    ("votes", "message"),
+    [
+        ([[3, -1]], "counts must be whole numbers from 0 on, got -1"),
+        ([[3.5, 1.0]], "counts must be whole numbers from 0 on, got 3.5"),
+        ([[3.0, float("nan")]], "counts must not be NaN"),
+        ([[3.0]], "counts must have at least 2 candidates, got 1"),
+    ],
+)
+def test_votes_that_are_none(votes: list[list[float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        list(pairs(rf.NoisyWinner(1.0), votes, "added"))
+
+
+def test_neighbours_are_named() -> None:
+    with pytest.raises(ValueError, match=r"neighbours must be one of \['added', 'replaced'\], got 'removed'"):
+        list(pairs(rf.NoisyWinner(1.0), [[1, 2]], "removed"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="law must have single numbers"):
+        list(pairs(rf.StochasticSign(float64([1.0, 2.0])), [1.0, 2.0], "added"))

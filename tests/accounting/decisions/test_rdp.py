@@ -1,0 +1,70 @@
+"""Rényi divergences of decisions: the definition, move by move and query by query."""
+
+import itertools
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.decisions.rdp import decision_rdp, zcdp
+from tests.tensors import float64
+
+COUNTS = [[30, 12, 8], [20, 18, 12], [25, 25, 0], [12, 30, 8]]
+LAWS = [rf.NoisyWinner(5.0), rf.ConfidentWinner(5.0, threshold=22.0, threshold_sigma=4.0)]
+
+
+def worst_by_definition(law: rf.NoisyWinner, row: list[int], alpha: float) -> tuple[float, float]:
+    forward, backward = 0.0, 0.0
+    for taken, given in itertools.product([None, 0, 1, 2], repeat=2):
+        move = [0.0, 0.0, 0.0]
+        if taken is not None:
+            move[taken] -= 1
+        if given is not None:
+            move[given] += 1
+        moved = [count + step for count, step in zip(row, move, strict=True)]
+        if min(moved) < 0:
+            continue
+        forward = max(forward, float(law.renyi_divergence(row, move, alpha)))
+        backward = max(backward, float(law.renyi_divergence(moved, [-step for step in move], alpha)))
+    return forward, backward
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_the_worst_of_all_moves_in_both_directions(law: rf.NoisyWinner) -> None:
+    orders = [1.5, 4.0, 32.0]
+    rdp = decision_rdp(law, COUNTS, neighbours="replaced", orders=orders)
+    for at, alpha in enumerate(orders):
+        forward, backward = zip(*(worst_by_definition(law, row, alpha) for row in COUNTS), strict=True)
+        assert float(rdp.forward[at]) == pytest.approx(sum(forward), rel=1e-9)
+        assert float(rdp.backward[at]) == pytest.approx(sum(backward), rel=1e-9)
+        assert float(rdp.forward[at]) >= sum(forward) * (1 - 1e-13)
+
+
+def test_the_dearest_queries_count_where_a_voter_takes_part_in_few() -> None:
+    each = [decision_rdp(LAWS[0], [row], neighbours="added", orders=[4.0]).forward for row in COUNTS]
+    two = decision_rdp(LAWS[0], COUNTS, neighbours="added", at_most=2, orders=[4.0]).forward
+    assert float(two) == pytest.approx(float(torch.cat(each).topk(2)[0].sum()), rel=1e-10)
+    with pytest.raises(ValueError, match="at_most must be"):
+        decision_rdp(LAWS[0], COUNTS, neighbours="added", at_most=0)
+
+
+def test_yes_or_no_is_the_account_of_the_sign() -> None:
+    surplus, law = float64([3.0, -17.0, 40.0]), rf.StochasticSign(8.0)
+    own = decision_rdp(law, surplus, neighbours="added", orders=[2.0, 64.0])
+    known = rf.per_instance_rdp(law, surplus, 1.0, orders=[2.0, 64.0], exact=True)
+    torch.testing.assert_close(own.worst, known.worst, rtol=1e-9, atol=0.0)
+
+
+def test_two_candidates_are_a_sign() -> None:
+    """The difference of two counts has noise of deviation sigma sqrt 2; one ballot moves it by two."""
+    winner = decision_rdp(rf.NoisyWinner(4.0), [[20, 13]], neighbours="replaced", orders=[2.0, 16.0])
+    sign = decision_rdp(rf.StochasticSign(4.0 * 2**0.5), [7.0], neighbours="replaced", orders=[2.0, 16.0])
+    torch.testing.assert_close(winner.worst, sign.worst, rtol=1e-9, atol=2e-12)
+
+
+def test_never_above_what_holds_for_all_votes() -> None:
+    orders = float64([2.0, 300.0])
+    for law in LAWS:
+        tie = decision_rdp(law, [[20, 20, 20]], neighbours="replaced", orders=orders)
+        assert bool((tie.worst <= zcdp(law, "replaced") * orders).all())
+    assert zcdp(LAWS[1], "added") == pytest.approx(0.5 / 25 + 0.5 / 16)
