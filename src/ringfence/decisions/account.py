@@ -184,8 +184,9 @@ def own_draws(
 
     >>> import torch
     >>> noise, theta = Noise(seed=7), torch.zeros(3).double()
-    >>> own_draws(Gaussian(4.0), theta, noise, "a").word() == own_draws(Gaussian(4.0), theta, noise, "b").word()
-    False
+    >>> words = [own_draws(Gaussian(4.0), theta, noise, what).word() for what in ("votes", "votes", "counts")]
+    >>> words[0] == words[1], words[0] == words[2]
+    (True, False)
     """
     source = noise or Noise()
     return source.at("decisions", what, repr(law.state_dict()), repr(step), source.digest(values))

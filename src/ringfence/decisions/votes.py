@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours
@@ -14,12 +13,12 @@ from ringfence.decisions.account import ReleaseAccount, noise_multiplier, releas
 from ringfence.decisions.ballots.ballots import checked_at_most, read_ballots
 from ringfence.decisions.ballots.cost import decision_account, sensitive_sentences, whole_numbers_beyond
 from ringfence.decisions.ballots.sheet import read_sheet
-from ringfence.decisions.bars import bar_chart
+from ringfence.decisions.bars import MOST_NAMES
 from ringfence.decisions.result import DecisionRelease
 from ringfence.decisions.statement import RowsAre, Statement, attack, one_person, rehearsal, target
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
-from ringfence.report.chart import Chart
+from ringfence.report.chart import Chart, Line, Panel
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
 _PLACES = {1.0: 0, -1.0: 1, 0.0: -1}  # choices by what stands in a ballot
@@ -40,11 +39,11 @@ def release_votes(
 ) -> DecisionRelease:
     """What the majority answered to each question, yes or no, decided with noise.
 
-    ``ballots`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor.
-    Rows are people and columns questions: 1 is yes, -1 is no, 0 is neither. A missing value (null, NaN in
-    pandas, an empty cell in a file) is a question that was not answered and counts as 0; NaN in an array or
-    in polars is refused. ``questions`` names the columns that are questions; left out, all are, except
-    ``person``, which names each person once, and those to ``ignore``.
+    ``ballots`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or
+    tensor. Rows are people and columns questions: 1 is yes, -1 is no, 0 is neither. A missing value (null,
+    NaN in pandas, an empty cell in a file) is a question that was not answered and counts as 0; NaN in an
+    array or in polars is refused. ``questions`` names the columns that are questions; left out, all are,
+    except ``person``, which names each person once, and those to ``ignore``.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
     the standard deviation of the noise of each surplus (yes minus no). ``at_most`` answers of each person
@@ -162,9 +161,10 @@ def _statement(
     who = one_person(rows_are)
     public = (
         f"These answers are protected by differential privacy ({target(epsilon, account)}) for each {who}: "
-        f"random noise with a standard deviation of {sigma:.3g} votes was added before each majority was read "
-        f"off, and a question decided by at least {margin(sigma):,} votes is answered wrong with a chance of at "
-        f"most 1 %.{rehearsal(seeded)}"
+        f"random noise with a standard deviation of {sigma:.3g} votes was added before each majority was "
+        f"read off, and a question decided by at least {margin(sigma):,} "
+        f"{'' if at_most is None else 'counted '}votes is answered wrong with a chance of at most 1 %."
+        f"{rehearsal(seeded)}"
     )
     counted = (
         "All answers of a person count."
@@ -190,15 +190,25 @@ def _statement(
 
 
 def _chart(release: DecisionRelease) -> Chart:
-    names, answers = release.columns["question"], release.columns["answer"]
-    yes = answers.count("yes")  # type: ignore[attr-defined]
-    return bar_chart(
-        title=release.title,
-        caption=f"{yes:,} of {len(answers):,} questions were answered yes (upward), the others no (downward). "
-        f"{release.statement.public}",
-        y_label="answer: yes is 1, no is -1",
-        names=["question"],
-        labels=[(str(name),) for name in names],
-        heights=[float(_NUMBERS[answer]) for answer in answers],
-        ends=[(math.nan, math.nan)] * len(answers),
+    """A strip of bars: upward where the answer is yes, downward where it is no."""
+    names, answers = list(release.columns["question"]), list(release.columns["answer"])
+    named = len(names) <= MOST_NAMES
+    place = tuple(float(number + (not named)) for number in range(len(names)))
+    lines = tuple(
+        Line(
+            f"{answer} ({answers.count(answer):,})",
+            place,
+            tuple(float(height) if own == answer else math.nan for own in answers),
+            mechanism=look,
+            bars=True,
+        )
+        for (answer, height), look in zip(_NUMBERS.items(), ("rectified", "truncated"), strict=True)
     )
+    panel = Panel(
+        title=release.title,
+        x_label="question" if named else "row of the table",
+        y_label="yes above, no below",
+        lines=lines,
+        x_names=tuple(names) if named else (),
+    )
+    return Chart("chart", release.title, release.statement.public, (panel,), columns=3)

@@ -2,22 +2,25 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours
 from ringfence.decisions.account import ReleaseAccount, decided, noise_multiplier, within
-from ringfence.decisions.ballots.ballots import Ballots, checked_at_most, public_choices, read_ballots
-from ringfence.decisions.ballots.cost import WRONG, decision_account, sensitive_sentences, whole_numbers_beyond
-from ringfence.decisions.ballots.sheet import Sheet, read_sheet
+from ringfence.decisions.ballots.ballots import checked_at_most
+from ringfence.decisions.ballots.cost import (
+    WRONG,
+    decision_account,
+    sensitive_sentences,
+    whole_numbers_beyond,
+)
+from ringfence.decisions.ballots.counted import CountedVotes, read_votes
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.result import DecisionRelease
-from ringfence.decisions.statement import RowsAre, Statement, attack, one_person, rehearsal, target
+from ringfence.decisions.statement import Statement, attack, one_person, rehearsal, target
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
@@ -45,10 +48,10 @@ def release_winners(
 ) -> DecisionRelease:
     """Which candidate won each query, decided with noise.
 
-    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor. It
-    holds counts of voters: one row per query, one column per candidate, and perhaps a column ``query`` with
-    names of the queries. Or it holds ballots, if ``candidates`` lists the public candidates: one row per
-    person, one column per query (``queries``, or all), each entry a candidate or, in a frame, missing.
+    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor.
+    It holds counts of voters: one row per query, one column per candidate, and perhaps a column ``query``
+    with names of the queries. Or it holds ballots, if ``candidates`` lists the public candidates: one row
+    per person, one column per query (``queries``, or all), each entry a candidate or, in a frame, missing.
     ``person`` names the column that names each person once. Columns to ``ignore`` are left out.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
@@ -65,10 +68,10 @@ def release_winners(
     count. They depend on the private votes and must not be published; the statement has a public sentence
     about them.
 
-    Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person replaced, or added or
-    removed, provided that what is given here was not chosen by looking at the data. The law is ``NoisyWinner``
-    or ``ConfidentWinner``, drawn exactly. An error releases nothing, but it may say something about the data
-    to whoever reads it.
+    Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person replaced, or added
+    or removed, provided that what is given here was not chosen by looking at the data. The law is
+    ``NoisyWinner`` or ``ConfidentWinner``, drawn exactly. An error releases nothing, but it may say something
+    about the data to whoever reads it.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -81,10 +84,12 @@ def release_winners(
     """
     multiplier = noise_multiplier(epsilon, delta, sigma)
     checks.one_of("neighbours", neighbours, NEIGHBOURS)
-    votes = _read(data, queries, candidates, person, query, ignore)
+    votes = read_votes(data, queries, candidates, person, query, ignore)
     size = checked_at_most(at_most, neighbours, len(votes.names))
     votes = votes.limited(size, noise)
-    law = _law(multiplier, sigma is None, size or len(votes.names), neighbours, confident_above, threshold_sigma)
+    law = _law(
+        multiplier, sigma is None, size or len(votes.names), neighbours, confident_above, threshold_sigma
+    )
     chances = law.chance_of_error(votes.counts).tolist()
     account = decision_account(
         law,
@@ -119,62 +124,6 @@ def release_winners(
         ),
         errors_are_sensitive=True,
     )
-
-
-@dataclass(frozen=True)
-class _Votes:
-    """Counts, (queries, candidates), and where they come from."""
-
-    sheet: Sheet
-    names: list[Any]
-    candidates: tuple[Any, ...]
-    counts: Tensor
-    ballots: Ballots | None
-    rows_are: RowsAre
-
-    def limited(self, at_most: int | None, noise: Noise | None) -> "_Votes":
-        if self.ballots is None or at_most is None:
-            return self
-        kept = self.ballots.limited(at_most, noise)
-        return _Votes(self.sheet, self.names, self.candidates, kept.counts, kept, self.rows_are)
-
-
-def _read(
-    data: Any,
-    queries: Sequence[Any] | None,
-    candidates: Iterable[Any] | None,
-    person: Any | None,
-    query: Any | None,
-    ignore: Sequence[Any],
-) -> _Votes:
-    sheet = read_sheet(data)
-    if candidates is None:
-        for name, given in (("person", person), ("queries", queries)):
-            if given is not None:
-                raise ValueError(f"{name} must be left out where data holds counts, got {given!r}")
-        own = [] if query is None else [sheet.known("query", query)]
-        columns = sheet.chosen("candidates", None, [*ignore, *own])
-        if len(columns) < 2:
-            raise ValueError(f"data must have at least 2 candidates (columns), got {len(columns)}")
-        counts = torch.stack([sheet.counts(name) for name in columns], dim=1)
-        if not len(counts):
-            raise ValueError("the table must have at least one row, got none")
-        names = sheet.names(own[0]) if own else list(range(1, len(counts) + 1))
-        return _Votes(sheet, names, tuple(columns), counts, None, "aggregated")
-    if query is not None:
-        raise ValueError(f"query must be left out where data holds ballots, got {query!r}")
-    listed, numbers = public_choices("candidates", candidates, sheet.text)
-    read = read_ballots(
-        sheet,
-        listed,
-        numbers.get,
-        "must hold a candidate",
-        queries=queries,
-        argument="queries",
-        person=person,
-        ignore=ignore,
-    )
-    return _Votes(sheet, read.queries, listed, read.counts, read, "rows" if person is None else "persons")
 
 
 def _law(
@@ -223,7 +172,7 @@ def _statement(
     account: ReleaseAccount,
     epsilon: float | None,
     law: Decision,
-    votes: _Votes,
+    votes: CountedVotes,
     at_most: int | None,
     neighbours: Neighbours,
     seeded: bool,
@@ -242,13 +191,14 @@ def _statement(
         f"candidate who leads by at least {margin(sigma, len(votes.candidates)):,} votes is passed over for "
         f"another one with a chance of at most 1 %.{rehearsal(seeded)}"
     )
-    queries = "all queries" if at_most is None else f"at most {at_most} queries"
+    once = "at most once in every query"
+    if at_most is not None:
+        once = f"in at most {at_most} {'query' if at_most == 1 else 'queries'}, once in each"
     counted = {
-        "aggregated": f"The counts came aggregated: whoever made them must have let each person vote in "
-        f"{queries}, once in each.",
-        "rows": f"Each row is taken as one person, who counts in {queries}: whoever has several rows is "
-        "protected less.",
-        "persons": f"Each person counts in {queries}, once in each.",
+        "aggregated": f"The counts came aggregated: whoever made them must have counted each person {once}.",
+        "rows": f"Each row is taken as one person and counts {once}: whoever has several rows is protected "
+        "less.",
+        "persons": f"Each person counts {once}.",
     }[votes.rows_are]
     promises = (
         attack(account, who, replaced=neighbours == "replaced"),

@@ -87,7 +87,9 @@ def read_ballots(
     return Ballots(names, choices, marks, people)
 
 
-def public_choices(argument: str, values: Iterable[Any], text: bool) -> tuple[tuple[Any, ...], dict[Hashable, int]]:
+def public_choices(
+    argument: str, values: Iterable[Any], text: bool
+) -> tuple[tuple[Any, ...], dict[Hashable, int]]:
     """Public values, at least two and each once, and the number of each by how it stands in the data.
 
     >>> public_choices("candidates", ["red", "blue"], text=True)[1]

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ringfence.accounting.decisions.accountant import DecisionAccountant
@@ -34,6 +33,7 @@ def decision_account(
     ``chances`` are those of a wrong decision. They depend on the votes, so they are in ``details`` with the
     votes and, where ``ballots`` are at hand, one epsilon per voter.
 
+    >>> import torch
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
     >>> account = decision_account(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None,
@@ -70,7 +70,7 @@ def sensitive_sentences(account: ReleaseAccount, queries: Sequence[Any]) -> tupl
     chances = account.details["chances_of_error"]
     worst = max(range(len(chances)), key=chances.__getitem__)
     voters = account.details.get("voter_epsilons")
-    own = ()
+    own: tuple[str, ...] = ()
     if voters is not None:
         low, middle, high = (rounded_up(value) for value in (min(voters), median(voters), max(voters)))
         own = (

@@ -1,6 +1,6 @@
 """Columns of ballots or of counts, in memory, whatever they came in: a frame, files, an array or a tensor."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ class Sheet:
     made: Callable[[Columns], Any] | None  # None for arrays
     tensor: bool = False
 
-    def like(self, columns: Columns, codes: Mapping[Hashable, int]) -> Any:
+    def like(self, columns: Columns, codes: Mapping[Any, int]) -> Any:
         """A frame with these columns; for arrays, the last column alone, with ``codes`` in place of names.
 
-        >>> read_sheet(np.eye(2)).like({"question": ["0", "1"], "answer": ["yes", "no"]}, {"yes": 1, "no": -1})
+        >>> answers = {"question": ["0", "1"], "answer": ["yes", "no"]}
+        >>> read_sheet(np.eye(2)).like(answers, {"yes": 1, "no": -1})
         array([ 1, -1])
         """
         if self.made is not None:

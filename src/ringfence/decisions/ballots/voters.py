@@ -44,9 +44,7 @@ def voter_epsilons(law: DecisionLaw, votes: Tensor, marks: Tensor, delta: float)
         blocks = votes.split(max(1, _HELD // candidates**2))
         parts = [law.pair(block.unsqueeze(1), moves) for block in blocks]
         costs = torch.cat([_costs(*part, orders) for part in parts], dim=2).transpose(2, 3)
-    costs = torch.minimum(
-        costs * (1 + ROUNDING) + UNDERFLOW, (zcdp(law, "added") * orders).reshape(-1, 1, 1)
-    )
+    costs = torch.minimum(costs * (1 + ROUNDING) + UNDERFLOW, (zcdp(law, "added") * orders).reshape(-1, 1, 1))
     sums = torch.zeros(2, len(orders), len(marks), dtype=torch.float64)
     for choice in range(costs.shape[2]):
         made = marks == choice
