@@ -43,6 +43,7 @@ from ringfence.decisions.result import DecisionRelease as DecisionRelease
 from ringfence.decisions.votes import release_votes as release_votes
 from ringfence.decisions.winners import release_winners as release_winners
 from ringfence.mechanisms.base import Mechanism as Mechanism
+from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
 from ringfence.mechanisms.law import LossMoments as LossMoments
 from ringfence.mechanisms.law import Support as Support

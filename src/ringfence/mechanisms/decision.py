@@ -27,6 +27,10 @@ class Decision(ABC):
     not be counts: any finite numbers will do. Everything is computed in float64. P is the law at ``counts``,
     Q the law at ``counts + move``; the move is an argument, because a difference of counts would lose its
     digits.
+
+    >>> import ringfence as rf
+    >>> isinstance(rf.NoisyWinner(8.0), rf.Decision), isinstance(rf.NoisyWinner(8.0), rf.Mechanism)
+    (True, False)
     """
 
     name: ClassVar[str]  # one word, for files and the command line
