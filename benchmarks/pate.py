@@ -1,0 +1,50 @@
+"""The data-dependent bound of PATE (Papernot, Song, Mironov, Raghunathan, Talwar and Erlingsson 2018, arXiv
+1802.08908), written from the published formulas, for comparisons only.
+
+Theorem 6: a mechanism satisfies Rényi differential privacy (mu1, eps1) and (mu2, eps2), and on the votes at hand it
+gives another answer than the likeliest with a chance of at most q. For orders up to mu1 and mu2, and where
+q <= exp((mu2 - 1) eps2) / (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2,
+
+    D <= log((1 - q) A^(order - 1) + q B^(order - 1)) / (order - 1),
+    A = (1 - q) / (1 - (q exp(eps2))^(1 - 1 / mu2)),   B = exp(eps1) / q^(1 / (mu1 - 1)).
+
+The paper chooses mu2 = sigma sqrt(log(1 / q)) and mu1 = mu2 + 1 for its noisy maximum, whose eps at an order is
+order / sigma^2. A Gaussian parameter ``mu`` per query (sqrt(2) / sigma there) makes that mu2 = sqrt(2 log(1 / q)) / mu.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
+
+
+def log_q(counts: Tensor, sigma: float) -> Tensor:
+    """The paper's bound (Proposition 7) on the log chance that the winner is not the candidate with most votes."""
+    ordered = counts.double().sort(dim=-1, descending=True).values
+    gaps = (ordered[..., :1] - ordered[..., 1:]) / (sigma * math.sqrt(2))
+    return torch.logsumexp(torch.special.log_ndtr(-gaps), dim=-1)
+
+
+def pate_rdp(log_chance: Tensor, mu: float, orders: Tensor) -> Tensor:
+    """D of every query, (queries, orders): Theorem 6 where it applies, else what holds for all votes."""
+    log_chance = log_chance.double().unsqueeze(1).clamp(max=-1e-300)
+    everywhere = orders * mu * mu / 2
+    second = (-2 * log_chance).sqrt() / mu
+    first = second + 1
+    eps1, eps2 = first * mu * mu / 2, second * mu * mu / 2
+    inside = (orders <= second) & (second > 1) & (-log_chance > eps2)
+    limit = (second - 1) * eps2 - second * (torch.log1p(1 / (first - 1)) + torch.log1p(1 / (second - 1)))
+    inside &= log_chance <= limit
+    rest = torch.log(-torch.expm1(log_chance))  # log(1 - q)
+    log_a = rest - torch.log(-torch.expm1((log_chance + eps2) * (1 - 1 / second)))
+    log_b = eps1 - log_chance / (first - 1)
+    both = torch.logaddexp(rest + (orders - 1) * log_a, log_chance + (orders - 1) * log_b)
+    return torch.where(inside, torch.minimum(both / (orders - 1), everywhere), everywhere.expand_as(both))
+
+
+def pate_epsilon(log_chance: Tensor, mu: float, delta: float) -> float:
+    """The epsilon of all queries, by the conversion that everybody else here has too."""
+    orders = checked_orders(DEFAULT_ORDERS)
+    return epsilon_from_rdp(orders, pate_rdp(log_chance, mu, orders).sum(dim=0), delta)[0]
