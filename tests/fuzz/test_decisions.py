@@ -66,9 +66,7 @@ def test_outcomes_and_their_masses(law: Decision, counts: Any, winner: Any) -> N
     alpha=fuzz.sizes(1.01, 500.0),
     more=st.integers(0, 3),
 )
-def test_no_divergence_is_below_that_of_the_two_in_front(
-    gap: float, move: float, alpha: float, more: int
-) -> None:
+def test_divergences_are_those_of_the_two_in_front(gap: float, move: float, alpha: float, more: int) -> None:
     """Others that are hopelessly behind change nothing: the exact value is that of a difference of two."""
     counts = torch.tensor([gap, 0.0, *[-500.0] * more], dtype=torch.float64)
     moves = torch.tensor([-move, *[0.0] * (1 + more)], dtype=torch.float64)

@@ -63,6 +63,8 @@ def test_queries_and_moves_broadcast(law: Decision) -> None:
     orders = torch.tensor([2.0, 8.0], dtype=torch.float64)
     assert law.renyi_divergence(counts, moves, orders.view(2, 1, 1, 1)).shape == (2, 2, 3, 2)
     assert law.log_prob(torch.tensor([[0], [3]]), counts.squeeze(2)).shape == (2, 3)
+    both = law.log_prob([0, 1], [5.0, 3.0])  # more outcomes than rows, and as many as candidates
+    assert both.tolist() == [float(law.log_prob(outcome, [5.0, 3.0])) for outcome in (0, 1)]
     assert law.sample(counts, generator=generator).shape == (2, 3, 1)
     assert law.release(counts, draws=Noise(1).at("test")).dtype == torch.int64
 

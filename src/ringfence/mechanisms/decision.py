@@ -77,7 +77,9 @@ class Decision(ABC):
         checks.require("winner", f"must be an integer from {lowest} to {candidates - 1}", outcome, fits)
         shape = checks.broadcast(("winner", "counts without candidates"), (outcome, log_p[0]))
         index = (outcome.long() % len(log_p)).expand(shape).unsqueeze(0)
-        return self._without_nan("log_prob", log_p.expand(-1, *shape).gather(0, index).squeeze(0))
+        return self._without_nan(
+            "log_prob", aligned(outcome, log_p)[0].expand(-1, *shape).gather(0, index).squeeze(0)
+        )
 
     def renyi_divergence(self, counts: Real, move: Real, alpha: Real) -> Tensor:
         """D_alpha(M(counts) || M(counts + move)) of each query.

@@ -190,7 +190,7 @@ def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
     """SIGKILL, again and again: what the world saw is repeated to the bit and is always paid for."""
     path, trace, result = tmp_path / "run.ckpt", tmp_path / "trace", tmp_path / "result"
     random_moment = random.Random(0)
-    for _ in range(4):
+    for _ in range(2):
         target = (_lines(trace) if trace.exists() else 0) + random_moment.randint(1, 9)
         process = forked(victim, path, trace, result)
         deadline = time.monotonic() + 60

@@ -37,14 +37,10 @@ def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Ten
     ([2, 2, 1], [1, 2, 1])
     2
     """
-    everyone = cells.filled(rows, _survey(rows, cells, person, "count(*)"))[0]
+    places, (everyone,) = _survey(rows, cells, person, ["count(*)"])
     if person is None:
-        return everyone
-    who = rows.column("person", person)
-    once = "DISTINCT " if at_most > 1 else ""
-    once = f"SELECT {once}{cells.names}person FROM (SELECT {cells.keys}{who} AS person FROM rows)"
-    kept = _kept(once, cells, at_most, "")
-    return cells.filled(rows, rows.ask(f"SELECT {cells.names}count(*) FROM ({kept}) {_grouped(cells)}"))[0]
+        return cells.filled(places, everyone)
+    return _bounded(rows, cells, _of_people(rows, cells, person, places, ""), at_most, [])[0]
 
 
 def sums_in(
@@ -72,9 +68,9 @@ def sums_in(
     middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
     scaled = f"round(({value} - {middle!r}::DOUBLE) / {half!r}::DOUBLE * {UNITS})"
     units = f"CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)"
-    survey = _survey(rows, cells, person, f"count(*), count(*) - count({value}), sum({units})")
-    sizes, missing, sums = cells.filled(rows, [(*row[:-1], row[-1] or 0) for row in survey])
-    if bool(missing.any()):
+    asked = ["count(*)", f"count(*) - count({value})", f"sum({units})"]
+    places, (people, missing, sums) = _survey(rows, cells, person, asked)
+    if any(missing):
         column = rows.column("of", of)
         bad = rows.ask(f"SELECT {column} FROM rows WHERE ({value}) IS NULL LIMIT 1")[0][0]
         what = "a missing value" if bad is None else f"the value {bad!r}"
@@ -82,16 +78,13 @@ def sums_in(
             f"column {str(of)!r} has {what}, where a number is needed: fill it or leave the row out"
         )
     if person is None:
-        return sizes, sums
-    who = rows.column("person", person)
+        return cells.filled(places, people), cells.filled(places, sums)
     own = (
-        f"SELECT {cells.names}person, CAST(round(sum(units) / count(*)) AS BIGINT) AS units "
-        f"FROM (SELECT {cells.keys}{who} AS person, {units} AS units FROM rows) GROUP BY ALL"
+        "SELECT cell, person, CAST(round(sum(units) / count(*)) AS BIGINT) AS units "
+        f"FROM ({_of_people(rows, cells, person, places, f', {units} AS units')}) GROUP BY ALL"
     )
-    kept = _kept(own, cells, at_most, "units")
-    query = f"SELECT {cells.names}count(*), sum(units) FROM ({kept}) {_grouped(cells)}"
-    sizes, sums = cells.filled(rows, [(*row[:-1], row[-1] or 0) for row in rows.ask(query)])
-    return sizes, sums
+    sizes, totals = _bounded(rows, cells, own, at_most, ["units"])
+    return sizes, totals
 
 
 def counts_in(rows: Rows, cells: Cells, counts: Any) -> Tensor:
@@ -109,7 +102,8 @@ def counts_in(rows: Rows, cells: Cells, counts: Any) -> Tensor:
     bad = rows.ask(f"SELECT {column} FROM rows WHERE {whole} IS NOT TRUE LIMIT 1")
     if bad:
         raise ValueError(f"column {str(counts)!r} must hold counts (0, 1, 2, ...), got {bad[0][0]!r}")
-    return cells.filled(rows, _survey(rows, cells, None, f"sum(CAST({number} AS BIGINT))"))[0]
+    places, (sums,) = _survey(rows, cells, None, [f"sum(CAST({number} AS BIGINT))"])
+    return cells.filled(places, sums)
 
 
 def checked_at_most(at_most: int, person: Any | None, cells: int, aggregated: bool = False) -> int:
@@ -130,41 +124,70 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, aggregated: bo
     return min(at_most, cells)
 
 
-def _survey(rows: Rows, cells: Cells, person: Any | None, numbers: str) -> Sequence[tuple[Any, ...]]:
-    """One grouped row per cell that occurs, of all rows, before contributions are bounded.
+def _survey(
+    rows: Rows, cells: Cells, person: Any | None, numbers: Sequence[str]
+) -> tuple[list[int], list[list[Any]]]:
+    """For each cell that occurs, its place and its numbers, of all rows before contributions are bounded.
 
     Where more cells occur than are public, at least one of them is not public, and one more row than there
-    are cells is enough to find it: a column of free text is never held as a whole.
+    are cells is enough to find it: a column of free text is never held as a whole. The table stays in
+    the database as ``survey``.
     """
     missing = "0"
     if person is not None:
         who = rows.column("person", person)
         floats = rows.types[str(person)] in ("FLOAT", "DOUBLE")
         missing = f"count(*) FILTER (WHERE {who} IS NULL{f' OR isnan({who})' if floats else ''})"
-    grouped = rows.ask(f"SELECT {cells.keys}{numbers}, {missing}, count(*) FROM rows {_grouped(cells)}")
+    asked = ", ".join((*numbers, missing, "count(*)"))
+    rows.ask(
+        f"CREATE OR REPLACE TEMP TABLE survey AS SELECT {cells.keys}{asked} FROM rows GROUP BY ALL "
+        f"LIMIT {cells.count + 1}"
+    )
+    grouped = rows.ask("SELECT * FROM survey ORDER BY rowid")
     if not sum(row[-1] for row in grouped):
         raise ValueError("the table must have at least one row, got none")
+    places = cells.places(rows, grouped)
     if any(row[-2] for row in grouped):
         raise ValueError(f"column {str(person)!r} must name the person of every row, got a missing value")
-    return [row[:-2] for row in grouped]
+    columns = [list(column) for column in zip(*grouped, strict=True)]
+    return places, columns[len(cells.axes) : -2]
 
 
-def _kept(people: str, cells: Cells, at_most: int, more: str) -> str:
-    """Of a query with a row for each person and cell, the rows of at most so many cells of each person.
+def _of_people(rows: Rows, cells: Cells, person: Any, places: list[int], more: str) -> str:
+    """A query for the cell and the person of every row, after a survey: the cell by its public number.
 
-    For a single cell one aggregation does it, and a cell may then occur in several rows.
+    Which number a cell has must not depend on who else is there, because people's cells are chosen by it.
     """
-    number = f"hash({cells.names}person, {secrets.randbits(62)})"
+    own = f"SELECT {cells.keys}{rows.column('person', person)} AS person{more} FROM rows"
+    if not cells.axes:
+        return f"SELECT *, 0 AS cell FROM ({own})"
+    import pyarrow
+
+    numbers = pyarrow.table({"row": list(range(len(places))), "number": places})
+    rows.connection.register("numbers", numbers)
+    keys = [f"k{place}" for place in range(len(cells.axes))]
+    rows.ask(
+        f"CREATE OR REPLACE TEMP TABLE places AS SELECT {', '.join(keys)}, number AS cell "
+        "FROM survey JOIN numbers ON survey.rowid = numbers.row"
+    )
+    same = " AND ".join(f"own.{key} IS NOT DISTINCT FROM places.{key}" for key in keys)
+    return f"SELECT own.* EXCLUDE ({', '.join(keys)}), cell FROM ({own}) AS own JOIN places ON {same}"
+
+
+def _bounded(rows: Rows, cells: Cells, people: str, at_most: int, sums: Sequence[str]) -> list[Tensor]:
+    """Of a query for cells and persons: how many people count in each cell, and sums over them.
+
+    For a single cell one aggregation does it, and a person may then have several rows in a cell.
+    """
+    number = f"hash(cell, person, {secrets.randbits(62)})"
     if at_most == 1:
-        keys = "".join(f"k{place} := k{place}, " for place in range(len(cells.axes)))
-        values = f", {more} := {more}" if more else ""
-        first = f"arg_min(struct_pack({keys}place := 1{values}), {number})"
-        return f"SELECT kept.* FROM (SELECT {first} AS kept FROM ({people}) GROUP BY person)"
-    order = number + "".join(f", k{place}" for place in range(len(cells.axes)))
-    place = f"row_number() OVER (PARTITION BY person ORDER BY {order})"
-    inside = f"SELECT {cells.names}{place} AS place{f', {more}' if more else ''} FROM ({people})"
-    return f"SELECT * FROM ({inside}) WHERE place <= {at_most}"
-
-
-def _grouped(cells: Cells) -> str:
-    return f"GROUP BY ALL LIMIT {cells.count + 1}"
+        first = ", ".join(f"arg_min({name}, {number}) AS {name}" for name in ("cell", *sums))
+        kept = f"SELECT {first} FROM ({people}) GROUP BY person"
+    else:
+        place = f"row_number() OVER (PARTITION BY person ORDER BY {number}, cell)"
+        distinct = f"SELECT DISTINCT * FROM ({people})"
+        kept = f"SELECT * FROM (SELECT *, {place} AS place FROM ({distinct})) WHERE place <= {at_most}"
+    asked = ", ".join(("count(*)", *(f"sum({name})" for name in sums)))
+    grouped = rows.ask(f"SELECT cell, {asked} FROM ({kept}) GROUP BY cell")
+    places, *columns = ([row[number] for row in grouped] for number in range(len(sums) + 2))
+    return [cells.filled(places, column) for column in columns]

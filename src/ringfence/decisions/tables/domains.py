@@ -61,19 +61,12 @@ class Cells:
         """The keys of a row as a list of SQL expressions with names, with a comma after each."""
         return "".join(f"{axis.key} AS k{place}, " for place, axis in enumerate(self.axes))
 
-    @property
-    def names(self) -> str:
-        """The names of the keys, with a comma after each."""
-        return "".join(f"k{place}, " for place in range(len(self.axes)))
+    def places(self, rows: Rows, grouped: Sequence[tuple[Any, ...]]) -> list[int]:
+        """The number of the cell of each grouped row, which begins with one key for each axis.
 
-    def filled(self, rows: Rows, grouped: Sequence[tuple[Any, ...]]) -> list[Tensor]:
-        """One tensor of integers per number of a grouped row, 0 for the cells that no row has.
-
-        A grouped row has one key for each axis and then its numbers. A key that is no public value is an
-        error that names the column and the value.
+        A key that is no public value is an error that names the column and the value.
         """
-        width = len(grouped[0]) - len(self.axes) if grouped else 1
-        result = [torch.zeros(self.count, dtype=torch.int64) for _ in range(width)]
+        places = []
         for row in grouped:
             cell = 0
             for axis, key in zip(self.axes, row, strict=False):
@@ -81,8 +74,14 @@ class Cells:
                 if number is None:
                     raise ValueError(self._outside(rows, axis, key))
                 cell = cell * len(axis.values) + number
-            for tensor, value in zip(result, row[len(self.axes) :], strict=True):
-                tensor[cell] += int(value)
+            places.append(cell)
+        return places
+
+    def filled(self, places: Sequence[int], values: Sequence[Any]) -> Tensor:
+        """Integers for all cells: the values at their places, added up, and 0 elsewhere."""
+        result = torch.zeros(self.count, dtype=torch.int64)
+        for place, value in zip(places, values, strict=True):
+            result[place] += int(value or 0)
         return result
 
     def _outside(self, rows: Rows, axis: Axis, key: Any) -> str:
