@@ -16,6 +16,7 @@ from ringfence.accounting.decisions.profile import decision_profile as decision_
 from ringfence.accounting.decisions.publication import (
     publishable_decision_epsilon as publishable_decision_epsilon,
 )
+from ringfence.accounting.decisions.voter import voter_epsilons as voter_epsilons
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee

@@ -1,0 +1,138 @@
+"""What decisions cost single voters: one epsilon each, from the voter's own ballot."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
+from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
+from ringfence.accounting.profile.backward_induction import Array, Grid, Loss
+from ringfence.checks import Real
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
+
+_ROWS = 1 << 23  # values of V that are held at once
+_POINTS = 1 << 13
+
+
+class Ballots(NamedTuple):
+    """Which ballot each voter cast at each query, by number, and the pairs of laws of taking it away.
+
+    ``choices`` is (voters, queries), with 0 for a voter who left the query out. ``log_p`` and ``rho`` are
+    (outcomes, choices, queries), where choice 0 moves nothing.
+    """
+
+    choices: Tensor
+    log_p: Tensor
+    rho: Tensor
+
+
+def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates: int | None = None) -> Tensor:
+    """For each voter, the (epsilon, delta) of all decisions together about this voter's own ballot.
+
+    ``ballots`` has a row per voter. For ``StochasticSign`` the entries are 1, 0 and -1, and one yes/no question
+    per column is decided by the surplus. For winners they are the numbers of candidates, from 0 to
+    ``candidates`` - 1, or -1 where a voter left the query out.
+
+    Guarantee: with this voter and without, the decisions are (epsilon, delta)-indistinguishable, in both
+    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and their privacy
+    losses composed on a grid, rounded up. The numbers are computed from all ballots and must not be published.
+
+    >>> import ringfence as rf
+    >>> ballots = torch.tensor([[1.0, 1.0, -1.0]] * 30 + [[1.0, -1.0, 0.0]] * 20)
+    >>> [round(float(value), 3) for value in rf.voter_epsilons(rf.StochasticSign(5.0), ballots, delta=1e-5)[[0, -1]]]
+    [0.462, 0.497]
+    """
+    delta = checks.probability("delta", delta)
+    cast = _ballots(checked_law(law), ballots, candidates)
+    kinds, index = torch.unique(cast.choices, dim=0, return_inverse=True)  # equal ballots cost the same
+    own = cast._replace(choices=kinds)
+    return torch.minimum(_by_renyi(own, delta), _by_composition(own, delta))[index]
+
+
+def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots:
+    values = checks.finite("ballots", ballots).double().cpu()
+    if values.ndim != 2 or not values.numel():
+        raise ValueError(f"ballots must have a row per voter and a column per query, got shape {list(values.shape)}")
+    if isinstance(law, Mechanism):
+        checks.require("ballots", "must be 1, 0 or -1", values, (values.abs() == 1) | (values == 0))
+        log_p, rho = law.pair(values.sum(dim=0), torch.tensor([[0.0], [-1.0], [1.0]]).double())
+        return Ballots(torch.where(values < 0, 2, values).long(), log_p, rho)
+    if candidates is None:
+        raise ValueError("candidates must be given for winners, got None")
+    checks.count("candidates", candidates, at_least=2)
+    fits = (values >= -1) & (values < candidates) & (values % 1 == 0)
+    choices = checks.require("ballots", f"must be candidates from -1 to {candidates - 1}", values, fits).long() + 1
+    counts = torch.stack([(choices == k + 1).sum(dim=0) for k in range(candidates)], dim=1).double()
+    moves = torch.cat((torch.zeros(1, candidates), -torch.eye(candidates))).double()
+    log_p, rho = law.pair(counts.unsqueeze(1), moves)
+    return Ballots(choices, log_p.transpose(1, 2), rho.transpose(1, 2))
+
+
+def _directions(cast: Ballots) -> Iterator[tuple[Tensor, Tensor]]:
+    margin = ROUNDING * cast.rho.abs()
+    yield cast.log_p.expand_as(cast.rho), cast.rho + margin
+    yield cast.log_p - cast.rho, margin - cast.rho
+
+
+def _by_renyi(cast: Ballots, delta: float) -> Tensor:
+    orders = checked_orders(DEFAULT_ORDERS)
+    queries = torch.arange(cast.choices.shape[1])
+    sums = []
+    for log_p, rho in _directions(cast):
+        costs = torch.stack([pieces.renyi(log_p, rho, order) for order in orders], dim=2) * (1 + ROUNDING)
+        costs[0] = 0.0  # nothing moves
+        sums.append(sum(costs[cast.choices[:, query], query] for query in queries) + len(queries) * UNDERFLOW)
+    worst = torch.maximum(*sums)
+    return torch.tensor([epsilon_from_rdp(orders, row, delta)[0] for row in worst], dtype=torch.float64)
+
+
+def _by_composition(cast: Ballots, delta: float) -> Tensor:
+    found = [_composed(cast.choices.numpy(), *direction, delta) for direction in _directions(cast)]
+    return torch.from_numpy(np.maximum(*found))
+
+
+def _composed(choices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]", log_p: Tensor, rho: Tensor, delta: float) -> Array:
+    """The smallest point of a grid, for each voter, at which delta(epsilon) of the own moves is at most delta."""
+    mass, ratio = log_p.exp().numpy(), rho.numpy()
+    variance = (mass * ratio * ratio).sum(axis=0)
+    queries = np.arange(choices.shape[1])
+    dearest = float(variance[choices, queries].sum(axis=1).max())
+    if not dearest > 0:
+        return np.zeros(len(choices))
+    grid = Grid.fitted(
+        dearest, 2 * float(np.where(mass > 1e-16, ratio, 0.0).max()), len(queries), lambda step: len(queries) * step**2 / 16
+    )
+    grid = Grid(max(grid.step, 2 * grid.reach * grid.step / _POINTS), min(grid.reach, _POINTS // 2))
+    length = 2 * grid.reach + 1
+    losses = [
+        [Loss.of_atoms(mass[:, choice, j], ratio[:, choice, j], grid.step).within(length) for choice in range(rho.shape[1])]
+        for j in queries
+    ]
+    found = [_block(some, losses, grid, delta) for some in np.array_split(choices, 1 + choices.shape[0] * length // _ROWS)]
+    return np.concatenate(found)
+
+
+def _block(choices: Array, losses: list[list[Loss]], grid: Grid, delta: float) -> Array:
+    step, reach = grid
+    x = step * np.arange(-reach, reach + 1)
+    values = np.tile(np.where(x > 0, -np.expm1(-x), 0.0), (len(choices), 1))
+    pad = max(int(np.abs(loss.places).max(initial=0)) for own in losses for loss in own)
+    beyond = np.exp(-step * np.arange(1, pad + 1))
+    for query, own in enumerate(losses):
+        for choice in np.unique(choices[:, query]):
+            if choice == 0:
+                continue
+            rows = choices[:, query] == choice
+            held = values[rows]
+            above = 1 - (1 - held[:, -1:]) * beyond
+            padded = np.concatenate((np.repeat(held[:, :1], pad, axis=1), held, above), axis=1)
+            values[rows] = own[choice].expected(padded, pad)
+    covered = values * (1 + ROUNDING * (1 + len(losses))) + UNDERFLOW <= delta
+    last = covered[:, : reach + 1].sum(axis=1)  # V grows with x, so these come first
+    return np.where(last > 0, step * (reach + 1 - last), np.inf)
