@@ -36,6 +36,9 @@ Voter = Annotated[str | None, typer.Option("--person", help="The column that nam
 VoteNeighbours = Annotated[
     str, typer.Option("--neighbours", help="What is protected: that somebody is 'added', or 'replaced'.")
 ]
+Publish = Annotated[
+    bool, typer.Option("--publish-epsilon", help="Publish what it cost these voters too, with noise.")
+]
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
 ReleaseDelta = Annotated[float, typer.Option("--delta", help="delta of every (epsilon, delta).")]
 Multiplier = Annotated[float | None, typer.Option("--sigma", help="The noise, instead of an epsilon.")]
@@ -96,6 +99,7 @@ def votes(
     person: Voter = None,
     ignore: Ignored = "",
     neighbours: VoteNeighbours = "added",
+    publish_epsilon: Publish = False,
     out: Folder = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -117,6 +121,7 @@ def votes(
             person=person,
             ignore=read_names(ignore),
             neighbours=neighbours,  # type: ignore[arg-type]  # it is checked there
+            publish_epsilon=publish_epsilon,
         )
         paths = made.save(out)
     show(made, paths, as_json)
@@ -146,6 +151,7 @@ def winners(
     person: Voter = None,
     ignore: Ignored = "",
     neighbours: VoteNeighbours = "replaced",
+    publish_epsilon: Publish = False,
     out: Folder = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -167,6 +173,7 @@ def winners(
             confident_above=confident_above,
             threshold_sigma=threshold_sigma,
             neighbours=neighbours,  # type: ignore[arg-type]  # it is checked there
+            publish_epsilon=publish_epsilon,
             at_most=at_most,
             person=person,
             query=query,

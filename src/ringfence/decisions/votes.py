@@ -9,9 +9,16 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours
+from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, within
 from ringfence.decisions.ballots.ballots import checked_at_most, read_ballots
-from ringfence.decisions.ballots.cost import decision_account, sensitive_sentences, whole_numbers_beyond
+from ringfence.decisions.ballots.cost import (
+    decision_account,
+    published_epsilon,
+    room_to_publish,
+    sensitive_sentences,
+    whole_numbers_beyond,
+)
 from ringfence.decisions.ballots.sheet import read_sheet
 from ringfence.decisions.bars import MOST_NAMES
 from ringfence.decisions.result import DecisionRelease
@@ -35,6 +42,7 @@ def release_votes(
     person: str | int | None = None,
     ignore: Sequence[str | int] = (),
     neighbours: Neighbours = "added",
+    publish_epsilon: bool = False,
     noise: Noise | None = None,
 ) -> DecisionRelease:
     """What the majority answered to each question, yes or no, decided with noise.
@@ -51,6 +59,9 @@ def release_votes(
     move all questions. ``neighbours`` is "added" (whether somebody took part is protected) or "replaced"
     (what somebody answered is, and it takes twice the noise). Every call is a release of its own, to be paid
     for. ``noise`` is for rehearsals and tests: whoever knows its seed knows the surpluses.
+
+    With ``publish_epsilon`` the per-instance epsilon is released too, with noise of its own: the statement
+    has it, and its cost is part of ``epsilon``.
 
     An array is answered by an array of 1 and -1. ``errors`` are chances of a wrong answer, Phi(-|surplus| /
     sigma), and 0 in a tie, where neither answer is wrong. They depend on the private ballots and must not be
@@ -71,6 +82,8 @@ def release_votes(
     True
     """
     multiplier = noise_multiplier(epsilon, delta, sigma)
+    if checks.flag("publish_epsilon", publish_epsilon) and sigma is None:
+        multiplier = room_to_publish(multiplier)
     checks.one_of("neighbours", neighbours, NEIGHBOURS)
     sheet = read_sheet(ballots)
     read = read_ballots(
@@ -93,9 +106,19 @@ def release_votes(
     surplus = counts[:, 0] - counts[:, 1]
     chances = torch.where(surplus == 0, 0.0, torch.special.ndtr(-surplus.abs() / noisy)).tolist()
     account = decision_account(
-        law, surplus, neighbours=neighbours, at_most=size, delta=delta, ballots=read, chances=chances
+        law,
+        surplus,
+        neighbours=neighbours,
+        at_most=size,
+        delta=delta,
+        ballots=read,
+        chances=chances,
+        publish=publish_epsilon,
     )
     within(epsilon, account)
+    published = None
+    if publish_epsilon:
+        published = published_epsilon(law, surplus, neighbours=neighbours, at_most=size, delta=delta)
     answers = ["yes" if value > 0 else "no" for value in released(law, surplus, noise, "votes").tolist()]
     return DecisionRelease(
         title="Answers",
@@ -113,6 +136,7 @@ def release_votes(
             size,
             neighbours,
             names,
+            published,
             noise is not None and noise.seeded,
         ),
         drawn=_chart,
@@ -156,6 +180,7 @@ def _statement(
     at_most: int | None,
     neighbours: Neighbours,
     names: list[str],
+    published: PublishableEpsilon | None,
     seeded: bool,
 ) -> Statement:
     who = one_person(rows_are)
@@ -180,6 +205,7 @@ def _statement(
             else ()
         ),
         "Questions and noise are public. They must not have been chosen by looking at the ballots.",
+        *(() if published is None else (published.statement,)),
     )
     leaves_out = (
         "It is about one person at a time: what a large group has in common shows in the answers.",

@@ -9,11 +9,14 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours
+from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, decided, noise_multiplier, within
 from ringfence.decisions.ballots.ballots import checked_at_most
 from ringfence.decisions.ballots.cost import (
     WRONG,
     decision_account,
+    published_epsilon,
+    room_to_publish,
     sensitive_sentences,
     whole_numbers_beyond,
 )
@@ -44,6 +47,7 @@ def release_winners(
     person: str | int | None = None,
     query: str | int | None = None,
     ignore: Sequence[str | int] = (),
+    publish_epsilon: bool = False,
     noise: Noise | None = None,
 ) -> DecisionRelease:
     """Which candidate won each query, decided with noise.
@@ -62,6 +66,9 @@ def release_winners(
 
     With ``confident_above`` there is "no answer" where the largest count, with noise of its own
     (``threshold_sigma``, twice ``sigma`` if left out), is below that number; both questions are charged.
+
+    With ``publish_epsilon`` the per-instance epsilon is released too, with noise of its own: the statement
+    has it, and its cost is part of ``epsilon``.
 
     An array is answered by an array of numbers of candidates: of columns, or of places in ``candidates``, and
     -1 is no answer. ``errors`` are the chances that a candidate is announced who does not have the largest
@@ -83,6 +90,8 @@ def release_winners(
     True
     """
     multiplier = noise_multiplier(epsilon, delta, sigma)
+    if checks.flag("publish_epsilon", publish_epsilon) and sigma is None:
+        multiplier = room_to_publish(multiplier)
     checks.one_of("neighbours", neighbours, NEIGHBOURS)
     votes = read_votes(data, queries, candidates, person, query, ignore)
     size = checked_at_most(at_most, neighbours, len(votes.names))
@@ -99,8 +108,12 @@ def release_winners(
         delta=delta,
         ballots=votes.ballots,
         chances=chances,
+        publish=publish_epsilon,
     )
     within(epsilon, account)
+    published = None
+    if publish_epsilon:
+        published = published_epsilon(law, votes.counts, neighbours=neighbours, at_most=size, delta=delta)
     numbers = decided(law, votes.counts, noise).tolist()
     codes = {name: number for number, name in enumerate(votes.candidates)} | {None: -1}
     return DecisionRelease(
@@ -112,7 +125,7 @@ def release_winners(
         like=partial(votes.sheet.like, codes=codes),
         account=account,
         statement=_statement(
-            account, epsilon, law, votes, size, neighbours, noise is not None and noise.seeded
+            account, epsilon, law, votes, size, neighbours, published, noise is not None and noise.seeded
         ),
         drawn=partial(_chart, votes.candidates),
         settings=(
@@ -175,6 +188,7 @@ def _statement(
     votes: CountedVotes,
     at_most: int | None,
     neighbours: Neighbours,
+    published: PublishableEpsilon | None,
     seeded: bool,
 ) -> Statement:
     who = one_person(votes.rows_are)
@@ -204,6 +218,7 @@ def _statement(
         attack(account, who, replaced=neighbours == "replaced"),
         counted,
         "Queries, candidates and noise are public. They must not have been chosen by looking at the votes.",
+        *(() if published is None else (published.statement,)),
     )
     leaves_out = (
         "It is about one person at a time: what a large group has in common shows in the winners.",

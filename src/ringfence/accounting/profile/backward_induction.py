@@ -52,7 +52,7 @@ class Loss(NamedTuple):
 
         An atom is split between the two points around it so that its mass under P and under Q stays.
         """
-        counted = mass > NEGLIGIBLE
+        counted = (mass > NEGLIGIBLE) & (rho < np.inf)
         infinite = float(mass[~counted].sum())
         mass, rho = mass[counted], rho[counted]
         below, share = nearest_below(rho, step)
@@ -160,7 +160,7 @@ def induction(
     releases = [([loss.within(length) for loss in losses], count) for losses, count in releases]
     pad = max(int(np.abs(loss.places).max(initial=0)) for losses, _ in releases for loss in losses)
     x = step * np.arange(-reach, reach + 1)
-    values = np.tile(np.where(x > 0, -np.expm1(-x), 0.0), (rows, 1))
+    values = np.tile(-np.expm1(-np.maximum(x, 0.0)), (rows, 1))
     padded = np.empty((rows, length + 2 * pad))
     beyond = np.exp(-step * np.arange(1, pad + 1))
     for losses, count in releases:
