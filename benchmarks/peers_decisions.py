@@ -150,11 +150,11 @@ def diffprivlib_epsilon(task: Task, error: float) -> float:
 
 
 def assemblies(folder: Path | None) -> list[Task]:
-    """Statements with at least 20 answers; the shipped extract is the first assembly."""
+    """Statements with at least 50 answers, which is also the rule of the shipped extract, the first assembly."""
     ballots = {"vTaiwan, 99 statements": assembly_ballots()}
     if folder and (file := folder / "decisions" / "scoop_biodiversity_votes.csv").exists():
         table = np.genfromtxt(file, delimiter=",", skip_header=1)[:, 6:]
-        table = table[:, (~np.isnan(table)).sum(axis=0) >= 20]
+        table = table[:, (~np.isnan(table)).sum(axis=0) >= 50]
         ballots[f"biodiversity, {table.shape[1]} statements"] = torch.from_numpy(np.nan_to_num(table))
     return [
         Task(name, torch.stack([(answers == 1).sum(dim=0), (answers == -1).sum(dim=0)], dim=1).double(), "added")

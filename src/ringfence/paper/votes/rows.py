@@ -70,6 +70,7 @@ def votes(settings: VotesSettings, progress: Progress | None = None) -> Iterator
             delta=settings.delta,
             ballots=None,
             chances=chances.tolist(),
+            publish=False,
         )
         drawn = [
             publishable_decision_epsilon(
