@@ -99,7 +99,7 @@ def ours(task: Task, error: float) -> dict[str, float]:
             rf.publishable_decision_epsilon(law, votes, neighbours=task.neighbours, delta=DELTA).epsilon_pdp
             for _ in range(DRAWS)
         ]
-    except ValueError:  # where the data-independent epsilon is above about 130, there is no such number
+    except ValueError:  # where the data-independent epsilon is above about 126, there is no such number
         drawn = [math.inf]
     return {
         "sigma": sigma,
@@ -157,7 +157,11 @@ def assemblies(folder: Path | None) -> list[Task]:
         table = table[:, (~np.isnan(table)).sum(axis=0) >= 50]
         ballots[f"biodiversity, {table.shape[1]} statements"] = torch.from_numpy(np.nan_to_num(table))
     return [
-        Task(name, torch.stack([(answers == 1).sum(dim=0), (answers == -1).sum(dim=0)], dim=1).double(), "added")
+        Task(
+            name,
+            torch.stack([(answers == 1).sum(dim=0), (answers == -1).sum(dim=0)], dim=1).double(),
+            "added",
+        )
         for name, answers in ballots.items()
     ]
 
@@ -182,7 +186,11 @@ def teachers(folder: Path | None) -> list[Task]:
 
 
 def measured(task: Task, error: float) -> dict[str, float]:
-    return {**ours(task, error), **opendp_epsilons(task, error), "diffprivlib": diffprivlib_epsilon(task, error)}
+    return {
+        **ours(task, error),
+        **opendp_epsilons(task, error),
+        "diffprivlib": diffprivlib_epsilon(task, error),
+    }
 
 
 def chart(results: dict[str, dict[float, dict[str, float]]]) -> Chart:
@@ -199,9 +207,12 @@ def chart(results: dict[str, dict[float, dict[str, float]]]) -> Chart:
                 dashed=method == RENYI,
             )
             for method in found[errors[0]]
-            if method not in ("sigma", "OpenDP, Gaussian counts")  # which is the data-independent line by zCDP
+            if method
+            not in ("sigma", "OpenDP, Gaussian counts")  # which is the data-independent line by zCDP
         ]
-        panels.append(Panel(name, "ε at δ = 1e-05", "share of wrong decisions", tuple(lines), x_log=True, y_log=True))
+        panels.append(
+            Panel(name, "ε at δ = 1e-05", "share of wrong decisions", tuple(lines), x_log=True, y_log=True)
+        )
     caption = "The share of wrong decisions against ε, on the same data, for every method."
     return Chart("decisions", "Decisions, here and elsewhere", caption, tuple(panels), columns=2)
 

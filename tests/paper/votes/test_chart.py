@@ -10,7 +10,15 @@ SETTINGS = VotesSettings(sigmas=(10.0, 20.0))
 def chart():
     found = {"data-independent": 4.0, PUBLISHABLE: 2.0, "per-instance, Rényi": 1.25, TIGHT: 1.0}
     rows = [
-        VotesRow(name, sigma, sigma / 1000, epsilon / sigma, 0.8 * epsilon / sigma, 1.6 * epsilon / sigma, 4 / sigma)
+        VotesRow(
+            name,
+            sigma,
+            sigma / 1000,
+            epsilon / sigma,
+            0.8 * epsilon / sigma,
+            1.6 * epsilon / sigma,
+            4 / sigma,
+        )
         for sigma in SETTINGS.sigmas
         for name, epsilon in found.items()
     ]
@@ -37,5 +45,10 @@ def test_what_is_sensitive_says_so(chart):
 
 def test_the_caption_has_the_numbers_and_the_source(chart):
     assert chart.caption.count(". ") == 2  # three sentences
-    for said in ("1.0% of the answers", "ε is 0.40 for every dataset, 0.10 for this one (0.12", "and 0.20 if", "CC BY 4.0"):
+    for said in (
+        "1.0% of the answers",
+        "ε is 0.40 for every dataset, 0.10 for this one (0.12",
+        "and 0.20 if",
+        "CC BY 4.0",
+    ):
         assert said in chart.caption

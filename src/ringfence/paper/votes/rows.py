@@ -73,9 +73,7 @@ def votes(settings: VotesSettings, progress: Progress | None = None) -> Iterator
             publish=False,
         )
         drawn = [
-            publishable_decision_epsilon(
-                law, surplus, neighbours="added", delta=settings.delta
-            ).epsilon_pdp
+            publishable_decision_epsilon(law, surplus, neighbours="added", delta=settings.delta).epsilon_pdp
             for _ in range(settings.draws)
         ]
         found = {
