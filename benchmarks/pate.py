@@ -5,15 +5,16 @@
 
 compares it with exact divergences of random votes: it must not lie below those from the votes to a neighbour.
 
-Theorem 6: a mechanism satisfies Rényi differential privacy (mu1, eps1) and (mu2, eps2), and on the votes at hand it
-gives another answer than the likeliest with a chance of at most q. For orders up to mu1 and mu2, and where
-q <= exp((mu2 - 1) eps2) / (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2,
+Theorem 6: a mechanism satisfies Rényi differential privacy (mu1, eps1) and (mu2, eps2), and on the votes at
+hand it gives another answer than the likeliest with a chance of at most q. For orders up to mu1 and mu2,
+and where q <= exp((mu2 - 1) eps2) / (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2,
 
     D <= log((1 - q) A^(order - 1) + q B^(order - 1)) / (order - 1),
     A = (1 - q) / (1 - (q exp(eps2))^(1 - 1 / mu2)),   B = exp(eps1) / q^(1 / (mu1 - 1)).
 
-The paper chooses mu2 = sigma sqrt(log(1 / q)) and mu1 = mu2 + 1 for its noisy maximum, whose eps at an order is
-order / sigma^2. A Gaussian parameter ``mu`` per query (sqrt(2) / sigma there) makes that mu2 = sqrt(2 log(1 / q)) / mu.
+The paper chooses mu2 = sigma sqrt(log(1 / q)) and mu1 = mu2 + 1 for its noisy maximum, whose eps at an
+order is order / sigma^2. A Gaussian parameter ``mu`` per query (sqrt(2) / sigma there) makes that mu2 =
+sqrt(2 log(1 / q)) / mu.
 """
 
 import math
@@ -28,7 +29,7 @@ from ringfence.accounting.decisions.rdp import decision_rdp
 
 
 def log_q(counts: Tensor, sigma: float) -> Tensor:
-    """The paper's bound (Proposition 7) on the log chance that the winner is not the candidate with most votes."""
+    """Proposition 7: a bound on the log chance that the winner is not the candidate with most votes."""
     ordered = counts.double().sort(dim=-1, descending=True).values
     gaps = (ordered[..., :1] - ordered[..., 1:]) / (sigma * math.sqrt(2))
     return torch.logsumexp(torch.special.log_ndtr(-gaps), dim=-1)
@@ -71,8 +72,9 @@ def main() -> None:
             ratios.append(torch.stack((bound / exact.forward, bound / exact.backward))[:, seen])
     forward, backward = torch.cat(ratios, dim=1)
     print(
-        f"{len(forward):,} divergences: the bound is {forward.median():.2f} times the exact one in the median and at least "
-        f"{forward.min():.2f} times; of the divergence from the neighbour to the votes it is at least {backward.min():.2f}"
+        f"{len(forward):,} divergences; the bound: {forward.median():.2f} times the exact one at the median "
+        f"and at least {forward.min():.2f} times; of the divergence from the neighbour to the votes it "
+        f"is at least {backward.min():.2f}"
     )
     if forward.min() < 1:
         raise SystemExit("the bound lies below what it bounds")

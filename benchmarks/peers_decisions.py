@@ -3,18 +3,18 @@
     python -m benchmarks.peers_decisions --data FOLDER [--errors 0.01 0.001] [--chart FOLDER]
 
 FOLDER has ``decisions/vtaiwan_uberx_votes.csv`` and ``decisions/scoop_biodiversity_votes.csv`` (Polis), and
-``cifar10_effnet_lite2_192_q8.npz``, on which 250 teachers are trained (nearest class means of 200 examples each).
-What is not there is left out; without FOLDER there is the assembly that comes with the package.
+``cifar10_effnet_lite2_192_q8.npz``, on which 250 teachers are trained (nearest class means of 200 examples
+each). What is not there is left out; without FOLDER there is the assembly that comes with the package.
 
-Every method gets the noise with which the expected share of wrong decisions is the same: the mean, over queries,
-of the exact chance that another answer is given than the noiseless one. A tie is never wrong. Then epsilon at
-delta = 1e-5 is that of the method's own account. Voters are added or removed in the assemblies and replaced (one
-teacher's vote becomes another) in PATE's queries, for everybody.
+Every method gets the noise with which the expected share of wrong decisions is the same: the mean, over
+queries, of the exact chance that another answer is given than the noiseless one. A tie is never wrong. Then
+epsilon at delta = 1e-5 is that of the method's own account. Voters are added or removed in the assemblies
+and replaced (one teacher's vote becomes another) in PATE's queries, for everybody.
 
-    data-independent      the Gaussian behind the decision, exactly (GDP): also what any library with GDP would say
+    data-independent      the Gaussian behind the decision, exactly (GDP), as any library with GDP says
     per-instance          ``DecisionAccountant`` (Rényi) and ``decision_profile`` (tight): sensitive
     publishable           ``publishable_decision_epsilon``, the median of several draws, its own cost included
-    PATE 2018             the data-dependent Rényi bound (``benchmarks/pate.py``) of the same noisy winner: sensitive
+    PATE 2018             the data-dependent bound of the same release (``benchmarks/pate.py``): sensitive
     OpenDP                noisy max with Gumbel noise, and Gaussian noise on the counts, composed as zCDP
     diffprivlib           permute-and-flip, composed by its ``BudgetAccountant`` with slack delta
 """
@@ -38,6 +38,7 @@ from benchmarks.pate import log_q, pate_epsilon
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours
 from ringfence.data.assembly.assembly import assembly_ballots
+from ringfence.numerics.rounding import rounded_up
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.image_files import save_chart
 
@@ -150,7 +151,7 @@ def diffprivlib_epsilon(task: Task, error: float) -> float:
 
 
 def assemblies(folder: Path | None) -> list[Task]:
-    """Statements with at least 50 answers, which is also the rule of the shipped extract, the first assembly."""
+    """Statements with at least 50 answers; the first assembly is the shipped extract, by the same rule."""
     ballots = {"vTaiwan, 99 statements": assembly_ballots()}
     if folder and (file := folder / "decisions" / "scoop_biodiversity_votes.csv").exists():
         table = np.genfromtxt(file, delimiter=",", skip_header=1)[:, 6:]
@@ -228,7 +229,7 @@ def main() -> None:
     for task in [*assemblies(arguments.data), *teachers(arguments.data)]:
         results[task.name] = {error: measured(task, error) for error in arguments.errors}
         for error, row in results[task.name].items():
-            values = "; ".join(f"{name} {value:.3g}" for name, value in row.items())
+            values = "; ".join(f"{name} {rounded_up(value)}" for name, value in row.items())
             print(f"{task.name}, {error:.1%} wrong: {values}", flush=True)
     if arguments.chart:
         print(*save_chart(chart(results), arguments.chart), sep="\n")

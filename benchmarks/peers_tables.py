@@ -2,14 +2,14 @@
 
     python -m benchmarks.peers_tables PUMS.csv
 
-The file has 1,000 persons with age, sex, educ, income and married. Counts are a table by educ (16 cells, a person is
-in one of them, added or removed), and the mean is that of income, clamped to 0 to 100,000. Everybody gets the noise
-whose standard deviation is 1 % or 0.1 % of the 1,000 persons, or of the range of incomes; delta = 1e-5 where there
-is one.
+The file has 1,000 persons with age, sex, educ, income and married. Counts are a table by educ (16 cells, a
+person is in one of them, added or removed), and the mean is that of income, clamped to 0 to 100,000.
+Everybody gets the noise whose standard deviation is 1 % or 0.1 % of the 1,000 persons, or of the range of
+incomes; delta = 1e-5 where there is one.
 
     Gaussian         ``release_counts`` and ``release_means``, data-independent, exactly (GDP)
     OpenDP           Laplace noise (delta = 0), and Gaussian noise as zCDP
-    diffprivlib      the geometric noise of its ``histogram`` and the Laplace noise of its ``mean`` (delta = 0)
+    diffprivlib      geometric noise of its ``histogram``, Laplace noise of its ``mean`` (delta = 0)
 
 The last lines say whom suppression spares: the shares of people by what their own cell cost them.
 """
@@ -22,6 +22,7 @@ import torch
 from pandas import DataFrame, read_csv
 
 import ringfence as rf
+from ringfence.numerics.rounding import rounded_up
 
 opendp.enable_features("contrib", "idealized-numerics")
 DELTA = 1e-5
@@ -53,9 +54,10 @@ def spared(frame: DataFrame, by: list[str], sigma: float, below: int) -> str:
     own = torch.tensor(account.details["cell_epsilons"])
     shares = [float(people[own <= account.epsilon / part].sum() / people.sum()) for part in (2, 10)]
     return (
-        f"{' x '.join(by)}, {len(people)} cells, noise {sigma:g}, below {below} suppressed: epsilon {account.epsilon:.3g} for "
-        f"every dataset, {account.epsilon_tight:.3g} for the worst cell here; at most a half of it for {shares[0]:.1%} of "
-        f"the people, at most a tenth for {shares[1]:.1%}"
+        f"{' x '.join(by)}, {len(people)} cells, noise {sigma:g}, below {below} suppressed: epsilon "
+        f"{rounded_up(account.epsilon)} for every dataset, {rounded_up(account.epsilon_tight)} for the worst "
+        f"cell here; at most a half of it for {shares[0]:.1%} of the people, and at most a tenth for "
+        f"{shares[1]:.1%}"
     )
 
 
@@ -74,11 +76,15 @@ def main() -> None:
         )
         off = float(means.errors["standard_error"].iloc[0]) / 100_000
         laplace, gaussian = opendp_epsilons(deviation)
-        print(
-            f"{share:.1%}: counts {counts:.3g}, mean {means.account.epsilon:.3g} (off by {off:.2%}); OpenDP Laplace "
-            f"{laplace:.3g}, Gaussian {gaussian:.3g}; diffprivlib histogram {geometric_epsilon(deviation):.3g}, "
-            f"mean {math.sqrt(2) / deviation:.3g}"
-        )
+        found = {
+            "counts": counts,
+            f"mean (off by {off:.2%})": means.account.epsilon,
+            "OpenDP Laplace": laplace,
+            "OpenDP Gaussian": gaussian,
+            "diffprivlib histogram": geometric_epsilon(deviation),
+            "diffprivlib mean": math.sqrt(2) / deviation,
+        }
+        print(f"{share:.1%}:", "; ".join(f"{name} {rounded_up(value)}" for name, value in found.items()))
     for by in (["educ"], ["educ", "sex", "married"]):
         print(spared(frame, by, sigma=1.0, below=10))
 

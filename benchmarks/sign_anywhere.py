@@ -2,12 +2,13 @@
 
     python -m benchmarks.sign_anywhere
 
-A data-independent statement about ``StochasticSign``: the worst theta instead of the one at hand. sigma is 10, a person
-moves each number by 1, delta = 1e-5. "At most" takes, for each Rényi order, the largest divergence over a grid of
-theta (a hundredth of sigma apart, to 12 sigma) and both signs of the move, and composes that; above order 80 the worst
-theta is farther away, and the Gaussian's divergence is taken. "At least" is the tight epsilon where every number is
-the same theta, at the worst theta of a coarser grid: up to the rounding of that account, no data-independent epsilon is
-smaller. Both are maxima over grids, not proofs.
+A data-independent statement about ``StochasticSign``: the worst theta instead of the one at hand. sigma is
+10, a person moves each number by 1, delta = 1e-5. "At most" takes, for each Rényi order, the largest
+divergence over a grid of theta (a hundredth of sigma apart, to 12 sigma) and both signs of the move, and
+composes that; above order 80 the worst theta is farther away, and the Gaussian's divergence is taken. "At
+least" is the tight epsilon where every number is the same theta, at the worst theta of a coarser grid: up
+to the rounding of that account, no data-independent epsilon is smaller. Both are maxima over grids, not
+proofs.
 """
 
 import math
@@ -43,8 +44,8 @@ def main() -> None:
         )
         gaussian = gaussian_epsilon(math.sqrt(count) / SIGMA, DELTA)
         print(
-            f"{count:,} numbers: Gaussian {gaussian:.3f} ({renyi:.3f} by Rényi); sign at the worst theta at most "
-            f"{most:.3f}, at least {least:.3f}",
+            f"{count:,} numbers: Gaussian {gaussian:.3f} ({renyi:.3f} by Rényi); sign at the worst theta at "
+            f"most {most:.3f}, at least {least:.3f}",
             flush=True,
         )
     own = rf.decision_profile(law, assembly_ballots().sum(dim=0).double(), neighbours="added").epsilon(DELTA)

@@ -3,7 +3,7 @@ import pytest
 from ringfence.paper.votes.chart import votes_chart
 from ringfence.paper.votes.rows import PUBLISHABLE, TIGHT, VotesRow, VotesSettings
 
-SETTINGS = VotesSettings(sigmas=(10.0, 20.0))
+SETTINGS = VotesSettings(sigmas=(8.0, 16.0))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_lines_are_the_rows(chart):
         "per-instance",
         "per-instance",
     ]
-    assert (errors.lines[3].x, errors.lines[3].y) == ((0.05, 0.1), (0.02, 0.01))
+    assert (errors.lines[3].x, errors.lines[3].y) == ((1 / 16, 1 / 8), (0.016, 0.008))
     assert [line.y for line in ratios.lines] == [(2.0, 2.0), (3.2, 3.2), (4.0, 4.0)]
     assert ratios.lines[0].low == (1.25, 1.25)
     assert ratios.lines[0].high == (2.5, 2.5)
@@ -46,9 +46,9 @@ def test_what_is_sensitive_says_so(chart):
 def test_the_caption_has_the_numbers_and_the_source(chart):
     assert chart.caption.count(". ") == 2  # three sentences
     for said in (
-        "1.0% of the answers",
-        "ε is 0.40 for every dataset, 0.10 for this one (0.12",
-        "and 0.20 if",
+        "0.8% of the answers",
+        "ε is 0.5 for every dataset, 0.125 for this one (0.157 by",
+        "and 0.25 if",
         "CC BY 4.0",
     ):
         assert said in chart.caption

@@ -1,7 +1,8 @@
-"""Figure 5a as a chart: wrong answers of a real assembly against epsilon, by what is said about the release."""
+"""Figure 5a as a chart: wrong answers of a real assembly against epsilon, by what is said of the release."""
 
 from collections.abc import Callable, Sequence
 
+from ringfence.numerics.rounding import rounded_up
 from ringfence.paper.votes.rows import DATA_INDEPENDENT, PUBLISHABLE, RENYI, TIGHT, VotesRow, VotesSettings
 from ringfence.report.chart import Chart, Line, Panel
 
@@ -17,11 +18,12 @@ _LOOKS = {DATA_INDEPENDENT: "Gaussian", RENYI: "sign", TIGHT: "sign"}
 def votes_chart(rows: Sequence[VotesRow], settings: VotesSettings) -> Chart:
     """Error against epsilon, and how many times less each statement is than the data-independent one.
 
-    >>> from ringfence.paper.votes.rows import votes
-    >>> small = VotesSettings(sigmas=(20.0, 40.0), draws=1)
-    >>> chart = votes_chart(list(votes(small)), small)
-    >>> len(chart.panels), chart.caption.count(". ") + 1
-    (2, 3)
+        >>> from ringfence.numerics.rounding import rounded_up
+    from ringfence.paper.votes.rows import votes
+        >>> small = VotesSettings(sigmas=(20.0, 40.0), draws=1)
+        >>> chart = votes_chart(list(votes(small)), small)
+        >>> len(chart.panels), chart.caption.count(". ") + 1
+        (2, 3)
     """
     panels = (
         Panel(
@@ -72,12 +74,13 @@ def _line(
 
 def _caption(rows: Sequence[VotesRow]) -> str:
     at = min((row for row in rows if row.statement == TIGHT), key=lambda row: abs(row.error - 0.01))
-    here = {row.statement: row.epsilon for row in rows if row.sigma == at.sigma}
+    here = {row.statement: rounded_up(row.epsilon, 3) for row in rows if row.sigma == at.sigma}
     return (
-        "1,921 people and 99 statements of the vTaiwan consultation on UberX (gathered with Polis, The Computational "
-        "Democracy Project, CC BY 4.0): the sign of each noisy surplus is released, and one voter may have answered "
-        f"everything. Where {at.error:.1%} of the answers are wrong, ε is {here[DATA_INDEPENDENT]:.2f} for every dataset, "
-        f"{here[TIGHT]:.2f} for this one ({here[RENYI]:.2f} by Rényi sums), and {here[PUBLISHABLE]:.2f} if the number "
-        "for this one is published at its own cost. The per-instance numbers are sensitive; the publishable one is noisy "
-        "(median and range of several draws) and too small with a chance of at most 0.1 %."
+        "1,921 people and 99 statements of the vTaiwan consultation on UberX (gathered with Polis, The "
+        "Computational Democracy Project, CC BY 4.0): the sign of each noisy surplus is released, and one "
+        f"voter may have answered everything. Where {at.error:.1%} of the answers are wrong, ε is "
+        f"{here[DATA_INDEPENDENT]} for every dataset, {here[TIGHT]} for this one "
+        f"({here[RENYI]} by Rényi sums), and {here[PUBLISHABLE]} if the number for "
+        "this one is published at its own cost. The per-instance numbers are sensitive; the publishable one "
+        "is noisy (median and range of several draws) and too small with a chance of at most 0.1 %."
     )

@@ -1,4 +1,4 @@
-"""Figure 5a: the yes/no votes of a real assembly. How often is an announced majority wrong, and what does it cost?
+"""Figure 5a: yes/no votes of a real assembly. How often is the announced majority wrong, at what cost?
 
 Every participant answered some of 99 statements, and only the sign of each noisy surplus (yes minus no) is
 released. The release is the same whichever statement is made about it; what differs is the epsilon.
@@ -23,7 +23,7 @@ RENYI, TIGHT = "per-instance, Rényi", "per-instance, tight"
 
 @dataclass(frozen=True)
 class VotesSettings:
-    """Noise of these standard deviations, in votes, and statements at this delta about one voter added or removed.
+    """Noise of these standard deviations, in votes; statements are about one voter added or removed.
 
     A publishable epsilon is itself noisy: the ballots are public, so it is drawn ``draws`` times.
     """
