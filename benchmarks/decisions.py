@@ -39,8 +39,8 @@ def main() -> None:
                 for _ in range(DRAWS)
             )
             print(
-                f"{name:32} {float(law.sigma):5g} {claim.epsilon_data_independent:9.3f} {claim.epsilon_renyi:6.3f} "
-                f"{tight:6.3f} {published:10.3f}",
+                f"{name:32} {float(law.sigma):5g} {claim.epsilon_data_independent:9.3f} "
+                f"{claim.epsilon_renyi:6.3f} {tight:6.3f} {published:10.3f}",
                 flush=True,
             )
 
@@ -67,8 +67,8 @@ def _time_of_profiles() -> None:
         first, second = _seconds(renyi), _seconds(tight)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
-            f"{name}: a tight profile with its Rényi sums takes {second / first:.1f} times the time of the Rényi "
-            f"account alone ({second:.1f} s against {first:.1f} s of CPU); {memory:.0f} MiB at most so far"
+            f"{name}: a tight profile with its Rényi sums takes {second / first:.1f} times the time of the "
+            f"Rényi account alone ({second:.1f} s against {first:.1f} s of CPU); {memory:.0f} MiB at most"
         )
 
 

@@ -749,6 +749,63 @@ BREAKAGES = [
         "sampling_rate * sampling_rate * UP",
         accounting("fisher/loss", "fisher/accountant"),
     ),
+    # ------------------------------------------------------------------ accounting: decisions
+    Breakage(
+        "a voter is never taken from one candidate and given to another",
+        f"{ACCOUNTING}/decisions/moves.py",
+        'if neighbours == "replaced":\n        # from',
+        'if neighbours == "other":\n        # from',
+        accounting("decisions/moves", "decisions/rdp"),
+    ),
+    Breakage(
+        "decisions charged in one direction only",
+        f"{ACCOUNTING}/profile/atoms.py",
+        "max(first(epsilon), second(epsilon))",
+        "first(epsilon)",
+        accounting("profile/atoms", "decisions/profile"),
+    ),
+    Breakage(
+        "losses on a grid rounded down",
+        f"{ACCOUNTING}/profile/backward_induction.py",
+        "np.concatenate((mass * (1 - share), mass * share))",
+        "np.concatenate((mass, 0 * share))",
+        accounting("profile/backward_induction", "profile/atoms"),
+    ),
+    Breakage(
+        "losses beyond the grid forgotten",
+        f"{ACCOUNTING}/profile/backward_induction.py",
+        "infinite = self.infinite + float(self.masses[high].sum())",
+        "infinite = self.infinite",
+        accounting("profile/backward_induction"),
+    ),
+    Breakage(
+        "the first move stands for all",
+        f"{ACCOUNTING}/profile/backward_induction.py",
+        "for loss in losses[1:]:",
+        "for loss in losses[:0]:",
+        accounting("profile/backward_induction", "profile/atoms"),
+    ),
+    Breakage(
+        "the neighbour's end of a published pair left out",
+        f"{ACCOUNTING}/decisions/publication.py",
+        "_PER_VOTER * (voters + 1)",
+        "_PER_VOTER * voters",
+        accounting("decisions/publication"),
+    ),
+    Breakage(
+        "a published sum of decisions that voters change by more than its noise is made for",
+        f"{ACCOUNTING}/decisions/publication.py",
+        "best = max(best, math.exp(-beta * voters)",
+        "best = max(best, (voters == 0)",
+        accounting("decisions/publication"),
+    ),
+    Breakage(
+        "single voters seen from one side",
+        f"{ACCOUNTING}/decisions/voter.py",
+        "    yield cast.log_p - cast.rho, margin - cast.rho\n",
+        "    yield cast.log_p.expand_as(cast.rho), cast.rho + margin\n",
+        accounting("decisions/voter"),
+    ),
     # ------------------------------------------------------------------ accounting: publication
     Breakage(
         "too little noise in a published number",
@@ -774,8 +831,8 @@ BREAKAGES = [
     Breakage(
         "noise of a published number from torch's generator",
         f"{ACCOUNTING}/publication.py",
-        "float(noise.draw(share))",
-        "share + float(noise.law.sigma * torch.randn(()))",
+        "float(noise.draw(value))",
+        "value + float(noise.law.sigma * torch.randn(()))",
         accounting("publication"),
     ),
     Breakage(

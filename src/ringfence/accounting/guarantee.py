@@ -182,7 +182,11 @@ class Guarantee:
         )
 
     def _after_the_change(self) -> str:
-        return "plus or minus any one record" if self.change == ADDED_OR_REMOVED else f"and any one record {self.change}"
+        return (
+            "plus or minus any one record"
+            if self.change == ADDED_OR_REMOVED
+            else f"and any one record {self.change}"
+        )
 
     def _releases(self, one: str = "", many: str = "") -> str:
         """The releases by number, with the verb that fits where one is given."""

@@ -156,7 +156,7 @@ class Mechanism(Law):
         return value.clamp(max=1)  # rounding
 
     def pair(self, theta: Real, shift: Real) -> tuple[Tensor, Tensor]:
-        """log P and log P/Q of every outcome, P = M(theta) and Q = M(theta + shift), for a law of atoms alone.
+        """log P and log P/Q of every outcome of a law of atoms alone, P = M(theta) and Q = M(theta + shift).
 
         The outcomes are the first dimension. Which is which does not matter to any divergence.
 

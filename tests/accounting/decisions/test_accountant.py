@@ -53,7 +53,7 @@ def test_the_statement_names_the_neighbours() -> None:
 def test_bad_input_is_named_and_nothing_is_added() -> None:
     account = rf.DecisionAccountant(rf.NoisyWinner(10.0), neighbours="added")
     for bad in ([[1, -1]], [], [[0.5, 1]]):
-        with pytest.raises(ValueError, match="counts|votes"):
+        with pytest.raises(ValueError, match=r"counts|votes"):
             account.step(bad)
     assert account.steps == 0
     with pytest.raises(TypeError, match="law must be a law of decisions"):

@@ -30,9 +30,7 @@ def every_neighbour(row: list[int], neighbours: str) -> set[tuple[int, ...]]:
 @pytest.mark.parametrize("row", [[5, 3, 0], [4, 4, 4], [7, 7, 0, 0], [1, 0], [0, 0, 0], [9, 2, 2, 1]])
 def test_up_to_the_names_of_candidates_all_neighbours_are_there(row: list[int], neighbours: str) -> None:
     moves = moves_of(float64([row]), neighbours)[0]  # type: ignore[arg-type]
-    by_value = {
-        tuple(sorted(zip(row, moved, strict=True))) for moved in every_neighbour(row, neighbours)
-    }
+    by_value = {tuple(sorted(zip(row, moved, strict=True))) for moved in every_neighbour(row, neighbours)}
     found = {tuple(sorted(zip(row, (float64(row) + move).long().tolist(), strict=True))) for move in moves}
     assert found - {tuple(sorted(zip(row, row, strict=True)))} == by_value
     assert len(moves) == len(by_value)

@@ -47,10 +47,14 @@ def test_every_voter_is_covered(neighbours: str) -> None:
 def test_sharper_than_renyi_and_the_gaussian() -> None:
     generator = torch.Generator().manual_seed(0)
     shares = torch.rand(60, 10, generator=generator).pow(6)
-    counts = torch.stack([torch.multinomial(row, 250, True, generator=generator).bincount(minlength=10) for row in shares])
+    counts = torch.stack(
+        [torch.multinomial(row, 250, True, generator=generator).bincount(minlength=10) for row in shares]
+    )
     for sigma in (20.0, 60.0):
         profile = rf.decision_profile(rf.NoisyWinner(sigma), counts, neighbours="replaced")
-        alone = {name: rf.PrivacyProfile({name: proof}).epsilon(1e-5) for name, proof in profile.proofs.items()}
+        alone = {
+            name: rf.PrivacyProfile({name: proof}).epsilon(1e-5) for name, proof in profile.proofs.items()
+        }
         assert alone["backward induction"] < 0.97 * alone["Rényi"]
         assert alone["backward induction"] < 0.95 * alone["Gaussian"]
 

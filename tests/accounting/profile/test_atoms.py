@@ -21,7 +21,7 @@ def masses(where: float) -> list[float]:
     return [float(SIGN.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
 
 
-# what is lost is what a record gains that chooses its moves in the light of outcomes: less, the more there are
+# what is lost is what a record gains that chooses its moves in the light of outcomes
 def test_all_outcomes_and_all_patterns() -> None:
     delta = mechanism_delta(SIGN, float64(THETAS), float64(MOVES), steps=1)
     assert delta is not None
@@ -66,6 +66,7 @@ def test_an_envelope_lies_above_each_and_touches_the_largest() -> None:
         row[one.places - first] = one.masses
     whole = envelope(rows, np.zeros(4), first, step)
     for place in range(-29, 30):
+
         def stick(places: np.ndarray, weights: np.ndarray, at: int = place) -> float:
             return float((weights * -np.expm1(np.minimum(0.0, step * (at - places)))).sum())
 

@@ -43,7 +43,10 @@ def worst_in_the_light_of_outcomes(releases: int, at_most: int, p: float, q: flo
         left = at_most - (law is not P)
         outcomes = zip(P.tolist(), law.tolist(), strict=True)
         found.append(
-            sum(worst_in_the_light_of_outcomes(releases - 1, left, p * here, q * there) for here, there in outcomes)
+            sum(
+                worst_in_the_light_of_outcomes(releases - 1, left, p * here, q * there)
+                for here, there in outcomes
+            )
         )
     return max(found)
 

@@ -9,17 +9,20 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.data_independent import data_independent_proof
-from ringfence.accounting.decisions.moves import NEIGHBOURS, DecisionLaw, Neighbours, checked_law, number_of_queries
+from ringfence.accounting.decisions.moves import (
+    NEIGHBOURS,
+    DecisionLaw,
+    Neighbours,
+    checked_law,
+    number_of_queries,
+)
 from ringfence.accounting.decisions.rdp import decision_rdp, zcdp
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, guarantee
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 
-_STATE = {
-    *("law", "neighbours", "at_most", "orders", "forward", "backward"),
-    *("gaussian_zcdp", "steps"),
-}
+_STATE = {*("law", "neighbours", "at_most", "orders", "forward", "backward"), *("gaussian_zcdp", "steps")}
 
 
 class DecisionAccountant:

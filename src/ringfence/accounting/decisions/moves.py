@@ -36,10 +36,9 @@ class Pairs(NamedTuple):
 def checked_law(law: object) -> DecisionLaw:
     """The law, if it is one of decisions.
 
-    >>> import ringfence as rf
-    >>> checked_law(rf.Gaussian(1.0))
+    >>> checked_law(1.0)
     Traceback (most recent call last):
-    TypeError: law must be a law of decisions (NoisyWinner, ConfidentWinner, StochasticSign), got Gaussian(sigma=1.0)
+    TypeError: law must be a law of decisions (NoisyWinner, ConfidentWinner, StochasticSign), got 1.0
     """
     if isinstance(law, Decision) or (isinstance(law, Mechanism) and law.atoms_alone):
         return law
@@ -51,9 +50,9 @@ def checked_law(law: object) -> DecisionLaw:
 def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pairs]:
     """Every query of ``votes`` with every move of one voter, some queries at a time.
 
-    ``votes`` are counts of voters, (..., candidates), for a ``Decision``, and surpluses for the sign and other
-    laws of single numbers. "added" is one voter more or fewer. "replaced" is one ballot that becomes another
-    one, and since a voter may also leave a query out, it includes "added".
+    ``votes`` are counts of voters, (..., candidates), for a ``Decision``, and surpluses for the sign and
+    other laws of single numbers. "added" is one voter more or fewer. "replaced" is one ballot that becomes
+    another one, and since a voter may also leave a query out, it includes "added".
 
     Guarantee: no move of one voter is missing. A voter can be taken only from a candidate who has one, which
     the counts at hand tell. Candidates with equal counts share their moves, because the laws do not know
@@ -82,8 +81,8 @@ def number_of_queries(law: DecisionLaw, votes: Real) -> int:
     """How many decisions there are.
 
     >>> import ringfence as rf
-    >>> number_of_queries(rf.NoisyWinner(1.0), [[3, 1], [2, 2]]), number_of_queries(rf.StochasticSign(1.0), [5, -2])
-    (2, 2)
+    >>> number_of_queries(rf.NoisyWinner(1.0), [[3, 1], [2, 2]])
+    2
     """
     if isinstance(law, Mechanism):
         count = checks.finite("surpluses", votes).numel()
@@ -104,7 +103,9 @@ def checked_counts(votes: Real) -> Tensor:
     """
     values = votes.double() if isinstance(votes, Tensor) and not votes.is_complex() else votes
     counts = checks.finite("counts", values).double().cpu()
-    return checks.require("counts", "must be whole numbers from 0 on", counts, (counts >= 0) & (counts % 1 == 0))
+    return checks.require(
+        "counts", "must be whole numbers from 0 on", counts, (counts >= 0) & (counts % 1 == 0)
+    )
 
 
 def moves_of(counts: Tensor, neighbours: Neighbours) -> Tensor:

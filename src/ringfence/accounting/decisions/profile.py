@@ -8,7 +8,14 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, Pairs, checked_law, number_of_queries, pairs
+from ringfence.accounting.decisions.moves import (
+    DecisionLaw,
+    Neighbours,
+    Pairs,
+    checked_law,
+    number_of_queries,
+    pairs,
+)
 from ringfence.accounting.decisions.rdp import rdp_of_pairs, zcdp
 from ringfence.accounting.profile.atoms import atoms_delta
 from ringfence.accounting.profile.profile import PrivacyProfile, renyi_delta
@@ -30,7 +37,8 @@ def decision_profile(
     computed from them and is itself sensitive.
 
     >>> import ringfence as rf
-    >>> profile = rf.decision_profile(rf.NoisyWinner(20.0), [[230, 12, 8], [140, 90, 20]], neighbours="replaced")
+    >>> counts = [[230, 12, 8], [140, 90, 20]]
+    >>> profile = rf.decision_profile(rf.NoisyWinner(20.0), counts, neighbours="replaced")
     >>> round(profile.epsilon(delta=1e-5), 3), profile.proof(delta=1e-5)
     (0.156, 'backward induction')
     """

@@ -1,19 +1,21 @@
 """A per-instance epsilon of decisions that may be published: on a log scale, where no voter changes it much.
 
-How sure a decision is says how little it costs. Let q be the chance of every outcome but the likeliest one and
-t = -Phi^-1(q). One voter moves t by at most mu, the Gaussian parameter of one decision, because probabilities
-under neighbours differ by no more than those of N(0, 1) and N(mu, 1). And whatever t, the decision gives away
-no more than a Gaussian release of which only a tail of mass q is seen (docs/guarantees.md has the proofs). So
+How sure a decision is says how little it costs. Let q be the chance of every outcome but the likeliest one
+and t = -Phi^-1(q). One voter moves t by at most mu, the Gaussian parameter of one decision, because
+probabilities under neighbours differ by no more than those of N(0, 1) and N(mu, 1). And whatever t, the
+decision gives away no more than a Gaussian release of which only a tail of mass q is seen (docs/guarantees.md
+has the proofs). So
 
     S = max over k >= 0 of e^(-beta k) sum_j c(t_j - (k + 1) mu),   c(t) >= D_alpha at any votes with this t,
 
-is an upper bound of what the decisions cost that changes by a factor of at most e^beta when a voter comes, goes
-or is replaced: whatever the neighbour has with k voters, these votes have with k + 1. The logarithm of S is
-released with Gaussian noise.
+is an upper bound of what the decisions cost that changes by a factor of at most e^beta when a voter comes,
+goes or is replaced: whatever the neighbour has with k voters, these votes have with k + 1. The logarithm of S
+is released with Gaussian noise.
 """
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -21,7 +23,14 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.data_independent import data_independent_epsilon
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, Pairs, checked_law, number_of_queries, pairs
+from ringfence.accounting.decisions.moves import (
+    DecisionLaw,
+    Neighbours,
+    Pairs,
+    checked_law,
+    number_of_queries,
+    pairs,
+)
 from ringfence.accounting.decisions.rdp import zcdp
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
 from ringfence.checks import Real
@@ -37,7 +46,7 @@ _SPLITS = 16
 _FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
 # Defaults that did well on real ballots. With z the zCDP that holds for every dataset, publishing costs
-# z^(3/4) / 50, and the order is the best one for z^(7/10) / 5; the deviation of the noise on the logarithm is 0.13.
+# z^(3/4) / 50, and the order is the best one for z^(7/10) / 5; the noise on the logarithm has deviation 0.13.
 _DEVIATION = 0.13
 
 
@@ -55,9 +64,9 @@ def publishable_decision_epsilon(
 ) -> PublishableEpsilon:
     """The per-instance epsilon of decisions on ``votes``, safe to publish.
 
-    The first arguments are those of ``decision_profile``. Publishing costs ``publishing_zcdp``, by default 2 to
-    6 % of what the decisions cost at most. ``smoothness`` is beta above, and ``order`` alpha. All of them have
-    defaults that depend on public numbers only, and must not be chosen by looking at the votes.
+    The first arguments are those of ``decision_profile``. Publishing costs ``publishing_zcdp``, by default 2
+    to 6 % of what the decisions cost at most. ``smoothness`` is beta above, and ``order`` alpha. All of them
+    have defaults that depend on public numbers only, and must not be chosen by looking at the votes.
 
     Guarantee: publishing is ``publishing_zcdp``-zCDP whatever the votes (proved in docs/guarantees.md), and
     its cost is part of the result. The result is too small with probability at most
@@ -65,7 +74,8 @@ def publishable_decision_epsilon(
 
     >>> import ringfence as rf
     >>> surpluses = torch.arange(-50, 50) * 17.0
-    >>> number = rf.publishable_decision_epsilon(rf.StochasticSign(20.0), surpluses, neighbours="added", delta=1e-5)
+    >>> law = rf.StochasticSign(20.0)
+    >>> number = rf.publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-5)
     >>> number.epsilon_pdp < 0.8 * number.epsilon_data_independent
     True
     """
@@ -91,7 +101,9 @@ def publishable_decision_epsilon(
     # finite randomness takes its part of delta; all of this is public and is done before the draw
     taken = noise.delta(1, min(max(epsilons(1.0, delta / 2)[1:]), 1e6))
     if taken > delta / 2:
-        raise ValueError(f"delta must be larger, got {delta!r}: the randomness of the number alone takes {taken:.3g}")
+        raise ValueError(
+            f"delta must be larger, got {delta!r}: the randomness of the number alone takes {taken:.3g}"
+        )
     published = math.exp(min(0.0, upper_bound(noise, share, failure_probability)))
     epsilon, epsilon_pdp, data_independent = epsilons(published, math.nextafter(delta - taken, 0.0))
     return PublishableEpsilon(
@@ -109,7 +121,8 @@ def surety(log_p: Tensor) -> Tensor:
     """
     likeliest = log_p.argmax(dim=0, keepdim=True)
     rest = torch.exp(log_p).scatter(0, likeliest, 0.0).sum(dim=0) * (1 + ROUNDING) + UNDERFLOW
-    return (-torch.special.ndtri(rest.clamp(max=0.5)) - ROUNDING).clamp(0.0, _SUREST)
+    t: Tensor = -torch.special.ndtri(rest.clamp(max=0.5)) - ROUNDING
+    return t.clamp(0.0, _SUREST)
 
 
 def _least_sure(every: Iterable[Pairs], moved: int) -> tuple[Tensor, Tensor]:
@@ -128,14 +141,12 @@ def smooth_cost(t: Tensor, repeats: Tensor, *, one: float, beta: float, alpha: f
     that are mu apart are at most 33 nodes apart, so 33 nodes count as one voter.
 
     >>> t, repeats = torch.tensor([1.0, 3.0, 6.0]).double(), torch.ones(3)
-    >>> sums = [smooth_cost(t - move, repeats, one=0.005, beta=0.02, alpha=8.0, binary=True) for move in (0, 0.1)]
+    >>> law = {"one": 0.005, "beta": 0.02, "alpha": 8.0, "binary": True}
+    >>> sums = [smooth_cost(t - move, repeats, **law) for move in (0, 0.1)]
     >>> 1 < sums[1] / sums[0] <= math.exp(0.02)
     True
     """
-    mu = math.sqrt(2 * one)
-    spacing = mu / (_PER_VOTER - 1)
-    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
-    costs = (_sign_cost if binary else _tail_cost)(nodes, mu, alpha).clamp(max=alpha * one)
+    spacing, costs = _table(one, alpha, binary)
     places = (t / spacing).long()
     held = torch.bincount(places, repeats.double(), minlength=int(places.max()) + 1)
     best = 0.0
@@ -146,12 +157,21 @@ def smooth_cost(t: Tensor, repeats: Tensor, *, one: float, beta: float, alpha: f
     return best
 
 
+@lru_cache(maxsize=8)
+def _table(one: float, alpha: float, binary: bool) -> tuple[float, Tensor]:
+    """The spacing of the nodes, and c at each of them, never above what holds for all votes."""
+    mu = math.sqrt(2 * one)
+    spacing = mu / (_PER_VOTER - 1)
+    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
+    return spacing, (_sign_cost if binary else _tail_cost)(nodes, mu, alpha).clamp(max=alpha * one)
+
+
 def _sign_cost(t: Tensor, mu: float, alpha: float) -> Tensor:
     """The largest D_alpha(A || B) of laws with two outcomes, A giving at most Phi(-t) to one, A and B mu-GDP.
 
-    It is that of a sign at t or beyond: B is as far from A as it can be, because D is convex in B. Between two
-    nodes of ``t``, D is at most the larger of its two values over 1 - K h^2 / 6 (docs/curvature.md), and beyond
-    the last one at most ``_tail_cost``, which falls.
+    It is that of a sign at t or beyond: B is as far from A as it can be, because D is convex in B. Between
+    two nodes of ``t``, D is at most the larger of its two values over 1 - K h^2 / 6 (docs/curvature.md), and
+    beyond the last one at most ``_tail_cost``, which falls.
     """
     if mu > _FARTHEST:
         return torch.full_like(t, math.inf)
@@ -164,11 +184,11 @@ def _sign_cost(t: Tensor, mu: float, alpha: float) -> Tensor:
 
 
 def _tail_cost(t: Tensor, mu: float, alpha: float) -> Tensor:
-    """An upper bound of D_alpha(A || B) where A gives Phi(-t) to all outcomes but one, and A and B are mu-GDP.
+    """An upper bound of D_alpha(A || B) if A gives Phi(-t) to all outcomes but one, and A and B are mu-GDP.
 
-    Some of these outcomes are likelier under A, with mass b in all, the others under B, with mass a. Each kind
-    costs no more than a Gaussian tail of its mass, which is what a one-sided rectified law shows. Infinite for
-    t < mu / 2, where that is not proved.
+    Some of these outcomes are likelier under A, with mass b in all, the others under B, with mass a. Each
+    kind costs no more than a Gaussian tail of its mass, which is what a one-sided rectified law shows.
+    Infinite for t < mu / 2, where that is not proved.
     """
 
     def tail(where: Tensor, move: float) -> Tensor:

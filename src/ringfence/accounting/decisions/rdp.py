@@ -36,9 +36,9 @@ def decision_rdp(
 ) -> PerInstanceRdp:
     """Rényi divergences between the decisions on these votes and on those of any neighbour.
 
-    ``votes`` are counts of voters, one row per query, for a winner, and surpluses for the sign. For each query
-    and order it takes the worst of all moves of one voter, and sums over the queries, or over the ``at_most``
-    dearest ones: no voter, however they vote, costs more.
+    ``votes`` are counts of voters, one row per query, for a winner, and surpluses for the sign. For each
+    query and order it takes the worst of all moves of one voter, and sums over the queries, or over the
+    ``at_most`` dearest ones: no voter, however they vote, costs more.
 
     Guarantee: upper bounds in both directions. They are exact up to a relative 1e-11 and, for winners, an
     absolute 1e-12 / (alpha - 1) per query, and never above what holds for all votes.
@@ -67,7 +67,9 @@ def zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
     return 0.5 * ((2.0 if replaced else 1.0) / float(law.sigma)) ** 2 * (1 + 1e-12)
 
 
-def rdp_of_pairs(every: Iterable[Pairs], orders: Tensor, ceiling: float, at_most: int | None) -> PerInstanceRdp:
+def rdp_of_pairs(
+    every: Iterable[Pairs], orders: Tensor, ceiling: float, at_most: int | None
+) -> PerInstanceRdp:
     """``decision_rdp`` of pairs; no query counts more than ``ceiling`` times the order."""
     if at_most is not None:
         checks.count("at_most", at_most, at_least=1)

@@ -16,6 +16,8 @@ from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
+Choices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
 _ROWS = 1 << 23  # values of V that are held at once
 _POINTS = 1 << 13
 
@@ -35,17 +37,19 @@ class Ballots(NamedTuple):
 def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates: int | None = None) -> Tensor:
     """For each voter, the (epsilon, delta) of all decisions together about this voter's own ballot.
 
-    ``ballots`` has a row per voter. For ``StochasticSign`` the entries are 1, 0 and -1, and one yes/no question
-    per column is decided by the surplus. For winners they are the numbers of candidates, from 0 to
+    ``ballots`` has a row per voter. For ``StochasticSign`` the entries are 1, 0 and -1, and one yes/no
+    question per column is decided by the surplus. For winners they are the numbers of candidates, from 0 to
     ``candidates`` - 1, or -1 where a voter left the query out.
 
     Guarantee: with this voter and without, the decisions are (epsilon, delta)-indistinguishable, in both
-    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and their privacy
-    losses composed on a grid, rounded up. The numbers are computed from all ballots and must not be published.
+    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and their
+    privacy losses composed on a grid, rounded up. The numbers are computed from all ballots and must not be
+    published.
 
     >>> import ringfence as rf
     >>> ballots = torch.tensor([[1.0, 1.0, -1.0]] * 30 + [[1.0, -1.0, 0.0]] * 20)
-    >>> [round(float(value), 3) for value in rf.voter_epsilons(rf.StochasticSign(5.0), ballots, delta=1e-5)[[0, -1]]]
+    >>> epsilons = rf.voter_epsilons(rf.StochasticSign(5.0), ballots, delta=1e-5)
+    >>> [round(float(value), 3) for value in epsilons[[0, -1]]]
     [0.462, 0.497]
     """
     delta = checks.probability("delta", delta)
@@ -58,7 +62,9 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
 def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots:
     values = checks.finite("ballots", ballots).double().cpu()
     if values.ndim != 2 or not values.numel():
-        raise ValueError(f"ballots must have a row per voter and a column per query, got shape {list(values.shape)}")
+        raise ValueError(
+            f"ballots must have a row per voter and a column per query, got shape {list(values.shape)}"
+        )
     if isinstance(law, Mechanism):
         checks.require("ballots", "must be 1, 0 or -1", values, (values.abs() == 1) | (values == 0))
         log_p, rho = law.pair(values.sum(dim=0), torch.tensor([[0.0], [-1.0], [1.0]]).double())
@@ -67,7 +73,9 @@ def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots
         raise ValueError("candidates must be given for winners, got None")
     checks.count("candidates", candidates, at_least=2)
     fits = (values >= -1) & (values < candidates) & (values % 1 == 0)
-    choices = checks.require("ballots", f"must be candidates from -1 to {candidates - 1}", values, fits).long() + 1
+    choices = (
+        checks.require("ballots", f"must be candidates from -1 to {candidates - 1}", values, fits).long() + 1
+    )
     counts = torch.stack([(choices == k + 1).sum(dim=0) for k in range(candidates)], dim=1).double()
     moves = torch.cat((torch.zeros(1, candidates), -torch.eye(candidates))).double()
     log_p, rho = law.pair(counts.unsqueeze(1), moves)
@@ -87,8 +95,9 @@ def _by_renyi(cast: Ballots, delta: float) -> Tensor:
     for log_p, rho in _directions(cast):
         costs = torch.stack([pieces.renyi(log_p, rho, order) for order in orders], dim=2) * (1 + ROUNDING)
         costs[0] = 0.0  # nothing moves
-        sums.append(sum(costs[cast.choices[:, query], query] for query in queries) + len(queries) * UNDERFLOW)
-    worst = torch.maximum(*sums)
+        each = [costs[cast.choices[:, query], query] for query in queries]
+        sums.append(torch.stack(each).sum(dim=0) + len(queries) * UNDERFLOW)
+    worst = torch.stack(sums).amax(dim=0)
     return torch.tensor([epsilon_from_rdp(orders, row, delta)[0] for row in worst], dtype=torch.float64)
 
 
@@ -97,8 +106,8 @@ def _by_composition(cast: Ballots, delta: float) -> Tensor:
     return torch.from_numpy(np.maximum(*found))
 
 
-def _composed(choices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]", log_p: Tensor, rho: Tensor, delta: float) -> Array:
-    """The smallest point of a grid, for each voter, at which delta(epsilon) of the own moves is at most delta."""
+def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Array:
+    """For each voter, the smallest point of a grid at which delta(epsilon) of its moves is at most delta."""
     mass, ratio = log_p.exp().numpy(), rho.numpy()
     variance = (mass * ratio * ratio).sum(axis=0)
     queries = np.arange(choices.shape[1])
@@ -106,19 +115,28 @@ def _composed(choices: "np.ndarray[tuple[int, int], np.dtype[np.int64]]", log_p:
     if not dearest > 0:
         return np.zeros(len(choices))
     grid = Grid.fitted(
-        dearest, 2 * float(np.where(mass > 1e-16, ratio, 0.0).max()), len(queries), lambda step: len(queries) * step**2 / 16
+        dearest,
+        2 * float(np.where(mass > 1e-16, ratio, 0.0).max()),
+        len(queries),
+        lambda step: len(queries) * step**2 / 16,
     )
     grid = Grid(max(grid.step, 2 * grid.reach * grid.step / _POINTS), min(grid.reach, _POINTS // 2))
     length = 2 * grid.reach + 1
     losses = [
-        [Loss.of_atoms(mass[:, choice, j], ratio[:, choice, j], grid.step).within(length) for choice in range(rho.shape[1])]
+        [
+            Loss.of_atoms(mass[:, choice, j], ratio[:, choice, j], grid.step).within(length)
+            for choice in range(rho.shape[1])
+        ]
         for j in queries
     ]
-    found = [_block(some, losses, grid, delta) for some in np.array_split(choices, 1 + choices.shape[0] * length // _ROWS)]
+    found = [
+        _block(some, losses, grid, delta)
+        for some in np.array_split(choices, 1 + choices.shape[0] * length // _ROWS)
+    ]
     return np.concatenate(found)
 
 
-def _block(choices: Array, losses: list[list[Loss]], grid: Grid, delta: float) -> Array:
+def _block(choices: Choices, losses: list[list[Loss]], grid: Grid, delta: float) -> Array:
     step, reach = grid
     x = step * np.arange(-reach, reach + 1)
     values = np.tile(np.where(x > 0, -np.expm1(-x), 0.0), (len(choices), 1))

@@ -1,8 +1,9 @@
 """delta(epsilon) of releases with few outcomes: which moves can be the worst, and what they cost together.
 
-A release with finitely many outcomes and a move is a pair of rows: ``log_p``, the log masses, and ``rho``, the
-log ratios to those of the neighbour. Here they have the shape (outcomes, moves, releases). Both directions
-come from the same numbers: seen from the neighbour the masses are ``log_p - rho`` and the ratios ``-rho``.
+A release with finitely many outcomes and a move is a pair of rows: ``log_p``, the log masses, and ``rho``,
+the log ratios to those of the neighbour. Here they have the shape (outcomes, moves, releases). Both
+directions come from the same numbers: seen from the neighbour the masses are ``log_p - rho`` and the ratios
+``-rho``.
 """
 
 import math
@@ -13,7 +14,14 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.profile.backward_induction import NEGLIGIBLE, Array, Grid, Loss, induction, nearest_below
+from ringfence.accounting.profile.backward_induction import (
+    NEGLIGIBLE,
+    Array,
+    Grid,
+    Loss,
+    induction,
+    nearest_below,
+)
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
@@ -88,7 +96,9 @@ def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
     pairs = torch.cat((log_p, log_p - rho), dim=-1), torch.cat((rho, -rho), dim=-1)
 
     def delta(epsilon: float) -> float:
-        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (1 + ROUNDING)
+        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (
+            1 + ROUNDING
+        )
 
     return delta
 
@@ -144,7 +154,7 @@ def worst_losses(mass: Array, rho: Array, step: float) -> list[Loss]:
 
 
 def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, int]:
-    """``Loss.of_atoms`` of many moves at once: a row of masses per move, the infinite ones, the first point."""
+    """``Loss.of_atoms`` of many moves: a row of masses per move, the infinite ones, and the first point."""
     finite = rho < np.inf
     infinite = np.where(finite, 0.0, mass).sum(axis=0)
     below, share = nearest_below(np.where(finite, rho, 0.0), step)
@@ -154,7 +164,8 @@ def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, int]:
     flat = (below - first) + length * np.arange(rho.shape[1])
     places = np.concatenate((flat.ravel(), flat.ravel() + 1))
     weights = np.concatenate(((mass * (1 - share)).ravel(), (mass * share).ravel()))
-    return np.bincount(places, weights, length * rho.shape[1]).reshape(-1, length), infinite, first
+    masses: Array = np.bincount(places, weights, length * rho.shape[1]).astype(float).reshape(-1, length)
+    return masses, infinite, first
 
 
 def envelope(masses: Array, infinite: Array, first: int, step: float) -> Loss:
@@ -166,7 +177,7 @@ def envelope(masses: Array, infinite: Array, first: int, step: float) -> Loss:
     >>> envelope(rows, np.zeros(2), -1, 0.1).masses.round(3).tolist()  # the second lies above the first
     [0.2, 0.3, 0.5]
     """
-    from scipy.signal import lfilter
+    from scipy.signal import lfilter  # type: ignore[import-untyped]
 
     points = np.arange(masses.shape[1])
     z = np.exp(step * (first + points))

@@ -1,7 +1,7 @@
 """delta(epsilon) of many releases, of which a record moves each in the way that is worst: backward induction.
 
-Let V_j(x) be the largest expectation of (1 - e^-(x + L))+ over what a record can still do once j of n releases
-are out, where L sums the losses of the releases to come. Then
+Let V_j(x) be the largest expectation of (1 - e^-(x + L))+ over what a record can still do once j of n
+releases are out, where L sums the losses of the releases to come. Then
 
     V_n(x) = (1 - e^-x)+,    V_(j-1)(x) = max over the moves of release j of E V_j(x + L_j),
 
@@ -58,7 +58,7 @@ class Loss(NamedTuple):
         below, share = nearest_below(rho, step)
         places = np.concatenate((below, below + 1))
         places, index = np.unique(places, return_inverse=True)
-        masses = np.bincount(index, np.concatenate((mass * (1 - share), mass * share)))
+        masses: Array = np.bincount(index, np.concatenate((mass * (1 - share), mass * share))).astype(float)
         return cls(places[masses > 0], masses[masses > 0], infinite)
 
     @classmethod
@@ -81,13 +81,17 @@ class Loss(NamedTuple):
         return cls(first + places, masses[places], float(curve[-1]))
 
     def within(self, longest: int) -> "Loss":
-        """The same without finite losses beyond so many points: higher ones are infinite, lower ones raised."""
+        """The same without finite losses beyond so many points: higher ones are infinite, lower ones raised.
+
+        >>> Loss(np.array([-9, 0, 9]), np.full(3, 1 / 3), 0.0).within(5).places.tolist()
+        [-5, 0]
+        """
         high = self.places > longest
         infinite = self.infinite + float(self.masses[high].sum())
         return Loss(self.places[~high].clip(min=-longest), self.masses[~high], infinite)
 
     def expected(self, values: Array, before: int) -> Array:
-        """E V(x + L), where ``values`` holds V with ``before`` more points on both sides than are asked for."""
+        """E V(x + L), where ``values`` holds V with ``before`` more points at both ends than asked for."""
         length = values.shape[-1] - 2 * before
         total = np.full((*values.shape[:-1], length), self.infinite)  # V is never above 1
         if len(self.places) < _DENSE:
@@ -118,11 +122,13 @@ class Grid(NamedTuple):
     reach: int
 
     @classmethod
-    def fitted(cls, variance: float, farthest: float, releases: float, added: Callable[[float], float]) -> "Grid":
+    def fitted(
+        cls, variance: float, farthest: float, releases: float, added: Callable[[float], float]
+    ) -> "Grid":
         """The coarsest of some grids of which ``added(step)`` is a small share of the variance.
 
-        ``added`` is what the grid adds to the variance of the losses; ``farthest`` is how far single losses go
-        beyond that of a normal law.
+        ``added`` is what the grid adds to the variance of the losses; ``farthest`` is how far single losses
+        go beyond that of a normal law.
 
         >>> Grid.fitted(1.0, 0.1, 4, added=lambda step: step * step)
         Grid(step=0.03125, reach=356)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ringfence import checks
@@ -69,11 +68,11 @@ def privacy_profile(
     There are up to four proofs: the Gaussian's exact curve, which dominates every law here, so that the
     profile is never worse; the realised Rényi sums; a normal law of the privacy loss with every error
     charged, within half a percent where coordinates are many and each moves little; and the composition of
-    dominating pairs by dp-accounting, for a few coordinates or, as "worst coordinate", where a record moves
-    a few of them. A law of atoms alone, such as the sign, has "backward induction" instead of the last two,
-    for up to some ten thousand coordinates. A single move of a single coordinate, such as one person in one cell of a table, has its
-    exact curve. Where the length of a move is bounded by ``norm``, there is no sharp proof: the first two
-    count, and the third as if there were no such bound.
+    dominating pairs by dp-accounting, for a few coordinates or, as "worst coordinate", where a record moves a
+    few of them. A law of atoms alone, such as the sign, has "backward induction" instead of the last two, for
+    up to some ten thousand coordinates. A single move of a single coordinate, such as one person in one cell
+    of a table, has its exact curve. Where the length of a move is bounded by ``norm``, there is no sharp
+    proof: the first two count, and the third as if there were no such bound.
 
     Guarantee: an upper bound that covers every move and both directions. Like every number computed from
     theta it speaks of this dataset and is itself sensitive.
