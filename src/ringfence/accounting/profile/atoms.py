@@ -123,7 +123,7 @@ def _grid(atoms: Sequence[tuple[Array, Array]], counts: Array) -> Grid:
 
 
 def _releases(mass: Array, rho: Array, counts: list[int], grid: Grid) -> list[tuple[list[Loss], int]]:
-    """The losses of each release, where those beyond the grid are infinite or raised to it (``Loss.within``)."""
+    """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
     farthest = (2 * grid.reach + 1) * grid.step
     rho = np.where(rho > farthest, np.inf, rho.clip(min=-farthest))
     return [(worst_losses(mass[:, :, j], rho[:, :, j], grid.step), count) for j, count in enumerate(counts)]

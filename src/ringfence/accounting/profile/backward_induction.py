@@ -31,6 +31,7 @@ _HALVINGS = 16
 _MOST_POINTS = 1 << 16
 _MOST_WORK = 2e10  # multiplications; a second is about 1e9
 _DEVIATIONS = 10.0  # how far the grid reaches
+_FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or raised
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _DENSE = 48  # from so many points of mass on, numpy's correlation is faster than shifted copies
 
@@ -52,9 +53,9 @@ class Loss(NamedTuple):
 
         An atom is split between the two points around it so that its mass under P and under Q stays.
         """
-        counted = (mass > NEGLIGIBLE) & (rho < np.inf)
+        counted = (mass > NEGLIGIBLE) & (rho < _FARTHEST * step)
         infinite = float(mass[~counted].sum())
-        mass, rho = mass[counted], rho[counted]
+        mass, rho = mass[counted], rho[counted].clip(min=-_FARTHEST * step)
         below, share = nearest_below(rho, step)
         places = np.concatenate((below, below + 1))
         places, index = np.unique(places, return_inverse=True)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.decisions.moves import DecisionLaw
 from ringfence.decisions.ballots.sheet import Sheet
+from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 
 _NUMBERS = 1 << 22  # of random numbers that are held at once
@@ -33,6 +35,18 @@ class Ballots:
         many = len(self.choices) + 1  # those who made none come first, and are left out
         rows = [torch.bincount(column + 1, minlength=many)[1:] for column in self.marks.T]
         return torch.stack(rows).double()
+
+    def entries(self, law: DecisionLaw) -> Tensor:
+        """The marks as accounts take them: numbers of choices, or for a law of surpluses 1, 0 and -1.
+
+        >>> import ringfence as rf
+        >>> ballots = Ballots(["q"], ("yes", "no"), torch.tensor([[0], [1], [-1]]), None)
+        >>> ballots.entries(rf.StochasticSign(1.0)).tolist(), ballots.entries(rf.NoisyWinner(1.0)).tolist()
+        ([[1.0], [-1.0], [0.0]], [[0.0], [1.0], [-1.0]])
+        """
+        if isinstance(law, Mechanism):
+            return (self.marks == 0).double() - (self.marks == 1).double()
+        return self.marks.double()
 
     def limited(self, at_most: int | None, noise: Noise | None) -> "Ballots":
         """The same with at most so many marks of each person: which ones is drawn at random.

@@ -12,12 +12,13 @@ from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, number
 from ringfence.accounting.decisions.profile import decision_profile
 from ringfence.accounting.decisions.publication import publishable_decision_epsilon
 from ringfence.accounting.decisions.rdp import zcdp
+from ringfence.accounting.decisions.voter import voter_epsilons
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, left
 from ringfence.decisions.ballots.ballots import Ballots
-from ringfence.decisions.ballots.voters import voter_epsilons
 from ringfence.numerics.rounding import rounded_up
 
+_MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 
 
@@ -61,8 +62,10 @@ def decision_account(
     smallest, proof = min([(claim.epsilon_pdp, claim.proof_pdp), *tight])
     details: dict[str, Any] = {"votes": votes.tolist(), "chances_of_error": list(chances)}
     if ballots is not None:
-        own = voter_epsilons(law, votes, ballots.marks, left(delta))
-        if own is not None:
+        if votes.numel() * len(ballots.choices) <= _MOST:
+            own = voter_epsilons(
+                law, ballots.entries(law), delta=left(delta), candidates=len(ballots.choices)
+            )
             details["voter_epsilons"] = own.clamp(max=alone).tolist()  # which holds for all of them
         if ballots.people is not None:
             details["voters"] = ballots.people
