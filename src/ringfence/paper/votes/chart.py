@@ -18,12 +18,11 @@ _LOOKS = {DATA_INDEPENDENT: "Gaussian", RENYI: "sign", TIGHT: "sign"}
 def votes_chart(rows: Sequence[VotesRow], settings: VotesSettings) -> Chart:
     """Error against epsilon, and how many times less each statement is than the data-independent one.
 
-        >>> from ringfence.numerics.rounding import rounded_up
-    from ringfence.paper.votes.rows import votes
-        >>> small = VotesSettings(sigmas=(20.0, 40.0), draws=1)
-        >>> chart = votes_chart(list(votes(small)), small)
-        >>> len(chart.panels), chart.caption.count(". ") + 1
-        (2, 3)
+    >>> from ringfence.paper.votes.rows import votes
+    >>> small = VotesSettings(sigmas=(20.0, 40.0), draws=1)
+    >>> chart = votes_chart(list(votes(small)), small)
+    >>> len(chart.panels), chart.caption.count(". ") + 1
+    (2, 3)
     """
     panels = (
         Panel(
