@@ -218,10 +218,8 @@ BREAKAGES = [
     Breakage(
         "P and Q swapped in the sign's divergence",
         f"{MECHANISMS}/sign.py",
-        "log_p, rho = pieces.atoms(edge, edge, shift / sigma)\n"
-        "        return pieces.renyi(log_p, rho, alpha)",
-        "log_p, rho = pieces.atoms(edge, edge, shift / sigma)\n"
-        "        return pieces.renyi(log_p - rho, -rho, alpha)",
+        "return pieces.renyi(*self._masses(theta, sigma, shift), alpha)",
+        "return pieces.renyi(*self._masses(theta + shift, sigma, -shift), alpha)",
     ),
     Breakage(
         "the wrong tail for the upper atom",

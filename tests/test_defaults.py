@@ -33,6 +33,16 @@ CALIBRATED = {"kind": "data_independent", "coordinates": None, "sampling_rate": 
 SAMPLED = {"mechanism": None, "sensitivity": None, "sampling_rate": None, "count": 1}
 
 DEFAULTS = [
+    (rf.DecisionAccountant, {"at_most": None, "orders": ORDERS}),
+    (rf.decision_profile, {"at_most": None}),
+    (
+        rf.publishable_decision_epsilon,
+        {
+            "at_most": None, "failure_probability": 1e-3,
+            "publishing_zcdp": None, "smoothness": None, "order": None,
+        },
+    ),
+    (rf.voter_epsilons, {"candidates": None}),
     (rf.ExampleAccountant, {"orders": ORDERS}),
     (rf.ExampleAccountant.step, {"mechanism": None, "count": 1, "exact": False}),
     (rf.ExampleAccountant.epsilons, {"kind": "ex_post"}),
@@ -41,7 +51,10 @@ DEFAULTS = [
     (rf.FisherAccountant.fisher_information_loss, {"kind": "spectral", **BOUNDS}),
     (rf.FisherAccountant.upper_bound, BOUNDS),
     (rf.FisherAccountant.guarantee, BOUNDS),
-    (rf.Guarantee, {"failure_probability": 0.0, "assumptions": [], "every_dataset": None}),
+    (
+        rf.Guarantee,
+        {"failure_probability": 0.0, "assumptions": [], "every_dataset": None, "change": "added or removed"},
+    ),
     (rf.LinearOperator, {"rounding": 1e-12}),
     (BatchedOperator, {"rounding": 1e-12, "device": "cpu"}),
     (

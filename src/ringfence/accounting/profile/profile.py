@@ -129,7 +129,7 @@ def _renyi(
 def renyi_delta(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
     """delta(epsilon) of releases whose Rényi divergences are known at these orders, by dp-accounting.
 
-    >>> orders = torch.tensor([2.0, 8.0, 32.0]).double()
+    >>> orders = checked_orders([2.0, 8.0, 32.0])
     >>> round(renyi_delta(orders, 0.01 * orders)(0.5), 5)
     4e-05
     """
