@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers_decisions --data FOLDER [--errors 0.01 0.001] [--chart FOLDER]
 
-FOLDER has ``decisions/vtaiwan_uberx_votes.csv`` and ``decisions/scoop_biodiversity_votes.csv`` (Polis), and
-``cifar10_effnet_lite2_192_q8.npz``, on which 250 teachers are trained (nearest class means of 200 examples
-each). What is not there is left out; without FOLDER there is the assembly that comes with the package.
+The assembly that comes with the package is always there. FOLDER may have another one (Polis),
+``decisions/scoop_biodiversity_votes.csv``, and ``cifar10_effnet_lite2_192_q8.npz``, on which 250 teachers are
+trained (nearest class means of 200 examples each). What is not there is left out.
 
 Every method gets the noise with which the expected share of wrong decisions is the same: the mean, over
 queries, of the exact chance that another answer is given than the noiseless one. A tie is never wrong. Then
