@@ -1314,8 +1314,8 @@ BREAKAGES = [
     Breakage(
         "one noise for the tables of two years",
         f"{DECISIONS}/account.py",
-        "source.digest(theta))",
-        "len(theta))",
+        "source.digest(values))",
+        "len(values))",
         decisions("counts", "account"),
     ),
     Breakage(
@@ -1331,6 +1331,27 @@ BREAKAGES = [
         "replacing(path, mode=OWNER_ALONE)",
         "replacing(path, mode=0o644)",
         decisions("result"),
+    ),
+    Breakage(
+        "as many answers of a person as were given",
+        f"{DECISIONS}/ballots/ballots.py",
+        "place.argsort(dim=1)[:, :at_most]",
+        "place.argsort(dim=1)",
+        decisions("ballots/ballots"),
+    ),
+    Breakage(
+        "chances of error for everybody",
+        "src/ringfence/cli/release.py",
+        "if not made.errors_are_sensitive:",
+        "if made.error_columns:",
+        ("tests/cli/test_release.py",),
+    ),
+    Breakage(
+        "a published epsilon that is not paid for",
+        f"{DECISIONS}/ballots/cost.py",
+        "accountant.gaussian_zcdp += cost",
+        "accountant.gaussian_zcdp += 0 * cost",
+        decisions("votes"),
     ),
 ]
 

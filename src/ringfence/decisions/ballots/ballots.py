@@ -109,17 +109,19 @@ def public_choices(
     >>> public_choices("candidates", ["red", "blue"], text=True)[1]
     {'red': 0, 'blue': 1}
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{argument} must be a list of values, got {values!r}")
-    listed = tuple(value.item() if hasattr(value, "item") else value for value in values)
+    try:
+        if isinstance(values, str | bytes):
+            raise TypeError
+        listed = tuple(value.item() if hasattr(value, "item") else value for value in values)
+        keys = [str(value) if text else value for value in listed]
+        numbers = {key: number for number, key in enumerate(keys)}
+    except (TypeError, ValueError, RuntimeError):  # no list, or of things that are no values
+        raise TypeError(f"{argument} must be a list of values, got {values!r}") from None
     if len(listed) < 2:
         raise ValueError(f"{argument} must be at least 2, got {len(listed)}")
-    numbers: dict[Hashable, int] = {}
     for number, value in enumerate(listed):
-        key = str(value) if text else value
-        if value is None or value != value or key in numbers:
+        if value is None or value != value or numbers[keys[number]] != number:
             raise ValueError(f"{argument} must hold each value once and none that is missing, got {value!r}")
-        numbers[key] = number
     return listed, numbers
 
 

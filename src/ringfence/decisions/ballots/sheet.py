@@ -81,7 +81,12 @@ class Sheet:
         else:
             import pyarrow.compute
 
-            plain = column.cast(column.type.value_type) if hasattr(column.type, "value_type") else column
+            if pyarrow.types.is_null(column.type):  # nothing but missing values
+                return torch.full((len(column),), missing, dtype=torch.int64)
+            if pyarrow.types.is_nested(column.type):
+                raise ValueError(f"column {name!r} {rule}, got values of type {column.type}")
+            enum = pyarrow.types.is_dictionary(column.type)
+            plain = column.cast(column.type.value_type) if enum else column
             encoded = pyarrow.compute.dictionary_encode(plain).combine_chunks()
             if hasattr(encoded, "chunks"):  # a column without rows
                 return torch.zeros(0, dtype=torch.int64)

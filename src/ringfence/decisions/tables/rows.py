@@ -106,6 +106,8 @@ def open_rows(data: Any) -> Iterator[Rows]:
                     raise ValueError(f"the files cannot be read: {_one_line(error)}") from None
             else:
                 frame = read_frame(data)
+                if not frame.table.column_names:
+                    raise ValueError("the table must have at least one column, got none")
                 connection.register("rows", frame.table)
             described = connection.execute("DESCRIBE rows").fetchall()
             yield Rows(connection, {row[0]: row[1] for row in described}, frame is None, frame)
