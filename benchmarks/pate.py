@@ -6,7 +6,7 @@
 compares it with exact divergences of random votes: it must not lie below those from the votes to a neighbour.
 
 Theorem 6: a mechanism satisfies Rényi differential privacy (mu1, eps1) and (mu2, eps2), and on the votes at
-hand it gives another answer than the likeliest with a chance of at most q. For orders up to mu1 and mu2,
+hand it gives another answer than the likeliest with a chance of at most q. For orders below mu1, as in its authors' code,
 and where q <= exp((mu2 - 1) eps2) / (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2,
 
     D <= log((1 - q) A^(order - 1) + q B^(order - 1)) / (order - 1),
@@ -42,7 +42,7 @@ def pate_rdp(log_chance: Tensor, mu: float, orders: Tensor) -> Tensor:
     second = (-2 * log_chance).sqrt() / mu
     first = second + 1
     eps1, eps2 = first * mu * mu / 2, second * mu * mu / 2
-    inside = (orders <= second) & (second > 1) & (-log_chance > eps2)
+    inside = (orders < first) & (second > 1) & (-log_chance > eps2)
     limit = (second - 1) * eps2 - second * (torch.log1p(1 / (first - 1)) + torch.log1p(1 / (second - 1)))
     inside &= log_chance <= limit
     rest = torch.log(-torch.expm1(log_chance))  # log(1 - q)
