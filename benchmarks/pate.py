@@ -6,8 +6,8 @@
 compares it with exact divergences of random votes: it must not lie below those from the votes to a neighbour.
 
 Theorem 6: a mechanism satisfies Rényi differential privacy (mu1, eps1) and (mu2, eps2), and on the votes at
-hand it gives another answer than the likeliest with a chance of at most q. For orders below mu1, as in its authors' code,
-and where q <= exp((mu2 - 1) eps2) / (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2,
+hand it gives another answer than the likeliest with a chance of at most q. For orders below mu1
+(as in its authors' code) and where q <= exp((mu2 - 1) eps2) / (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2,
 
     D <= log((1 - q) A^(order - 1) + q B^(order - 1)) / (order - 1),
     A = (1 - q) / (1 - (q exp(eps2))^(1 - 1 / mu2)),   B = exp(eps1) / q^(1 / (mu1 - 1)).
