@@ -31,7 +31,7 @@ def published_sum(law: object, votes: object, neighbours: str, at_most: int = 10
 
 @pytest.mark.parametrize("law", WINNERS, ids=repr)
 def test_no_voter_changes_a_sum_of_winners_by_more_than_beta(law: rf.NoisyWinner) -> None:
-    counts = float64([[40, 9, 2], [22, 20, 6], [60, 1, 0]])
+    counts = float64([[40, 9, 2], [42, 12, 6], [60, 1, 0]])  # sure enough that a voter matters
     here = published_sum(law, counts, "replaced")
     for pattern in itertools.islice(itertools.product(*moves_of(counts, "replaced")), 0, None, 97):
         there = published_sum(law, counts + torch.stack(pattern), "replaced")
@@ -39,7 +39,7 @@ def test_no_voter_changes_a_sum_of_winners_by_more_than_beta(law: rf.NoisyWinner
 
 
 def test_no_voter_changes_a_sum_of_yes_and_no_by_more_than_beta() -> None:
-    surplus, law = float64([4.0, -11.0, 30.0, 80.0]), rf.StochasticSign(10.0)
+    surplus, law = float64([28.0, -35.0, 50.0, 80.0]), rf.StochasticSign(10.0)
     largest = 0.0
     for ballot in itertools.product((-1.0, 0.0, 1.0), repeat=4):
         change = math.log(
@@ -61,6 +61,14 @@ def test_the_sum_is_above_what_the_votes_cost(law: rf.NoisyWinner) -> None:
         one = decision_rdp(law, votes, neighbours=neighbours, at_most=1, orders=[ALPHA])  # type: ignore[arg-type]
         alone = published_sum(law, votes, neighbours, at_most=1)
         assert float(one.worst) <= alone < published_sum(law, votes, neighbours)
+
+
+def test_both_ends_of_a_pair_are_covered_without_any_smoothing() -> None:
+    law, votes = rf.StochasticSign(6.0), [15.0, -20.0, 40.0]
+    t, repeats = _least_sure(pairs(law, votes, "replaced"), 3)
+    alone = smooth_cost(t, repeats, one=zcdp(law, "replaced"), beta=50.0, alpha=ALPHA, binary=True)
+    cost = decision_rdp(law, votes, neighbours="replaced", orders=[ALPHA])
+    assert float(cost.forward) < float(cost.backward) <= alone <= 1.1 * float(cost.backward)
 
 
 def test_no_law_costs_more_than_its_surety_says() -> None:

@@ -45,7 +45,7 @@ _SUREST = 30.0  # decisions with a larger t count as if they had this one
 _SPLITS = 16
 _FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
-# Defaults that did well on real ballots. With z the zCDP that holds for every dataset, publishing costs
+# Defaults fitted to two real assemblies. With z the zCDP that holds for every dataset, publishing costs
 # z^(3/4) / 50, and the order is the best one for z^(7/10) / 5; the noise on the logarithm has deviation 0.13.
 _DEVIATION = 0.13
 
