@@ -81,5 +81,6 @@ def _caption(rows: Sequence[VotesRow]) -> str:
         f"{here[DATA_INDEPENDENT]} for every dataset, {here[TIGHT]} for this one "
         f"({here[RENYI]} by Rényi sums), and {here[PUBLISHABLE]} if the number for "
         "this one is published at its own cost. The per-instance numbers are sensitive; the publishable one "
-        "is noisy (median and range of several draws) and too small with a chance of at most 0.1 %."
+        "is noisy (median and range of several draws), has settings that were fitted to these ballots among "
+        "others, and is too small with a chance of at most 0.1 %."
     )
