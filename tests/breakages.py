@@ -64,34 +64,6 @@ def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 BREAKAGES = [
     Breakage(
-        "winners: the candidate who is moved is charged as if it stood still",
-        f"{NUMERICS}/largest_normal.py",
-        "own = every.unsqueeze(2) - losses + gains",
-        "own = every.unsqueeze(2) - losses",
-        ("tests/numerics/test_largest_normal.py", "tests/mechanisms/test_winner.py"),
-    ),
-    Breakage(
-        "winners: the windows of the moved counts are left out",
-        f"{NUMERICS}/largest_normal.py",
-        "ends[:, -1] = end + up",
-        "ends[:, -1] = end",
-        ("tests/numerics/test_largest_normal.py",),
-    ),
-    Breakage(
-        "confident winners: whether there is an answer is not charged",
-        f"{MECHANISMS}/winner.py",
-        "answer = pieces.atoms(edge, edge, shift)",
-        "answer = pieces.atoms(edge, edge, 0 * shift)",
-        ("tests/mechanisms/test_winner.py",),
-    ),
-    Breakage(
-        "secure winners: float64 decides what it cannot know",
-        f"{MECHANISMS}/secure/largest.py",
-        "doubted = (high >= reached)",
-        "doubted = (high > high)",
-        ("tests/mechanisms/secure/test_largest.py",),
-    ),
-    Breakage(
         "the choice among runs is not charged",
         f"{ACCOUNTING}/decisions/selection.py",
         "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
@@ -125,6 +97,34 @@ BREAKAGES = [
         "    probe._training = None\n",
         "",
         ("tests/decisions/test_tune.py",),
+    ),
+    Breakage(
+        "winners: the candidate who is moved is charged as if it stood still",
+        f"{NUMERICS}/largest_normal.py",
+        "own = every.unsqueeze(2) - losses + gains",
+        "own = every.unsqueeze(2) - losses",
+        ("tests/numerics/test_largest_normal.py", "tests/mechanisms/test_winner.py"),
+    ),
+    Breakage(
+        "winners: the windows of the moved counts are left out",
+        f"{NUMERICS}/largest_normal.py",
+        "ends[:, -1] = end + up",
+        "ends[:, -1] = end",
+        ("tests/numerics/test_largest_normal.py",),
+    ),
+    Breakage(
+        "confident winners: whether there is an answer is not charged",
+        f"{MECHANISMS}/winner.py",
+        "answer = pieces.atoms(edge, edge, shift)",
+        "answer = pieces.atoms(edge, edge, 0 * shift)",
+        ("tests/mechanisms/test_winner.py",),
+    ),
+    Breakage(
+        "secure winners: float64 decides what it cannot know",
+        f"{MECHANISMS}/secure/largest.py",
+        "doubted = (high >= reached)",
+        "doubted = (high > high)",
+        ("tests/mechanisms/secure/test_largest.py",),
     ),
     Breakage(
         "a length is put where it costs least",
@@ -1314,8 +1314,8 @@ BREAKAGES = [
     Breakage(
         "one noise for the tables of two years",
         f"{DECISIONS}/account.py",
-        "source.digest(theta))",
-        "len(theta))",
+        "source.digest(values))",
+        "len(values))",
         decisions("counts", "account"),
     ),
     Breakage(
@@ -1331,6 +1331,27 @@ BREAKAGES = [
         "replacing(path, mode=OWNER_ALONE)",
         "replacing(path, mode=0o644)",
         decisions("result"),
+    ),
+    Breakage(
+        "as many answers of a person as were given",
+        f"{DECISIONS}/ballots/ballots.py",
+        "place.argsort(dim=1)[:, :at_most]",
+        "place.argsort(dim=1)",
+        decisions("ballots/ballots"),
+    ),
+    Breakage(
+        "chances of error for everybody",
+        "src/ringfence/cli/release.py",
+        "if not made.errors_are_sensitive:",
+        "if made.error_columns:",
+        ("tests/cli/test_release.py",),
+    ),
+    Breakage(
+        "a published epsilon that is not paid for",
+        f"{DECISIONS}/ballots/cost.py",
+        "accountant.gaussian_zcdp += cost",
+        "accountant.gaussian_zcdp += 0 * cost",
+        decisions("votes"),
     ),
 ]
 

@@ -82,6 +82,21 @@ DEFAULTS = [
     (rf.privacy_profile, {"steps": 1}),
     (rf.publishable_epsilon, {"order": None}),
     (
+        rf.release_votes,
+        {
+            **{"questions": None, "epsilon": None, "delta": 1e-6, "sigma": None, "at_most": None},
+            **{"person": None, "ignore": [], "neighbours": "added", "publish_epsilon": False, "noise": None},
+        },
+    ),
+    (
+        rf.release_winners,
+        {
+            **{"queries": None, "epsilon": None, "delta": 1e-6, "sigma": None, "candidates": None},
+            **{"confident_above": None, "threshold_sigma": None, "neighbours": "replaced", "at_most": None},
+            **{"person": None, "query": None, "ignore": [], "publish_epsilon": False, "noise": None},
+        },
+    ),
+    (
         rf.release_counts,
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "domain": None,

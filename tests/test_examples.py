@@ -10,6 +10,8 @@ EXPECTED = {
     "release.py": "majorities right",
     "release_counts.py": "table.csv, statement.txt, chart.png",
     "release_means.py": "Without privacy",
+    "release_votes.py": "What may be published about its cost",
+    "release_winners.py": "labels right",
     "probe.py": "Fisher information loss",
     "grid.py": "Choosing among many runs",
     "engine.py": "test accuracy 0.",

@@ -41,6 +41,8 @@ from ringfence.data.projection import PublicProjection as PublicProjection
 from ringfence.decisions.counts import release_counts as release_counts
 from ringfence.decisions.means import release_means as release_means
 from ringfence.decisions.result import DecisionRelease as DecisionRelease
+from ringfence.decisions.votes import release_votes as release_votes
+from ringfence.decisions.winners import release_winners as release_winners
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian

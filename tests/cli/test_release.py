@@ -58,6 +58,56 @@ def test_counts_that_were_aggregated(tmp_path: Path) -> None:
     assert "came aggregated" in (tmp_path / "statement.txt").read_text()
 
 
+def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
+    """They depend on the ballots: in the private account, and in nothing that is printed."""
+    ballots = "".join(f"{row},{1 if row % 3 else -1},{-1 if row % 4 else ''},x\n" for row in range(90))
+    (tmp_path / "votes.csv").write_text(f"id,trees,cars,note\n{ballots}")
+    options = ["--person", "id", "--ignore", "note", "--sigma", 3, "--publish-epsilon"]
+    run = ringfence("release", "votes", tmp_path / "votes.csv", *options, "--out", tmp_path / "v", "--json")
+    assert run.returncode == 0, run.stderr
+    read = json.loads(run.stdout)
+    assert read.keys() == {"statement", "epsilon", "delta", "columns", "files"}
+    assert read["columns"] == {"question": ["trees", "cars"], "answer": ["yes", "no"]}
+    assert len(json.loads((tmp_path / "v" / "account.json").read_text())["chances_of_error"]) == 2
+    assert "this number together" in (tmp_path / "v" / "statement.txt").read_text()
+    (tmp_path / "counts.csv").write_text("place,cat,dog\na,200,3\nb,4,150\nc,60,50\n")
+    options = ["--query", "place", "--sigma", 5, "--confident-above", 120, "--threshold-sigma", 5]
+    run = ringfence("release", "winners", tmp_path / "counts.csv", *options, "--out", tmp_path / "w")
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "w" / "table.csv").read_text() == "query,winner\na,cat\nb,dog\nc,no answer\n"
+    assert "chance_of_error" not in run.stdout
+    (tmp_path / "ballots.csv").write_text("lunch,dinner\n" + "soup,pasta\n" * 30 + "soup,\n" * 9)
+    options = ["--candidates", "soup,pasta", "--epsilon", 3, "--neighbours", "added", "--at-most", 1]
+    run = ringfence("release", "winners", tmp_path / "ballots.csv", *options, "--out", tmp_path / "b")
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "b" / "table.csv").read_text() == "query,winner\nlunch,soup\ndinner,pasta\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "text", "options", "complaint"),
+    [
+        ("votes", "a,b\n1,2\n", [], "column 'b' must hold 1 (yes), -1 (no) or 0, got '2'"),
+        ("votes", "a,b\n", [], "the table must have at least one row, got none"),
+        ("votes", "a\n1\n", ["--person", "id"], "person names the column 'id', which the table lacks"),
+        ("votes", "a\n1\n", ["--neighbours", "both"], "neighbours must be"),
+        ("winners", "a\n1\n", [], "data must have at least 2 candidates (columns), got 1"),
+        ("winners", "a,b\n1,0.5\n", [], "column 'b' must hold counts (0, 1, 2, ...), got '0.5'"),
+        ("winners", "a,b\n1,-2\n", [], "column 'b' must hold counts (0, 1, 2, ...), got '-2'"),
+        ("winners", "a\nx\n", ["--candidates", "y,z"], "column 'a' must hold a candidate, got 'x'"),
+        ("winners", "a,b\n1,2\n", ["--at-most", "1"], "at_most must be left out where neighbours is"),
+    ],
+)
+def test_bad_ballots_are_one_line_and_no_file(
+    job: str, text: str, options: list[str], complaint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text(text)
+    run = ringfence("release", job, tmp_path / "in.csv", *options, *BUDGET, "--out", tmp_path / "out")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert complaint in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -81,12 +131,3 @@ def test_bad_input_is_one_line_and_no_file(
     assert complaint in run.stderr
     assert run.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_bad_files_of_domains(people: Path, tmp_path: Path) -> None:
-    for text, complaint in (("region = 3", "must hold a list of values"), ("region", "domain.toml: ")):
-        (tmp_path / "domain.toml").write_text(text)
-        options = ["--by", "region", "--domain", tmp_path / "domain.toml"]
-        run = ringfence("release", "counts", people / "1.csv", *options, *BUDGET)
-        assert run.returncode == 2
-        assert complaint in run.stderr

@@ -108,6 +108,7 @@ def _lines(audit: Audit) -> tuple[tuple[str, ...], ...]:
         ("training run", audit.training),
         ("canaries in one run", audit.canaries),
         ("one decision", audit.decisions),
+        ("one job", audit.jobs),
     ):
         for claim in dict.fromkeys(name for result in results for name in result.claims):
             own = [result for result in results if claim in result.claims]

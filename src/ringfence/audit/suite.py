@@ -13,6 +13,7 @@ from ringfence.audit.canaries import Canaries, audit_engine_canaries, audit_prob
 from ringfence.audit.claims import printed_claims, with_profiles
 from ringfence.audit.decisions import audit_decisions, random_decisions
 from ringfence.audit.distinguisher import audit_release, audit_targets
+from ringfence.audit.jobs import audit_job, audit_jobs, jobs
 from ringfence.audit.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
 from ringfence.audit.result import AuditResult
 from ringfence.audit.targets import Target, example, random_targets
@@ -39,11 +40,12 @@ class Audit:
     seconds: float
     confidence: float  # of all lower bounds together
     decisions: tuple[AuditResult, ...] = ()
+    jobs: tuple[AuditResult, ...] = ()
 
     @property
     def attacks(self) -> tuple[AuditResult, ...]:
         """Every attack on epsilon that must fail."""
-        return (*self.releases, *self.tight, *self.training, *self.canaries, *self.decisions)
+        return (*self.releases, *self.tight, *self.training, *self.canaries, *self.decisions, *self.jobs)
 
     @property
     def holds(self) -> bool:
@@ -71,18 +73,19 @@ def run_audit(
     confidence: float = 0.99,
     progress: Progress | None = None,
 ) -> Audit:
-    """Attacks random releases, decisions, training runs, canaries, reconstructions, and the planted flaws.
+    """Attacks releases, decisions, jobs, training runs, canaries, reconstructions, and the planted flaws.
 
     ``settings`` releases, of every law in turn, and a tenth as many decisions get ``trials`` draws each,
     ``tight`` of the releases twenty times as many. Each of ``probes`` linear models is trained ``runs`` times
-    with a record and as often without. Canaries and reconstructions attack the laws with a density.
+    with a record and as often without. Canaries and reconstructions attack the laws with a density. The jobs
+    (``release_counts`` and the others) are attacked in ten times ``trials`` cells.
 
     Guarantee: where every claim is right, one is called wrong with probability at most
     1 - ``confidence``, all attacks together.
 
     >>> audit = run_audit(10, trials=100, tight=0, probes=0)
     >>> audit.holds, len(audit.releases), [result.holds for result in audit.planted]
-    (True, 10, [False, False, False])
+    (True, 10, [False, False, False, False])
     """
     for name, value, least in (("settings", settings, 1), ("tight", tight, 0), ("probes", probes, 0)):
         checks.count(name, value, at_least=least)
@@ -91,8 +94,8 @@ def run_audit(
     generator = torch.Generator().manual_seed(checks.count("seed", seed, at_least=0))
     laws = [example(law, 1.0, 2.0) for law in Mechanism.known().values()]
     dense = [law for law in laws if law.support.interval is not None]
-    # each kind of attack may fail with a quarter of the probability; attacks run one by one share it evenly
-    share = (1 - checks.probability("confidence", confidence)) / 4
+    # each kind of attack may fail with a fifth of the probability; attacks run one by one share it evenly
+    share = (1 - checks.probability("confidence", confidence)) / 5
     each = 1 - share / (probes + 3 * len(dense))
     chosen = random_targets(settings, generator)
     few = [target for target in chosen if target.theta.numel() <= _FEW][:tight]
@@ -132,6 +135,8 @@ def run_audit(
         generator=generator,
         confidence=1 - share,
     )
+    show("jobs", 0.0)
+    found = audit_jobs(10 * trials, noise=Noise(seed).of("jobs"), confidence=1 - share)
     return Audit(
         releases=tuple(releases),
         tight=tuple(sharp),
@@ -142,14 +147,15 @@ def run_audit(
         seconds=time.monotonic() - started,
         confidence=confidence,
         decisions=tuple(decisions),
+        jobs=tuple(found),
     )
 
 
 def planted_flaws(generator: torch.Generator, confidence: float) -> tuple[AuditResult, ...]:
-    """The audit of three things that are wrong on purpose: none of them holds.
+    """The audit of four things that are wrong on purpose: none of them holds.
 
     >>> [result.violated[0] for result in planted_flaws(torch.Generator().manual_seed(0), 0.999)]
-    ['one-sided', 'data-independent', 'quadrature']
+    ['one-sided', 'data-independent', 'quadrature', 'data-independent']
     """
     flaws: tuple[tuple[str, Target, dict[str, Any]], ...] = (
         (
@@ -177,7 +183,10 @@ def planted_flaws(generator: torch.Generator, confidence: float) -> tuple[AuditR
         )
         for _, target, wrong in flaws
     )
-    return tuple(replace(result, name=flaw[0]) for result, flaw in zip(results, flaws, strict=True))
+    named = [replace(result, name=flaw[0]) for result, flaw in zip(results, flaws, strict=True)]
+    noise = Noise(int(torch.randint(2**31, (), generator=generator)))
+    half = audit_job(jobs(10_000)[0], noise=noise, confidence=confidence, flawed=0.5)
+    return (*named, replace(half, name="a table with half of its noise"))
 
 
 def _training(law: Mechanism, index: int, runs: int, seed: int, confidence: float) -> AuditResult:

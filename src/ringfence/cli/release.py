@@ -1,13 +1,13 @@
-"""``ringfence release``: counts and means of a table of people, with noise, as files to publish."""
+"""``ringfence release``: counts, votes, winners and means of tables, with noise, as files to publish."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli.options import AsJson
+from ringfence.cli.public_values import read_bins, read_domains, read_names
 from ringfence.cli.terminal import busy
 
 if TYPE_CHECKING:
@@ -28,6 +28,17 @@ Domains = Annotated[
 Bins = Annotated[list[str] | None, typer.Option(help="Public edges of a column of numbers: age=0,18,65,inf.")]
 Person = Annotated[str | None, typer.Option(help="The column that says whose row it is.")]
 PersonAtMost = Annotated[int, typer.Option("--at-most", help="In how many cells one person may count.")]
+VotesOf = Annotated[
+    int | None, typer.Option("--at-most", help="How many answers of one person count; all if left out.")
+]
+Ignored = Annotated[str, typer.Option("--ignore", help="Columns to leave out: group,remarks.")]
+Voter = Annotated[str | None, typer.Option("--person", help="The column that names each person once.")]
+VoteNeighbours = Annotated[
+    str, typer.Option("--neighbours", help="What is protected: that somebody is 'added', or 'replaced'.")
+]
+Publish = Annotated[
+    bool, typer.Option("--publish-epsilon", help="Publish what it cost these voters too, with noise.")
+]
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
 ReleaseDelta = Annotated[float, typer.Option("--delta", help="delta of every (epsilon, delta).")]
 Multiplier = Annotated[float | None, typer.Option("--sigma", help="The noise, instead of an epsilon.")]
@@ -62,7 +73,7 @@ def counts(
     with busy("Releasing", quiet=as_json):
         made = release_counts(
             files,
-            by=_names(by),
+            by=read_names(by),
             epsilon=epsilon,
             delta=delta,
             sigma=sigma,
@@ -72,6 +83,101 @@ def counts(
             person=person,
             at_most=at_most,
             counts=aggregated,
+        )
+        paths = made.save(out)
+    show(made, paths, as_json)
+
+
+@release.command("votes")
+def votes(
+    files: Files,
+    questions: Annotated[str, typer.Option(help="Columns of answers; all columns if left out.")] = "",
+    epsilon: Epsilon = None,
+    delta: ReleaseDelta = 1e-6,
+    sigma: Multiplier = None,
+    at_most: VotesOf = None,
+    person: Voter = None,
+    ignore: Ignored = "",
+    neighbours: VoteNeighbours = "added",
+    publish_epsilon: Publish = False,
+    out: Folder = Path("release"),
+    as_json: AsJson = False,
+) -> None:
+    """What the majority answered to yes/no questions: one row per person, 1 is yes, -1 is no.
+
+    Example: ringfence release votes ballots.csv --person id --ignore group --at-most 20
+    --epsilon 1 --delta 1e-6 --out release
+    """
+    from ringfence.decisions.votes import release_votes
+
+    with busy("Releasing", quiet=as_json):
+        made = release_votes(
+            files,
+            read_names(questions) or None,
+            epsilon=epsilon,
+            delta=delta,
+            sigma=sigma,
+            at_most=at_most,
+            person=person,
+            ignore=read_names(ignore),
+            neighbours=neighbours,  # type: ignore[arg-type]  # it is checked there
+            publish_epsilon=publish_epsilon,
+        )
+        paths = made.save(out)
+    show(made, paths, as_json)
+
+
+@release.command("winners")
+def winners(
+    files: Files,
+    candidates: Annotated[
+        str,
+        typer.Option(help="Public candidates, where rows are ballots: cat,dog,fox. Else rows are counts."),
+    ] = "",
+    queries: Annotated[str, typer.Option(help="Columns of ballots; all columns if left out.")] = "",
+    query: Annotated[
+        str | None, typer.Option(help="The column that names the query of a row of counts.")
+    ] = None,
+    epsilon: Epsilon = None,
+    delta: ReleaseDelta = 1e-6,
+    sigma: Multiplier = None,
+    confident_above: Annotated[
+        float | None, typer.Option(help="No answer where the largest noisy count is below this.")
+    ] = None,
+    threshold_sigma: Annotated[
+        float | None, typer.Option(help="The noise of that question; twice sigma if left out.")
+    ] = None,
+    at_most: VotesOf = None,
+    person: Voter = None,
+    ignore: Ignored = "",
+    neighbours: VoteNeighbours = "replaced",
+    publish_epsilon: Publish = False,
+    out: Folder = Path("release"),
+    as_json: AsJson = False,
+) -> None:
+    """Which candidate won each query: from counts (a row per query) or ballots (a row per person).
+
+    Example: ringfence release winners ballots.csv --candidates cat,dog,fox --person id
+    --epsilon 1 --delta 1e-6 --out release
+    """
+    from ringfence.decisions.winners import release_winners
+
+    with busy("Releasing", quiet=as_json):
+        made = release_winners(
+            files,
+            read_names(queries) or None,
+            epsilon=epsilon,
+            delta=delta,
+            sigma=sigma,
+            candidates=read_names(candidates) or None,
+            confident_above=confident_above,
+            threshold_sigma=threshold_sigma,
+            neighbours=neighbours,  # type: ignore[arg-type]  # it is checked there
+            publish_epsilon=publish_epsilon,
+            at_most=at_most,
+            person=person,
+            query=query,
+            ignore=read_names(ignore),
         )
         paths = made.save(out)
     show(made, paths, as_json)
@@ -109,7 +215,7 @@ def means(
         made = release_means(
             files,
             of,
-            by=_names(by),
+            by=read_names(by),
             lower=lower,
             upper=upper,
             epsilon=epsilon,
@@ -129,70 +235,17 @@ def means(
 def show(made: "DecisionRelease", paths: list[Path], as_json: bool) -> None:
     """Prints what may be published, and the names of the files; private numbers are in one of them only."""
     if as_json:
-        plain = {
+        plain: dict[str, Any] = {
             "statement": made.statement.public,
             "epsilon": made.account.epsilon,
             "delta": made.account.delta,
             "columns": {name: list(values) for name, values in made.columns.items()},
-            "errors": {name: list(values) for name, values in made.error_columns.items()},
             "files": [str(path) for path in paths],
         }
+        if not made.errors_are_sensitive:
+            plain["errors"] = {name: list(values) for name, values in made.error_columns.items()}
         typer.echo(json.dumps(plain))
         return
     typer.echo(f"{made}\n")
     for path in paths:
         typer.echo(f"{path}{'  (private)' if path.name == 'account.json' else ''}")
-
-
-def read_domains(given: list[str]) -> dict[str, list[Any]]:
-    """The public values of columns: each argument is NAME=VALUE,VALUE or a TOML or JSON file of lists.
-
-    An empty value stands for a missing one.
-
-    >>> read_domains(["region=north,south", "smoker=yes,no,"])
-    {'region': ['north', 'south'], 'smoker': ['yes', 'no', None]}
-    """
-    domains: dict[str, list[Any]] = {}
-    for one in given:
-        name, equals, values = one.partition("=")
-        new = {name: [value or None for value in values.split(",")]} if equals else _domain_file(Path(one))
-        for column in new:
-            if column in domains:
-                raise ValueError(f"--domain must give each column once, got {column!r} twice")
-        domains |= new
-    return domains
-
-
-def read_bins(given: list[str]) -> dict[str, list[float]]:
-    """The public edges of columns of numbers: each argument is NAME=EDGE,EDGE.
-
-    >>> read_bins(["age=0,18,65,inf"])
-    {'age': [0.0, 18.0, 65.0, inf]}
-    """
-    bins: dict[str, list[float]] = {}
-    for one in given:
-        name, _, values = one.partition("=")
-        try:
-            edges = [float(value) for value in values.split(",")]
-        except ValueError:
-            raise ValueError(f"--bins must be NAME=EDGE,EDGE with numbers as edges, got {one!r}") from None
-        if name in bins:
-            raise ValueError(f"--bins must give each column once, got {name!r} twice")
-        bins[name] = edges
-    return bins
-
-
-def _domain_file(path: Path) -> dict[str, list[Any]]:
-    if path.suffix not in (".toml", ".json"):
-        raise ValueError(f"--domain must be NAME=VALUE,VALUE or a .toml or .json file, got {str(path)!r}")
-    try:
-        read = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"--domain {path}: {error}") from None
-    if not isinstance(read, dict) or not all(isinstance(values, list) for values in read.values()):
-        raise ValueError(f"--domain {path} must hold a list of values for each column")
-    return read
-
-
-def _names(by: str) -> list[str]:
-    return [name.strip() for name in by.split(",") if name.strip()]

@@ -12,16 +12,17 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.guarantee import REPLACED, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.files.atomic import OWNER_ALONE, replacing
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.secure.release import SecureRelease
-from ringfence.noise import Noise
+from ringfence.noise import CipherDraws, Noise
 from ringfence.numerics.rounding import rounded_up
 
 _PRIVATE = (
@@ -81,8 +82,11 @@ class ReleaseAccount:
     @property
     def per_instance(self) -> str:
         """The sentence about the per-instance numbers; it is sensitive."""
+        change = "it plus or minus any one person"
+        if self.guarantee.change == REPLACED:
+            change = "the values of any one person replaced"
         return (
-            f"For this dataset, and with it plus or minus any one person, the release is "
+            f"For this dataset, and with {change}, the release is "
             f"({rounded_up(self.epsilon_tight)}, {self.delta:.3g})-indistinguishable (proved by: "
             f"{self.proof}). By Rényi sums epsilon is {rounded_up(self.guarantee.epsilon_renyi)}, and for "
             f"every dataset it is {rounded_up(self.epsilon)}."
@@ -159,9 +163,33 @@ def released(
     >>> bool((first == again).all()), bool((first + 1 == other).any())
     (True, False)
     """
+    return SecureRelease(law, step).draw(theta, own_draws(law, theta, noise, what, step))
+
+
+def decided(law: Decision, counts: Tensor, noise: Noise | None) -> Tensor:
+    """A secure release of one decision for each row of counts, as ``released``; -1 is no answer.
+
+    >>> import torch
+    >>> from ringfence.mechanisms.winner import NoisyWinner
+    >>> decided(NoisyWinner(1.0), torch.tensor([[90.0, 1.0], [1.0, 90.0]]).double(), None).tolist()
+    [0, 1]
+    """
+    return law.release(counts, draws=own_draws(law, counts, noise, "winners"))
+
+
+def own_draws(
+    law: Mechanism | Decision, values: Tensor, noise: Noise | None, what: str, step: float | None = None
+) -> CipherDraws:
+    """Random numbers that belong to one release: to what is released, its law and its values.
+
+    >>> import torch
+    >>> noise, theta = Noise(seed=7), torch.zeros(3).double()
+    >>> words = [own_draws(Gaussian(4.0), theta, noise, what).word() for what in ("votes", "votes", "counts")]
+    >>> words[0] == words[1], words[0] == words[2]
+    (True, False)
+    """
     source = noise or Noise()
-    draws = source.at("decisions", what, repr(law.state_dict()), repr(step), source.digest(theta))
-    return SecureRelease(law, step).draw(theta, draws)
+    return source.at("decisions", what, repr(law.state_dict()), repr(step), source.digest(values))
 
 
 def left(delta: float) -> float:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from ringfence.report.chart import Chart, Line, Panel
 
-_MOST_NAMES, _MOST_PANELS = 24, 12
+MOST_NAMES = 24  # rows of a table that have their names in a chart
+_MOST_PANELS = 12
 
 
 def bar_chart(
@@ -41,7 +42,7 @@ def bar_chart(
     panels = []
     for name, rows in groups.items():
         shown = [label[1:] if apart else label for label in (labels[row] for row in rows)]
-        named = len(rows) <= _MOST_NAMES
+        named = len(rows) <= MOST_NAMES
         place = tuple(float(number + (not named)) for number in range(len(rows)))
         lines = [
             Line(

@@ -79,7 +79,7 @@ def read_frame(data: Any) -> Frame:
                 f"data must be an array of numbers with rows and columns, got shape {list(array.shape)} "
                 f"of {array.dtype}"
             )
-        array = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
+        array = array.reshape(-1, 1) if array.ndim < 2 else array
         columns = {str(number): column for number, column in enumerate(array.T)}
         kind = "torch" if isinstance(data, Tensor) else "numpy"
         return Frame(kind, pyarrow.table(columns))
@@ -92,7 +92,7 @@ def read_frame(data: Any) -> Frame:
         ) from None
     try:
         table = frame.to_arrow()
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
         raise ValueError(f"data must have columns of one type each: {error.args[0]}") from None
     declared = {
         str(name): tuple(dtype.categories)
@@ -118,7 +118,12 @@ def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
     [1.0, 1.0]
     """
     if isinstance(data, Tensor):
-        return data.detach().cpu().numpy()
+        try:
+            return data.detach().cpu().numpy()
+        except (TypeError, RuntimeError):  # sparse, without data, or of a dtype that numpy does not have
+            raise TypeError(
+                f"data must be a dense tensor of numbers, got {data.dtype}, {data.layout} on {data.device}"
+            ) from None
     return np.asarray(data)
 
 

@@ -21,7 +21,8 @@ class DecisionRelease:
     """What a job released. Every job returns one.
 
     ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
-    or chances of being wrong. ``account`` says what the release cost and is sensitive, ``statement`` has
+    or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
+    file but account.json has them. ``account`` says what the release cost and is sensitive, ``statement`` has
     the words for it. ``columns`` and ``error_columns`` are the same tables as plain data, where a number
     that is not shown is None; ``hidden`` is what is printed in its place. ``like`` makes a frame of columns.
 
@@ -42,6 +43,7 @@ class DecisionRelease:
     statement: Statement
     drawn: Callable[["DecisionRelease"], Chart]
     settings: tuple[tuple[str, str], ...] = ()
+    errors_are_sensitive: bool = False
 
     @property
     def values(self) -> Any:
@@ -50,7 +52,7 @@ class DecisionRelease:
 
     @property
     def errors(self) -> Any:
-        """How far off it may be, as a frame of the kind that came in."""
+        """How far off it may be, as a frame of the kind that came in; see ``errors_are_sensitive``."""
         return self.like(self.error_columns)
 
     def chart(self) -> Chart:

@@ -1,5 +1,6 @@
 """What decisions cost single voters: one epsilon each, from the voter's own ballot."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
 from ringfence.accounting.profile.backward_induction import Array, Grid, Loss
 from ringfence.checks import Real
@@ -20,6 +21,7 @@ Choices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 _ROWS = 1 << 23  # values of V that are held at once
 _POINTS = 1 << 13
+_MOST_COMPOSED = 1 << 19  # ballots times queries; a second is about 1e5
 
 
 class Ballots(NamedTuple):
@@ -42,9 +44,9 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     ``candidates`` - 1, or -1 where a voter left the query out.
 
     Guarantee: with this voter and without, the decisions are (epsilon, delta)-indistinguishable, in both
-    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and their
-    privacy losses composed on a grid, rounded up. The numbers are computed from all ballots and must not be
-    published.
+    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and, where
+    different ballots times queries are at most half a million, their privacy losses composed on a grid,
+    rounded up. The numbers are computed from all ballots and must not be published.
 
     >>> import ringfence as rf
     >>> ballots = torch.tensor([[1.0, 1.0, -1.0]] * 30 + [[1.0, -1.0, 0.0]] * 20)
@@ -56,7 +58,10 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     cast = _ballots(checked_law(law), ballots, candidates)
     kinds, index = torch.unique(cast.choices, dim=0, return_inverse=True)  # equal ballots cost the same
     own = cast._replace(choices=kinds)
-    return torch.minimum(_by_renyi(own, delta), _by_composition(own, delta))[index]
+    epsilons = _by_renyi(own, delta)
+    if kinds.numel() <= _MOST_COMPOSED:
+        epsilons = torch.minimum(epsilons, _by_composition(own, delta))
+    return epsilons[index]
 
 
 def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots:
@@ -90,15 +95,17 @@ def _directions(cast: Ballots) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _by_renyi(cast: Ballots, delta: float) -> Tensor:
     orders = checked_orders(DEFAULT_ORDERS)
-    queries = torch.arange(cast.choices.shape[1])
-    sums = []
-    for log_p, rho in _directions(cast):
-        costs = torch.stack([pieces.renyi(log_p, rho, order) for order in orders], dim=2) * (1 + ROUNDING)
-        costs[0] = 0.0  # nothing moves
-        each = [costs[cast.choices[:, query], query] for query in queries]
-        sums.append(torch.stack(each).sum(dim=0) + len(queries) * UNDERFLOW)
-    worst = torch.stack(sums).amax(dim=0)
-    return torch.tensor([epsilon_from_rdp(orders, row, delta)[0] for row in worst], dtype=torch.float64)
+    sums = torch.zeros(2, len(cast.choices), len(orders), dtype=torch.float64)
+    for own, (log_p, rho) in zip(sums, _directions(cast), strict=True):
+        costs = torch.stack([pieces.renyi(log_p, rho, order) for order in orders], dim=2)
+        for choice in range(1, len(costs)):  # choice 0 moves nothing
+            made = cast.choices == choice
+            if bool(made.any()):
+                own += made.double() @ (costs[choice] * (1 + ROUNDING) + UNDERFLOW)
+    # Canonne, Kamath and Steinke 2020, proposition 12
+    slack = torch.log1p(-1 / orders) - (math.log(delta) + torch.log(orders)) / (orders - 1)
+    epsilons = (sums.amax(dim=0) + slack).amin(dim=1).clamp(min=0) * (1 + ROUNDING)
+    return torch.where((cast.choices > 0).any(dim=1), epsilons, 0.0)
 
 
 def _by_composition(cast: Ballots, delta: float) -> Tensor:
@@ -139,7 +146,7 @@ def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Arr
 def _block(choices: Choices, losses: list[list[Loss]], grid: Grid, delta: float) -> Array:
     step, reach = grid
     x = step * np.arange(-reach, reach + 1)
-    values = np.tile(np.where(x > 0, -np.expm1(-x), 0.0), (len(choices), 1))
+    values = np.tile(-np.expm1(-np.maximum(x, 0.0)), (len(choices), 1))
     pad = max(int(np.abs(loss.places).max(initial=0)) for own in losses for loss in own)
     beyond = np.exp(-step * np.arange(1, pad + 1))
     for query, own in enumerate(losses):

@@ -85,7 +85,7 @@ def atoms_delta(
     moved = np.minimum(ranked, np.maximum((at_most or total) - before, 0))  # those that cost most
     atoms = [(mass[:, :, dearest], ratio[:, :, dearest]) for mass, ratio in atoms]
     grid = _grid(atoms, moved)
-    first, second = (induction(_releases(*pair, ranked.tolist(), grid.step), grid, at_most) for pair in atoms)
+    first, second = (induction(_releases(*pair, ranked.tolist(), grid), grid, at_most) for pair in atoms)
     if first is None or second is None:
         return None
     return lambda epsilon: max(first(epsilon), second(epsilon))
@@ -122,8 +122,11 @@ def _grid(atoms: Sequence[tuple[Array, Array]], counts: Array) -> Grid:
     return Grid.fitted(variance, farthest, float(counts.sum()), added)
 
 
-def _releases(mass: Array, rho: Array, counts: list[int], step: float) -> list[tuple[list[Loss], int]]:
-    return [(worst_losses(mass[:, :, j], rho[:, :, j], step), count) for j, count in enumerate(counts)]
+def _releases(mass: Array, rho: Array, counts: list[int], grid: Grid) -> list[tuple[list[Loss], int]]:
+    """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
+    farthest = (2 * grid.reach + 1) * grid.step
+    rho = np.where(rho > farthest, np.inf, rho.clip(min=-farthest))
+    return [(worst_losses(mass[:, :, j], rho[:, :, j], grid.step), count) for j, count in enumerate(counts)]
 
 
 def worst_losses(mass: Array, rho: Array, step: float) -> list[Loss]:
@@ -188,7 +191,7 @@ def envelope(masses: Array, infinite: Array, first: int, step: float) -> Loss:
     slopes = np.where(
         active[1:] == active[:-1],
         _sums_above(masses / z)[active[:-1], points[:-1]],
-        -np.diff(highest) / np.diff(z),
+        -np.diff(highest) / (z[:-1] * math.expm1(step)),
     )
     return Loss.of_curve(highest, first, step, slopes)
 

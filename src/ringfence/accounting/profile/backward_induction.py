@@ -31,6 +31,7 @@ _HALVINGS = 16
 _MOST_POINTS = 1 << 16
 _MOST_WORK = 2e10  # multiplications; a second is about 1e9
 _DEVIATIONS = 10.0  # how far the grid reaches
+_FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or raised
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _DENSE = 48  # from so many points of mass on, numpy's correlation is faster than shifted copies
 
@@ -52,9 +53,9 @@ class Loss(NamedTuple):
 
         An atom is split between the two points around it so that its mass under P and under Q stays.
         """
-        counted = mass > NEGLIGIBLE
+        counted = (mass > NEGLIGIBLE) & (rho < _FARTHEST * step)
         infinite = float(mass[~counted].sum())
-        mass, rho = mass[counted], rho[counted]
+        mass, rho = mass[counted], rho[counted].clip(min=-_FARTHEST * step)
         below, share = nearest_below(rho, step)
         places = np.concatenate((below, below + 1))
         places, index = np.unique(places, return_inverse=True)
@@ -166,7 +167,7 @@ def induction(
     releases = [([loss.within(length) for loss in losses], count) for losses, count in releases]
     pad = max(int(np.abs(loss.places).max(initial=0)) for losses, _ in releases for loss in losses)
     x = step * np.arange(-reach, reach + 1)
-    values = np.tile(np.where(x > 0, -np.expm1(-x), 0.0), (rows, 1))
+    values = np.tile(-np.expm1(-np.maximum(x, 0.0)), (rows, 1))
     padded = np.empty((rows, length + 2 * pad))
     beyond = np.exp(-step * np.arange(1, pad + 1))
     for losses, count in releases:

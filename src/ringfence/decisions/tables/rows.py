@@ -12,6 +12,7 @@ from ringfence.decisions.frames import Columns, Frame, read_frame, tables_extra
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from pyarrow import Table
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
@@ -60,6 +61,16 @@ class Rows:
         except duckdb.Error as error:
             raise ValueError(f"the table cannot be read: {_one_line(error)}") from None
 
+    def table(self) -> "Table":
+        """All rows as a pyarrow table, in the order of the files."""
+        import duckdb
+
+        try:
+            self.connection.execute("SET preserve_insertion_order = true")
+            return self.connection.sql("SELECT * FROM rows").to_arrow_table()
+        except duckdb.Error as error:
+            raise ValueError(f"the table cannot be read: {_one_line(error)}") from None
+
 
 @contextmanager
 def open_rows(data: Any) -> Iterator[Rows]:
@@ -87,7 +98,7 @@ def open_rows(data: Any) -> Iterator[Rows]:
             }
         )
         try:
-            if isinstance(data, str | Path) or _is_list_of_names(data):
+            if isinstance(data, str | Path) or is_list_of_names(data):
                 frame = None
                 try:
                     _view_of_files(connection, data)
@@ -95,6 +106,8 @@ def open_rows(data: Any) -> Iterator[Rows]:
                     raise ValueError(f"the files cannot be read: {_one_line(error)}") from None
             else:
                 frame = read_frame(data)
+                if not frame.table.column_names:
+                    raise ValueError("the table must have at least one column, got none")
                 connection.register("rows", frame.table)
             described = connection.execute("DESCRIBE rows").fetchall()
             yield Rows(connection, {row[0]: row[1] for row in described}, frame is None, frame)
@@ -111,7 +124,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _is_list_of_names(data: Any) -> bool:
+def is_list_of_names(data: Any) -> bool:
+    """Whether ``data`` is a list of names of files.
+
+    >>> is_list_of_names(["a.csv", "b.csv"]), is_list_of_names([1, 2])
+    (True, False)
+    """
     return (
         isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(one, str | Path) for one in data)
     )

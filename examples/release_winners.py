@@ -1,0 +1,29 @@
+"""Label public pictures by a vote of 250 teachers that were trained on private data, as PATE does."""
+
+import numpy as np
+
+import ringfence as rf
+
+random = np.random.default_rng(0)
+truth = random.integers(0, 10, 100)  # what 100 pictures show
+easy = random.beta(4, 1, 100)  # how many of the teachers see it
+ballots = np.where(random.random((250, 100)) < easy, truth, random.integers(0, 10, (250, 100)))
+
+winners = rf.release_winners(
+    ballots,  # rows are teachers, columns pictures; an array in, an array out
+    candidates=range(10),
+    sigma=20.0,
+    confident_above=150,  # pictures on which the teachers disagree stay without a label
+    delta=1e-5,
+)
+labels = winners.values
+print(winners.statement.public)
+print(f"\n{(labels == truth).sum()} labels right, {(labels == -1).sum()} pictures without one, of 100.")
+
+account = winners.account  # sensitive: all of it but the first number
+print(f"\nepsilon for every dataset {account.epsilon:.2f}, and not to be published:")
+print(
+    f"- for these ballots {account.guarantee.epsilon_renyi:.2f} by Rényi, {account.epsilon_tight:.2f} tight"
+)
+own = account.details["voter_epsilons"]
+print(f"- of a teacher's own ballot between {min(own):.2f} and {max(own):.2f}")
