@@ -76,7 +76,7 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert (tmp_path / "w" / "table.csv").read_text() == "query,winner\na,cat\nb,dog\nc,no answer\n"
     assert "chance_of_error" not in run.stdout
-    (tmp_path / "ballots.csv").write_text("lunch,dinner\n" + "soup,pasta\n" * 30 + "soup,\n" * 9)
+    (tmp_path / "ballots.csv").write_text("lunch,dinner\n" + "soup,pasta\n" * 300 + "soup,\n" * 90)
     options = ["--candidates", "soup,pasta", "--epsilon", 3, "--neighbours", "added", "--at-most", 1]
     run = ringfence("release", "winners", tmp_path / "ballots.csv", *options, "--out", tmp_path / "b")
     assert run.returncode == 0, run.stderr

@@ -23,7 +23,7 @@ LIMITS: dict[str, Any] = {"of": "income", "by": "region", "domain": REGIONS, "lo
 
 def test_persons_count_once_with_the_mean_of_their_clamped_values() -> None:
     """Little noise: n has 20, s has (10 + 0) / 2 from 390 people and 0 from ten, w has 10."""
-    table = rf.release_means(PEOPLE, **LIMITS, person="id", at_most=2, sigma=0.02).values
+    table = rf.release_means(PEOPLE, **LIMITS, person="id", at_most=2, sigma=0.002).values
     assert table["people"].tolist()[:3] == [600, 400, 10]
     assert table["mean"].tolist()[:3] == pytest.approx([20, 5 * 390 / 400, 10], abs=0.3)
     assert table["suppressed"].tolist() == [False, False, False, True]
