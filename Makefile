@@ -45,6 +45,9 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.grid
 	$(BIN)/python -m benchmarks.linear_information
 	$(BIN)/python -m benchmarks.winners
+	$(BIN)/python -m benchmarks.pate
+	$(BIN)/python -m benchmarks.peers_decisions
+	$(BIN)/python -m benchmarks.sign_anywhere
 	$(BIN)/python -m benchmarks.secure
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.sampled_exact

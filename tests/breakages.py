@@ -64,34 +64,6 @@ def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 BREAKAGES = [
     Breakage(
-        "winners: the candidate who is moved is charged as if it stood still",
-        f"{NUMERICS}/largest_normal.py",
-        "own = every.unsqueeze(2) - losses + gains",
-        "own = every.unsqueeze(2) - losses",
-        ("tests/numerics/test_largest_normal.py", "tests/mechanisms/test_winner.py"),
-    ),
-    Breakage(
-        "winners: the windows of the moved counts are left out",
-        f"{NUMERICS}/largest_normal.py",
-        "ends[:, -1] = end + up",
-        "ends[:, -1] = end",
-        ("tests/numerics/test_largest_normal.py",),
-    ),
-    Breakage(
-        "confident winners: whether there is an answer is not charged",
-        f"{MECHANISMS}/winner.py",
-        "answer = pieces.atoms(edge, edge, shift)",
-        "answer = pieces.atoms(edge, edge, 0 * shift)",
-        ("tests/mechanisms/test_winner.py",),
-    ),
-    Breakage(
-        "secure winners: float64 decides what it cannot know",
-        f"{MECHANISMS}/secure/largest.py",
-        "doubted = (high >= reached)",
-        "doubted = (high > high)",
-        ("tests/mechanisms/secure/test_largest.py",),
-    ),
-    Breakage(
         "the choice among runs is not charged",
         f"{ACCOUNTING}/decisions/selection.py",
         "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
@@ -125,6 +97,34 @@ BREAKAGES = [
         "    probe._training = None\n",
         "",
         ("tests/decisions/test_tune.py",),
+    ),
+    Breakage(
+        "winners: the candidate who is moved is charged as if it stood still",
+        f"{NUMERICS}/largest_normal.py",
+        "own = every.unsqueeze(2) - losses + gains",
+        "own = every.unsqueeze(2) - losses",
+        ("tests/numerics/test_largest_normal.py", "tests/mechanisms/test_winner.py"),
+    ),
+    Breakage(
+        "winners: the windows of the moved counts are left out",
+        f"{NUMERICS}/largest_normal.py",
+        "ends[:, -1] = end + up",
+        "ends[:, -1] = end",
+        ("tests/numerics/test_largest_normal.py",),
+    ),
+    Breakage(
+        "confident winners: whether there is an answer is not charged",
+        f"{MECHANISMS}/winner.py",
+        "answer = pieces.atoms(edge, edge, shift)",
+        "answer = pieces.atoms(edge, edge, 0 * shift)",
+        ("tests/mechanisms/test_winner.py",),
+    ),
+    Breakage(
+        "secure winners: float64 decides what it cannot know",
+        f"{MECHANISMS}/secure/largest.py",
+        "doubted = (high >= reached)",
+        "doubted = (high > high)",
+        ("tests/mechanisms/secure/test_largest.py",),
     ),
     Breakage(
         "a length is put where it costs least",

@@ -92,6 +92,16 @@ def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
         assert f"| {row} | {rounded_up(pair[0])} | {rounded_up(pair[1])} |" in text
 
 
+def test_the_assembly_of_the_page_of_decisions_costs_what_it_says() -> None:
+    text = (DOCS / "decisions.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict[str, object] = {}
+    exec(code, names)
+    account = names["votes"].account
+    assert f"# {rounded_up(account.epsilon)} for every dataset" in code
+    assert f"# {rounded_up(account.epsilon_tight)} for this one" in code
+
+
 def test_the_session_of_the_accounting_guide_runs() -> None:
     session = doctest.testfile(str(DOCS / "accounting.md"), module_relative=False)
     assert session.failed == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from ringfence.data.features import Features
 from ringfence.paper import reproduce
@@ -41,9 +42,10 @@ def _quick(name: str) -> Drawn:
 
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Figures and attacks have tests of their own: here they are there."""
+    """Figures, their drawing and attacks have tests of their own: here they are there."""
     for name in list(FIGURES):
         monkeypatch.setitem(FIGURES, name, lambda progress, name=name: _quick(name))
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).write_text("drawn"))
     monkeypatch.setattr(reproduce, "run_audit", lambda *_, **__: small_audit())
     (tmp_path / "grid.toml").write_text(GRID)
     return tmp_path

@@ -57,7 +57,7 @@ def test_every_job_is_a_row(uninterrupted: Any) -> None:
 def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path: Path, uninterrupted: Any) -> None:
     moments, found = random.Random(0), 0
     counts = []
-    for _ in range(5):
+    for _ in range(3):
         process = FORK.Process(target=run, args=(tmp_path,))
         process.start()
         limit = time.monotonic() + 60

@@ -1,60 +1,54 @@
-import math
-
 import pytest
 
 from ringfence.paper.votes.chart import votes_chart
-from ringfence.paper.votes.rows import VotesSettings, votes
+from ringfence.paper.votes.rows import PUBLISHABLE, TIGHT, VotesRow, VotesSettings
 
-SETTINGS = VotesSettings(
-    margins=(0.05, 0.2),
-    questions=(1, 10),
-    errors=(0.05, 0.01),
-    curve_errors=(0.1, 0.01),
-    sigma_margins=(0.05, 0.4),
-)
+SETTINGS = VotesSettings(sigmas=(8.0, 16.0))
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return list(votes(SETTINGS))
-
-
-def test_panels(rows):
-    chart = votes_chart(rows, SETTINGS)
-    assert (chart.name, len(chart.panels)) == ("votes", 2 + 2 + 1)
-    assert [line.mechanism for line in chart.panels[0].lines] == [
-        "Gaussian",
-        "sign",
-        "rectified",
-        "truncated",
+def chart():
+    found = {"data-independent": 4.0, PUBLISHABLE: 2.0, "per-instance, Rényi": 1.25, TIGHT: 1.0}
+    rows = [
+        VotesRow(
+            name,
+            sigma,
+            sigma / 1000,
+            epsilon / sigma,
+            0.8 * epsilon / sigma,
+            1.6 * epsilon / sigma,
+            4 / sigma,
+        )
+        for sigma in SETTINGS.sigmas
+        for name, epsilon in found.items()
     ]
-    assert chart.panels[0].lines[1].y == (0.01, 0.1)  # by error
-    for panel in chart.panels:
-        for line in panel.lines:
-            assert all(0 < value < math.inf for value in (*line.x, *line.y))
+    return votes_chart(rows, SETTINGS)
 
 
-def test_ratios_are_the_rows(rows):
-    panel = votes_chart(rows, SETTINGS).panels[3]
-    line = next(line for line in panel.lines if line.name == "sign, 1 question")
-    expected = {
-        row.margin: row.ratio
-        for row in rows
-        if (row.comparison, row.mechanism, row.questions, row.error) == ("equal error", "sign", 1, 0.01)
-    }
-    assert dict(zip(line.x, line.y, strict=True)) == expected
-    assert line.dashed
-
-
-def test_free_answers_are_left_out(rows):
-    line = votes_chart(rows, SETTINGS).panels[-1].lines[0]
-    assert line.x == (0.05,)  # a margin of 40 % is certain: epsilon is 0
-
-
-def test_the_caption_has_the_numbers(rows):
-    ratios = [
-        row.ratio
-        for row in rows
-        if (row.comparison, row.mechanism, row.questions, row.error) == ("equal error", "sign", 10, 0.01)
+def test_lines_are_the_rows(chart):
+    errors, ratios = chart.panels
+    assert [line.name.split(",")[0].split(" ")[0] for line in errors.lines] == [
+        "data-independent",
+        "publishable",
+        "per-instance",
+        "per-instance",
     ]
-    assert f"{min(ratios):.1f} to {max(ratios):.1f} at 0.01" in votes_chart(rows, SETTINGS).caption
+    assert (errors.lines[3].x, errors.lines[3].y) == ((1 / 16, 1 / 8), (0.016, 0.008))
+    assert [line.y for line in ratios.lines] == [(2.0, 2.0), (3.2, 3.2), (4.0, 4.0)]
+    assert ratios.lines[0].low == (1.25, 1.25)
+    assert ratios.lines[0].high == (2.5, 2.5)
+
+
+def test_what_is_sensitive_says_so(chart):
+    assert [("sensitive" in line.name) for line in chart.panels[0].lines] == [False, False, True, True]
+
+
+def test_the_caption_has_the_numbers_and_the_source(chart):
+    assert chart.caption.count(". ") == 2  # three sentences
+    for said in (
+        "0.8% of the answers",
+        "ε is 0.5 for every dataset, 0.125 for this one (0.157 by",
+        "and 0.25 if",
+        "CC BY 4.0",
+    ):
+        assert said in chart.caption

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.profile.atoms import mechanism_delta
-from ringfence.accounting.profile.backward_induction import Grid, Loss, induction
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
 
@@ -26,7 +24,6 @@ _MOST_PATTERNS = 64
 _GRID_PER_DEVIATION = 64  # points of the grid of losses in a standard deviation of one release
 _MOST_POINTS = 1 << 17
 _DEVIATIONS = 12
-_DEVIATIONS_OF_MASS = 9.5  # beyond, the Gaussian's loss has less than 1e-20 of its mass, as has every law's
 TAIL = 1e-18  # mass a composition may move to infinity
 FFT_ROUNDING = 1e-15  # of one value of a composition by FFT, for each composition
 
@@ -111,38 +108,6 @@ class Coordinate(NamedTuple):
         extents = [side.law.loss_moments(side.theta, side.shift).extent for side in self.sides]
         ratio = self.move / self.law.sigma
         return float(torch.minimum(torch.stack(extents).amax(dim=0), ratio * (ratio / 2 + _DEVIATIONS)).max())
-
-
-def repeated_delta(
-    mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, releases: int
-) -> Callable[[float], float]:
-    """``composed_delta`` of many releases of one coordinate, by backward induction.
-
-    It is sharper where they are many, and fast also where they are few.
-
-    >>> from ringfence.mechanisms.rectified import RectifiedGaussian
-    >>> law, (theta, size) = RectifiedGaussian(1.0, 0.5), torch.tensor([[0.7], [0.2]]).double()
-    >>> [round(delta(law, theta, size, 70)(1.0), 2) for delta in (repeated_delta, composed_delta)]
-    [0.32, 0.37]
-    """
-    if mechanism.atoms_alone:
-        return mechanism_delta(mechanism, theta, sensitivity, releases) or (lambda epsilon: 1.0)
-    one = Coordinate(mechanism, theta, sensitivity)
-    variance, reach = releases * one.deviation() ** 2, one.reach()
-    grid = Grid.fitted(variance, reach, releases, lambda step: releases * step * step / 6)
-    half = math.ceil(reach / grid.step) + 1
-    epsilon = torch.arange(-half, half + 1, dtype=torch.float64) * grid.step
-    longest = math.ceil(_DEVIATIONS_OF_MASS * float((sensitivity / mechanism.sigma).max()) / grid.step)
-
-    def direction(backward: bool) -> Callable[[float], float] | None:
-        sticks = (side.curve(epsilon).numpy() for side in one.direction(backward))
-        losses = [Loss.of_curve(np.minimum.accumulate(stick), -half, grid.step) for stick in sticks]
-        return induction([([loss.within(longest) for loss in losses], releases)], grid)
-
-    found = [direction(backward) for backward in (False, True)]
-    if any(delta is None for delta in found):
-        return lambda epsilon: 1.0
-    return lambda epsilon: max(delta(epsilon) for delta in found if delta is not None)
 
 
 def grid_step(coordinates: list[Coordinate], repeats: list[int]) -> float:

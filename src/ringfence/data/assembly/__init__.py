@@ -1,0 +1,1 @@
+"""A real assembly's ballots, which come with the package."""
