@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from ringfence import checks
-from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours
+from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked_at_most
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, within
-from ringfence.decisions.ballots.ballots import checked_at_most, read_ballots
+from ringfence.decisions.ballots.ballots import read_ballots
 from ringfence.decisions.ballots.cost import (
     decision_account,
     published_epsilon,

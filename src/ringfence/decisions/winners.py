@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from ringfence import checks
-from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours
+from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked_at_most
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, decided, noise_multiplier, within
-from ringfence.decisions.ballots.ballots import checked_at_most
 from ringfence.decisions.ballots.cost import (
     WRONG,
     decision_account,

@@ -58,9 +58,9 @@ def test_the_sum_is_above_what_the_votes_cost(law: rf.NoisyWinner) -> None:
     for neighbours in ("replaced", "added"):
         cost = decision_rdp(law, votes, neighbours=neighbours, orders=[ALPHA])  # type: ignore[arg-type]
         assert published_sum(law, votes, neighbours) >= float(cost.worst)
-        one = decision_rdp(law, votes, neighbours=neighbours, at_most=1, orders=[ALPHA])  # type: ignore[arg-type]
-        alone = published_sum(law, votes, neighbours, at_most=1)
-        assert float(one.worst) <= alone < published_sum(law, votes, neighbours)
+    one = decision_rdp(law, votes, neighbours="added", at_most=1, orders=[ALPHA])
+    alone = published_sum(law, votes, "added", at_most=1)
+    assert float(one.worst) <= alone < published_sum(law, votes, "added")
 
 
 def test_both_ends_of_a_pair_are_covered_without_any_smoothing() -> None:
@@ -106,7 +106,7 @@ def test_the_published_number_fails_as_rarely_as_it_says() -> None:
         rf.publishable_decision_epsilon(law, surplus, neighbours="added", delta=1e-5, failure_probability=0.2)
         for _ in range(20)
     ]
-    assert len({number.epsilon for number in numbers}) == 20  # fresh noise every time
+    assert len({number.epsilon for number in numbers}) > 15  # fresh noise every time, on a grid
     assert all(number.epsilon_data_independent > claim.epsilon_data_independent for number in numbers)
     assert min(number.epsilon_pdp for number in numbers) < 0.75 * claim.epsilon_data_independent
     assert sum(number.epsilon_pdp < claim.epsilon_renyi for number in numbers) <= 12

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.decisions.ballots.ballots import Ballots, checked_at_most, public_choices
+from ringfence.decisions.ballots.ballots import Ballots, public_choices
 
 
 def test_which_marks_count_depends_on_the_person_alone_and_is_fair() -> None:
@@ -25,8 +25,3 @@ def test_values_in_files_are_text() -> None:
     assert public_choices("candidates", range(2), text=True) == ((0, 1), {"0": 0, "1": 1})
     with pytest.raises(ValueError, match="candidates must hold each value once"):
         public_choices("candidates", [1, "1"], text=True)
-
-
-def test_a_replaced_ballot_may_go_elsewhere() -> None:
-    with pytest.raises(ValueError, match="at_most must be left out where neighbours is 'replaced', got 2"):
-        checked_at_most(2, "replaced", 5)

@@ -10,9 +10,9 @@ from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.data_independent import data_independent_proof
 from ringfence.accounting.decisions.moves import (
-    NEIGHBOURS,
     DecisionLaw,
     Neighbours,
+    checked_at_most,
     checked_law,
     number_of_queries,
 )
@@ -56,9 +56,8 @@ class DecisionAccountant:
         orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
     ) -> None:
         self.law = checked_law(law)
-        checks.one_of("neighbours", neighbours, NEIGHBOURS)
         self.neighbours = neighbours
-        self.at_most = None if at_most is None else checks.count("at_most", at_most, at_least=1)
+        self.at_most = checked_at_most(at_most, neighbours)
         self._orders = checked_orders(orders).clone()
         self.forward = torch.zeros_like(self._orders)
         self.backward = torch.zeros_like(self._orders)

@@ -1,5 +1,6 @@
 """What one voter can do to the votes of a query: finitely many moves, all of which are looked at."""
 
+import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -45,6 +46,25 @@ def checked_law(law: object) -> DecisionLaw:
     raise TypeError(
         f"law must be a law of decisions (NoisyWinner, ConfidentWinner, StochasticSign), got {law!r}"
     )
+
+
+def checked_at_most(at_most: int | None, neighbours: Neighbours, queries: float = math.inf) -> int | None:
+    """In how many of the queries one voter can count; None where in all of them.
+
+    A ballot that is replaced may leave ``at_most`` queries and join as many others. The accounts do not know
+    such moves, so that ``at_most`` is refused there.
+
+    >>> checked_at_most(2, "replaced")
+    Traceback (most recent call last):
+    ValueError: at_most must be left out where neighbours is 'replaced', got 2
+    """
+    checks.one_of("neighbours", neighbours, NEIGHBOURS)
+    if at_most is None:
+        return None
+    if neighbours == "replaced":
+        raise ValueError(f"at_most must be left out where neighbours is 'replaced', got {at_most}")
+    checks.count("at_most", at_most, at_least=1)
+    return None if at_most >= queries else at_most
 
 
 def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pairs]:

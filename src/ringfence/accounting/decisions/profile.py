@@ -6,12 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,
     Pairs,
+    checked_at_most,
     checked_law,
     number_of_queries,
     pairs,
@@ -43,8 +43,7 @@ def decision_profile(
     (0.156, 'backward induction')
     """
     queries = number_of_queries(checked_law(law), votes)
-    if at_most is not None:
-        at_most = min(checks.count("at_most", at_most, at_least=1), queries)
+    at_most = checked_at_most(at_most, neighbours, queries)
     every = list(pairs(law, votes, neighbours))
     most = zcdp(law, neighbours)
     orders = checked_orders(DEFAULT_ORDERS)

@@ -27,6 +27,7 @@ from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,
     Pairs,
+    checked_at_most,
     checked_law,
     number_of_queries,
     pairs,
@@ -82,7 +83,7 @@ def publishable_decision_epsilon(
     delta = checks.probability("delta", delta)
     failure_probability = checks.probability("failure_probability", failure_probability)
     queries = number_of_queries(checked_law(law), votes)
-    moved = queries if at_most is None else min(queries, checks.count("at_most", at_most, at_least=1))
+    moved = checked_at_most(at_most, neighbours, queries) or queries
     one = zcdp(law, neighbours)
     every = moved * one
     cost = _or_default("publishing_zcdp", publishing_zcdp, 0.02 * every**0.75)

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,
     Pairs,
+    checked_at_most,
     checked_law,
     number_of_queries,
     pairs,
@@ -51,7 +51,8 @@ def decision_rdp(
     """
     number_of_queries(checked_law(law), votes)
     every = pairs(law, votes, neighbours)
-    return rdp_of_pairs(every, checked_orders(orders), zcdp(law, neighbours), at_most)
+    most = checked_at_most(at_most, neighbours)
+    return rdp_of_pairs(every, checked_orders(orders), zcdp(law, neighbours), most)
 
 
 def zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
@@ -71,8 +72,6 @@ def rdp_of_pairs(
     every: Iterable[Pairs], orders: Tensor, ceiling: float, at_most: int | None
 ) -> PerInstanceRdp:
     """``decision_rdp`` of pairs; no query counts more than ``ceiling`` times the order."""
-    if at_most is not None:
-        checks.count("at_most", at_most, at_least=1)
     costs, repeats = [], []
     for part in every:
         costs.append(torch.stack([torch.stack(_worst(part, float(order))) for order in orders], dim=1))

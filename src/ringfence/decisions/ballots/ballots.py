@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ringfence import checks
 from ringfence.accounting.decisions.moves import DecisionLaw
 from ringfence.decisions.ballots.sheet import Sheet
 from ringfence.mechanisms.base import Mechanism
@@ -123,20 +122,3 @@ def public_choices(
         if value is None or value != value or numbers[keys[number]] != number:
             raise ValueError(f"{argument} must hold each value once and none that is missing, got {value!r}")
     return listed, numbers
-
-
-def checked_at_most(at_most: int | None, neighbours: str, queries: int) -> int | None:
-    """In how many queries one person can count; None where in all of them.
-
-    A ballot that is replaced may count in other queries than before, and the accounts of decisions do not
-    know about such moves: there ``at_most`` is refused.
-
-    >>> checked_at_most(5, "added", queries=3), checked_at_most(2, "added", queries=3)
-    (None, 2)
-    """
-    if at_most is None:
-        return None
-    checks.count("at_most", at_most, at_least=1)
-    if neighbours == "replaced":
-        raise ValueError(f"at_most must be left out where neighbours is 'replaced', got {at_most}")
-    return None if at_most >= queries else at_most
