@@ -12,7 +12,7 @@ COUNTS = [[230, 12, 8], [140, 90, 20], [90, 80, 80]]
 
 
 def test_steps_add_up_and_come_back_from_json() -> None:
-    for law, votes in ((rf.NoisyWinner(10.0), COUNTS), (rf.StochasticSign(10.0), [4.0, 70.0, -30.0])):
+    for law, votes in ((rf.NoisyWinner(10.0), COUNTS), (rf.StochasticSign(10.0), torch.tensor([4, 70, -30]))):
         account = rf.DecisionAccountant(law, neighbours="added", at_most=2)
         account.step(votes)
         once = account.worst
