@@ -17,7 +17,8 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
 
 _NODES_PER_SIGMA = 16
-_PAGE = 32  # cells tabulated at a time
+_PAGE = 8  # cells tabulated at a time: few, so that a short theta needs few nodes
+_READ_TOGETHER = 1 << 14  # coordinates
 # Enough if D'' >= -1.5 D in units of sigma. The least D'' / D ever found is -0.73; what docs/curvature.md
 # proves is weaker, and these tables also assume what no theorem says about the shifts between theirs.
 _ABOVE_CHORD = 1 / (1 - 1 / (4 * _NODES_PER_SIGMA**2))
@@ -115,14 +116,15 @@ class ShiftTable:
         cell = torch.floor(position)
         page = torch.floor(cell / _PAGE)
         inside, fraction = (cell - page * _PAGE).long(), (position - cell).unsqueeze(1)
+        numbers, rank = torch.unique(page, return_inverse=True)
+        limit, largest, steepest = torch.stack(self._pages_of(numbers.long().tolist(), octave), dim=1)
+        rising = limit + steepest * 2.0 ** (octave - 1) < largest
+        nodes = torch.stack((torch.where(rising, limit, largest), torch.where(rising, steepest, 0.0)))
         result = torch.empty(2, len(theta), len(self.orders), dtype=torch.float64)
-        numbers = [int(number) for number in torch.unique(page)]
-        for number, (limit, largest, steepest) in zip(numbers, self._pages_of(numbers, octave), strict=True):
-            rising = limit + steepest * 2.0 ** (octave - 1) < largest
-            pair = torch.where(rising, limit, largest), torch.where(rising, steepest, 0.0)
-            here = page == number
-            left, nodes = inside[here], torch.stack(pair)
-            result[:, here] = torch.lerp(nodes[:, left], nodes[:, left + 1], fraction[here])
+        for some in torch.arange(len(theta)).split(_READ_TOGETHER):
+            left = rank[some], inside[some]
+            right = rank[some], inside[some] + 1
+            result[:, some] = torch.lerp(nodes[:, *left], nodes[:, *right], fraction[some])
         reach = (self.orders * 2.0**octave).clamp(_SMALL, 1)
         margins = torch.stack([1 + margin * reach for margin in _MARGINS])
         return result * (_ABOVE_CHORD * margins.unsqueeze(1))
