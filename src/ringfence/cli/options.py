@@ -35,6 +35,23 @@ FeatureFile = Annotated[
 PublicStatistics = Annotated[
     Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
 ]
+Intercept = Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")]
+Center = Annotated[float | None, typer.Option(help="A public constant, subtracted from every feature.")]
+Divisor = Annotated[float | None, typer.Option(help="A public constant that divides every feature.")]
+ProjectionFile = Annotated[
+    Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
+]
+PublicClasses = Annotated[
+    int | None,
+    typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
+]
+LabelFile = Annotated[
+    Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
+]
+ModelFile = Annotated[Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]
 Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]

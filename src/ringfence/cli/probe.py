@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ringfence.cli.options import AsJson, Delta, Device, Interval, Levels, PublicStatistics
+from ringfence.cli.options import (
+    AsJson,
+    Center,
+    Delta,
+    Device,
+    Divisor,
+    Intercept,
+    Interval,
+    LabelFile,
+    Levels,
+    ModelFile,
+    ProjectionFile,
+    PublicClasses,
+    PublicStatistics,
+    Seed,
+)
 from ringfence.cli.terminal import busy, law_beside_gaussian, print_table
 from ringfence.mechanisms.base import Mechanism
 
@@ -51,15 +66,11 @@ def probe(
         float | None,
         typer.Option(help="Weight of earlier releases, in [0, 1); by default 0, or 0.5 with --epsilon."),
     ] = None,
-    intercept: Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")] = False,
-    center: Annotated[
-        float | None, typer.Option(help="A public constant, subtracted from every feature.")
-    ] = None,
-    scale: Annotated[float | None, typer.Option(help="A public constant that divides every feature.")] = None,
+    intercept: Intercept = False,
+    center: Center = None,
+    scale: Divisor = None,
     public_statistics: PublicStatistics = None,
-    public_projection: Annotated[
-        Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
-    ] = None,
+    public_projection: ProjectionFile = None,
     public_size: Annotated[
         float | None,
         typer.Option(
@@ -67,21 +78,12 @@ def probe(
             "--secure needs it."
         ),
     ] = None,
-    public_classes: Annotated[
-        int | None,
-        typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
-    ] = None,
+    public_classes: PublicClasses = None,
+    labels: LabelFile = None,
     delta: Delta = 1e-5,
-    seed: Annotated[
-        int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
-    ] = None,
+    seed: Seed = None,
     device: Device = "cpu",
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")
-    ] = None,
+    out: ModelFile = None,
     examples: Annotated[
         bool, typer.Option("--examples", help="Also print epsilons of single examples.")
     ] = False,

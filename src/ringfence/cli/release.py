@@ -1,12 +1,13 @@
 """``ringfence release``: counts, votes, winners and means of tables, with noise, as files to publish."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import AsJson
+from ringfence.cli.options import AsJson, Out
 from ringfence.cli.public_values import read_bins, read_domains, read_names
 from ringfence.cli.terminal import busy
 
@@ -40,7 +41,6 @@ Publish = Annotated[bool, typer.Option(help="Publish what it cost these voters t
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
 ReleaseDelta = Annotated[float, typer.Option("--delta", help="delta of every (epsilon, delta).")]
 Multiplier = Annotated[float | None, typer.Option("--sigma", help="The noise, instead of an epsilon.")]
-Folder = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
 
 
 @release.command("counts")
@@ -58,7 +58,7 @@ def counts(
     aggregated: Annotated[
         str | None, typer.Option("--counts", help="A column of counts that were aggregated already.")
     ] = None,
-    out: Folder = Path("release"),
+    out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
     """How many people are in each cell; small counts are not shown.
@@ -68,8 +68,8 @@ def counts(
     """
     from ringfence.decisions.counts import release_counts
 
-    with busy("Releasing", quiet=as_json):
-        made = release_counts(
+    def make() -> "DecisionRelease":
+        return release_counts(
             files,
             by=read_names(by),
             epsilon=epsilon,
@@ -82,8 +82,8 @@ def counts(
             at_most=at_most,
             counts=aggregated,
         )
-        paths = made.save(out)
-    show(made, paths, as_json)
+
+    carry_out(make, out, as_json)
 
 
 @release.command("votes")
@@ -98,7 +98,7 @@ def votes(
     ignore: Ignored = "",
     neighbours: VoteNeighbours = "added",
     publish_epsilon: Publish = False,
-    out: Folder = Path("release"),
+    out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
     """What the majority answered to yes/no questions: one row per person, 1 is yes, -1 is no.
@@ -108,8 +108,8 @@ def votes(
     """
     from ringfence.decisions.votes import release_votes
 
-    with busy("Releasing", quiet=as_json):
-        made = release_votes(
+    def make() -> "DecisionRelease":
+        return release_votes(
             files,
             read_names(questions) or None,
             epsilon=epsilon,
@@ -121,8 +121,8 @@ def votes(
             neighbours=neighbours,  # type: ignore[arg-type]  # it is checked there
             publish_epsilon=publish_epsilon,
         )
-        paths = made.save(out)
-    show(made, paths, as_json)
+
+    carry_out(make, out, as_json)
 
 
 @release.command("winners")
@@ -150,7 +150,7 @@ def winners(
     ignore: Ignored = "",
     neighbours: VoteNeighbours = "replaced",
     publish_epsilon: Publish = False,
-    out: Folder = Path("release"),
+    out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
     """Which candidate won each query: from counts (a row per query) or ballots (a row per person).
@@ -160,8 +160,8 @@ def winners(
     """
     from ringfence.decisions.winners import release_winners
 
-    with busy("Releasing", quiet=as_json):
-        made = release_winners(
+    def make() -> "DecisionRelease":
+        return release_winners(
             files,
             read_names(queries) or None,
             epsilon=epsilon,
@@ -177,8 +177,8 @@ def winners(
             query=query,
             ignore=read_names(ignore),
         )
-        paths = made.save(out)
-    show(made, paths, as_json)
+
+    carry_out(make, out, as_json)
 
 
 @release.command("means")
@@ -199,7 +199,7 @@ def means(
     person: Person = None,
     at_most: PersonAtMost = 1,
     coverage: Annotated[float, typer.Option(help="How often an interval covers its mean.")] = 0.95,
-    out: Folder = Path("release"),
+    out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
     """Means of a column by group, each with an interval.
@@ -209,8 +209,8 @@ def means(
     """
     from ringfence.decisions.means import release_means
 
-    with busy("Releasing", quiet=as_json):
-        made = release_means(
+    def make() -> "DecisionRelease":
+        return release_means(
             files,
             of,
             by=read_names(by),
@@ -226,12 +226,15 @@ def means(
             at_most=at_most,
             coverage=coverage,
         )
-        paths = made.save(out)
-    show(made, paths, as_json)
+
+    carry_out(make, out, as_json)
 
 
-def show(made: "DecisionRelease", paths: list[Path], as_json: bool) -> None:
-    """Prints what may be published, and the names of the files; private numbers are in one of them only."""
+def carry_out(make: "Callable[[], DecisionRelease]", folder: Path, as_json: bool) -> None:
+    """Makes a release, saves it, and prints what may be published; private numbers are in one file only."""
+    with busy("Releasing", quiet=as_json):
+        made = make()
+        paths = made.save(folder)
     if as_json:
         plain: dict[str, Any] = {
             "statement": made.statement.public,

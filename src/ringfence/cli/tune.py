@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import AsJson, Delta, Device, PublicStatistics
+from ringfence.cli.options import (
+    AsJson,
+    Center,
+    Delta,
+    Device,
+    Divisor,
+    Intercept,
+    LabelFile,
+    ModelFile,
+    ProjectionFile,
+    PublicClasses,
+    PublicStatistics,
+    Seed,
+)
 from ringfence.cli.terminal import busy
 
 
@@ -20,33 +33,20 @@ def tune(
     epsilon: Annotated[float, typer.Option(help="What all of it may cost, for every dataset.")],
     delta: Delta = 1e-5,
     runs: Annotated[float, typer.Option(help="How many runs there are on average.")] = 10.0,
-    intercept: Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")] = False,
-    center: Annotated[
-        float | None, typer.Option(help="A public constant, subtracted from every feature.")
-    ] = None,
-    scale: Annotated[float | None, typer.Option(help="A public constant that divides every feature.")] = None,
+    intercept: Intercept = False,
+    center: Center = None,
+    scale: Divisor = None,
     public_statistics: PublicStatistics = None,
-    public_projection: Annotated[
-        Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
-    ] = None,
+    public_projection: ProjectionFile = None,
     public_size: Annotated[
         float | None,
         typer.Option(help="Divides the sum; by default the number of examples, which then counts as public."),
     ] = None,
-    public_classes: Annotated[
-        int | None,
-        typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
-    ] = None,
+    public_classes: PublicClasses = None,
+    labels: LabelFile = None,
+    seed: Seed = None,
     device: Device = "cpu",
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")
-    ] = None,
+    out: ModelFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Choose the settings of a linear classifier privately: --epsilon pays for all runs and for the choice.

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked_at_most
@@ -25,6 +26,7 @@ from ringfence.decisions.result import DecisionRelease
 from ringfence.decisions.statement import RowsAre, Statement, attack, one_person, rehearsal, target
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
+from ringfence.numerics.normal import log_tail
 from ringfence.report.chart import Chart, Line, Panel
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
@@ -104,7 +106,7 @@ def release_votes(
     law = StochasticSign(noisy)
     counts = read.counts
     surplus = counts[:, 0] - counts[:, 1]
-    chances = torch.where(surplus == 0, 0.0, torch.special.ndtr(-surplus.abs() / noisy)).tolist()
+    chances = wrong_answers(surplus, noisy).tolist()
     account = decision_account(
         law,
         surplus,
@@ -150,6 +152,16 @@ def release_votes(
     )
 
 
+def wrong_answers(surplus: Tensor, sigma: float) -> Tensor:
+    """The chance that noise turns the sign of each surplus; a tie has no wrong answer.
+
+    >>> found = wrong_answers(torch.tensor([0.0, -2.0, 30.0], dtype=torch.float64), 1.0)
+    >>> [f"{chance:.6g}" for chance in found.tolist()]
+    ['0', '0.0227501', '4.90671e-198']
+    """
+    return torch.where(surplus == 0, 0.0, torch.exp(log_tail(surplus.abs() / sigma)))
+
+
 def margin(sigma: float) -> int:
     """How many votes must decide a question so that it is answered wrong with a chance of at most 1 %.
 
@@ -158,7 +170,7 @@ def margin(sigma: float) -> int:
     """
 
     def chance(votes: int) -> float:
-        return float(torch.special.ndtr(torch.tensor(-votes / sigma, dtype=torch.float64)))
+        return float(wrong_answers(torch.tensor(votes, dtype=torch.float64), sigma)) if votes else 1.0
 
     return whole_numbers_beyond(chance, 3 * sigma)
 

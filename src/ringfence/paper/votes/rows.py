@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-import torch
-
 from ringfence.accounting.decisions.publication import publishable_decision_epsilon
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.decisions.ballots.cost import decision_account
+from ringfence.decisions.votes import wrong_answers
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.progress import Progress
 
@@ -61,7 +60,7 @@ def votes(settings: VotesSettings, progress: Progress | None = None) -> Iterator
     surplus = assembly_ballots().sum(dim=0).double()
     for done, sigma in enumerate(settings.sigmas):
         law = StochasticSign(sigma)
-        chances = torch.where(surplus == 0, 0.0, torch.special.ndtr(-surplus.abs() / sigma))
+        chances = wrong_answers(surplus, sigma)
         account = decision_account(
             law,
             surplus,
