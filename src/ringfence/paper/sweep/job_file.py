@@ -70,7 +70,8 @@ class JobFile:
         """Returns the first job that is neither finished nor claimed, now claimed for so many seconds."""
         with self._transaction() as connection:
             connection.execute(  # here and not before: most sweeps have no claims
-                f"CREATE TABLE IF NOT EXISTS claims ({_KEY}, until REAL NOT NULL, PRIMARY KEY (setting, seed))"
+                f"CREATE TABLE IF NOT EXISTS claims ({_KEY}, until REAL NOT NULL, "
+                "PRIMARY KEY (setting, seed))"
             )
             connection.execute("DELETE FROM claims WHERE until < ?", (time.time(),))
             taken = set(
