@@ -54,6 +54,8 @@ def full_size_chart(rows: Sequence[NetworkRow], probe: Sequence[InformationRow] 
                     "test accuracy, %",
                     (*frontier_lines(points, eta), *marks),
                     x_log=True,
+                    reference=100 * _AT if marks else None,
+                    reference_name="where the paper compares" if marks else "",
                 )
             )
     title = "Fisher information loss, a network from scratch"
@@ -102,12 +104,13 @@ def _caption(rows: Sequence[NetworkRow]) -> str:
         f"Up and to the left is better. Network: trained from scratch with Poisson batches, {epochs} epochs. "
         f"{rounds} settings for every method, at the same places of their ranges; {len(learned)} of these "
         f"{rounds * len(methods())} learned enough to be measured, {broken} runs ended with an error. Points "
-        f"are settings: means over several seeds for the {len(several)} that were on a frontier, else one run. "
-        "Lines join the settings that no other of the same method beats in both, chosen on a validation part.",
+        f"are settings: means over several seeds for the {len(several)} that were on a frontier, else one "
+        "run. Lines join the settings that no other of the same method beats in both, chosen on a validation "
+        "part.",
         "η is about the network's input, in which black and white are 4 apart. It is measured at evenly "
         "spaced steps as if the example were in the batch, times the sampling rate, and scaled to all steps: "
-        "an upper bound at each measured step, an estimate for the run. The paper's estimate is the trace from "
-        "random directions, without a margin; its two numbers are drawn beside it.",
+        "an upper bound at each measured step, an estimate for the run. The paper's estimate is the trace "
+        "from random directions, without a margin; its two numbers, at 75 %, are drawn beside it.",
         *(_result(points_of(rows, kind), words) for kind, words in _KINDS.items()),
         "Few settings, one data set, no confidence bands: small differences may be luck. The cost of tuning "
         "is not in η.",
