@@ -1,4 +1,4 @@
-"""Per-example gradients of the weight and the bias of a normalisation: two sums over positions per channel."""
+"""Per-example gradients of the weight and the bias of a normalisation: sums over positions, per channel."""
 
 import torch
 from torch import Tensor
