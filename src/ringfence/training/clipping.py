@@ -11,6 +11,7 @@ from ringfence import checks
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.numerics.lengths import row_lengths
 from ringfence.numerics.precision import refuse_tf32
+from ringfence.numerics.rounding import float32_at_most
 from ringfence.training.kernels.outer_sum import finite_outer_sum
 
 # Norm aims a little below C: the length (2^-22), the factor (2^-24) and the products (2^-24) are rounded.
@@ -51,7 +52,7 @@ class Clip(ABC):
         value = checks.number("clip", sensitivity, checks.positive)
         # gradients are float32: ``largest`` is the largest float32 number that is not above c
         self.sensitivity = value
-        self.largest = _float32_at_most(value)
+        self.largest = float32_at_most("clip", value)
 
     @abstractmethod
     def __call__(self, gradients: Tensor) -> Tensor:
@@ -139,7 +140,7 @@ class Norm(Clip):
         if not _LEAST <= self.norm <= 1 / _LEAST:
             raise ValueError(f"norm must be from {_LEAST:.3g} to {1 / _LEAST:.3g}, got {norm!r}")
         self.each = None if each is None else checks.number("each", each, checks.positive)
-        self.largest = _float32_at_most(self.norm if self.each is None else min(self.norm, self.each))
+        self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
 
     @property
     def sensitivity(self) -> Sensitivity:  # type: ignore[override]
@@ -214,10 +215,3 @@ def _shortening(length: Tensor, most: Tensor, dtype: torch.dtype) -> Tensor:
     )  # no division by 0, and no derivative where nothing is clipped
     vanishing = (factor < 1) & (torch.minimum(factor, most) < _DIGITS * torch.finfo(dtype).tiny)
     return torch.where(vanishing, 0.0, factor).to(dtype)
-
-
-def _float32_at_most(value: float) -> float:
-    single = torch.tensor(value, dtype=torch.float32)
-    if float(single) > value:
-        single = torch.nextafter(single, torch.zeros_like(single))
-    return float(checks.positive("clip (as torch.float32)", single))
