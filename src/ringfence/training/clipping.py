@@ -35,7 +35,7 @@ class Clip(ABC):
 
     sensitivity: float | Sensitivity
     largest: float  # the largest float32 number that a coordinate may be
-    # what must be known of a gradient to clip one of its coordinates: that coordinate, the length, or all of it
+    # what must be known of a gradient to clip a coordinate: that coordinate, the length, or all of it
     looks_at: Literal["coordinate", "length", "all"] = "all"
 
     @property

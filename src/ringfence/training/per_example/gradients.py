@@ -77,7 +77,7 @@ class ExampleGradients:
         return total
 
     def each(self, inputs: Inputs, cotangents: Tensor, names: Iterable[str]) -> Iterator[Tensor]:
-        """Yields the flat gradients of all examples by the named parameters, a chunk of examples at a time."""
+        """Yields the flat gradients of examples by the named parameters, a chunk of examples at a time."""
         trained, fixed = self._state(set(names))
 
         def gradient(some: Inputs, cotangent: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class WithoutDropout(TorchFunctionMode):
 
 
 def made_up(inputs: Inputs, count: int) -> Inputs:
-    """Returns inputs of the same kinds and shapes that depend on nothing else: normal numbers, zeros and ones.
+    """Returns inputs of the same kinds and shapes but no other likeness: normal numbers, zeros and ones.
 
     They are drawn from torch's global generator.
 
@@ -78,7 +78,9 @@ def difference(
             one = run()
             theirs = tree_leaves(one.outputs)
             if any(_far(now[i], before[0]) for now, before in zip(theirs, outputs, strict=True)):
-                return "the outputs of examples that pass together differ from those of examples that pass alone"
+                return (
+                    "the outputs of examples that pass together differ from those of examples that pass alone"
+                )
             together = [torch.zeros_like(output) for output in theirs]
             for whole, cotangent in zip(together, cotangents, strict=True):
                 whole[i] = cotangent[0]
@@ -119,6 +121,7 @@ def _alone(
 
 
 def _far(one: Tensor, other: Tensor) -> bool:
+    one, other = one.detach(), other.detach()
     return not float((one - other).abs().max()) <= _TOLERANCE * float(other.abs().max())
 
 

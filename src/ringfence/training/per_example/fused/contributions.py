@@ -1,4 +1,4 @@
-"""What the gradients of n examples by one parameter are made of, so that they are summed without being formed."""
+"""What the gradients of n examples by one parameter are made of: they are summed without being formed."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from torch import Tensor
 
 from ringfence.numerics.lengths import row_lengths
 from ringfence.training.kernels.product_sum import (
-    Window,
     convolution_squares,
     convolution_sum,
     product_squares,
     product_sum,
 )
+from ringfence.training.kernels.window import Window
 
 
 class Contribution(ABC):

@@ -1,7 +1,8 @@
-"""Clipped sums by one ordinary forward and backward pass over a batch, without gradients of single examples."""
+"""Clipped sums by one ordinary pass over a batch, forward and back, without gradients of single examples."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,10 @@ class Pass:
     tape: Tape
     outputs: Any
     count: int
+
+    def real_outputs(self) -> Any:
+        """The outputs of the real examples, without a graph."""
+        return tree_map(lambda output: output.detach()[: self.count], self.outputs)
 
     def backward(self, cotangents: Iterable[Tensor], receive: Callable[[Iterable[Part]], None]) -> None:
         """Goes back from the outputs, whose gradients are given for the real examples.
@@ -89,11 +94,10 @@ class FusedGradients(ExampleGradients):
         device = device_of(inputs).type
         self._autocast = (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
         keep = example_count(inputs) <= self._at_once(inputs)
-        with torch.set_grad_enabled(keep):
-            passes = [self._pass(some, count) for some, count in self._parts(inputs)]
+        passes = [self._pass(some, count, keep) for some, count in self._parts(inputs)]
         if keep:
             self._kept = (inputs, passes)
-        return _joined([tree_map(lambda leaf: leaf.detach()[: one.count], one.outputs) for one in passes])
+        return _joined([one.real_outputs() for one in passes])
 
     def clipped_sum(
         self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
@@ -178,16 +182,16 @@ class FusedGradients(ExampleGradients):
             except Exception as error:  # whatever the user's model does with made-up inputs
                 return f"made-up inputs fail with {type(error).__name__}: {error}"
 
-    def _pass(self, inputs: Inputs, count: int) -> Pass:
-        """The forward pass over examples of which ``count`` are real, with a graph unless that is switched off."""
-        start = torch.zeros((), device=device_of(inputs), requires_grad=True)
-        tape = Tape(example_count(inputs), start)
+    def _pass(self, inputs: Inputs, count: int, keep: bool = True) -> Pass:
+        """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
+        tape = Tape(example_count(inputs), device_of(inputs))
         args, kwargs = mapped(torch.detach, inputs)
         enabled, dtype = self._autocast
         with (
+            torch.set_grad_enabled(keep),
             without_gradients(self.parameters.values()),
-            watched(self.plan, tape),
-            torch.autocast(start.device.type, dtype, enabled=enabled),
+            watched(self.plan, tape) if keep else nullcontext(),
+            torch.autocast(device_of(inputs).type, dtype, enabled=enabled),
         ):
             outputs = self.model(*args, **kwargs)
         for output in tree_leaves(outputs):
@@ -197,7 +201,7 @@ class FusedGradients(ExampleGradients):
         return Pass(tape, outputs, count)
 
     def _parts(self, inputs: Inputs) -> Iterator[tuple[Inputs, int]]:
-        """The inputs in parts of one size, filled up to it where ``rows`` is given, and their real examples."""
+        """The inputs in parts of one size, filled up to it where ``rows`` is given, and how many are real."""
         count, size = example_count(inputs), self._at_once(inputs)
         size = min(size, count if self.rows is None else self.rows)
         for start in range(0, count, size):

@@ -1,6 +1,5 @@
 """How each trained parameter of a model gets its clipped sum, found by watching made-up examples pass."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,13 +10,13 @@ from torch.utils._pytree import tree_leaves
 from ringfence.training.per_example.fused.rules import Rule, rule_of
 from ringfence.training.per_example.gradients import Inputs, device_of, example_count
 
-# what the first dimension of a layer's input counts: examples, nothing that depends on them, or one row for all
+# what the first dimension of a layer's input counts: examples, something that all share, or nothing (one row)
 Layout = Literal["examples", "shared", "one row"]
 
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """A layer whose parameters the fused pass takes care of. A ``rule`` of None means torch.func on this layer."""
+    """A layer whose parameters the fused pass takes care of; without a rule by torch.func on this layer."""
 
     name: str
     layer: nn.Module
@@ -46,7 +45,7 @@ def planned(model: nn.Module, few: Inputs, more: Inputs) -> Plan:
     >>> [(each.name, each.layout) for each in plan.layers], sorted(plan.rest)
     ([('0', 'examples'), ('1', 'examples')], [])
     """
-    owners = {name: layer for name, layer in model.named_modules() if any(_trained(layer))}
+    owners = {name: layer for name, layer in model.named_modules() if _is_trained(layer)}
     before = torch.get_rng_state(), _device_state(few)
     seen = [_shapes(model, owners, inputs) for inputs in (few, more)]
     draws = not torch.equal(before[0], torch.get_rng_state()) or not torch.equal(
@@ -63,7 +62,8 @@ def planned(model: nn.Module, few: Inputs, more: Inputs) -> Plan:
         shared = any(uses[id(p)] > 1 for p in trained.values())
         layout = _layout(calls, (example_count(few), example_count(more)))
         one = PlannedLayer(name, layer, _rule(layer, calls, example_count(few)), layout or "examples")
-        if layer is model or shared or layout is None or (one.rule is None and layout != "examples"):
+        unknown = one.rule is None and (layer is model or layout != "examples")
+        if shared or layout is None or unknown:
             rest |= {one.parameter(own) for own in trained}
         else:
             layers.append(one)
@@ -110,8 +110,8 @@ def _shapes(model: nn.Module, owners: dict[str, nn.Module], inputs: Inputs) -> d
     return shapes
 
 
-def _trained(layer: nn.Module) -> Iterator[nn.Parameter]:
-    return (p for p in layer.parameters(recurse=False) if p.requires_grad)
+def _is_trained(layer: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
 def _device_state(inputs: Inputs) -> Tensor:

@@ -1,7 +1,7 @@
 """Which layers are known, and what the gradients of their parameters are made of.
 
-A rule holds for a layer that treats the rows of its input alike and apart: the output of an example depends on
-that example alone. A layer of another class, or of a class that changes ``forward``, is not known.
+A rule holds for a layer that treats the rows of its input alike and apart, so that the output of an example
+depends on that example alone. A layer of another class, or of one that changes ``forward``, is not known.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ringfence.training.kernels.product_sum import Window
+from ringfence.training.kernels.window import Window
 from ringfence.training.per_example.fused.contributions import Contribution, Convolutions, Products, Rows
 
 Contributions = dict[str, Contribution]  # by the name of the parameter in its layer
@@ -18,7 +18,7 @@ Contributions = dict[str, Contribution]  # by the name of the parameter in its l
 
 @dataclass(frozen=True)
 class Rule:
-    """``contributions(layer, gradient, input)`` for tensors (n, k, ...): k rows of the batch for each example.
+    """``contributions(layer, gradient, input)`` for tensors (n, k, ...): k rows of the batch per example.
 
     ``suits`` says whether the rule holds for a layer with its options, and ``several`` whether for k > 1.
     ``multiplies`` says that the layer is a matrix product, which autocast takes in half precision.

@@ -1,4 +1,4 @@
-"""The tape of one pass: it keeps what each layer was given until the gradient of the layer's output is known."""
+"""The tape of one pass keeps what each layer was given until the gradient of the layer's output is known."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,11 +21,11 @@ class Tape:
     set they are dropped.
     """
 
-    def __init__(self, examples: int, start: Tensor) -> None:
-        """``start`` is any tensor that requires a gradient: outputs that need no other one hang from it."""
+    def __init__(self, examples: int, device: torch.device) -> None:
         self.examples = examples
         self.receive: Callable[[Iterable[Part]], None] = lambda parts: None
-        self._start = start
+        # outputs that depend on nothing that needs a gradient hang from this
+        self._start = torch.zeros((), device=device, requires_grad=True)
 
     def watch(self, output: Tensor, kept: tuple[Tensor, ...], parts: Callable[..., Iterable[Part]]) -> Tensor:
         """Returns the output to go on with; ``parts(gradient, *kept)`` is called in the backward pass.
@@ -33,7 +33,7 @@ class Tape:
         ``kept`` are the tensors that ``parts`` needs; changing them in place afterwards is refused.
         """
         if not output.requires_grad:
-            output = _Begin.apply(output, self._start)
+            output = _Begin.apply(output, self._start)  # type: ignore[no-untyped-call]
         versions, held = [tensor._version for tensor in kept], list(kept)
 
         def hook(gradient: Tensor) -> None:
