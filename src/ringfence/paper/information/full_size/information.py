@@ -15,18 +15,22 @@ most the clip. For the Gaussian, whose information does not depend on theta, tha
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import coordinate_losses
+from ringfence.accounting.fisher.loss import InformationNorm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.information import example_information
 from ringfence.training.per_example.jacobian_operator import MixedDerivatives, jacobian_operator
 
+_KINDS: tuple[InformationNorm, ...] = ("spectral", "trace")
+_AT_ONCE = 5  # how many directions are followed together
+_BLOCK = 250  # how many examples are measured between two pauses
 _FAILURE = 1e-6  # with which an upper bound of a run may fail, over the probes
 
 
@@ -88,28 +92,28 @@ def run_etas(
     """
     dtype = torch.float32 if inputs.is_cuda else torch.float64
     total = torch.zeros(3, len(inputs), dtype=torch.float64, device=inputs.device)
-    for moment in moments:
+    blocks = torch.arange(len(inputs), device=inputs.device).split(_BLOCK)
+    for moment, block in product(moments, blocks):
         model.load_state_dict(moment.weights)
-        for row, kind in enumerate(("spectral", "trace")):
+        examples = (inputs[block], targets[block])
+        for row, kind in enumerate(_KINDS):
             pause()
-            total[row] += example_information(
-                *(model, exact_cross_entropy, inputs, targets),
+            information = example_information(
+                *(model, exact_cross_entropy, *examples),
                 clip=clip,
                 mechanism=law,
                 theta=moment.theta,
-                kind=kind,  # type: ignore[arg-type]
-                failure_probability=_FAILURE / (2 * len(moments)),
+                kind=kind,
+                failure_probability=_FAILURE / (len(_KINDS) * len(moments) * len(blocks)),
                 generator=generator,
                 dtype=dtype,
                 tolerance=0.1,
                 memory=_memory(inputs),
-            ).upper.to(total)
+            )
+            total[row, block] += information.upper.to(total)
         pause()
-        total[2] += paper_estimates(
-            *(model, law, clip, moment.theta, inputs, targets),
-            probes=probes,
-            generator=generator,
-            dtype=dtype,
+        total[-1, block] += paper_estimates(
+            *(model, law, clip, moment.theta, *examples), probes=probes, generator=generator, dtype=dtype
         )
     return RunEtas.of(*(total * (sampling_rate * steps / len(moments))))
 
@@ -130,15 +134,15 @@ def paper_estimates(
     derivatives = MixedDerivatives(model, exact_cross_entropy, dtype)
     weights = coordinate_losses(law, theta, derivatives.size).to(inputs.device)
     largest, width = float(weights.max()), inputs[0].numel()
-    some = max(1, _memory(inputs) // derivatives.bytes_per_example(inputs[:1].to(dtype), 1))
+    some = max(1, _memory(inputs) // derivatives.bytes_per_example(inputs[:1].to(dtype), _AT_ONCE))
     result = []
     for x, y in zip(inputs.to(dtype).split(some), targets.split(some), strict=True):
         operator = jacobian_operator(derivatives, clip, x, y, weights / largest, 0.0)
         rows, added = torch.arange(len(x), device=x.device), torch.zeros(len(x), device=x.device).double()
-        for _ in range(probes):
-            shape = (len(x), 1, width)
+        for done in range(0, probes, _AT_ONCE):
+            shape = (len(x), min(_AT_ONCE, probes - done), width)
             block = torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
-            added += operator.squares(block.to(x.device), rows).double()[:, 0]
+            added += operator.squares(block.to(x.device), rows).double().sum(1)
         result.append(added * (largest * largest / (probes * width)))
     return torch.cat(result)
 

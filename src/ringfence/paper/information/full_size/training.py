@@ -121,16 +121,18 @@ def _train(
         torch.optim.SGD(model.parameters(), lr=rate, momentum=settings.momentum),
         gathering_loader(data.train, settings.batch_size),
     )
-    while engine.steps < setting.steps:
-        for images, labels in loader:
-            pause()
-            for group in optimizer.param_groups:
-                group["lr"] = rate * (1 + math.cos(math.pi * engine.steps / setting.steps)) / 2
-            optimizer.zero_grad()
-            with _half_precision(images):
-                loss = nn.functional.cross_entropy(private(images), labels)
-            loss.backward()
-            optimizer.step()
+    # every pass has one shape, so that cudnn's search for the fastest convolutions pays
+    with torch.backends.cudnn.flags(benchmark=True, allow_tf32=False):
+        while engine.steps < setting.steps:
+            for images, labels in loader:
+                pause()
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * (1 + math.cos(math.pi * engine.steps / setting.steps)) / 2
+                optimizer.zero_grad()
+                with _half_precision(images):
+                    loss = nn.functional.cross_entropy(private(images), labels)
+                loss.backward()
+                optimizer.step()
     return moments
 
 
