@@ -33,6 +33,9 @@ class Contribution(ABC):
         """The squared L2 length of every example's gradient in float64, from above."""
 
 
+Contributions = dict[str, Contribution]  # by the name of the parameter in its layer
+
+
 @dataclass(frozen=True)
 class Rows(Contribution):
     """Gradients that are small enough to be held: (n, ...).
