@@ -1,6 +1,7 @@
 """The gradients of single examples, clipped and summed, by torch.func and within a memory budget."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ class ExampleGradients:
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
         )
         self._chunk: int | None = None
+        self._autocast: tuple[str, torch.dtype, bool] | None = None  # that of the last forward pass
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -55,6 +57,7 @@ class ExampleGradients:
 
     def forward(self, inputs: Inputs) -> Tensor:
         """The model's outputs, without a graph; dimension 0 counts examples."""
+        self._remember_autocast(inputs)
         trained, fixed = self._state(set(self.parameters))
         call = vmap(lambda some: self._one(trained, fixed, some), randomness="different")
         args, kwargs = inputs
@@ -89,7 +92,9 @@ class ExampleGradients:
         start = 0
         for some in self._chunks(inputs):
             stop = start + example_count(some)
-            yield every(some, cotangents[start:stop])
+            with self._autocasting():
+                rows = every(some, cotangents[start:stop])
+            yield rows
             start = stop
 
     def nothing(self, dtype: torch.dtype | None = None) -> Tensor:
@@ -115,6 +120,15 @@ class ExampleGradients:
         if not isinstance(output, Tensor):
             raise TypeError(f"the model must return one tensor, got {type(output).__name__}")
         return output.squeeze(0)
+
+    def _remember_autocast(self, inputs: Inputs) -> None:
+        """Keeps the precision that the user's loop asks for, because the way back comes after it."""
+        kind = device_of(inputs).type
+        self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
+    def _autocasting(self) -> AbstractContextManager[object]:
+        """The precision of the last forward pass."""
+        return nullcontext() if self._autocast is None else torch.autocast(*self._autocast)
 
     def _chunks(self, inputs: Inputs) -> list[Inputs]:
         count = example_count(inputs)

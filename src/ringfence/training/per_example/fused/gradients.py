@@ -49,8 +49,7 @@ class Pass:
         for output, cotangent in pairs:
             missing = cotangent.new_zeros(len(output) - len(cotangent), *cotangent.shape[1:])
             filled.append(torch.cat([cotangent, missing]) if len(missing) else cotangent)
-        with torch.autocast(pairs[0][0].device.type, enabled=False):
-            torch.autograd.backward([output for output, _ in pairs], filled)
+        torch.autograd.backward([output for output, _ in pairs], filled)
 
 
 class FusedGradients(ExampleGradients):
@@ -84,15 +83,13 @@ class FusedGradients(ExampleGradients):
         self._plan: Plan | None = None
         self._fitting: int | None = None
         self._kept: tuple[Inputs, list[Pass]] | None = None
-        self._autocast: tuple[bool, torch.dtype] = (False, torch.bfloat16)
 
     def forward(self, inputs: Inputs) -> Any:
         """The model's outputs, without a graph; what it takes to go back is kept where the budget allows."""
         self._kept = None
         if not example_count(inputs) or not self._is_fused(inputs):
             return super().forward(inputs)
-        device = device_of(inputs).type
-        self._autocast = (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        self._remember_autocast(inputs)
         keep = example_count(inputs) <= self._at_once(inputs)
         passes = [self._pass(some, count, keep) for some, count in self._parts(inputs)]
         if keep:
@@ -111,11 +108,12 @@ class FusedGradients(ExampleGradients):
             raise ValueError(f"the fused pass needs Clamp or Norm and no dtype, got {clip!r} and {dtype}")
         passes = iter(kept[1]) if kept is not None and kept[0] is inputs else None
         leaves, start = tree_leaves(cotangents), 0
-        for some, count in self._parts(inputs):
-            one = self._pass(some, count) if passes is None else next(passes)
-            theirs = [leaf[start : start + count] for leaf in leaves]
-            self._add(total, one, theirs, mapped(lambda value: value[:count], some), clip)  # noqa: B023
-            start += count
+        with torch.autocast(total.device.type, enabled=False):
+            for some, count in self._parts(inputs):
+                one = self._pass(some, count) if passes is None else next(passes)
+                theirs = [leaf[start : start + count] for leaf in leaves]
+                self._add(total, one, theirs, mapped(lambda value: value[:count], some), clip)  # noqa: B023
+                start += count
         return total
 
     def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], inputs: Inputs, clip: Clip) -> None:
@@ -167,7 +165,7 @@ class FusedGradients(ExampleGradients):
 
     def _decided(self, inputs: Inputs) -> str | None:
         """Makes the plan; returns why it cannot be followed, or None."""
-        device = device_of(inputs)
+        device, self._autocast = device_of(inputs), None
         cuda = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(cuda), torch.autocast(device.type, enabled=False):
             torch.manual_seed(0)
@@ -186,12 +184,11 @@ class FusedGradients(ExampleGradients):
         """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
         tape = Tape(example_count(inputs), device_of(inputs))
         args, kwargs = mapped(torch.detach, inputs)
-        enabled, dtype = self._autocast
         with (
             torch.set_grad_enabled(keep),
             without_gradients(self.parameters.values()),
             watched(self.plan, tape) if keep else nullcontext(),
-            torch.autocast(device_of(inputs).type, dtype, enabled=enabled),
+            self._autocasting(),
         ):
             outputs = self.model(*args, **kwargs)
         for output in tree_leaves(outputs):
