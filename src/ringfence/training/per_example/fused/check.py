@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ringfence.training.per_example.fused.tape import Part
-from ringfence.training.per_example.gradients import Inputs, example_count, mapped
+from ringfence.training.per_example.gradients import Inputs, device_of, example_count, mapped
 
 _TOLERANCE = 1e-3  # relative to the largest entry: what is wrong is wrong by far more
 _ROUNDING = 1e-5  # relative to the largest entry of all: gradients that would be zero but for rounding
@@ -98,9 +98,9 @@ def difference(
             one.backward(together, parts.extend)
             sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
             for name, rows, contribution in parts:
-                squares = contribution.squares()
-                squares[i] = 0
-                if bool(squares.count_nonzero()):
+                others = torch.ones(example_count(inputs), device=device_of(inputs))
+                others[i] = 0
+                if bool(contribution.sum(None, others).count_nonzero()):
                     return f"the layer of {name!r} comes after code that mixes examples"
                 sums[name][rows] += contribution.sum(None)
             scale = max(float(alone[name].abs().max()) for name in parameters)
