@@ -129,7 +129,9 @@ class FusedGradients(ExampleGradients):
             one.backward(cotangents, put)
         else:  # a length is known when all of the gradient is
             parts: list[Part] = []
-            one.backward(cotangents, parts.extend)
+            one.backward(
+                cotangents, lambda some: parts.extend((name, at, each.held()) for name, at, each in some)
+            )
             squares = torch.zeros(one.tape.examples, dtype=torch.float64, device=total.device)
             for _, _, contribution in parts:
                 squares += contribution.squares()
@@ -176,7 +178,7 @@ class FusedGradients(ExampleGradients):
                     return "no layer is known"
                 if plan.rest and plan.draws:
                     return f"the model draws at random, and the layer of {min(plan.rest)!r} is not known"
-                return difference(self.model, self.parameters, more, lambda: self._pass(more, 3))
+                return difference(self.model, self.parameters, plan.rest, more, lambda: self._pass(more, 3))
             except Exception as error:  # whatever the user's model does with made-up inputs
                 return f"made-up inputs fail with {type(error).__name__}: {error}"
 

@@ -6,12 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends import mha
 
 from ringfence.training.per_example.fused.contributions import Contribution
 
 # the name of a parameter, which of its rows, and what their gradients are made of
 Part = tuple[str, slice, Contribution]
 ALL = slice(None)
+# watch(output, kept, parts): see Tape.watch; tensors that parts is given are (n, positions, width), and the
+# names are those of the layer
+Watch = Callable[[Tensor, tuple[Tensor, ...], Callable[..., Iterable[Part]]], Tensor]
 
 
 class Tape:
@@ -47,6 +51,19 @@ class Tape:
         return output
 
 
+def in_autocast(x: Tensor) -> Tensor:
+    """The input of a matrix product as autocast would take it, so that what is kept is what autocast keeps.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     in_autocast(torch.ones(1)).dtype
+    torch.bfloat16
+    """
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype(device))
+
+
 class _Begin(torch.autograd.Function):
     """The identity, whose output has a gradient although nothing that it was computed from needs one."""
 
@@ -76,3 +93,14 @@ def without_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     finally:
         for parameter in changed:
             parameter.requires_grad_()
+
+
+@contextmanager
+def step_by_step() -> Iterator[None]:
+    """Transformers of torch call their layers one by one, also where they have a shortcut past them."""
+    before = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(before)
