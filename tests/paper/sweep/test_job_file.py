@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.paper.sweep import job_file
-from ringfence.paper.sweep.job_file import JobFile, read_jobs
+from ringfence.paper.sweep.job_file import JobFile, forget_errors, read_jobs
 from tests.paper.sweep.sweeps import GRID
 
 JOBS = GRID.jobs("paper")[:3]
@@ -29,8 +29,11 @@ def test_a_job_is_claimed_once_and_a_claim_ends(tmp_path: Path, monkeypatch: pyt
     assert [second.claim(JOBS, 60), second.claim(JOBS, 60)] == [JOBS[1], None]  # its worker is gone
 
 
-def test_rows_are_read_by_their_names(tmp_path: Path) -> None:
+def test_rows_are_read_by_their_names_and_errors_may_be_forgotten(tmp_path: Path) -> None:
     opened(tmp_path).add([{"setting": "a", "seed": 1, "settings": "{}", "accuracy": 1, "error": None}])
+    forget_errors(tmp_path / "none")
+    opened(tmp_path).add([{"setting": "b", "seed": 1, "settings": "{}", "error": "no"}])
+    forget_errors(tmp_path)
     about, [row] = read_jobs(tmp_path, ("accuracy",), ("error",))
     assert about["name"] == "toy"
     assert row == {"setting": "a", "seed": 1, "settings": "{}", "accuracy": 1.0, "error": None}

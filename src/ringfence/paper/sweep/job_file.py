@@ -136,6 +136,13 @@ def read_jobs(
         return _verified(path, connection, (*_JOB, *numbers, *texts))
 
 
+def forget_errors(folder: Path) -> None:
+    """Removes the rows that have an error, so that their jobs are done again."""
+    if (folder / FILE).is_file():
+        with _connection(folder / FILE) as connection:
+            connection.execute("DELETE FROM rows WHERE error IS NOT NULL")
+
+
 def _schema(numbers: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
     columns = ", ".join((*(f"{name} REAL" for name in numbers), *(f"{name} TEXT" for name in texts)))
     return (

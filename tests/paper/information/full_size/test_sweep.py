@@ -11,6 +11,7 @@ from ringfence.paper.information.full_size import place
 from ringfence.paper.information.full_size.rows import read_network_rows
 from ringfence.paper.information.full_size.settings import methods
 from ringfence.paper.information.full_size.sweep import run_full_size
+from ringfence.paper.sweep import ray
 from tests.paper.information.full_size import toys
 
 
@@ -69,22 +70,41 @@ def test_it_stops_in_time_and_a_job_that_is_not_finished_is_free(
     assert [job[0].label for job in seen[:4]] == list(methods())
 
 
-def test_errors_are_rows_but_a_lost_device_is_not(
+def test_errors_of_a_job_are_rows_and_those_of_a_machine_are_not(
     swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(message: str) -> Any:
+    def fail(error: Exception) -> Any:
         def train(*_: Any) -> Any:
-            raise RuntimeError(message)
+            raise error
 
         return train
 
-    monkeypatch.setattr(place, "train_and_measure", fail("CUDA error: unspecified launch failure"))
+    monkeypatch.setattr(place, "train_and_measure", fail(RuntimeError("CUDA error: launch failure")))
     with pytest.raises(RuntimeError, match="CUDA error"):
         run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1)
     assert read_network_rows(tmp_path) == []
-    monkeypatch.setattr(place, "train_and_measure", fail("it does not converge"))
+    monkeypatch.setattr(place, "train_and_measure", fail(ValueError("it does not converge")))
     run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1)
-    assert [row.error for row in read_network_rows(tmp_path)] == ["RuntimeError: it does not converge"] * 4
+    assert [row.error for row in read_network_rows(tmp_path)] == ["ValueError: it does not converge"] * 4
+
+
+def test_a_cluster_does_the_same_jobs(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(place, "train_and_measure", fake(seen))
+    asked: list[Any] = []
+
+    def results(work: Any, batches: Any, failed: Any, address: str, gpus: float) -> Any:
+        """A cluster whose worker dies in the second job."""
+        asked.append((len(batches), address, gpus))
+        for number, batch in enumerate(batches):
+            yield [failed(batch[0], OSError("died"))] if number == 1 else work(batch)
+
+    monkeypatch.setattr(ray, "ray_results", results)
+    how: dict[str, Any] = {"engine": "ray", "address": "auto", "workers": 4}
+    run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, **how)
+    rows = read_network_rows(tmp_path, with_epsilons=False)
+    assert [row.error for row in rows if row.method == "rectified"] == ["OSError: died"]
+    assert asked == [(4, "auto", 0.0), (3, "auto", 0.0)]  # one round, then the other seed of three frontiers
 
 
 def test_another_sweep_is_refused(swept: Path) -> None:

@@ -20,6 +20,7 @@ from ringfence.paper.information.full_size.rows import NetworkRow, complete, rea
 from ringfence.paper.information.full_size.settings import FullSizeSettings
 from ringfence.paper.information.full_size.sweep import run_full_size
 from ringfence.paper.information.full_size.training import MODELS
+from ringfence.paper.sweep.job_file import forget_errors
 
 _RANGES = (
     *("clip", "noise_multiplier", "bound_over_sigma", "learning_rate"),
@@ -50,6 +51,8 @@ def main(words: list[str]) -> None:
         name: getattr(asked, name) for name in ("rounds", "device", "workers", "minutes", "engine", "address")
     }
     start = time.perf_counter()
+    if asked.retry:
+        forget_errors(asked.out)
     run_full_size(image_file(asked.images), asked.out, settings, **how)
     file = write_rows(asked.out)
     _show(read_csv(file))
@@ -92,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--workers", type=int, default=1, help="processes that share the GPUs")
     parser.add_argument("--minutes", type=float, help="stop after so long; what is finished is kept")
+    parser.add_argument("--retry", action="store_true", help="runs that ended with an error are tried again")
     parser.add_argument("--engine", default="local", choices=["local", "ray"])
     parser.add_argument("--address", help="of a Ray cluster")
     parser.add_argument("--draw", type=Path, metavar="CSV", help="train nothing; draw this file to --out")

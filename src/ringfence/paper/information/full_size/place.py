@@ -82,7 +82,7 @@ class Place:
         ]
 
     def row(self, job: Job, pause: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Trains and measures one job. An error that is the job's own is its result."""
+        """Trains and measures one job. An error that is the job's own, such as NaN, is its result."""
         each, device = steps_per_epoch(self.data, self.visit.settings), self.data.train[0].device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         about: dict[str, Any] = {
@@ -92,11 +92,10 @@ class Place:
         }
         try:
             about |= train_and_measure(self.data, self.visit.settings, job, pause)
-        except (OutOfTimeError, torch.cuda.OutOfMemoryError):
-            raise
-        except Exception as error:
-            if "CUDA error" in str(error):
-                raise  # the device is lost, whatever the setting is
+        except (
+            ValueError,
+            ArithmeticError,
+        ) as error:  # others are about this machine, whatever the setting is
             about["error"] = f"{type(error).__name__}: {error}"
         return stored(job, self.round_of(job), job[0].steps // each, about)
 

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import torch
 from ringfence import checks
 from ringfence.paper.information.full_size.place import OutOfTimeError, Place, Visit
 from ringfence.paper.information.full_size.rows import stored
-from ringfence.paper.information.full_size.settings import FullSizeSettings
+from ringfence.paper.information.full_size.settings import METHODS, FullSizeSettings
 from ringfence.paper.information.full_size.training import steps_per_epoch
 from ringfence.paper.sweep.job_file import FILE
 from ringfence.paper.sweep.settings import Job
 from ringfence.progress import Progress
 
 _LEASE = 300.0  # seconds after which the job of a worker that says nothing is given to another
+_LOOK = 2.0  # seconds between two looks at what workers have finished
 _LONGER = 1.05  # how much longer than the slowest job so far the next one may take
 
 
@@ -60,7 +62,7 @@ def run_full_size(
     elif workers == 1:
         work(visit, 0, 1, progress)
     else:
-        _in_processes(visit, workers)
+        _in_processes(visit, workers, progress)
     return out / FILE
 
 
@@ -98,13 +100,19 @@ def work(visit: Visit, number: int, workers: int, progress: Progress | None = No
             place.file.give_back(job)
 
 
-def _in_processes(visit: Visit, workers: int) -> None:
+def _in_processes(visit: Visit, workers: int, progress: Progress | None) -> None:
+    file = Place.of(visit, "cpu").file  # what is refused is refused here, once
     processes = [
         multiprocessing.get_context("spawn").Process(target=work, args=(visit, number, workers))
         for number in range(workers)
     ]
     for process in processes:
         process.start()
+    running = {process.sentinel for process in processes}
+    while running:
+        running -= set(wait(running, timeout=_LOOK))
+        if progress is not None:
+            progress("networks", min(1.0, len(file.done()) / (visit.rounds * len(METHODS))))
     for process in processes:
         process.join()
     bad = [process.exitcode for process in processes if process.exitcode]
