@@ -143,7 +143,7 @@ class ExampleGradients:
     def _bytes_per_example(self, inputs: Inputs) -> int:
         """Three copies of the gradient (itself, flat, clipped), and twice what a backward pass keeps."""
         args, kwargs = mapped(lambda tensor: tensor[:1], inputs)
-        random = [torch.cuda.current_device()] if args and args[0].is_cuda else []
+        random = [device_of(inputs)] if device_of(inputs).type == "cuda" else []
         with torch.random.fork_rng(random):
             kept = bytes_kept(lambda: self.model(*args, **kwargs))
         gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())

@@ -213,7 +213,7 @@ class FusedGradients(ExampleGradients):
         """How many examples the memory budget holds: what a pass keeps, twice for the gradients."""
         if self._fitting is None:
             args, kwargs = mapped(lambda value: value[:1], inputs)
-            with torch.random.fork_rng([device_of(inputs)] if args[0].is_cuda else []):
+            with torch.random.fork_rng([device_of(inputs)] if device_of(inputs).type == "cuda" else []):
                 kept = bytes_kept(lambda: self.model(*args, **kwargs))
             self._fitting = max(1, self.memory_budget // max(1, 2 * kept))
         return self._fitting

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -71,13 +72,14 @@ def _after(
     leaves, spec = tree_flatten((args, kwargs))
     if rule is None:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        kind = output.device.type
+        precision = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
         def local(gradient: Tensor, *kept: Tensor) -> Iterator[Part]:
             given = iter(kept)
             again = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-            found = local_gradients(
-                layer, tape.examples, gradient, planned.layouts, *tree_unflatten(again, spec)
-            )
+            inputs = tree_unflatten(again, spec)
+            found = local_gradients(layer, tape.examples, gradient, planned.layouts, *inputs, precision)
             for own, contribution in found.items():
                 yield from _trained(planned, own, ALL, contribution)
 
