@@ -1,7 +1,11 @@
 """Per-example gradients of the weight and the bias of a normalisation: sums over positions, per channel."""
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
+
+_HAS_TRITON = find_spec("triton") is not None
 
 
 def group_norm_rows(output_gradient: Tensor, x: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
@@ -15,6 +19,11 @@ def group_norm_rows(output_gradient: Tensor, x: Tensor, groups: int, eps: float)
     >>> weight, bias
     (tensor([[-2.,  2.]]), tensor([[2., 2.]]))
     """
+    if x.is_cuda and _HAS_TRITON:
+        from ringfence.training.kernels.normalisation_sum_cuda import group_norm_rows_cuda, is_fused_group
+
+        if is_fused_group(x, groups):
+            return group_norm_rows_cuda(output_gradient, x, groups, eps)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     grouped = (len(x), groups, x.shape[1] // groups, x.shape[2:].numel())
     x, slope = (part.to(dtype).reshape(grouped) for part in (x, output_gradient))
@@ -36,6 +45,11 @@ def layer_norm_rows(
     >>> weight, bias
     (tensor([[-1.,  1.]]), tensor([[1., 1.]]))
     """
+    if x.is_cuda and _HAS_TRITON:
+        from ringfence.training.kernels.normalisation_sum_cuda import is_fused_layer, layer_norm_rows_cuda
+
+        if is_fused_layer(x, width):
+            return layer_norm_rows_cuda(output_gradient, x, width, eps, centred=centred)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     x, slope = (part.to(dtype).flatten(1, -2) for part in (x, output_gradient))
     if centred:

@@ -18,8 +18,8 @@ from ringfence.training.kernels.window import Window
 
 _HAS_TRITON = find_spec("triton") is not None
 _POINT = Window((1,), (1,), (0,), (1,))
-_CHUNK_ENTRIES = {"cpu": 1 << 18, "cuda": 1 << 24}  # how many numbers the plain version holds at once
-_ULP = 2.0**-52  # twice the rounding of one operation in float64
+_CHUNK_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24}  # how many numbers the plain version holds at once
+_SLACK = 2.0**-40  # more than a few roundings in float64 take
 
 
 def clipped_product_sum(left: Tensor, right: Tensor, clip: float) -> Tensor:
@@ -90,15 +90,22 @@ def convolution_sum(
     >>> convolution_sum(torch.ones(1, 1, 2), torch.tensor([[[1.0, 2.0, 5.0]]]), window, 4.0)
     tensor([[[3., 4.]]])
     """
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    output_gradient, x, dtype = _agreed(output_gradient, x)
     shape = (output_gradient.shape[1], x.shape[1] // window.groups, *window.kernel)
     if not output_gradient.numel() or not x.numel():
         return torch.zeros(shape, dtype=dtype, device=x.device)
+    one_place = window.groups == 1 and output_gradient.shape[2:].numel() == 1
+    if _is_fused(output_gradient, x, window) and (limit is None or not one_place):
+        from ringfence.training.kernels.product_sum_cuda import convolution_sum_cuda
+
+        return convolution_sum_cuda(output_gradient, x, window, limit, weights)
     scales = None if weights is None else weights.to(dtype).view(-1, *(1,) * (x.dim() - 1))
     gradients = output_gradient if scales is None else output_gradient * scales
     if limit is None:
-        return _unclamped(gradients.to(dtype), x.to(dtype), window, shape)
-    if window.groups == 1 and output_gradient.shape[2:].numel() == 1:
+        refuse_tf32(x)
+        if x.is_cpu or window.is_point:  # cudnn would multiply as TF32
+            return _unclamped(gradients.to(dtype), x.to(dtype), window, shape)
+    elif one_place:
         return _outer(gradients.to(dtype).flatten(1), window.patches(x).to(dtype).flatten(1), limit).view(
             shape
         )
@@ -106,57 +113,97 @@ def convolution_sum(
     length = _chunk(output_gradient, x, window)
     for some, others in zip(gradients.split(length), x.split(length), strict=True):
         left, patches = _factors(some.to(dtype), others.to(dtype), window)
-        total += (left @ patches.mT).flatten(1).clamp_(-limit, limit).sum(dim=0)
+        products = (left @ patches.mT).flatten(1)
+        total += (products if limit is None else products.clamp_(-limit, limit)).sum(dim=0)
     return total.view(shape)
 
 
 def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> Tensor:
     """The squared L2 length of each example's weight gradient of a convolution, from above: (n,) in float64.
 
-    Guarantee: at least the square of the exact length, where that is above 1e-30. What was rounded is
-    added: with L places, the length gets L 2^-23 (float64: L 2^-52) times the lengths of both factors.
-    Matrix products of fewer bits are refused.
+    Guarantee: at least the square of the exact length. What may have been lost to rounding is added: with L
+    places, the length gets L 2^-23 (float64: L 2^-52; float32 on a GPU: L 2^-21 + 2^-16) times the lengths of
+    both factors, and some 2^-62, below which squares in float32 vanish. Fewer bits than that are refused.
 
     >>> window = Window((2,), (1,), (0,), (1,))
     >>> convolution_squares(torch.ones(1, 1, 2), torch.ones(1, 1, 3), window).round(decimals=3)
     tensor([8.], dtype=torch.float64)
     """
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    output_gradient, x, dtype = _agreed(output_gradient, x)
     if not output_gradient.numel() or not x.numel():
         return torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    refuse_tf32(x)
-    length = _chunk(output_gradient, x, window)
+    places, kernel = output_gradient.shape[2:].numel(), math.prod(window.kernel)
+    rows, columns = output_gradient.shape[1] // window.groups, x.shape[1] // window.groups * kernel
+    # each number of x is in so many patches at most
+    scales = _group_lengths(output_gradient, window) * _group_lengths(x, window) * math.sqrt(window.overlap)
+    scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
+    by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
+    if not by_grams and _is_fused(output_gradient, x, window):
+        from ringfence.training.kernels.product_sum_cuda import convolution_squares_cuda
+
+        squares, summed, rounded = convolution_squares_cuda(output_gradient, x, window)
+        lost = 2 * math.sqrt(rows * window.groups * columns * torch.finfo(torch.float32).tiny)
+        return (squares.sqrt() * (1 + summed) + rounded * scale + lost).square() * (1 + _SLACK)
     parts = []
+    length = _chunk(output_gradient, x, window)
     for some, others in zip(output_gradient.split(length), x.split(length), strict=True):
         left, patches = _factors(some.to(dtype), others.to(dtype), window)
-        parts.append(_squares(left, patches))
-    return torch.cat(parts)
+        parts.append((_gram_squares if by_grams else _product_lengths)(left, patches))
+    if by_grams:  # off by at most so many ulps of |left|^2 |right|^2
+        ulps = rows + columns + window.groups * places**2
+        return (torch.cat(parts) + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
+    # Entry (a, b) of a product is off by at most g sum_t |left_ta| |right_tb| with g = L u / (1 - L u) and u
+    # half an ulp of 1, in any order of the additions (Higham, Accuracy and Stability of Numerical
+    # Algorithms, 3.5); the matrix of these sums is no longer than |left| |right|.
+    return (torch.cat(parts) + places * torch.finfo(dtype).eps * scale).square() * (1 + _SLACK)
 
 
-def _squares(left: Tensor, right: Tensor) -> Tensor:
-    """Upper bounds of |left right^T|^2 for (m, groups, o, L) and (m, groups, k, L), in float64.
-
-    Entry (a, b) of the product is off by at most g_L sum_t |left_at| |right_bt| with g_L = L u / (1 - L u)
-    and u half an ulp of 1 (Higham, Accuracy and Stability, 3.5), in any order of the additions; the matrix
-    of these sums is no longer than |left| |right|. The product of both Gram matrices is |left right^T|^2; in
-    float64 it is off by at most (o + k + L^2) ulps of |left|^2 |right|^2.
-    """
-    (rows, places), columns = left.shape[2:], right.shape[2]
-    scale = _length(_length(left, (2, 3)) * _length(right, (2, 3)), (1,))
-    if 2 * places * (rows + columns) <= rows * columns + rows + columns:
-        left, right = left.double(), right.double()
-        grams = (left.mT @ left) * (right.mT @ right)
-        slack = _ULP * (rows + columns + left.shape[1] * places**2)
-        return (grams.sum(dim=(1, 2, 3)) + slack * scale**2) * (1 + _ULP)
-    computed = _length(left @ right.mT, (1, 2, 3))
-    slack = places * torch.finfo(left.dtype).eps
-    numbers = left.shape[1] * (rows * columns + places * (rows + columns))
-    return ((computed + slack * scale) * (1 + _ULP * numbers)) ** 2
+def _gram_squares(left: Tensor, right: Tensor) -> Tensor:
+    """|left right^T|^2 for (m, groups, o, L) and (m, groups, k, L), by both Gram matrices."""
+    left, right = left.double(), right.double()
+    return ((left.mT @ left) * (right.mT @ right)).sum(dim=(1, 2, 3))
 
 
-def _length(values: Tensor, dimensions: tuple[int, ...]) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(values, dim=dimensions, dtype=torch.float64)
+def _product_lengths(left: Tensor, right: Tensor) -> Tensor:
+    """|left right^T|, from above as far as the product is exact."""
+    refuse_tf32(left)
+    length: Tensor = torch.linalg.vector_norm(_length(left @ right.mT), dim=1)
     return length
+
+
+def _group_lengths(values: Tensor, window: Window) -> Tensor:
+    """The L2 lengths of each example's groups of channels, from above: (n, groups)."""
+    grouped = values.flatten(2).unflatten(1, (window.groups, -1))
+    return _length(grouped if grouped.stride(3) == 1 else grouped.mT)
+
+
+def _length(values: Tensor) -> Tensor:
+    """The L2 length of the last two dimensions, in float64 and from above: (n, groups).
+
+    Rows are summed in float32, where this takes a tenth of the time, and their lengths in float64.
+    """
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    numbers, settings = values.shape[2:].numel(), torch.finfo(dtype)
+    rows = torch.linalg.vector_norm(values, dim=3, dtype=dtype)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64)
+    margin = settings.eps * values.shape[3] + torch.finfo(torch.float64).eps * values.shape[2]
+    return length * (1 + margin) + 2 * math.sqrt(numbers * settings.tiny)
+
+
+def _agreed(output_gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Both factors in one dtype, and the dtype of their sum."""
+    if output_gradient.dtype != x.dtype:
+        dtype = torch.promote_types(output_gradient.dtype, x.dtype)
+        output_gradient, x = output_gradient.to(dtype), x.to(dtype)
+    return output_gradient, x, torch.promote_types(x.dtype, torch.float32)
+
+
+def _is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
+    if not x.is_cuda or not _HAS_TRITON:
+        return False
+    from ringfence.training.kernels.product_sum_cuda import is_fused
+
+    return is_fused(output_gradient, x, window)
 
 
 def _factors(gradients: Tensor, x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
@@ -173,7 +220,6 @@ def _chunk(gradients: Tensor, x: Tensor, window: Window) -> int:
 
 def _unclamped(gradients: Tensor, x: Tensor, window: Window, shape: tuple[int, ...]) -> Tensor:
     """One ordinary weight gradient."""
-    refuse_tf32(x, convolutions=True)
     if window.is_point and window.groups == 1:
         left, right = (part.movedim(1, -1).flatten(0, -2) for part in (gradients, x))
         return (left.T @ right).view(shape)
@@ -185,9 +231,8 @@ def _unclamped(gradients: Tensor, x: Tensor, window: Window, shape: tuple[int, .
         [0] * len(window.kernel),
         window.groups,
     )
-    mask = [False, True, False]
     gradient: Tensor = torch.ops.aten.convolution_backward(
-        gradients, x, x.new_empty(shape), None, *settings, mask
+        gradients, x, x.new_empty(shape), None, *settings, [False, True, False]
     )[1]
     return gradient
 

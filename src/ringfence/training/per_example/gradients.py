@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,9 +38,9 @@ class ExampleGradients:
         self._chunk: int | None = None
         self._autocast: tuple[str, torch.dtype, bool] | None = None  # that of the last forward pass
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trained, by name, in the model's order."""
+        """The parameters that are trained, by name, in the model's order; they stay the same from now on."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @property
@@ -50,7 +51,7 @@ class ExampleGradients:
         device = next(self.model.parameters()).device
         return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 1 << 30
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many numbers the trained parameters hold."""
         return sum(parameter.numel() for parameter in self.parameters.values())
