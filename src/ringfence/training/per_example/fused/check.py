@@ -19,6 +19,7 @@ _DROPOUTS = {
     getattr(nn.functional, name)
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 }
+_RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
 
 
 class WithoutDropout(TorchFunctionMode):
@@ -40,6 +41,8 @@ class WithoutDropout(TorchFunctionMode):
             kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
         if func is nn.functional.multi_head_attention_forward:
             kwargs["training"] = False
+        if func in _RECURRENT:  # (..., dropout, training, bidirectional, batch_first)
+            args = (*args[:-4], 0.0, *args[-3:])
         return func(*args, **kwargs)
 
 
@@ -96,11 +99,11 @@ def difference(
                 whole[i] = cotangent[0]
             parts: list[Part] = []
             one.backward(together, parts.extend)
+            others = torch.randn(one.tape.examples, device=theirs[0].device)  # no chance to cancel
+            others[i] = 0
             sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
             for name, rows, contribution in parts:
-                squares = contribution.squares()
-                squares[i] = 0
-                if bool(squares.count_nonzero()):
+                if bool(contribution.sum(None, others).count_nonzero()):
                     return f"the layer of {name!r} comes after code that mixes examples"
                 sums[name][rows] += contribution.sum(None)
             scale = max(float(alone[name].abs().max()) for name in parameters)

@@ -78,8 +78,8 @@ def _after(
         def local(gradient: Tensor, *kept: Tensor) -> Iterator[Part]:
             given = iter(kept)
             again = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-            inputs = tree_unflatten(again, spec)
-            found = local_gradients(layer, tape.examples, gradient, planned.layouts, *inputs, precision)
+            args, kwargs = tree_unflatten(again, spec)
+            found = local_gradients(layer, tape.examples, gradient, planned.layouts, args, kwargs, precision)
             for own, contribution in found.items():
                 yield from _trained(planned, own, ALL, contribution)
 
@@ -110,7 +110,8 @@ def _split(planned: PlannedLayer, tape: Tape, value: Tensor) -> Tensor:
     """Rows of the batch as (n, k, ...): k rows per example."""
     if len(value) % tape.examples:
         raise RuntimeError(f"layer {planned.name!r} has {len(value)} rows for {tape.examples} examples")
-    return value.unflatten(0, (tape.examples, -1))
+    split: Tensor = value.unflatten(0, (tape.examples, -1))
+    return split
 
 
 def _trained(planned: PlannedLayer, own: str, rows: slice, contribution: Contribution) -> Iterator[Part]:
