@@ -11,15 +11,16 @@ from torch import nn
 def unchanged_buffers(model: nn.Module) -> Iterator[None]:
     """Raises a ValueError that names the first buffer that was changed in the meantime.
 
-    Guarantee: a change in place and a new tensor are both noticed. What a model keeps outside of its buffers
-    is not looked at.
+    A change in place and a new tensor are both noticed. Not noticed are torch's own running statistics, which
+    do not count as changed, and what a model keeps outside of its buffers.
 
-    >>> model = nn.BatchNorm1d(2)
+    >>> model = nn.Linear(1, 1)
+    >>> model.register_buffer("seen", torch.zeros(1))
     >>> with unchanged_buffers(model):
-    ...     model(torch.randn(3, 2))
+    ...     model.seen += 1
     Traceback (most recent call last):
     ...
-    ValueError: buffer 'running_mean' is changed by a forward pass: what a model keeps of its inputs does \
+    ValueError: buffer 'seen' is changed by a forward pass: what a model keeps of its inputs does \
 not pass the mechanism
     """
     before = _marks(model)
@@ -39,22 +40,21 @@ def restored_buffers(model: nn.Module) -> Iterator[None]:
 
     >>> model = nn.BatchNorm1d(2)
     >>> with restored_buffers(model):
-    ...     outputs = model(torch.randn(3, 2) + 5)
+    ...     _ = model(torch.randn(3, 2) + 5)
     >>> model.running_mean
     tensor([0., 0.])
     """
     before = [
-        (layer, name, buffer, buffer.clone(), buffer._version)
+        (layer, name, buffer, buffer.clone())
         for layer in model.modules()
         for name, buffer in layer.named_buffers(recurse=False)
     ]
     try:
         yield
     finally:
-        for layer, name, buffer, values, version in before:
-            if buffer._version != version:
-                with torch.no_grad():
-                    buffer.copy_(values)
+        for layer, name, buffer, values in before:
+            if not torch.equal(buffer, values):
+                buffer.copy_(values)
             setattr(layer, name, buffer)
 
 

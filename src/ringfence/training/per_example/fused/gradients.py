@@ -74,7 +74,7 @@ class FusedGradients(ExampleGradients):
     >>> inputs = ((torch.tensor([[1.0, 2.0], [3.0, -4.0]]),), {})
     >>> gradients.forward(inputs).shape
     torch.Size([2, 1])
-    >>> gradients.clipped_sum(inputs, torch.ones(2, 1), Clamp(1.0))
+    >>> gradients.clipped_sum(inputs, torch.ones(2, 1), Clamp(1.0)).round(decimals=4)
     tensor([2., 0.])
     """
 
