@@ -1,5 +1,6 @@
 """What the gradients of n examples by one parameter are made of: they are summed without being formed."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from ringfence.numerics.lengths import row_lengths
 from ringfence.training.kernels.product_sum import (
+    convolution_rows,
     convolution_squares,
     convolution_sum,
     product_squares,
@@ -31,6 +33,10 @@ class Contribution(ABC):
     @abstractmethod
     def squares(self) -> Tensor:
         """The squared L2 length of every example's gradient in float64, from above."""
+
+    def held(self) -> "Contribution":
+        """The same gradients, held in memory where they take less of it than what they are made of."""
+        return self
 
 
 Contributions = dict[str, Contribution]  # by the name of the parameter in its layer
@@ -76,6 +82,12 @@ class Products(Contribution):
     def squares(self) -> Tensor:
         return product_squares(self.left, self.right)
 
+    def held(self) -> Contribution:
+        (_, places, rows), columns = self.left.shape, self.right.shape[2]
+        if not self.left.is_cpu or rows * columns > places * (rows + columns):
+            return self
+        return Rows(convolution_rows(self.left.mT, self.right.mT, Window((1,), (1,), (0,), (1,))).squeeze(3))
+
 
 @dataclass(frozen=True)
 class Convolutions(Contribution):
@@ -95,3 +107,10 @@ class Convolutions(Contribution):
 
     def squares(self) -> Tensor:
         return convolution_squares(self.output_gradient, self.images, self.window)
+
+    def held(self) -> Contribution:
+        places, width = self.output_gradient[0, 0].numel(), self.images.shape[1] // self.window.groups
+        rows, columns = self.output_gradient.shape[1], width * math.prod(self.window.kernel)
+        if not self.images.is_cpu or rows * columns > places * (rows + columns):
+            return self
+        return Rows(convolution_rows(self.output_gradient, self.images, self.window))

@@ -131,7 +131,9 @@ class FusedGradients(ExampleGradients):
             one.backward(cotangents, put)
         else:  # a length is known when all of the gradient is
             parts: list[Part] = []
-            one.backward(cotangents, parts.extend)
+            one.backward(
+                cotangents, lambda some: parts.extend((name, at, each.held()) for name, at, each in some)
+            )
             squares = torch.zeros(one.tape.examples, dtype=torch.float64, device=total.device)
             for _, _, contribution in parts:
                 squares += contribution.squares()
