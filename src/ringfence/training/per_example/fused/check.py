@@ -41,8 +41,9 @@ class WithoutDropout(TorchFunctionMode):
             kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
         if func is nn.functional.multi_head_attention_forward:
             kwargs["training"] = False
-        if func in _RECURRENT:  # (..., dropout, training, bidirectional, batch_first)
-            args = (*args[:-4], 0.0, *args[-3:])
+        if func in _RECURRENT:  # (..., whether there are biases, how many layers, dropout, ...)
+            at = next(i for i, value in enumerate(args) if isinstance(value, bool)) + 2
+            args = (*args[:at], 0.0, *args[at + 1 :])
         return func(*args, **kwargs)
 
 
