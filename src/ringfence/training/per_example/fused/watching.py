@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -71,13 +72,14 @@ def _after(
     leaves, spec = tree_flatten((args, kwargs))
     if rule is None:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        kind = output.device.type
+        precision = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
         def local(gradient: Tensor, *kept: Tensor) -> Iterator[Part]:
             given = iter(kept)
             again = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-            found = local_gradients(
-                layer, tape.examples, gradient, planned.layouts, *tree_unflatten(again, spec)
-            )
+            args, kwargs = tree_unflatten(again, spec)
+            found = local_gradients(layer, tape.examples, gradient, planned.layouts, args, kwargs, precision)
             for own, contribution in found.items():
                 yield from _trained(planned, own, ALL, contribution)
 
@@ -108,7 +110,8 @@ def _split(planned: PlannedLayer, tape: Tape, value: Tensor) -> Tensor:
     """Rows of the batch as (n, k, ...): k rows per example."""
     if len(value) % tape.examples:
         raise RuntimeError(f"layer {planned.name!r} has {len(value)} rows for {tape.examples} examples")
-    return value.unflatten(0, (tape.examples, -1))
+    split: Tensor = value.unflatten(0, (tape.examples, -1))
+    return split
 
 
 def _trained(planned: PlannedLayer, own: str, rows: slice, contribution: Contribution) -> Iterator[Part]:
