@@ -17,7 +17,7 @@ RANGES: dict[str, Any] = {
     "norm_noise_multiplier": (0.1, 0.2),
     "norm_learning_rate": (0.5, 1.0),
 }
-COUNTS = {"batch_size": 50, "examples": 2, "moments": 1, "probes": 2}
+COUNTS = {"batch_size": 50, "examples": 2, "moments": 1, "probes": 40}
 SETTINGS = FullSizeSettings(
     search=replace(FullSizeSettings().search, **RANGES),
     **COUNTS,  # type: ignore[arg-type]

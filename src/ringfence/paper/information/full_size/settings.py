@@ -31,8 +31,8 @@ class FullSizeSettings:
     over ``batch_size``, and it falls to 0 along a cosine. ``epochs`` are tried as a further dimension of the
     search. The first of ``seeds`` is that of the search; settings on a frontier are trained with the others
     as well. eta of ``examples`` training examples, picked by number alone, is measured at ``moments`` evenly
-    spaced steps, by ours and by ``probes`` random directions as the paper has it. Runs with a validation
-    accuracy below ``least_accuracy`` are not measured, whatever their law.
+    spaced steps; the trace, and the paper's estimate of it, by ``probes`` random directions. Runs with a
+    validation accuracy below ``least_accuracy`` are not measured, whatever their law.
 
     >>> settings = FullSizeSettings(epochs=(10,))
     >>> [one.label for one in settings.round(0, steps_per_epoch=225)]
