@@ -1,5 +1,6 @@
 """From a finished sweep, or from its CSV file alone, to the files of the figure."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ PROBE = [
 
 def test_a_finished_sweep_is_drawn(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_files, "save_chart", lambda chart, out: [out / f"{chart.name}.png"])
-    files = reproduce_full_size(swept / "images.npz", swept, settings=toys.SETTINGS, rounds=1)
+    files = reproduce_full_size(
+        swept / "images.npz", swept, settings=replace(toys.SETTINGS, seeds=(0,)), rounds=1
+    )
     assert [file.name for file in files] == [
         "network_information.png",
         "network_information.txt",

@@ -15,9 +15,9 @@ from ringfence.paper.sweep import ray
 from tests.paper.information.full_size import toys
 
 
-def test_every_method_is_trained_and_measured_and_the_frontier_with_every_seed(swept: Path) -> None:
+def test_every_method_is_trained_and_measured(swept: Path) -> None:
     rows = read_network_rows(swept)
-    assert [(row.method, row.seed) for row in rows] == [(name, seed) for name in methods() for seed in (0, 1)]
+    assert [(row.method, row.seed) for row in rows] == [(name, 0) for name in methods()]
     for row in rows:
         assert row.error is None
         assert row.test_accuracy is not None
@@ -47,9 +47,12 @@ def test_it_goes_on_and_takes_turns(swept: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(place, "train_and_measure", fake(seen))
     told: list[float] = []
     how: dict[str, Any] = {"progress": lambda _, share: told.append(share)}
-    run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, **how)
+    run_full_size(swept / "images.npz", tmp_path, replace(toys.SETTINGS, seeds=(0,)), rounds=1, **how)
     assert seen == []
     assert told == [1.0]
+    run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, **how)
+    assert [(setting.label, seed) for setting, seed in seen] == [(name, 1) for name in methods()]
+    seen.clear()
     run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=3, **how)  # more rounds than before
     assert [setting.label for setting, _ in seen[:8]] == [*methods(), *methods()]
     assert {seed for _, seed in seen[:8]} == {0}
@@ -130,6 +133,6 @@ def test_bad_options_are_refused_by_name(tmp_path: Path, options: dict[str, Any]
 
 def test_the_command_says_what_there_is(swept: Path) -> None:
     *lines, counts, file = (swept / "said.txt").read_text().splitlines()
-    assert len(lines) == 8
-    assert counts == "8 rows (Gaussian 2, rectified 2, truncated 2, Gaussian, L2 clip 2), 1 whole rounds"
+    assert len(lines) == 4
+    assert counts == "4 rows (Gaussian 1, rectified 1, truncated 1, Gaussian, L2 clip 1), 1 whole rounds"
     assert file.startswith(str(swept / "network_information.csv"))

@@ -17,8 +17,8 @@ from tests.paper.information.full_size import toys
 def test_the_same_job_gives_the_same_numbers(swept: Path) -> None:
     data = image_data(swept / "images.npz", toys.SETTINGS.search)
     setting = toys.SETTINGS.round(0, steps_per_epoch(data, toys.SETTINGS))[0]
-    again = train_and_measure(data, toys.SETTINGS, (setting, 1))
-    [row] = [one for one in read_network_rows(swept) if one.method == "Gaussian" and one.seed == 1]
+    again = train_and_measure(data, toys.SETTINGS, (setting, 0))
+    [row] = [one for one in read_network_rows(swept) if one.method == "Gaussian"]
     for name in ("validation_accuracy", "test_accuracy", "spectral_max", "trace_median", "estimate_max"):
         assert again[name] == pytest.approx(getattr(row, name), rel=1e-5), name
 

@@ -1,9 +1,10 @@
 """Figure 4 at full size where there is nothing but torch: trains, and prints the rows.
 
     python -m ringfence.paper.information.full_size IMAGES.npz --out DIR --device cuda --workers 4 --minutes 9
-    python -m ringfence.paper.information.full_size --draw DIR/network_information.csv --out DIR
+    python -m ringfence.paper.information.full_size --draw DIR --out DIR
 
-The same command again goes on with what is not finished.
+The same command again goes on with what is not finished. Epsilons are made when there is time: without
+--minutes, and when a folder is drawn.
 """
 
 import argparse
@@ -33,7 +34,8 @@ def main(words: list[str]) -> None:
     """Does what the words of a command line ask for."""
     asked = _parser().parse_args(words)
     if asked.draw is not None:
-        print(*draw_rows(asked.draw, asked.out, asked.probe), sep="\n")
+        file = write_rows(asked.draw) if asked.draw.is_dir() else asked.draw
+        print(*draw_rows(file, asked.out, asked.probe), sep="\n")
         return
     if asked.images is None:
         raise ValueError("IMAGES must be given: a .npz file of images, or cifar10-images")
@@ -54,7 +56,9 @@ def main(words: list[str]) -> None:
     if asked.retry:
         forget_errors(asked.out)
     run_full_size(image_file(asked.images), asked.out, settings, **how)
-    file = write_rows(asked.out)
+    file = write_rows(
+        asked.out, with_epsilons=asked.minutes is None
+    )  # which take time, and can be made later
     _show(read_csv(file))
     print(f"{file}, {time.perf_counter() - start:.0f} s")
 
@@ -98,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--retry", action="store_true", help="runs that ended with an error are tried again")
     parser.add_argument("--engine", default="local", choices=["local", "ray"])
     parser.add_argument("--address", help="of a Ray cluster")
-    parser.add_argument("--draw", type=Path, metavar="CSV", help="train nothing; draw this file to --out")
+    parser.add_argument("--draw", type=Path, metavar="CSV", help="draw this file, or the rows of this folder")
     parser.add_argument("--probe", type=Path, metavar="CSV", help="with --draw: rows of the probe's panels")
     return parser
 

@@ -25,10 +25,10 @@ def reproduce_full_size(
     return [*draw_rows(file, out), file]
 
 
-def write_rows(folder: Path) -> Path:
+def write_rows(folder: Path, *, with_epsilons: bool = True) -> Path:
     """Writes the finished rows of a folder as CSV; without dp-accounting their epsilons are left out."""
     try:
-        rows: list[NetworkRow] = read_network_rows(folder)
+        rows: list[NetworkRow] = read_network_rows(folder, with_epsilons=with_epsilons)
     except ModuleNotFoundError:
         rows = read_network_rows(folder, with_epsilons=False)
     if not rows:

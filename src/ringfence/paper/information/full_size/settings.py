@@ -15,7 +15,7 @@ _RANGES = FairSearch(
     clip=(0.1, 2.0),
     noise_multiplier=(1.0, 30.0),
     bound_over_sigma=(0.3, 10.0),
-    learning_rate=(3e-3, 0.3),
+    learning_rate=(1e-3, 0.1),
     clips=("clamp", "norm"),
     norm=(0.1, 10.0),
     norm_noise_multiplier=(0.05, 1.0),
@@ -82,8 +82,8 @@ class FullSizeSettings:
         return [tuple(setting(*method, number) for method in METHODS) for number in range(count)]
 
     def identity(self) -> str:
-        """What rows must share to be compared. How many rounds there are is not part of it."""
-        return digest(asdict(replace(self, search=replace(self.search, settings=1))))
+        """What rows must share to be compared; not how many rounds and seeds there are."""
+        return digest(asdict(replace(self, search=replace(self.search, settings=1), seeds=self.seeds[:1])))
 
 
 def clip_of(setting: SweepSetting) -> Clip:

@@ -22,7 +22,6 @@ from ringfence.progress import Progress
 
 _LEASE = 300.0  # seconds after which the job of a worker that says nothing is given to another
 _LOOK = 2.0  # seconds between two looks at what workers have finished
-_LONGER = 1.05  # how much longer than the slowest job so far the next one may take
 
 
 def run_full_size(
@@ -68,16 +67,18 @@ def run_full_size(
 
 def work(visit: Visit, number: int, workers: int, progress: Progress | None = None) -> None:
     """Worker ``number`` of so many: claims job after job until none is left that fits into the time."""
-    place = Place.of(visit, f"cuda:{number % torch.cuda.device_count()}" if visit.device == "cuda" else "cpu")
+    device = "cpu"
     if visit.device == "cuda":
+        device = f"cuda:{number % torch.cuda.device_count()}"
+        torch.cuda.set_device(device)  # where kernels of our own run
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    slowest = 0.0  # seconds per step
+    place, fastest = Place.of(visit, device), 0.0  # seconds per step of the fastest job so far, 0 before any
     while True:
         jobs = place.jobs()
         if progress is not None:
             progress("networks", min(1.0, len(place.file.done()) / max(1, len(jobs))))
         begun = renewed = time.time()
-        fitting = [job for job in jobs if begun + slowest * _LONGER * job[0].steps <= visit.ends]
+        fitting = [job for job in jobs if begun + fastest * job[0].steps <= visit.ends]
         job = place.file.claim(fitting, _LEASE)
         if job is None:
             return
@@ -93,7 +94,8 @@ def work(visit: Visit, number: int, workers: int, progress: Progress | None = No
 
         try:
             place.file.add([place.row(job, pause)])
-            slowest = max(slowest, (time.time() - begun) / job[0].steps)
+            took = (time.time() - begun) / job[0].steps
+            fastest = min(fastest or took, took)
         except OutOfTimeError:
             return
         finally:
