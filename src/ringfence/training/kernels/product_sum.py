@@ -18,7 +18,7 @@ from ringfence.training.kernels.window import Window
 
 _HAS_TRITON = find_spec("triton") is not None
 _POINT = Window((1,), (1,), (0,), (1,))
-_CHUNK_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24}  # how many numbers the plain version holds at once
+_CHUNK_ENTRIES = 1 << 20  # how many numbers the plain version holds at once, and 16 times that on a GPU
 _SLACK = 2.0**-40  # more than a few roundings in float64 take
 
 
@@ -94,22 +94,20 @@ def convolution_sum(
     shape = (output_gradient.shape[1], x.shape[1] // window.groups, *window.kernel)
     if not output_gradient.numel() or not x.numel():
         return torch.zeros(shape, dtype=dtype, device=x.device)
-    one_place = window.groups == 1 and output_gradient.shape[2:].numel() == 1
-    if _is_fused(output_gradient, x, window) and (limit is None or not one_place):
+    if _is_fused(output_gradient, x, window):
         from ringfence.training.kernels.product_sum_cuda import convolution_sum_cuda
 
         return convolution_sum_cuda(output_gradient, x, window, limit, weights)
     scales = None if weights is None else weights.to(dtype).view(-1, *(1,) * (x.dim() - 1))
     gradients = output_gradient if scales is None else output_gradient * scales
+    if window.groups == 1 and output_gradient.shape[2:].numel() == 1:
+        left, patches = _factors(gradients.to(dtype), x.to(dtype), window)
+        return _outer(left.flatten(1), patches.flatten(1), limit).view(shape)
+    total = torch.zeros(math.prod(shape), dtype=dtype, device=x.device)
     if limit is None:
-        refuse_tf32(x)
+        refuse_tf32(total)
         if x.is_cpu or window.is_point:  # cudnn would multiply as TF32
             return _unclamped(gradients.to(dtype), x.to(dtype), window, shape)
-    elif one_place:
-        return _outer(gradients.to(dtype).flatten(1), window.patches(x).to(dtype).flatten(1), limit).view(
-            shape
-        )
-    total = torch.zeros(math.prod(shape), dtype=dtype, device=x.device)
     length = _chunk(output_gradient, x, window)
     for some, others in zip(gradients.split(length), x.split(length), strict=True):
         left, patches = _factors(some.to(dtype), others.to(dtype), window)
@@ -121,9 +119,11 @@ def convolution_sum(
 def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> Tensor:
     """The squared L2 length of each example's weight gradient of a convolution, from above: (n,) in float64.
 
-    Guarantee: at least the square of the exact length. What may have been lost to rounding is added: with L
-    places, the length gets L 2^-23 (float64: L 2^-52; float32 on a GPU: L 2^-21 + 2^-16) times the lengths of
-    both factors, and some 2^-62, below which squares in float32 vanish. Fewer bits than that are refused.
+    Guarantee: at least the squared length of what ``convolution_sum`` adds for the example with weight 1 and no
+    limit, up to the rounding of the sum. In plain torch that is the exact product: what may have been
+    lost to rounding is added, with L places L 2^-23 (float64: L 2^-52) times the lengths of both factors. On a
+    GPU sum and squares multiply in the same order, so what was computed is what is measured. Matrix products
+    of float32 numbers with fewer bits are refused.
 
     >>> window = Window((2,), (1,), (0,), (1,))
     >>> convolution_squares(torch.ones(1, 1, 2), torch.ones(1, 1, 3), window).round(decimals=3)
@@ -132,18 +132,16 @@ def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> T
     output_gradient, x, dtype = _agreed(output_gradient, x)
     if not output_gradient.numel() or not x.numel():
         return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    if _is_fused(output_gradient, x, window):
+        from ringfence.training.kernels.product_sum_cuda import convolution_squares_cuda
+
+        return convolution_squares_cuda(output_gradient, x, window)
     places, kernel = output_gradient.shape[2:].numel(), math.prod(window.kernel)
     rows, columns = output_gradient.shape[1] // window.groups, x.shape[1] // window.groups * kernel
     # each number of x is in so many patches at most
     scales = _group_lengths(output_gradient, window) * _group_lengths(x, window) * math.sqrt(window.overlap)
     scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
     by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
-    if not by_grams and _is_fused(output_gradient, x, window):
-        from ringfence.training.kernels.product_sum_cuda import convolution_squares_cuda
-
-        squares, summed, rounded = convolution_squares_cuda(output_gradient, x, window)
-        lost = 2 * math.sqrt(rows * window.groups * columns * torch.finfo(torch.float32).tiny)
-        return (squares.sqrt() * (1 + summed) + rounded * scale + lost).square() * (1 + _SLACK)
     parts = []
     length = _chunk(output_gradient, x, window)
     for some, others in zip(output_gradient.split(length), x.split(length), strict=True):
@@ -199,7 +197,7 @@ def _agreed(output_gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.d
 
 
 def _is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
-    if not x.is_cuda or not _HAS_TRITON:
+    if not x.is_cuda or not _HAS_TRITON or output_gradient.shape[2:].numel() == 1:
         return False
     from ringfence.training.kernels.product_sum_cuda import is_fused
 
@@ -215,7 +213,7 @@ def _chunk(gradients: Tensor, x: Tensor, window: Window) -> int:
     """How many examples the plain version takes at once."""
     rows, places, kernel = gradients.shape[1], gradients.shape[2:].numel(), math.prod(window.kernel)
     entries = rows * x.shape[1] // window.groups * kernel + places * (rows + x.shape[1] * kernel)
-    return max(1, _CHUNK_ENTRIES[x.device.type] // entries)
+    return max(1, _CHUNK_ENTRIES * (1 if x.is_cpu else 16) // entries)
 
 
 def _unclamped(gradients: Tensor, x: Tensor, window: Window, shape: tuple[int, ...]) -> Tensor:
@@ -223,22 +221,18 @@ def _unclamped(gradients: Tensor, x: Tensor, window: Window, shape: tuple[int, .
     if window.is_point and window.groups == 1:
         left, right = (part.movedim(1, -1).flatten(0, -2) for part in (gradients, x))
         return (left.T @ right).view(shape)
-    settings = (
-        window.stride,
-        window.padding,
-        window.dilation,
-        False,
-        [0] * len(window.kernel),
-        window.groups,
-    )
+    settings = (window.stride, window.padding, window.dilation, False, [0] * len(window.kernel))
     gradient: Tensor = torch.ops.aten.convolution_backward(
-        gradients, x, x.new_empty(shape), None, *settings, [False, True, False]
+        gradients, x, x.new_empty(shape), None, *settings, window.groups, [False, True, False]
     )[1]
     return gradient
 
 
-def _outer(left: Tensor, right: Tensor, limit: float) -> Tensor:
+def _outer(left: Tensor, right: Tensor, limit: float | None) -> Tensor:
     """One place: the outer sum, which may lose a NaN on a CPU, and the infinities that make one."""
+    if limit is None:
+        refuse_tf32(left)
+        return left.T @ right
     if not left.is_cpu:
         return finite_outer_sum(left + 0 * left, right + 0 * right, limit)  # infinity + 0 infinity is NaN
     finite = bool(torch.isfinite(left.sum() + right.sum()))
