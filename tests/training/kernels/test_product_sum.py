@@ -91,7 +91,7 @@ def test_squares_are_from_above_and_close(device: str, dtype: torch.dtype, name:
         assert bool((got >= squares).all())
     for i in range(len(x)):
         alone = convolution_sum(gradient[i : i + 1], x[i : i + 1], window, None).cpu()
-        assert float(got[i]) >= float(alone.double().square().sum())
+        assert float(got[i]) * (1 + 2.0**-22) >= float(alone.double().square().sum())  # one rounding
 
 
 @pytest.mark.parametrize("device", DEVICES)

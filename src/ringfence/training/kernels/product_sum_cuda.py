@@ -10,27 +10,16 @@ low high is off by at most 2^-16 of |left| |right|.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ringfence.training.kernels.tiles import Tile, choose_tile
 from ringfence.training.kernels.window import Window
 
 _LEAST_CHANNELS = 16  # tensor cores multiply no narrower tiles
-
-
-class Tile(NamedTuple):
-    """How the work is cut: rows and columns of the weight, places at a time; warps, loads ahead, programs."""
-
-    rows: int
-    columns: int
-    places: int
-    warps: int
-    stages: int
-    programs: int
 
 
 def is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
@@ -76,22 +65,6 @@ def convolution_squares_cuda(
     margin = (work.tile.rows + work.tile.columns) * 2.0**-23
     lost = work.groups * work.rows * work.columns * 2.0**-126
     return partial.sum(dim=0, dtype=torch.float64) * (1 + margin) + lost
-
-
-def choose_tile(rows: int, columns: int, places: int, *, split: bool, point: bool) -> Tile:
-    """The fastest tile on an H200, within a tenth, for layers of a WRN-16-4, a ViT-S/16 and a small BERT."""
-    high, wide = (max(16, triton.next_power_of_2(side)) for side in (rows, columns))
-    if split:
-        if high >= 128 and wide >= 128 and not point:
-            return Tile(128, 128, 64, 8, 3, 264)
-        return Tile(min(64, high), min(128, wide), 32, 4, 4, 528)
-    if high < 64 or wide < 64:
-        return Tile(min(64, high), min(64, wide), 128, 4, 3, 264)
-    if high < 128 or rows * columns <= 2**16:
-        return Tile(64, 64, 64, 4, 4, 264)
-    if places >= 128 and rows * columns > 2**18:
-        return Tile(128, 128, 128, 8, 3, 264)
-    return Tile(128, 64, 64, 4, 4, 528 if rows * columns > 2**18 else 264)
 
 
 class _Work:
