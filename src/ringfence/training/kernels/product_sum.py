@@ -120,10 +120,10 @@ def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> T
     """The squared L2 length of each example's weight gradient of a convolution, from above: (n,) in float64.
 
     Guarantee: at least the squared length of what ``convolution_sum`` adds for the example with weight 1 and
-    no limit, up to the rounding of the sum and of each entry. In plain torch that is the exact product: what may have been lost
-    to rounding is added, with L places L 2^-23 (float64: L 2^-52) times the lengths of both factors. On
-    a GPU sum and squares multiply in the same order, so what was computed is what is measured. Matrix
-    products of float32 numbers with fewer bits are refused.
+    no limit, up to the rounding of the sum and the last one of each entry. In plain torch that is the exact
+    product: what may have been lost to rounding is added, with L places L 2^-23 (float64: L 2^-52) times the
+    lengths of both factors. On a GPU sum and squares multiply in the same order, so what was computed is
+    what is measured. Matrix products of float32 numbers with fewer bits are refused.
 
     >>> window = Window((2,), (1,), (0,), (1,))
     >>> convolution_squares(torch.ones(1, 1, 2), torch.ones(1, 1, 3), window).round(decimals=3)

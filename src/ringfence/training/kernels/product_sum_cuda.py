@@ -10,6 +10,7 @@ low high is off by at most 2^-16 of |left| |right|.
 """
 
 import math
+from functools import cache
 
 import torch
 import triton
@@ -27,6 +28,7 @@ def is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
     narrowest = min(output_gradient.shape[1], x.shape[1]) // window.groups
     return (
         len(window.kernel) < 3
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)  # tensor cores that take bfloat16
         and x.dtype != torch.float64
         and (window.groups == 1 or narrowest >= _LEAST_CHANNELS)
         and max(part[0].numel() for part in (output_gradient, x)) < 2**31
@@ -67,6 +69,12 @@ def convolution_squares_cuda(
     return partial.sum(dim=0, dtype=torch.float64) * (1 + margin) + lost
 
 
+@cache
+def _shared_memory(device: torch.device) -> int:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
+
+
 class _Work:
     """One layer's factors, channels last, and how they are cut."""
 
@@ -94,7 +102,12 @@ class _Work:
         self.split = x.dtype == torch.float32
         self.left, self.right = (_split(left), _split(right)) if self.split else (left, right)
         self.tile = tile or choose_tile(
-            self.rows, self.columns, self.places, split=self.split, point=self.point
+            self.rows,
+            self.columns,
+            self.places,
+            split=self.split,
+            point=self.point,
+            shared=_shared_memory(x.device),
         )
         self.tiles_down = triton.cdiv(self.rows, self.tile.rows)
         self.tiles_across = triton.cdiv(self.columns, self.tile.columns)
