@@ -52,4 +52,4 @@ def _fastest(rows: int, columns: int, places: int, *, split: bool, point: bool) 
         return Tile(64, 64, 64, 4, 4, 264)
     if places >= 128 and rows * columns > 2**18:
         return Tile(128, 128, 128, 8, 3, 264)
-    return Tile(128, 64, 64, 4, 4, 528 if rows * columns > 2**18 else 264)
+    return Tile(128, 64, 64, 4, 4, 528 if rows * columns > 2**19 else 264)
