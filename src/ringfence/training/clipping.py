@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +35,17 @@ class Clip(ABC):
 
     sensitivity: float | Sensitivity
     largest: float  # the largest float32 number that a coordinate may be
+    # what must be known of a gradient to clip a coordinate: that coordinate, the length, or all of it
+    looks_at: Literal["coordinate", "length", "all"] = "all"
+
+    @property
+    def limit(self) -> float | None:
+        """Where coordinates are clamped, after the gradient was made shorter; None where they are not."""
+        return self.largest
+
+    def factors(self, lengths: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """What gradients of these lengths, of numbers of this dtype, are multiplied by; None for 1."""
+        return None
 
     def __init__(self, sensitivity: float) -> None:
         """``sensitivity`` is the bound c of every coordinate."""
@@ -71,6 +83,8 @@ class Clamp(Clip):
     >>> Clamp(0.5)(torch.tensor([[0.3, -2.0]])).tolist()
     [[0.30000001192092896, -0.5]]
     """
+
+    looks_at = "coordinate"
 
     def __call__(self, gradients: Tensor) -> Tensor:
         return gradients.clamp(-self.largest, self.largest)
@@ -119,6 +133,8 @@ class Norm(Clip):
     Sensitivity(each=0.5, norm=1.0)
     """
 
+    looks_at = "length"
+
     def __init__(self, norm: float, each: float | None = None) -> None:
         self.norm = checks.number("norm", norm, checks.positive)
         if not _LEAST <= self.norm <= 1 / _LEAST:
@@ -137,10 +153,16 @@ class Norm(Clip):
         return self.norm * _SHORTER
 
     def __call__(self, gradients: Tensor) -> Tensor:
-        length = row_lengths(gradients.flatten(1))
-        factor = _shortening(length, torch.full_like(length, self.aim), gradients.dtype)
+        factor = self.factors(row_lengths(gradients.flatten(1)), gradients.dtype)
         scaled = gradients * factor.view(-1, *(1,) * (gradients.dim() - 1))
         return scaled if self.each is None else scaled.clamp(-self.largest, self.largest)
+
+    @property
+    def limit(self) -> float | None:
+        return None if self.each is None else self.largest
+
+    def factors(self, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        return _shortening(lengths, torch.full_like(lengths, self.aim), dtype)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
         """One matrix product: the length of an outer product is the product of both lengths."""

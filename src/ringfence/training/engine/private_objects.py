@@ -24,7 +24,7 @@ class PrivateModule(nn.Module):
             [0.]])
     """
 
-    def __init__(self, module: nn.Module, run: Callable[[Inputs], Tensor]) -> None:
+    def __init__(self, module: nn.Module, run: Callable[[Inputs], Any]) -> None:
         super().__init__()
         self.module = module
         self._run = run

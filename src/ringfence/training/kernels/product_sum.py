@@ -116,6 +116,21 @@ def convolution_sum(
     return total.view(shape)
 
 
+def convolution_rows(output_gradient: Tensor, x: Tensor, window: Window) -> Tensor:
+    """Each example's weight gradient of a convolution, held in memory: (n, O, C / groups, \\*kernel).
+
+    >>> window = Window((2,), (1,), (0,), (1,))
+    >>> convolution_rows(torch.ones(1, 1, 2), torch.tensor([[[1.0, 2.0, 5.0]]]), window)
+    tensor([[[[3., 7.]]]])
+    """
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    length, parts = _chunk(output_gradient, x, window), []
+    for some, others in zip(output_gradient.split(length), x.split(length), strict=True):
+        left, patches = _factors(some.to(dtype), others.to(dtype), window)
+        parts.append(left @ patches.mT)
+    return torch.cat(parts).view(len(x), -1, x.shape[1] // window.groups, *window.kernel)
+
+
 def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> Tensor:
     """The squared L2 length of each example's weight gradient of a convolution, from above: (n,) in float64.
 
