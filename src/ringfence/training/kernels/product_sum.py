@@ -5,6 +5,7 @@ through this file. The plain version works in chunks; Triton does the work on a 
 """
 
 import math
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import torch
@@ -101,16 +102,15 @@ def convolution_sum(
     scales = None if weights is None else weights.to(dtype).view(-1, *(1,) * (x.dim() - 1))
     gradients = output_gradient if scales is None else output_gradient * scales
     if window.groups == 1 and output_gradient.shape[2:].numel() == 1:
-        left, patches = _factors(gradients.to(dtype), x.to(dtype), window)
-        return _outer(left.flatten(1), patches.flatten(1), limit).view(shape)
+        return _outer(gradients.to(dtype).flatten(1), window.patches(x.to(dtype)).flatten(1), limit).view(
+            shape
+        )
     total = torch.zeros(math.prod(shape), dtype=dtype, device=x.device)
     if limit is None:
         refuse_tf32(total)
         if x.is_cpu or window.is_point:  # cudnn would multiply as TF32
             return _unclamped(gradients.to(dtype), x.to(dtype), window, shape)
-    length = _chunk(output_gradient, x, window)
-    for some, others in zip(gradients.split(length), x.split(length), strict=True):
-        left, patches = _factors(some.to(dtype), others.to(dtype), window)
+    for left, patches in _chunks(gradients, x, window):
         products = (left @ patches.mT).flatten(1)
         total += (products if limit is None else products.clamp_(-limit, limit)).sum(dim=0)
     return total.view(shape)
@@ -123,12 +123,8 @@ def convolution_rows(output_gradient: Tensor, x: Tensor, window: Window) -> Tens
     >>> convolution_rows(torch.ones(1, 1, 2), torch.tensor([[[1.0, 2.0, 5.0]]]), window)
     tensor([[[[3., 7.]]]])
     """
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    length, parts = _chunk(output_gradient, x, window), []
-    for some, others in zip(output_gradient.split(length), x.split(length), strict=True):
-        left, patches = _factors(some.to(dtype), others.to(dtype), window)
-        parts.append(left @ patches.mT)
-    return torch.cat(parts).view(len(x), -1, x.shape[1] // window.groups, *window.kernel)
+    rows = torch.cat([left @ patches.mT for left, patches in _chunks(output_gradient, x, window)])
+    return rows.view(len(x), output_gradient.shape[1], x.shape[1] // window.groups, *window.kernel)
 
 
 def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> Tensor:
@@ -157,18 +153,15 @@ def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> T
     scales = _group_lengths(output_gradient, window) * _group_lengths(x, window) * math.sqrt(window.overlap)
     scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
     by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
-    parts = []
-    length = _chunk(output_gradient, x, window)
-    for some, others in zip(output_gradient.split(length), x.split(length), strict=True):
-        left, patches = _factors(some.to(dtype), others.to(dtype), window)
-        parts.append((_gram_squares if by_grams else _product_lengths)(left, patches))
+    measure = _gram_squares if by_grams else _product_lengths
+    measured = torch.cat([measure(*factors) for factors in _chunks(output_gradient, x, window)])
     if by_grams:  # off by at most so many ulps of |left|^2 |right|^2
         ulps = rows + columns + window.groups * places**2
-        return (torch.cat(parts) + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
+        return (measured + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
     # Entry (a, b) of a product is off by at most g sum_t |left_ta| |right_tb| with g = L u / (1 - L u) and u
     # half an ulp of 1, in any order of the additions (Higham, Accuracy and Stability of Numerical
     # Algorithms, 3.5); the matrix of these sums is no longer than |left| |right|.
-    return (torch.cat(parts) + places * torch.finfo(dtype).eps * scale).square() * (1 + _SLACK)
+    return (measured + places * torch.finfo(dtype).eps * scale).square() * (1 + _SLACK)
 
 
 def _gram_squares(left: Tensor, right: Tensor) -> Tensor:
@@ -219,16 +212,15 @@ def _is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
     return is_fused(output_gradient, x, window)
 
 
-def _factors(gradients: Tensor, x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
-    """The factors of a few examples' weight gradients: (m, groups, O / groups, L) and (m, groups, k, L)."""
-    return gradients.reshape(len(x), window.groups, -1, gradients.shape[2:].numel()), window.patches(x)
-
-
-def _chunk(gradients: Tensor, x: Tensor, window: Window) -> int:
-    """How many examples the plain version takes at once."""
+def _chunks(gradients: Tensor, x: Tensor, window: Window) -> Iterator[tuple[Tensor, Tensor]]:
+    """The factors of a few examples at a time: (m, groups, O / groups, L) and (m, groups, k, L)."""
     rows, places, kernel = gradients.shape[1], gradients.shape[2:].numel(), math.prod(window.kernel)
     entries = rows * x.shape[1] // window.groups * kernel + places * (rows + x.shape[1] * kernel)
-    return max(1, _CHUNK_ENTRIES * (1 if x.is_cpu else 16) // entries)
+    length = max(1, _CHUNK_ENTRIES * (1 if x.is_cpu else 16) // entries)
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    for some, others in zip(gradients.split(length), x.split(length), strict=True):
+        left = some.to(dtype).reshape(len(some), window.groups, rows // window.groups, places)
+        yield left, window.patches(others.to(dtype))
 
 
 def _unclamped(gradients: Tensor, x: Tensor, window: Window, shape: tuple[int, ...]) -> Tensor:
