@@ -1058,13 +1058,6 @@ BREAKAGES = [
         training("engine/model_checks"),
     ),
     Breakage(
-        "recurrent layers let through",
-        f"{TRAINING}/engine/model_checks.py",
-        "    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):",
-        "    if False:",
-        training("engine/model_checks"),
-    ),
-    Breakage(
         "a loader of some examples taken for one of all",
         f"{TRAINING}/engine/sampling.py",
         "if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:",

@@ -13,7 +13,7 @@ from ringfence.training.per_example.gradients import Inputs, example_count, mapp
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
-    """A model with the same weights every time, none of them zero or one."""
+    """A model with the same weights every time, none of which is left at 0 or 1."""
     with torch.random.fork_rng([]):
         torch.manual_seed(3)
         model = make()
@@ -45,9 +45,9 @@ def gradients_alone(model: nn.Module, inputs: Inputs, cotangents: list[Tensor]) 
 
 
 def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> FusedGradients:
-    """Asserts that the fused sums of a model in float64 are those of examples alone, for every clip.
+    """Asserts that fused sums are those of examples alone, in float64, and that no example adds too much.
 
-    With gradients a million times as long every example is clipped, and must add no more than it may.
+    With slopes a million times as steep every example is clipped.
     """
     model = seeded(make).double()
     inputs: Inputs = mapped(lambda x: x.double() if x.is_floating_point() else x, (args, kwargs))
@@ -64,4 +64,17 @@ def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> FusedG
             theirs = clip(factor * alone).sum(dim=0)
             error = float((ours - theirs).abs().max())
             assert error <= (1e-6 if clip.looks_at == "coordinate" else 1e-5) * clip.largest, (clip, factor)
+    bounded(seeded(make), *args, **kwargs)
+    return gradients
+
+
+def bounded(model: nn.Module, *args: Tensor, **kwargs: Tensor) -> FusedGradients:
+    """Asserts that one example of enormous gradients adds at most c to each coordinate, in float32."""
+    inputs: Inputs = mapped(lambda x: x[:1], (args, kwargs))
+    gradients, clip = FusedGradients(model), rf.Clamp(0.1)
+    outputs = tree_leaves(gradients.forward(inputs))
+    assert gradients.slow_because is None, gradients.slow_because
+    total = gradients.clipped_sum(inputs, [1e10 * drawn(*output.shape) for output in outputs], clip)
+    assert float(total.abs().max()) <= clip.largest
+    assert float(total.abs().max()) >= 0.999 * clip.largest
     return gradients

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ringfence.training.per_example.fused.tape import Part
-from ringfence.training.per_example.gradients import Inputs, device_of, example_count, mapped
+from ringfence.training.per_example.gradients import Inputs, example_count, mapped
 
 _TOLERANCE = 1e-3  # relative to the largest entry: what is wrong is wrong by far more
 _ROUNDING = 1e-5  # relative to the largest entry of all: gradients that would be zero but for rounding
@@ -19,6 +19,7 @@ _DROPOUTS = {
     getattr(nn.functional, name)
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 }
+_RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
 
 
 class WithoutDropout(TorchFunctionMode):
@@ -40,6 +41,9 @@ class WithoutDropout(TorchFunctionMode):
             kwargs |= {} if len(args) > 4 else {"dropout_p": 0.0}
         if func is nn.functional.multi_head_attention_forward:
             kwargs["training"] = False
+        if func in _RECURRENT:  # (..., whether there are biases, how many layers, dropout, ...)
+            at = next(i for i, value in enumerate(args) if isinstance(value, bool)) + 2
+            args = (*args[:at], 0.0, *args[at + 1 :])
         return func(*args, **kwargs)
 
 
@@ -96,10 +100,10 @@ def difference(
                 whole[i] = cotangent[0]
             parts: list[Part] = []
             one.backward(together, parts.extend)
+            others = torch.randn(one.tape.examples, device=theirs[0].device)  # no chance to cancel
+            others[i] = 0
             sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
             for name, rows, contribution in parts:
-                others = torch.ones(example_count(inputs), device=device_of(inputs))
-                others[i] = 0
                 if bool(contribution.sum(None, others).count_nonzero()):
                     return f"the layer of {name!r} comes after code that mixes examples"
                 sums[name][rows] += contribution.sum(None)

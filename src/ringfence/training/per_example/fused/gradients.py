@@ -2,19 +2,19 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.clipping import Clip
+from ringfence.training.per_example.buffers import restored_buffers, unchanged_buffers
 from ringfence.training.per_example.fused.check import difference, made_up
 from ringfence.training.per_example.fused.contributions import Rows
 from ringfence.training.per_example.fused.plan import Plan, planned
-from ringfence.training.per_example.fused.tape import Part, Tape, without_gradients
+from ringfence.training.per_example.fused.tape import ALL, Part, Tape, without_gradients
 from ringfence.training.per_example.fused.watching import watched
 from ringfence.training.per_example.gradients import (
     ExampleGradients,
@@ -22,7 +22,9 @@ from ringfence.training.per_example.gradients import (
     bytes_kept,
     device_of,
     example_count,
+    joined,
     mapped,
+    same_draws,
 )
 
 
@@ -72,7 +74,7 @@ class FusedGradients(ExampleGradients):
     >>> inputs = ((torch.tensor([[1.0, 2.0], [3.0, -4.0]]),), {})
     >>> gradients.forward(inputs).shape
     torch.Size([2, 1])
-    >>> gradients.clipped_sum(inputs, torch.ones(2, 1), Clamp(1.0))
+    >>> gradients.clipped_sum(inputs, torch.ones(2, 1), Clamp(1.0)).round(decimals=4)
     tensor([2., 0.])
     """
 
@@ -94,7 +96,7 @@ class FusedGradients(ExampleGradients):
         passes = [self._pass(some, count, keep) for some, count in self._parts(inputs)]
         if keep:
             self._kept = (inputs, passes)
-        return _joined([one.real_outputs() for one in passes])
+        return joined([one.real_outputs() for one in passes])
 
     def clipped_sum(
         self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
@@ -123,7 +125,8 @@ class FusedGradients(ExampleGradients):
 
         def put(parts: Iterable[Part]) -> None:
             for name, rows, contribution in parts:
-                places[name][rows] += contribution.sum(clip.limit, weights)
+                place = places[name] if rows is ALL else places[name][rows]
+                place += contribution.sum(clip.limit, weights)
 
         if clip.looks_at == "coordinate":  # clipped as soon as it is known
             one.backward(cotangents, put)
@@ -147,7 +150,7 @@ class FusedGradients(ExampleGradients):
     def _others(self, inputs: Inputs, cotangents: list[Tensor]) -> Iterator[tuple[slice, Rows]]:
         """The gradients by parameters that the plan leaves to torch.func, a few examples at a time."""
         start = 0
-        for rows in self.each(inputs, cotangents[0], self.plan.rest) if self.plan.rest else ():
+        for rows in self.each(inputs, cotangents, self.plan.rest) if self.plan.rest else ():
             yield slice(start, start + len(rows)), Rows(rows)
             start += len(rows)
 
@@ -168,8 +171,7 @@ class FusedGradients(ExampleGradients):
     def _decided(self, inputs: Inputs) -> str | None:
         """Makes the plan; returns why it cannot be followed, or None."""
         device, self._autocast = device_of(inputs), None
-        cuda = [device] if device.type == "cuda" else []
-        with torch.random.fork_rng(cuda), torch.autocast(device.type, enabled=False):
+        with same_draws(inputs), restored_buffers(self.model), torch.autocast(device.type, enabled=False):
             torch.manual_seed(0)
             few, more = made_up(inputs, 2), made_up(inputs, 3)
             try:
@@ -189,7 +191,8 @@ class FusedGradients(ExampleGradients):
         with (
             torch.set_grad_enabled(keep),
             without_gradients(self.parameters.values()),
-            watched(self.plan, tape) if keep else nullcontext(),
+            watched(self.plan, tape),
+            unchanged_buffers(self.model),
             self._autocasting(),
         ):
             outputs = self.model(*args, **kwargs)
@@ -211,19 +214,18 @@ class FusedGradients(ExampleGradients):
                 some = mapped(lambda value: value[again], some)  # noqa: B023
             yield some, real
 
+    @property
+    def memory_budget(self) -> int:
+        """The budget as given; by default 1 GiB, or three quarters of the free memory of the model's GPU."""
+        device = next(iter(self.parameters.values())).device
+        given = self._given is not None or device.type != "cuda"
+        return super().memory_budget if given else torch.cuda.mem_get_info(device)[0] * 3 // 4
+
     def _at_once(self, inputs: Inputs) -> int:
         """How many examples the memory budget holds: what a pass keeps, twice for the gradients."""
         if self._fitting is None:
             args, kwargs = mapped(lambda value: value[:1], inputs)
-            with torch.random.fork_rng([device_of(inputs)] if args[0].is_cuda else []):
+            with same_draws(inputs), restored_buffers(self.model):
                 kept = bytes_kept(lambda: self.model(*args, **kwargs))
             self._fitting = max(1, self.memory_budget // max(1, 2 * kept))
         return self._fitting
-
-
-def _joined(outputs: list[Any]) -> Any:
-    """Outputs of several passes as if there had been one."""
-    if len(outputs) == 1:
-        return outputs[0]
-    leaves = zip(*map(tree_leaves, outputs), strict=True)
-    return tree_unflatten([torch.cat(parts) for parts in leaves], tree_structure(outputs[0]))

@@ -1,6 +1,7 @@
 """The gradients of a layer that is not known: torch.func on this layer alone, one example at a time."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,15 +49,16 @@ def local_gradients(
     layouts: Iterable[Layout],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    precision: AbstractContextManager[object] | None = None,
 ) -> Contributions:
     """The gradients of the layer's own parameters, by name, for each example; children's are left out.
 
-    The layer is computed again, from the inputs that it had. ``layouts`` is about the tensors among them.
+    The layer is computed again, from the inputs that it had and in the ``precision`` that it had. ``layouts``
+    is about the tensors among the inputs.
 
-    >>> x, y = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [4.0]])
-    >>> parts = local_gradients(nn.Bilinear(1, 1, 1), 2, torch.ones(2, 1), ("examples",) * 2, (x, y), {})
-    >>> parts["weight"].sum(limit=5.0)
-    tensor([[[8.]]])
+    >>> x = torch.tensor([[-3.0], [-4.0]])
+    >>> local_gradients(nn.PReLU(), 2, torch.ones(2, 1), ("examples",), (x,), {})["weight"].sum(limit=3.5)
+    tensor([-6.5000])
     """
     leaves, spec = tree_flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -78,7 +80,8 @@ def local_gradients(
 
     def computed(chosen: dict[str, Tensor], some: slice) -> dict[str, Tensor]:
         rows = {i: value[some] for i, value in split.items()}
-        found: dict[str, Tensor] = vmap(one, in_dims=(None, 0, 0))(chosen, slopes[some], rows)
+        with precision or nullcontext():
+            found: dict[str, Tensor] = vmap(one, in_dims=(None, 0, 0))(chosen, slopes[some], rows)
         return found
 
     size = max(1, _NUMBERS // sum(value.numel() for value in own.values()))

@@ -36,6 +36,8 @@ class Tape:
 
         ``kept`` are the tensors that ``parts`` needs; changing them in place afterwards is refused.
         """
+        if not torch.is_grad_enabled():  # nobody will go back
+            return output
         if not output.requires_grad:
             output = _Begin.apply(output, self._start)  # type: ignore[no-untyped-call]
         versions, held = [tensor._version for tensor in kept], list(kept)

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -68,21 +69,22 @@ def _after(
     output: Any,
 ) -> Any:
     _once(planned, called)
-    leaves, spec = tree_flatten((args, kwargs))
     if rule is None:
+        leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        kind = output.device.type
+        precision = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
         def local(gradient: Tensor, *kept: Tensor) -> Iterator[Part]:
             given = iter(kept)
             again = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-            found = local_gradients(
-                layer, tape.examples, gradient, planned.layouts, *tree_unflatten(again, spec)
-            )
+            args, kwargs = tree_unflatten(again, spec)
+            found = local_gradients(layer, tape.examples, gradient, planned.layouts, args, kwargs, precision)
             for own, contribution in found.items():
                 yield from _trained(planned, own, ALL, contribution)
 
         return tape.watch(output, tuple(tensor.detach() for tensor in tensors), local)
-    rows = next(leaf for leaf in leaves if isinstance(leaf, Tensor)).detach()
+    rows = (args[0] if args else next(iter(kwargs.values()))).detach()
     if planned.layouts[0] in ("shared", "one row"):
         new = 0 if planned.layouts[0] == "shared" else 1
         rows = rows.expand(tape.examples, *rows.shape[new:])
@@ -108,7 +110,8 @@ def _split(planned: PlannedLayer, tape: Tape, value: Tensor) -> Tensor:
     """Rows of the batch as (n, k, ...): k rows per example."""
     if len(value) % tape.examples:
         raise RuntimeError(f"layer {planned.name!r} has {len(value)} rows for {tape.examples} examples")
-    return value.unflatten(0, (tape.examples, -1))
+    split: Tensor = value.unflatten(0, (tape.examples, -1))
+    return split
 
 
 def _trained(planned: PlannedLayer, own: str, rows: slice, contribution: Contribution) -> Iterator[Part]:

@@ -12,6 +12,9 @@ from ringfence.training.per_example.fused.contributions import Products, Rows
 from ringfence.training.per_example.fused.layers.linear import summed
 from ringfence.training.per_example.fused.tape import ALL, Part, Watch, in_autocast
 
+_NAMES = {"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}
+_NAMES |= {f"{name}_proj_weight" for name in "qkv"}
+
 
 def attention(
     layer: nn.MultiheadAttention,
@@ -52,13 +55,13 @@ def attention(
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether an attention adds no keys and values of its own.
+    """Whether an attention has its usual parameters, and adds no keys and values of its own.
 
     >>> is_plain(nn.MultiheadAttention(4, 2)), is_plain(nn.MultiheadAttention(4, 2, add_zero_attn=True))
     (True, False)
     """
     assert isinstance(layer, nn.MultiheadAttention)
-    return layer.bias_k is None and layer.bias_v is None and not layer.add_zero_attn
+    return {name for name, _ in layer.named_parameters()} <= _NAMES and not layer.add_zero_attn
 
 
 def is_batched(layer: nn.Module, query: Any, key: Any, value: Any, *others: Any, **named: Any) -> bool:

@@ -45,7 +45,7 @@ def frozen(layer: nn.Module, gradient: Tensor, x: Tensor) -> Contributions:
 
 
 def is_frozen(layer: nn.Module) -> bool:
-    """Whether a normalisation uses its running statistics as they stand.
+    """True for a normalisation that uses its running statistics as they stand and does not mix examples.
 
     >>> is_frozen(nn.BatchNorm1d(2).eval()), is_frozen(nn.BatchNorm1d(2))
     (True, False)

@@ -21,6 +21,7 @@ from ringfence.training.per_example.fused.layers.normalisation import (
     layer_norm,
     looks_at_one,
 )
+from ringfence.training.per_example.fused.layers.recurrent import has_own_weights, is_sequence, recurrent
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ _TURNED = Rule(turned_linear, pointwise=True, multiplies=True)
 _CONVOLUTION = Rule(convolution, pads_alike, several=False, multiplies=True)
 _LAYER_NORM = Rule(layer_norm, pointwise=True)
 _INSTANCE_NORM, _FROZEN = Rule(group_norm, looks_at_one), Rule(frozen, is_frozen)
+_RECURRENT = Rewritten(recurrent, has_own_weights, is_sequence)
 _RULES: tuple[tuple[type[nn.Module], Rule | Rewritten], ...] = (
     (nn.Linear, Rule(linear, pointwise=True, multiplies=True)),
     (nn.Conv1d, _CONVOLUTION),
@@ -86,4 +88,7 @@ _RULES: tuple[tuple[type[nn.Module], Rule | Rewritten], ...] = (
     (nn.modules.instancenorm._InstanceNorm, _FROZEN),
     (nn.modules.batchnorm._BatchNorm, _FROZEN),
     (nn.MultiheadAttention, Rewritten(attention, is_plain, is_batched)),
+    (nn.RNN, _RECURRENT),
+    (nn.LSTM, _RECURRENT),
+    (nn.GRU, _RECURRENT),
 )
