@@ -213,7 +213,7 @@ class _Resident(TensorDataset):
 
 
 def candidates(
-    problem: Problem, batch: int, device: torch.device, precision: Any
+    problem: Problem, batch: int, device: torch.device, precision: Any, wanted: list[str]
 ) -> Iterator[tuple[str, Work]]:
     """The ways, each with a model of its own; those that fail are named and left out."""
 
@@ -232,9 +232,9 @@ def candidates(
         "one by one": lambda: ours(ExampleGradients(model()), CLAMP, inputs, labels, precision),
         "step": lambda: engine_step(problem, model(), batch, device, precision),
     }
-    for name, make in ways.items():
+    for name in wanted or ways:
         try:
-            work = make()
+            work = ways[name]()
             for _ in range(3):
                 work()
         except Exception as error:
@@ -257,6 +257,9 @@ def main() -> None:
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--networks")
     parser.add_argument("--batches")
+    parser.add_argument(
+        "--ways", help="ordinary, clamp, norm, hooks, ghost, one by one, step; all by default"
+    )
     parser.add_argument("--rounds", type=int, default=11)
     asked = parser.parse_args()
     device = torch.device(asked.device)
@@ -273,7 +276,8 @@ def main() -> None:
     for name in names:
         for batch in map(int, (asked.batches or ("200,1000" if on_gpu else "250")).split(",")):
             print(f"{name}, batch {batch}")
-            works = dict(candidates(PROBLEMS[name], batch, device, precision))
+            wanted = asked.ways.split(",") if asked.ways else []
+            works = dict(candidates(PROBLEMS[name], batch, device, precision, wanted))
             rounds = [
                 {way: measured(work, device) for way, work in works.items()} for _ in range(asked.rounds)
             ]
