@@ -14,7 +14,7 @@ from ringfence.training.per_example.buffers import restored_buffers, unchanged_b
 from ringfence.training.per_example.fused.check import difference, made_up
 from ringfence.training.per_example.fused.contributions import Rows
 from ringfence.training.per_example.fused.plan import Plan, planned
-from ringfence.training.per_example.fused.tape import Part, Tape, without_gradients
+from ringfence.training.per_example.fused.tape import ALL, Part, Tape, without_gradients
 from ringfence.training.per_example.fused.watching import watched
 from ringfence.training.per_example.gradients import (
     ExampleGradients,
@@ -125,7 +125,8 @@ class FusedGradients(ExampleGradients):
 
         def put(parts: Iterable[Part]) -> None:
             for name, rows, contribution in parts:
-                places[name][rows] += contribution.sum(clip.limit, weights)
+                place = places[name] if rows is ALL else places[name][rows]
+                place += contribution.sum(clip.limit, weights)
 
         if clip.looks_at == "coordinate":  # clipped as soon as it is known
             one.backward(cotangents, put)
@@ -212,6 +213,13 @@ class FusedGradients(ExampleGradients):
                 again = torch.arange(size, device=device_of(inputs)) % real
                 some = mapped(lambda value: value[again], some)  # noqa: B023
             yield some, real
+
+    @property
+    def memory_budget(self) -> int:
+        """The budget as given; by default 1 GiB, or three quarters of the free memory of the model's GPU."""
+        device = next(iter(self.parameters.values())).device
+        given = self._given is not None or device.type != "cuda"
+        return super().memory_budget if given else torch.cuda.mem_get_info(device)[0] * 3 // 4
 
     def _at_once(self, inputs: Inputs) -> int:
         """How many examples the memory budget holds: what a pass keeps, twice for the gradients."""

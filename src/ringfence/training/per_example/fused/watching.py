@@ -69,8 +69,8 @@ def _after(
     output: Any,
 ) -> Any:
     _once(planned, called)
-    leaves, spec = tree_flatten((args, kwargs))
     if rule is None:
+        leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         kind = output.device.type
         precision = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
@@ -84,7 +84,7 @@ def _after(
                 yield from _trained(planned, own, ALL, contribution)
 
         return tape.watch(output, tuple(tensor.detach() for tensor in tensors), local)
-    rows = next(leaf for leaf in leaves if isinstance(leaf, Tensor)).detach()
+    rows = (args[0] if args else next(iter(kwargs.values()))).detach()
     if planned.layouts[0] in ("shared", "one row"):
         new = 0 if planned.layouts[0] == "shared" else 1
         rows = rows.expand(tape.examples, *rows.shape[new:])
