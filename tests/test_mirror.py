@@ -48,6 +48,7 @@ SHARED = {
     "mechanisms/test_recorded.py": "the numbers that the contract compares with",
     "mechanisms/test_samplers.py": "every sampler against its law",
     "report/page/test_in_browser.py": "the whole page in a browser",
+    "training/per_example/fused/test_transformers.py": "models of Hugging Face, in the whole fused pass",
 }
 
 
