@@ -948,7 +948,7 @@ BREAKAGES = [
     Breakage(
         "a cotangent of the mean taken for the example's",
         f"{TRAINING}/engine/loop.py",
-        '(len(outputs) if self._reduction == "mean" else 1)',
+        'len(batch.indices) if self._reduction == "mean" else 1',
         "1",
         training("engine/loop"),
     ),
