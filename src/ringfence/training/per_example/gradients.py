@@ -187,6 +187,7 @@ class ExampleGradients:
                 raise
             except Exception as error:  # whatever the user's model does under torch.func
                 self.loop_because = f"{type(error).__name__}: {error}"
+                self._mapped(lambda some: self._one(trained, fixed, some))(first)  # refuses what keeps inputs
 
     def _remember_autocast(self, inputs: Inputs) -> None:
         """Keeps the precision that the user's loop asks for, because the way back comes after it."""

@@ -63,13 +63,23 @@ def test_it_goes_on_and_takes_turns(swept: Path, tmp_path: Path, monkeypatch: py
 def test_it_stops_in_time_and_a_job_that_is_not_finished_is_free(
     swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun: list[Any] = []
+
+    def slow(data: Any, settings: Any, job: Any, pause: Any) -> Any:
+        begun.append(job)
+        while True:
+            pause()
+
+    monkeypatch.setattr(place, "train_and_measure", slow)
+    run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, minutes=0.02)
+    assert read_network_rows(tmp_path) == []
+    assert len(begun) == 1
+    run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, minutes=1e-9)
+    assert len(begun) == 1  # there was no time to begin anything
     seen: list[Any] = []
     monkeypatch.setattr(place, "train_and_measure", fake(seen))
-    run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, minutes=1e-9)
-    assert read_network_rows(tmp_path) == []
-    assert seen == []
-    # another worker may have it at once
-    run_full_size(swept / "images.npz", tmp_path, replace(toys.SETTINGS), rounds=1, minutes=5)
+    run_full_size(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, minutes=5)
+    assert seen[0] == begun[0]  # at once: the claim did not have to end by itself
     assert [job[0].label for job in seen[:4]] == list(methods())
 
 

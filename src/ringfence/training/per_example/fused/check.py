@@ -86,10 +86,10 @@ def difference(
     """
     with WithoutDropout(), _in_full_precision():
         for i in range(example_count(inputs)):
+            one = run()
             outputs, cotangents, alone = _alone(model, parameters, mapped(lambda v: v[i : i + 1], inputs))  # noqa: B023
             if not all(bool(output.isfinite().all()) for output in outputs):
                 return "its outputs are not finite on made-up inputs"
-            one = run()
             theirs = tree_leaves(one.outputs)
             if any(_far(now[i], before[0]) for now, before in zip(theirs, outputs, strict=True)):
                 return (

@@ -11,9 +11,25 @@ class Doubled(nn.Linear):
         return 2 * super().forward(input)
 
 
+class Mixing(nn.Conv1d):
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return super()._conv_forward(input - input.mean(dim=0), weight, bias)
+
+
+class Named(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.label = "named"
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+
+
 def test_a_layer_that_computes_something_else_is_not_known() -> None:
     assert rule_of(nn.Linear(2, 2)) is not None
     assert rule_of(Doubled(2, 2)) is None
+    assert rule_of(Mixing(2, 2, 1)) is None
+    assert rule_of(Named()) is not None
     patched = nn.Linear(2, 2)
     patched.forward = lambda x: x - x.mean(dim=0)
     assert rule_of(patched) is None

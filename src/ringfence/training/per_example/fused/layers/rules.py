@@ -1,7 +1,7 @@
 """Which layers are known: the table of all rules.
 
 A rule holds for a layer that treats the rows of its input alike and apart, so that the output of an example
-depends on that example alone. A layer of another class, or of one that changes ``forward``, is not known.
+depends on that example alone. A layer of another class, or of one that changes a method, is not known.
 """
 
 from collections.abc import Callable
@@ -60,20 +60,29 @@ def rule_of(layer: nn.Module) -> Rule | Rewritten | None:
     >>> rule_of(nn.Linear(2, 1)) is not None, rule_of(nn.Bilinear(2, 2, 1)) is None
     (True, True)
     """
-    if "forward" in vars(layer):  # somebody else has put another one there
-        return None
     if (type(layer).__module__, type(layer).__name__) == ("transformers.pytorch_utils", "Conv1D"):
-        return _TURNED
+        return _TURNED if _is_unchanged(layer, type(layer)) else None
     for kind, rule in _RULES:
-        if isinstance(layer, kind) and type(layer).forward is kind.forward and rule.suits(layer):
+        if isinstance(layer, kind) and _is_unchanged(layer, kind) and rule.suits(layer):
             return rule
     return None
+
+
+def _is_unchanged(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether neither the layer nor its class has a method other than that of a kind of layer."""
+    own = type(layer).__mro__[: type(layer).__mro__.index(kind)]
+    for name in {name for each in (layer, *own) for name in vars(each)} - {"reset_parameters", "extra_repr"}:
+        counts = not name.startswith("__") or name in ("__call__", "__getattr__", "__getattribute__")
+        if counts and callable(getattr(kind, name, None)):
+            return False
+    return True
 
 
 _TURNED = Rule(turned_linear, pointwise=True, multiplies=True)
 _CONVOLUTION = Rule(convolution, pads_alike, several=False, multiplies=True)
 _LAYER_NORM = Rule(layer_norm, pointwise=True)
 _INSTANCE_NORM, _FROZEN = Rule(group_norm, looks_at_one), Rule(frozen, is_frozen)
+_INSTANCES: tuple[type[nn.Module], ...] = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _RECURRENT = Rewritten(recurrent, has_own_weights, is_sequence)
 _RULES: tuple[tuple[type[nn.Module], Rule | Rewritten], ...] = (
     (nn.Linear, Rule(linear, pointwise=True, multiplies=True)),
@@ -84,9 +93,8 @@ _RULES: tuple[tuple[type[nn.Module], Rule | Rewritten], ...] = (
     (nn.LayerNorm, _LAYER_NORM),
     (nn.RMSNorm, _LAYER_NORM),
     (nn.GroupNorm, Rule(group_norm)),
-    (nn.modules.instancenorm._InstanceNorm, _INSTANCE_NORM),
-    (nn.modules.instancenorm._InstanceNorm, _FROZEN),
-    (nn.modules.batchnorm._BatchNorm, _FROZEN),
+    *((kind, _INSTANCE_NORM) for kind in _INSTANCES),
+    *((kind, _FROZEN) for kind in (*_INSTANCES, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)),
     (nn.MultiheadAttention, Rewritten(attention, is_plain, is_batched)),
     (nn.RNN, _RECURRENT),
     (nn.LSTM, _RECURRENT),
