@@ -4,9 +4,8 @@ import math
 from dataclasses import asdict, dataclass, replace
 
 from ringfence import checks
-from ringfence.mechanisms.base import Mechanism
 from ringfence.paper.sweep.fair_search import FairSearch
-from ringfence.paper.sweep.settings import SweepSetting, digest, searched_setting
+from ringfence.paper.sweep.settings import SweepSetting, digest, label, searched_setting
 from ringfence.training.clipping import Clamp, Clip, Norm
 
 # What is compared: a law and a kind of clip.
@@ -101,5 +100,4 @@ def methods() -> tuple[str, ...]:
     >>> methods()
     ('Gaussian', 'rectified', 'truncated', 'Gaussian, L2 clip')
     """
-    known = Mechanism.known()
-    return tuple(known[name].label + ("" if kind == "clamp" else ", L2 clip") for name, kind in METHODS)
+    return tuple(label(name) + ("" if kind == "clamp" else ", L2 clip") for name, kind in METHODS)

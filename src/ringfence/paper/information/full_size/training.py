@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -121,8 +122,7 @@ def _train(
         torch.optim.SGD(model.parameters(), lr=rate, momentum=settings.momentum),
         gathering_loader(data.train, settings.batch_size),
     )
-    # every pass has one shape, so that cudnn's search for the fastest convolutions pays
-    with torch.backends.cudnn.flags(benchmark=True, allow_tf32=False):
+    with _searched_convolutions():
         while engine.steps < setting.steps:
             for images, labels in loader:
                 pause()
@@ -134,6 +134,17 @@ def _train(
                 loss.backward()
                 optimizer.step()
     return moments
+
+
+@contextmanager
+def _searched_convolutions() -> Iterator[None]:
+    """Inside, cudnn searches for the fastest convolutions, which pays where every pass has the same shape."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def _half_precision(images: Tensor) -> torch.autocast:
