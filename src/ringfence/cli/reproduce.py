@@ -35,7 +35,7 @@ def reproduce(
     settings: Annotated[
         int | None, typer.Option(help="For images: so many settings for every method, 16 by default.")
     ] = None,
-    workers: Annotated[int, typer.Option(help="For images: how many processes share each GPU.")] = 1,
+    workers: Annotated[int, typer.Option(help="For images: how many processes share the GPUs.")] = 1,
     engine: Engine = "local",
     address: Address = None,
     as_json: AsJson = False,

@@ -25,6 +25,9 @@ from ringfence.paper.sweep.job_file import JobFile
 from ringfence.paper.sweep.settings import Job
 
 
+_OWN = (ValueError, ArithmeticError)  # errors of a job; others are about the machine, whatever the setting is
+
+
 class OutOfTimeError(Exception):
     """The time that was given is over."""
 
@@ -92,10 +95,7 @@ class Place:
         }
         try:
             about |= train_and_measure(self.data, self.visit.settings, job, pause)
-        except (
-            ValueError,
-            ArithmeticError,
-        ) as error:  # others are about this machine, whatever the setting is
+        except _OWN as error:
             about["error"] = f"{type(error).__name__}: {error}"
         return stored(job, self.round_of(job), job[0].steps // each, about)
 
