@@ -24,7 +24,6 @@ from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.job_file import JobFile
 from ringfence.paper.sweep.settings import Job
 
-
 _OWN = (ValueError, ArithmeticError)  # errors of a job; others are about the machine, whatever the setting is
 
 
