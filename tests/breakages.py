@@ -1060,7 +1060,7 @@ BREAKAGES = [
     Breakage(
         "a word clipped at each of its places",
         f"{TRAINING}/per_example/fused/layers/embedding.py",
-        "torch.searchsorted(words, words)",
+        "torch.searchsorted(ordered, ordered)",
         "torch.arange(words.shape[1]).expand_as(words)",
         training("per_example/fused/layers/embedding"),
     ),
