@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 _WIDEST = 8192  # the longest row that one program of the layer normalisation holds
+_PROGRAMS = 1056  # eight for each multiprocessor of an H200
 
 
 def is_fused_group(x: Tensor, groups: int) -> bool:
@@ -26,7 +27,7 @@ def group_norm_rows_cuda(
     x, slope = (part.reshape(*x.shape[:2], -1) for part in (x, output_gradient))
     count, channels, places = x.shape
     members = channels // groups
-    block = max(members, min(32, triton.next_power_of_2(channels)))
+    block = max(members, min(64, triton.next_power_of_2(channels)))
     along = min(triton.next_power_of_2(places), 2048 // block)
     rows = torch.empty(2, count, channels, dtype=torch.float32, device=x.device)
     _group_rows[(count, triton.cdiv(channels, block))](
@@ -39,17 +40,20 @@ def group_norm_rows_cuda(
 def layer_norm_rows_cuda(
     output_gradient: Tensor, x: Tensor, width: int, eps: float, *, centred: bool
 ) -> tuple[Tensor, Tensor]:
-    """``layer_norm_rows`` where ``is_fused_layer``: a program for each example."""
+    """``layer_norm_rows`` where ``is_fused_layer``: a program for each example and stretch of its rows."""
     x, slope = x.flatten(1, -2), output_gradient.flatten(1, -2)
     count, places = x.shape[:2]
     block = triton.next_power_of_2(width)
     along = max(1, min(triton.next_power_of_2(places), 4096 // block))
-    rows = torch.empty(2, count, width, dtype=torch.float32, device=x.device)
-    _layer_rows[(count,)](
-        slope, x, rows[0], rows[1], *slope.stride(), *x.stride(), width, places, float(eps),
+    splits = max(1, min(_PROGRAMS // count, places // (2 * along)))
+    stretch = triton.cdiv(places, splits)
+    rows = torch.empty(2, splits, count, width, dtype=torch.float32, device=x.device)
+    _layer_rows[(count, splits)](
+        slope, x, rows[0], rows[1], *slope.stride(), *x.stride(), count, width, places, stretch, float(eps),
         CENTRED=centred, WIDTH=block, ALONG=along, num_warps=8,
     )  # fmt: skip
-    return rows[0], rows[1]
+    weight, bias = rows[:, 0] if splits == 1 else rows.sum(dim=1)
+    return weight, bias
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -100,7 +104,7 @@ def _group_rows(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _layer_rows(  # type: ignore[no-untyped-def]
     slopes, inputs, weight, bias, slope_example, slope_place, slope_channel,
-    input_example, input_place, input_channel, width, places, eps,
+    input_example, input_place, input_channel, count, width, places, stretch, eps,
     CENTRED: tl.constexpr, WIDTH: tl.constexpr, ALONG: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     i = tl.program_id(0).to(tl.int64)
@@ -110,9 +114,10 @@ def _layer_rows(  # type: ignore[no-untyped-def]
     slopes += i * slope_example
     weights = tl.zeros((ALONG, WIDTH), tl.float32)
     biases = tl.zeros((ALONG, WIDTH), tl.float32)
-    for start in tl.range(0, places, ALONG, num_stages=3):
+    end = tl.minimum((tl.program_id(1) + 1) * stretch, places)
+    for start in tl.range(tl.program_id(1) * stretch, end, ALONG, num_stages=3):
         place = start + tl.arange(0, ALONG)
-        held = (place < places)[:, None] & known
+        held = (place < end)[:, None] & known
         x_from = (place * input_place)[:, None] + (channel * input_channel)[None, :]
         slope_from = (place * slope_place)[:, None] + (channel * slope_channel)[None, :]
         x = tl.load(inputs + x_from, mask=held, other=0.0).to(tl.float32)
@@ -122,6 +127,6 @@ def _layer_rows(  # type: ignore[no-untyped-def]
         scale = 1 / tl.sqrt(tl.sum(x * x, axis=1, keep_dims=True) / width + eps)
         weights += tl.where(held, slope * (x * scale), 0.0)
         biases += slope
-    at = i * width + channel
+    at = (tl.program_id(1) * count + i) * width + channel
     tl.store(weight + at, tl.sum(weights, axis=0), mask=channel < width)
     tl.store(bias + at, tl.sum(biases, axis=0), mask=channel < width)

@@ -5,6 +5,7 @@ through this file. The plain version works in chunks; Triton does the work on a 
 """
 
 import math
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import torch
@@ -18,7 +19,7 @@ from ringfence.training.kernels.window import Window
 
 _HAS_TRITON = find_spec("triton") is not None
 _POINT = Window((1,), (1,), (0,), (1,))
-_CHUNK_ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 24}  # how many numbers the plain version holds at once
+_CHUNK_ENTRIES = 1 << 20  # how many numbers the plain version holds at once, and 16 times that on a GPU
 _SLACK = 2.0**-40  # more than a few roundings in float64 take
 
 
@@ -94,25 +95,22 @@ def convolution_sum(
     shape = (output_gradient.shape[1], x.shape[1] // window.groups, *window.kernel)
     if not output_gradient.numel() or not x.numel():
         return torch.zeros(shape, dtype=dtype, device=x.device)
-    one_place = window.groups == 1 and output_gradient.shape[2:].numel() == 1
-    if _is_fused(output_gradient, x, window) and (limit is None or not one_place):
+    if _is_fused(output_gradient, x, window):
         from ringfence.training.kernels.product_sum_cuda import convolution_sum_cuda
 
         return convolution_sum_cuda(output_gradient, x, window, limit, weights)
     scales = None if weights is None else weights.to(dtype).view(-1, *(1,) * (x.dim() - 1))
     gradients = output_gradient if scales is None else output_gradient * scales
-    if limit is None:
-        refuse_tf32(x)
-        if x.is_cpu or window.is_point:  # cudnn would multiply as TF32
-            return _unclamped(gradients.to(dtype), x.to(dtype), window, shape)
-    elif one_place:
-        return _outer(gradients.to(dtype).flatten(1), window.patches(x).to(dtype).flatten(1), limit).view(
+    if window.groups == 1 and output_gradient.shape[2:].numel() == 1:
+        return _outer(gradients.to(dtype).flatten(1), window.patches(x.to(dtype)).flatten(1), limit).view(
             shape
         )
     total = torch.zeros(math.prod(shape), dtype=dtype, device=x.device)
-    length = _chunk(output_gradient, x, window)
-    for some, others in zip(gradients.split(length), x.split(length), strict=True):
-        left, patches = _factors(some.to(dtype), others.to(dtype), window)
+    if limit is None:
+        refuse_tf32(total)
+        if x.is_cpu or window.is_point:  # cudnn would multiply as TF32
+            return _unclamped(gradients.to(dtype), x.to(dtype), window, shape)
+    for left, patches in _chunks(gradients, x, window):
         products = (left @ patches.mT).flatten(1)
         total += (products if limit is None else products.clamp_(-limit, limit)).sum(dim=0)
     return total.view(shape)
@@ -125,20 +123,18 @@ def convolution_rows(output_gradient: Tensor, x: Tensor, window: Window) -> Tens
     >>> convolution_rows(torch.ones(1, 1, 2), torch.tensor([[[1.0, 2.0, 5.0]]]), window)
     tensor([[[[3., 7.]]]])
     """
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    length, parts = _chunk(output_gradient, x, window), []
-    for some, others in zip(output_gradient.split(length), x.split(length), strict=True):
-        left, patches = _factors(some.to(dtype), others.to(dtype), window)
-        parts.append(left @ patches.mT)
-    return torch.cat(parts).view(len(x), -1, x.shape[1] // window.groups, *window.kernel)
+    rows = torch.cat([left @ patches.mT for left, patches in _chunks(output_gradient, x, window)])
+    return rows.view(len(x), output_gradient.shape[1], x.shape[1] // window.groups, *window.kernel)
 
 
 def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> Tensor:
     """The squared L2 length of each example's weight gradient of a convolution, from above: (n,) in float64.
 
-    Guarantee: at least the square of the exact length. What may have been lost to rounding is added: with L
-    places, the length gets L 2^-23 (float64: L 2^-52; float32 on a GPU: L 2^-21 + 2^-16) times the lengths of
-    both factors, and some 2^-62, below which squares in float32 vanish. Fewer bits than that are refused.
+    Guarantee: at least the squared length of what ``convolution_sum`` adds for the example with weight 1 and
+    no limit, up to the rounding of the sum and the last one of each entry. In plain torch that is the exact
+    product: what may have been lost to rounding is added, with L places L 2^-23 (float64: L 2^-52) times the
+    lengths of both factors. On a GPU sum and squares multiply in the same order, so what was computed is
+    what is measured. Matrix products of float32 numbers with fewer bits are refused.
 
     >>> window = Window((2,), (1,), (0,), (1,))
     >>> convolution_squares(torch.ones(1, 1, 2), torch.ones(1, 1, 3), window).round(decimals=3)
@@ -147,30 +143,25 @@ def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> T
     output_gradient, x, dtype = _agreed(output_gradient, x)
     if not output_gradient.numel() or not x.numel():
         return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    if _is_fused(output_gradient, x, window):
+        from ringfence.training.kernels.product_sum_cuda import convolution_squares_cuda
+
+        return convolution_squares_cuda(output_gradient, x, window)
     places, kernel = output_gradient.shape[2:].numel(), math.prod(window.kernel)
     rows, columns = output_gradient.shape[1] // window.groups, x.shape[1] // window.groups * kernel
     # each number of x is in so many patches at most
     scales = _group_lengths(output_gradient, window) * _group_lengths(x, window) * math.sqrt(window.overlap)
     scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
     by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
-    if not by_grams and _is_fused(output_gradient, x, window):
-        from ringfence.training.kernels.product_sum_cuda import convolution_squares_cuda
-
-        squares, summed, rounded = convolution_squares_cuda(output_gradient, x, window)
-        lost = 2 * math.sqrt(rows * window.groups * columns * torch.finfo(torch.float32).tiny)
-        return (squares.sqrt() * (1 + summed) + rounded * scale + lost).square() * (1 + _SLACK)
-    parts = []
-    length = _chunk(output_gradient, x, window)
-    for some, others in zip(output_gradient.split(length), x.split(length), strict=True):
-        left, patches = _factors(some.to(dtype), others.to(dtype), window)
-        parts.append((_gram_squares if by_grams else _product_lengths)(left, patches))
+    measure = _gram_squares if by_grams else _product_lengths
+    measured = torch.cat([measure(*factors) for factors in _chunks(output_gradient, x, window)])
     if by_grams:  # off by at most so many ulps of |left|^2 |right|^2
         ulps = rows + columns + window.groups * places**2
-        return (torch.cat(parts) + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
+        return (measured + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
     # Entry (a, b) of a product is off by at most g sum_t |left_ta| |right_tb| with g = L u / (1 - L u) and u
     # half an ulp of 1, in any order of the additions (Higham, Accuracy and Stability of Numerical
     # Algorithms, 3.5); the matrix of these sums is no longer than |left| |right|.
-    return (torch.cat(parts) + places * torch.finfo(dtype).eps * scale).square() * (1 + _SLACK)
+    return (measured + places * torch.finfo(dtype).eps * scale).square() * (1 + _SLACK)
 
 
 def _gram_squares(left: Tensor, right: Tensor) -> Tensor:
@@ -214,23 +205,22 @@ def _agreed(output_gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.d
 
 
 def _is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
-    if not x.is_cuda or not _HAS_TRITON:
+    if not x.is_cuda or not _HAS_TRITON or output_gradient.shape[2:].numel() == 1:
         return False
     from ringfence.training.kernels.product_sum_cuda import is_fused
 
     return is_fused(output_gradient, x, window)
 
 
-def _factors(gradients: Tensor, x: Tensor, window: Window) -> tuple[Tensor, Tensor]:
-    """The factors of a few examples' weight gradients: (m, groups, O / groups, L) and (m, groups, k, L)."""
-    return gradients.reshape(len(x), window.groups, -1, gradients.shape[2:].numel()), window.patches(x)
-
-
-def _chunk(gradients: Tensor, x: Tensor, window: Window) -> int:
-    """How many examples the plain version takes at once."""
+def _chunks(gradients: Tensor, x: Tensor, window: Window) -> Iterator[tuple[Tensor, Tensor]]:
+    """The factors of a few examples at a time: (m, groups, O / groups, L) and (m, groups, k, L)."""
     rows, places, kernel = gradients.shape[1], gradients.shape[2:].numel(), math.prod(window.kernel)
     entries = rows * x.shape[1] // window.groups * kernel + places * (rows + x.shape[1] * kernel)
-    return max(1, _CHUNK_ENTRIES[x.device.type] // entries)
+    length = max(1, _CHUNK_ENTRIES * (1 if x.is_cpu else 16) // entries)
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    for some, others in zip(gradients.split(length), x.split(length), strict=True):
+        left = some.to(dtype).reshape(len(some), window.groups, rows // window.groups, places)
+        yield left, window.patches(others.to(dtype))
 
 
 def _unclamped(gradients: Tensor, x: Tensor, window: Window, shape: tuple[int, ...]) -> Tensor:
@@ -238,22 +228,18 @@ def _unclamped(gradients: Tensor, x: Tensor, window: Window, shape: tuple[int, .
     if window.is_point and window.groups == 1:
         left, right = (part.movedim(1, -1).flatten(0, -2) for part in (gradients, x))
         return (left.T @ right).view(shape)
-    settings = (
-        window.stride,
-        window.padding,
-        window.dilation,
-        False,
-        [0] * len(window.kernel),
-        window.groups,
-    )
+    settings = (window.stride, window.padding, window.dilation, False, [0] * len(window.kernel))
     gradient: Tensor = torch.ops.aten.convolution_backward(
-        gradients, x, x.new_empty(shape), None, *settings, [False, True, False]
+        gradients, x, x.new_empty(shape), None, *settings, window.groups, [False, True, False]
     )[1]
     return gradient
 
 
-def _outer(left: Tensor, right: Tensor, limit: float) -> Tensor:
+def _outer(left: Tensor, right: Tensor, limit: float | None) -> Tensor:
     """One place: the outer sum, which may lose a NaN on a CPU, and the infinities that make one."""
+    if limit is None:
+        refuse_tf32(left)
+        return left.T @ right
     if not left.is_cpu:
         return finite_outer_sum(left + 0 * left, right + 0 * right, limit)  # infinity + 0 infinity is NaN
     finite = bool(torch.isfinite(left.sum() + right.sum()))

@@ -10,29 +10,17 @@ low high is off by at most 2^-16 of |left| |right|.
 """
 
 import math
-from typing import NamedTuple
+from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ringfence.training.kernels.tiles import Tile, choose_tile
 from ringfence.training.kernels.window import Window
 
-_PROGRAMS = 264  # two for each multiprocessor of an H200
-SPLIT_WAY = 2
 _LEAST_CHANNELS = 16  # tensor cores multiply no narrower tiles
-
-
-class Tile(NamedTuple):
-    """How the work is cut: rows and columns of the weight, places at a time; warps, loads ahead, programs."""
-
-    rows: int
-    columns: int
-    places: int
-    warps: int
-    stages: int
-    programs: int = _PROGRAMS
 
 
 def is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
@@ -40,6 +28,7 @@ def is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
     narrowest = min(output_gradient.shape[1], x.shape[1]) // window.groups
     return (
         len(window.kernel) < 3
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)  # tensor cores that take bfloat16
         and x.dtype != torch.float64
         and (window.groups == 1 or narrowest >= _LEAST_CHANNELS)
         and max(part[0].numel() for part in (output_gradient, x)) < 2**31
@@ -65,34 +54,25 @@ def convolution_sum_cuda(
 
 def convolution_squares_cuda(
     output_gradient: Tensor, x: Tensor, window: Window, tile: Tile | None = None
-) -> tuple[Tensor, float, float]:
-    """Sums of squares of each example's computed gradient, (n,) in float64, and two margins.
+) -> Tensor:
+    """The squared L2 length of what ``convolution_sum_cuda`` adds for each example, from above: (n,).
 
-    The first margin is relative: how far the sum may be below the squared length of what was computed. The
-    second says how far that length may be off, as a share of |left| |right|: 2^-23 for each of L products and
-    16 more, whose sums are rounded or cut off (a tensor core aligns 16 products with the sum and cuts them at
-    24 bits or more: Fasi, Higham, Mikaitis and Pranesh 2021), thrice that and 2^-16 for split factors.
+    Both multiply in the same order, so that the rounding of the product is in both. The squares of a tile are
+    summed along its rows and then along their sums, which costs 2^-23 of the sum for each number at most;
+    squares below 2^-126 vanish.
     """
     work = _Work(output_gradient, x, window, tile)
     partial = torch.empty(work.tiles, len(x), dtype=torch.float32, device=x.device)
     work.launch(partial, None, None, squares=True)
-    summed = (work.tile.rows + work.tile.columns) * 2.0**-23
-    places = output_gradient.shape[2:].numel() + 16
-    rounded = places * 2.0**-23 if not work.split else 3 * places * 2.0**-23 + 2.0**-16
-    return partial.sum(dim=0, dtype=torch.float64), summed, rounded
+    margin = (work.tile.rows + work.tile.columns) * 2.0**-23
+    lost = work.groups * work.rows * work.columns * 2.0**-126
+    return partial.sum(dim=0, dtype=torch.float64) * (1 + margin) + lost
 
 
-def choose_tile(rows: int, columns: int, channels: int, places: int, *, split: bool, point: bool) -> Tile:
-    """The tile that was fastest on an H200 among those of ``benchmarks.product_sum``, by shape."""
-    wide = min(128, max(16, triton.next_power_of_2(columns)))
-    if not point and channels % 16 == 0:
-        wide = min(128, channels & -channels)  # a tile stays within one number of the kernel
-    high = min(128, max(16, triton.next_power_of_2(rows)))
-    if high * wide == 128 * 128 and places < 64:
-        wide = 64
-    warps = 8 if high * wide > 64 * 128 else 4
-    along = max(16, min(triton.next_power_of_2(places), 32 if split else 64))
-    return Tile(high, wide, along, warps, 3)
+@cache
+def _shared_memory(device: torch.device) -> int:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
 
 
 class _Work:
@@ -122,7 +102,12 @@ class _Work:
         self.split = x.dtype == torch.float32
         self.left, self.right = (_split(left), _split(right)) if self.split else (left, right)
         self.tile = tile or choose_tile(
-            self.rows, self.columns, self.channels, self.places, split=self.split, point=self.point
+            self.rows,
+            self.columns,
+            self.places,
+            split=self.split,
+            point=self.point,
+            shared=_shared_memory(x.device),
         )
         self.tiles_down = triton.cdiv(self.rows, self.tile.rows)
         self.tiles_across = triton.cdiv(self.columns, self.tile.columns)
@@ -147,7 +132,7 @@ class _Work:
             PLACES=self.places, ACROSS=self.across, POINT=self.point,
             ONE_OFFSET=self.point or self.channels % tile.columns == 0,
             EVEN=self.rows % tile.rows == 0 and self.columns % tile.columns == 0,
-            SPLIT=SPLIT_WAY if self.split else 0, CLAMP=limit is not None,
+            SPLIT=self.split, CLAMP=limit is not None,
             WEIGHTED=weights is not None, SQUARES=squares,
             ROWS=tile.rows, COLUMNS=tile.columns, ALONG=tile.places, STAGES=tile.stages,
             num_warps=tile.warps,
@@ -218,16 +203,14 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     product = tl.zeros((ROWS, COLUMNS), tl.float32)
     blocks: tl.constexpr = (PLACES + ALONG - 1) // ALONG
-    terms: tl.constexpr = 3 if SPLIT == 2 else 1
     left_inside_tile = tl.full((1, ROWS), 1, tl.int1)
     right_inside_tile = tl.full((1, COLUMNS), 1, tl.int1)
     if not EVEN:
         left_inside_tile = (o < rows)[None, :]
         right_inside_tile = (k < columns)[None, :]
-    for step in tl.range(0, (last - first) * blocks * terms, num_stages=STAGES):
-        i = first + step // (blocks * terms)
-        block = step // terms % blocks
-        term = step % terms
+    for step in tl.range(0, (last - first) * blocks, num_stages=STAGES):
+        i = first + step // blocks
+        block = step % blocks
         place = block * ALONG + tl.arange(0, ALONG)
         left_from = (place * left_place)[:, None] + left_at[None, :]
         left_inside = left_inside_tile
@@ -243,18 +226,15 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
             left_inside = left_inside & (place < PLACES)[:, None]
             right_inside = right_inside & (place < PLACES)[:, None]
         left_i, right_i = left + i.to(tl.int64) * left_example, right + i.to(tl.int64) * right_example
-        if SPLIT == 2:
-            left_i += (term == 1).to(tl.int64) * left_low
-            right_i += (term == 0).to(tl.int64) * right_low
         a = tl.load(left_i + left_from, mask=left_inside, other=0.0)
         b = tl.load(right_i + right_from, mask=right_inside, other=0.0)
-        if SPLIT == 1:
+        if SPLIT:
             a_low = tl.load(left_i + left_low + left_from, mask=left_inside, other=0.0)
             b_low = tl.load(right_i + right_low + right_from, mask=right_inside, other=0.0)
             product = tl.dot(tl.trans(a_low), b, product)
             product = tl.dot(tl.trans(a), b_low, product)
         product = tl.dot(tl.trans(a), b, product)
-        if step % (blocks * terms) == blocks * terms - 1:
+        if block == blocks - 1:
             if SQUARES:
                 square = tl.sum(tl.sum(product * product, axis=1), axis=0)
                 tl.store(out + tile * count + i, square)
