@@ -26,6 +26,9 @@ class Words(Contribution):
     words: Tensor
     size: int
 
+    def one(self, i: int) -> Contribution:
+        return Words(self.rows[i : i + 1], self.words[i : i + 1], self.size)
+
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         rows = self.rows
         if weights is not None:
