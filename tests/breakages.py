@@ -64,6 +64,27 @@ def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 BREAKAGES = [
     Breakage(
+        "the clamped sum of a layer adds products as they are",
+        f"{TRAINING}/kernels/product_sum.py",
+        "(products if limit is None else products.clamp_(-limit, limit))",
+        "products",
+        training("kernels/product_sum"),
+    ),
+    Breakage(
+        "lengths of products are taken as computed, though they were rounded",
+        f"{TRAINING}/kernels/product_sum.py",
+        "(measured + places * torch.finfo(dtype).eps * scale)",
+        "measured",
+        training("kernels/product_sum"),
+    ),
+    Breakage(
+        "a clip is rounded up to float32",
+        f"{NUMERICS}/rounding.py",
+        "single = torch.nextafter(single, torch.zeros_like(single))",
+        "pass",
+        ("tests/numerics/test_rounding.py", *training("kernels/product_sum")),
+    ),
+    Breakage(
         "the choice among runs is not charged",
         f"{ACCOUNTING}/decisions/selection.py",
         "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
@@ -927,7 +948,7 @@ BREAKAGES = [
     Breakage(
         "a cotangent of the mean taken for the example's",
         f"{TRAINING}/engine/loop.py",
-        '(len(outputs) if self._reduction == "mean" else 1)',
+        'len(batch.indices) if self._reduction == "mean" else 1',
         "1",
         training("engine/loop"),
     ),
