@@ -1088,15 +1088,22 @@ BREAKAGES = [
     Breakage(
         "each call of a layer clipped by itself",
         f"{TRAINING}/per_example/fused/watching.py",
-        "    if planned.name in called:",
+        "    if planned.calls < 1 or (planned.calls == 1 and planned.name in called):",
         "    if False:",
         training("per_example/fused/watching"),
     ),
     Breakage(
         "a shared parameter clipped in each of its layers",
+        f"{TRAINING}/per_example/fused/gradients.py",
+        "                if name in several:",
+        "                if False:",
+        training("per_example/fused/together"),
+    ),
+    Breakage(
+        "attentions that share a matrix clipped in pieces",
         f"{TRAINING}/per_example/fused/plan.py",
-        "        if any(uses[id(one.layer.get_parameter(own))] > 1 for own in one.trained):",
-        "        if False:",
+        "any(uses[name] > 1 for name in one.trained.values())",
+        "False",
         training("per_example/fused/plan"),
     ),
     Breakage(

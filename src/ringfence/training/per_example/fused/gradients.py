@@ -17,16 +17,8 @@ from ringfence.training.per_example.fused.plan import Plan, planned
 from ringfence.training.per_example.fused.tape import ALL, Part, Tape, without_gradients
 from ringfence.training.per_example.fused.together import joined_parts
 from ringfence.training.per_example.fused.watching import watched
-from ringfence.training.per_example.gradients import (
-    ExampleGradients,
-    Inputs,
-    bytes_kept,
-    device_of,
-    example_count,
-    joined,
-    mapped,
-    same_draws,
-)
+from ringfence.training.per_example.gradients import ExampleGradients, bytes_kept
+from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
 
 
 @dataclass(frozen=True)
@@ -132,10 +124,10 @@ class FusedGradients(ExampleGradients):
 
         def receive(parts: Iterable[Part]) -> None:
             for name, rows, contribution in parts:
-                if clip.looks_at == "length":  # a length is known when all of the gradient is
-                    waiting.append((name, rows, contribution.held()))
-                elif name in several:
+                if name in several:  # there is more to come
                     waiting.append((name, rows, contribution))
+                elif clip.looks_at == "length":  # it is known when all of the gradient is
+                    waiting.append((name, rows, contribution.held()))
                 else:  # clipped as soon as it is known
                     put((name, rows, contribution))
 

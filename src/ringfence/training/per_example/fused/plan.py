@@ -12,15 +12,16 @@ from torch.utils._pytree import tree_leaves
 from ringfence.training.per_example.fused.layers.rules import Rewritten, Rule, rule_of
 from ringfence.training.per_example.fused.local import Layout, local_gradients
 from ringfence.training.per_example.fused.tape import step_by_step
-from ringfence.training.per_example.gradients import Inputs, device_of, example_count
+from ringfence.training.per_example.inputs import Inputs, device_of, example_count
 
 
 @dataclass(frozen=True)
 class PlannedLayer:
     """A layer whose parameters the fused pass takes care of; without a rule by torch.func on this layer.
 
-    ``trained`` has the names of these parameters in the layer, and those in the model; ``layouts`` says of each
-    tensor that the layer is given what its dimensions count; ``calls`` is how often it is called in a pass.
+    ``trained`` has the names of these parameters in the layer, and those in the model; ``layouts`` says of
+    each tensor that the layer is given what its dimensions count; ``calls`` is how often it is called in a
+    pass.
     """
 
     name: str
@@ -79,7 +80,7 @@ def planned(model: nn.Module, few: Inputs, more: Inputs) -> Plan:
     before = _state(few)
     seen = [_calls(model, owners, inputs) for inputs in (few, more)]
     draws = not torch.equal(before, _state(few))
-    used, uses = _used(model, few), Counter(name for one in owners for name in one.trained.values())
+    uses = Counter(name for one in owners for name in one.trained.values())
     counts = example_count(few), example_count(more)
     layers: list[PlannedLayer] = []
     rest: dict[str, str] = {}
@@ -93,8 +94,8 @@ def planned(model: nn.Module, few: Inputs, more: Inputs) -> Plan:
         elif any(calls):
             result = _placed(one, *calls, counts)
         else:
-            idle = used.isdisjoint(one.trained.values())
-            result = replace(one, calls=0) if idle else "is not called, but its parameters are used"
+            used = not _used(model, few).isdisjoint(one.trained.values())
+            result = "is not called, but its parameters are used" if used else replace(one, calls=0)
         if isinstance(result, PlannedLayer):
             layers.append(result)
         else:
@@ -125,7 +126,8 @@ def _used(model: nn.Module, inputs: Inputs) -> set[str]:
     """The names of the trained parameters that the outputs depend on."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     with torch.enable_grad(), step_by_step():
-        outputs = [output for output in tree_leaves(model(*inputs[0], **inputs[1])) if output.requires_grad]
+        leaves = tree_leaves(model(*inputs[0], **inputs[1]))
+    outputs = [output for output in leaves if isinstance(output, Tensor) and output.requires_grad]
     slopes = [torch.zeros_like(output) for output in outputs]
     found = torch.autograd.grad(outputs, list(trained.values()), slopes, allow_unused=True)
     return {name for name, gradient in zip(trained, found, strict=True) if gradient is not None}

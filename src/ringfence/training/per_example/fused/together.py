@@ -1,6 +1,5 @@
 """The gradients by a parameter that is used several times: its uses are summed before anything is clipped."""
 
-import math
 from dataclasses import dataclass
 from functools import reduce
 
@@ -24,9 +23,7 @@ class Together(Contribution):
     examples: int
 
     def one(self, i: int) -> Contribution:
-        # a limit of infinity: a sum that is clamped may have fewer bits than one that is not
-        each = [part.one(i).sum(math.inf) for part in self.parts]
-        return Rows(sum(each[1:], each[0]).unsqueeze(0))
+        return Rows(reduce(torch.add, (part.one(i).sum(None) for part in self.parts)).unsqueeze(0))
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         each = (
@@ -48,11 +45,18 @@ def together(parts: list[Contribution], examples: int) -> Contribution:
     """
     if len(parts) == 1:
         return parts[0]
-    if all(isinstance(part, Rows) for part in parts):
-        return Rows(reduce(torch.add, (part.gradients.float() for part in parts)))
-    if all(isinstance(part, Products) for part in parts):
-        left, right = ([getattr(part, side) for part in parts] for side in ("left", "right"))
-        return Products(torch.cat(left, dim=1), torch.cat(right, dim=1))
+    rows = [part.gradients for part in parts if isinstance(part, Rows)]
+    if len(rows) == len(parts):
+        return Rows(
+            reduce(torch.add, (each if each.dtype == torch.float64 else each.float() for each in rows))
+        )
+    products = [part for part in parts if isinstance(part, Products)]
+    if len(products) == len(parts):
+        left, right = (
+            torch.cat([part.left for part in products], 1),
+            torch.cat([part.right for part in products], 1),
+        )
+        return Products(left, right)
     return Together(tuple(parts), examples)
 
 
