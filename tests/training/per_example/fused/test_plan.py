@@ -83,7 +83,7 @@ def test_old_weight_norm_goes_by_torch_func_on_the_layer() -> None:
         layer = nn.utils.weight_norm(nn.Linear(3, 3))
     gradients = FusedGradients(nn.Sequential(layer, nn.Linear(3, 2)))
     gradients.forward(((drawn(5, 3),), {}))
-    assert gradients.plan.slower == {"0": "Linear is not known"}
+    assert gradients.slower_layers == {"0": "Linear is not known"}
 
 
 class Drawing(nn.Module):

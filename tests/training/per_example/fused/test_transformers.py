@@ -79,5 +79,6 @@ def test_a_classifier_of_sentences_trains_through_the_engine() -> None:
         optimizer.step()
     assert engine.steps == 1
     assert engine.slow_because is None
+    assert engine.slower_layers == {}
     moved = (network.classifier.weight.detach() - before).abs()
     assert 0 < float(moved.max()) <= 0.1 * 0.05 * 1.001

@@ -160,6 +160,11 @@ class FusedGradients(ExampleGradients):
         assert self._plan is not None
         return self._plan
 
+    @property
+    def slower_layers(self) -> dict[str, str]:
+        """Layers and parameters that go through torch.func in a fused pass, and why."""
+        return {} if self._plan is None or self.slow_because is not None else self._plan.slower
+
     def _is_fused(self, inputs: Inputs) -> bool:
         """Whether the fused pass is taken, which is decided when the first examples come."""
         if self._plan is None and self.slow_because is None:
