@@ -69,6 +69,8 @@ def _after(
     output: Any,
 ) -> Any:
     _count(planned, called)
+    if output._is_view():  # what is done in place to a view goes past the hooks on it
+        output = output.clone()
     if rule is None:
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
