@@ -1081,22 +1081,29 @@ BREAKAGES = [
     Breakage(
         "a word clipped at each of its places",
         f"{TRAINING}/per_example/fused/layers/embedding.py",
-        "torch.searchsorted(words, words)",
+        "torch.searchsorted(ordered, ordered)",
         "torch.arange(words.shape[1]).expand_as(words)",
         training("per_example/fused/layers/embedding"),
     ),
     Breakage(
         "each call of a layer clipped by itself",
         f"{TRAINING}/per_example/fused/watching.py",
-        "    if planned.name in called:",
+        "    if planned.calls < 1 or (planned.calls == 1 and planned.name in called):",
         "    if False:",
         training("per_example/fused/watching"),
     ),
     Breakage(
         "a shared parameter clipped in each of its layers",
+        f"{TRAINING}/per_example/fused/gradients.py",
+        "                if name in several:",
+        "                if False:",
+        training("per_example/fused/together"),
+    ),
+    Breakage(
+        "attentions that share a matrix clipped in pieces",
         f"{TRAINING}/per_example/fused/plan.py",
-        "        if any(uses[id(one.layer.get_parameter(own))] > 1 for own in one.trained):",
-        "        if False:",
+        "any(uses[name] > 1 for name in one.trained.values())",
+        "False",
         training("per_example/fused/plan"),
     ),
     Breakage(

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ringfence.training.per_example.fused.tape import Part
-from ringfence.training.per_example.gradients import Inputs, example_count, mapped
+from ringfence.training.per_example.inputs import Inputs, example_count, mapped
 
 _TOLERANCE = 1e-3  # relative to the largest entry: what is wrong is wrong by far more
 _ROUNDING = 1e-5  # relative to the largest entry of all: gradients that would be zero but for rounding

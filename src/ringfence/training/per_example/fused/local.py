@@ -26,6 +26,9 @@ class Chunks(Contribution):
     examples: int
     size: int
 
+    def one(self, i: int) -> Contribution:
+        return Rows(self.compute(slice(i, i + 1)))
+
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         each = (rows.sum(limit, None if weights is None else weights[some]) for some, rows in self._parts())
         total = next(each)

@@ -26,6 +26,9 @@ class Words(Contribution):
     words: Tensor
     size: int
 
+    def one(self, i: int) -> Contribution:
+        return Words(self.rows[i : i + 1], self.words[i : i + 1], self.size)
+
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         rows = self.rows
         if weights is not None:
@@ -46,14 +49,12 @@ def embedding(layer: nn.Module, gradient: Tensor, words: Tensor) -> Contribution
     rows = rows if rows.dtype == torch.float64 else rows.float()
     if layer.padding_idx is not None:
         rows = rows.masked_fill((words == layer.padding_idx).unsqueeze(2), 0)
-    words, order = words.sort(dim=1, stable=True)
-    # all rows of a word go to the place of its first row, and the other places stay zero
-    first = (
-        torch.searchsorted(words, words)
-        + torch.arange(len(words), device=words.device).unsqueeze(1) * words.shape[1]
-    )
-    rows = rows.gather(1, order.unsqueeze(2).expand_as(rows))
-    return {"weight": Words(_sums(rows, first, words.numel()).view_as(rows), words, layer.num_embeddings)}
+    # all rows of a word go to the place of its first row, and its other places stay zero
+    ordered, order = words.sort(dim=1, stable=True)
+    first = order.gather(1, torch.searchsorted(ordered, ordered))
+    places = torch.empty_like(first).scatter_(1, order, first)
+    places += torch.arange(len(words), device=words.device).unsqueeze(1) * words.shape[1]
+    return {"weight": Words(_sums(rows, places, words.numel()).view_as(rows), words, layer.num_embeddings)}
 
 
 def _sums(rows: Tensor, places: Tensor, size: int) -> Tensor:
