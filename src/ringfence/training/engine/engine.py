@@ -237,7 +237,7 @@ class PrivacyEngine:
 
     @property
     def slower_layers(self) -> dict[str, str]:
-        """Layers and parameters that go through torch.func in a fused pass, and why, as of the first batch."""
+        """Layers and parameters that take torch.func in a fused pass, and why, as of the first batch."""
         return getattr(self.run.gradients, "slower_layers", {})
 
     @property
