@@ -1416,6 +1416,20 @@ BREAKAGES = [
         "accountant.gaussian_zcdp += 0 * cost",
         decisions("votes"),
     ),
+    Breakage(
+        "a run's eta for its measured steps alone",
+        "src/ringfence/paper/information/full_size/information.py",
+        "sampling_rate * steps / len(moments)",
+        "sampling_rate",
+        ("tests/paper/information/full_size/test_information.py",),
+    ),
+    Breakage(
+        "the epsilon of a network for one step",
+        "src/ringfence/paper/information/full_size/rows.py",
+        "count=setting.steps",
+        "count=1",
+        ("tests/paper/information/full_size/test_rows.py",),
+    ),
 ]
 
 
