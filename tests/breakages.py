@@ -1114,6 +1114,13 @@ BREAKAGES = [
         training("per_example/fused/layers/rules"),
     ),
     Breakage(
+        "outputs that other examples have a part in let through",
+        f"{TRAINING}/per_example/fused/check.py",
+        "if not all(torch.equal(now[i], then[i]) for now, then in zip(theirs, again, strict=True)):",
+        "if False:",
+        training("per_example/fused/check"),
+    ),
+    Breakage(
         "gradients that other examples have a part in let through",
         f"{TRAINING}/per_example/fused/check.py",
         "if bool(contribution.sum(None, others).count_nonzero()):",

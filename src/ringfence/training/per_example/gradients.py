@@ -147,7 +147,7 @@ class ExampleGradients:
             pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
             found = torch.autograd.grad(
                 [output for output, _ in pairs],
-                [self.parameters[name] for name in trained],
+                [parameter for name, parameter in self.parameters.items() if name in trained],
                 [cotangent for _, cotangent in pairs],
                 allow_unused=True,
                 materialize_grads=True,

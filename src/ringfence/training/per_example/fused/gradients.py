@@ -185,7 +185,9 @@ class FusedGradients(ExampleGradients):
                     return "no layer is known"
                 if plan.rest and plan.draws:
                     return f"the model draws at random, and the layer of {min(plan.rest)!r} is not known"
-                return difference(self.model, self.parameters, plan.rest, more, lambda: self._pass(more, 3))
+                return difference(
+                    self.model, self.parameters, plan.rest, more, lambda given: self._pass(given, 3)
+                )
             except Exception as error:  # whatever the user's model does with made-up inputs
                 return f"made-up inputs fail with {type(error).__name__}: {error}"
 

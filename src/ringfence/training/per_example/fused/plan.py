@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_leaves
 
 from ringfence.training.per_example.fused.layers.rules import Rewritten, Rule, rule_of
@@ -107,14 +108,18 @@ def planned(model: nn.Module, few: Inputs, more: Inputs) -> Plan:
 
 
 def _owners(model: nn.Module) -> Iterator[PlannedLayer]:
-    """The layers that own trained parameters. Of a layer that is rewritten they include its children's."""
+    """The layers that own trained parameters.
+
+    Those of children are included where a layer is rewritten, and where a parameter is computed from others.
+    """
     names = {id(parameter): name for name, parameter in model.named_parameters()}  # one for each
     covered = None
     for name, layer in model.named_modules():
         if covered is not None and name.startswith(covered):
             continue
-        rule = rule_of(layer)
-        whole = isinstance(rule, Rewritten)
+        computed = is_parametrized(layer)
+        rule = None if computed else rule_of(layer)
+        whole = computed or isinstance(rule, Rewritten)
         covered = (f"{name}." if name else "") if whole else covered
         own = layer.named_parameters(recurse=whole, remove_duplicate=False)
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
@@ -166,7 +171,8 @@ def _follow(one: PlannedLayer, call: _Call, other: _Call, counts: tuple[int, int
     if call.draws:
         return "is not known and draws at random"
     try:
-        local_gradients(one.layer, counts[0], torch.zeros_like(call.output), layouts, call.args, call.kwargs)
+        slopes = torch.zeros_like(call.output)
+        local_gradients(one.layer, one.trained, counts[0], slopes, layouts, call.args, call.kwargs)
     except Exception as error:  # whatever an unknown layer does under torch.func
         return f"is not known, and fails alone with {type(error).__name__}: {error}"
     return replace(one, rule=None)

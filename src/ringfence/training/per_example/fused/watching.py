@@ -81,7 +81,9 @@ def _after(
             given = iter(kept)
             again = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             args, kwargs = tree_unflatten(again, spec)
-            found = local_gradients(layer, tape.examples, gradient, planned.layouts, args, kwargs, precision)
+            found = local_gradients(
+                layer, planned.trained, tape.examples, gradient, planned.layouts, args, kwargs, precision
+            )
             for own, contribution in found.items():
                 yield from _trained(planned, own, ALL, contribution)
 
