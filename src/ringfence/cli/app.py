@@ -16,6 +16,7 @@ from ringfence.cli.audit import audit
 from ringfence.cli.compare import compare
 from ringfence.cli.features import features
 from ringfence.cli.figure import figures
+from ringfence.cli.grid import grid
 from ringfence.cli.probe import probe
 from ringfence.cli.project import project
 from ringfence.cli.release import release
@@ -34,6 +35,7 @@ app = typer.Typer(
 for command in (reproduce, features, project, sweep, compare, report, account, probe, tune, audit):
     app.command()(command)
 app.add_typer(figures, name="figure")
+app.add_typer(grid, name="grid")
 app.add_typer(release, name="release")
 
 

@@ -58,6 +58,17 @@ def shipped_grids() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
 
 
+def grid_text(name: str) -> str:
+    """The TOML of a grid that comes with the package.
+
+    >>> grid_text("digits").splitlines()[1]
+    'name = "digits"'
+    """
+    if name not in shipped_grids():
+        raise ValueError(f"grid must be one of {', '.join(shipped_grids())}, got {name!r}")
+    return (files("ringfence.paper.sweep") / "grids" / f"{name}.toml").read_text(encoding="utf-8")
+
+
 def read_grid(grid: str | Path) -> Grid:
     """Reads a grid, given the name of one that comes with the package or the path of a TOML file.
 
@@ -65,8 +76,7 @@ def read_grid(grid: str | Path) -> Grid:
     (1e-06, 2e-06, 5e-06)
     """
     if isinstance(grid, str) and grid in shipped_grids():
-        text = (files("ringfence.paper.sweep") / "grids" / f"{grid}.toml").read_text()
-        return _grid(Path(f"{grid}.toml"), text)
+        return _grid(Path(f"{grid}.toml"), grid_text(grid))
     path = Path(grid)
     if not path.suffix and not path.exists():
         raise ValueError(
