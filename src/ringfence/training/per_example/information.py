@@ -10,7 +10,7 @@ from ringfence.accounting.fisher.loss import LOWER, InformationNorm, checked_nor
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.precision import refuse_tf32
 from ringfence.numerics.rounding import UP
-from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
+from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.jacobian_operator import Loss, MixedDerivatives, jacobian_operator
