@@ -14,10 +14,15 @@ from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.jacobian_operator import Loss, MixedDerivatives, jacobian_operator
+from ringfence.training.per_example.recorded_jacobian import (
+    is_recordable,
+    recorded_bytes_per_example,
+    recorded_operator,
+)
 
 # The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-12, torch.float32: 2e-6}
-_PROBES = {torch.float64: 4, torch.float32: 16}  # float32 needs a larger t, since rounding takes more from it
+_PROBES = {torch.float64: 2, torch.float32: 6}  # float32 needs a larger t, since rounding takes more from it
 _TRACE_PROBES, _AT_ONCE = 64, 4
 
 
@@ -123,10 +128,16 @@ def example_information(
     largest = float(weights.max())  # everything is divided by it, so that squares do not underflow
     count, width, lower, upper = len(inputs), inputs[0].numel(), [], []
     at_once = _AT_ONCE if kind == "trace" else probes
-    some = max(1, memory // derivatives.bytes_per_example(inputs[:1], at_once))
+    recorded = is_recordable(derivatives, inputs[:2], targets[:2])
+    if recorded:
+        each = recorded_bytes_per_example(derivatives, inputs, targets)
+    else:
+        each = derivatives.bytes_per_example(inputs[:1], at_once)
+    some = max(1, memory // each)
+    make = recorded_operator if recorded else jacobian_operator
     for x, y in zip(inputs.split(some), targets.split(some), strict=True):
         error = _ROUNDING[dtype] if rounding is None else rounding
-        operator = jacobian_operator(derivatives, clip, x, y, weights / largest, error)
+        operator = make(derivatives, clip, x, y, weights / largest, error)
         share = failure_probability * len(x) / count
         if kind == "trace":
             ends = probable_traces(
