@@ -1,5 +1,6 @@
 """Fisher information loss of single examples under any torch model, without their jacobians."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -67,7 +68,7 @@ def example_information(
     maximum_degree: int = 32,
     dtype: torch.dtype = torch.float64,
     rounding: float | None = None,
-    memory: int = 1 << 30,
+    memory: int | None = None,
 ) -> ExampleInformation:
     """eta^2 of each of n examples at one step: the largest eigenvalue of J^T diag(eta_j^2) J.
 
@@ -108,6 +109,9 @@ def example_information(
     if dtype not in _ROUNDING:
         raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype!r}")
     failure_probability = checks.probability("failure_probability", failure_probability)
+    if memory is None:
+        free = torch.cuda.mem_get_info(inputs.device)[0] if inputs.is_cuda else 0
+        memory = free // 2 if inputs.is_cuda else 1 << 30
     checks.count("memory", memory, at_least=1)
     if probes is None:
         probes = _TRACE_PROBES if kind == "trace" else _PROBES[dtype]
@@ -126,38 +130,39 @@ def example_information(
         )
     weights = coordinate_losses(mechanism, theta, derivatives.size).to(inputs.device)
     largest = float(weights.max())  # everything is divided by it, so that squares do not underflow
-    count, width, lower, upper = len(inputs), inputs[0].numel(), [], []
-    at_once = _AT_ONCE if kind == "trace" else probes
+    count, width = len(inputs), inputs[0].numel()
+    error = _ROUNDING[dtype] if rounding is None else rounding
     recorded = is_recordable(derivatives, inputs[:2], targets[:2])
     if recorded:
         each = recorded_bytes_per_example(derivatives, inputs, targets)
     else:
-        each = derivatives.bytes_per_example(inputs[:1], at_once)
-    some = max(1, memory // each)
+        each = derivatives.bytes_per_example(inputs[:1], _AT_ONCE if kind == "trace" else probes)
     make = recorded_operator if recorded else jacobian_operator
-    for x, y in zip(inputs.split(some), targets.split(some), strict=True):
-        error = _ROUNDING[dtype] if rounding is None else rounding
+
+    def ends(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         operator = make(derivatives, clip, x, y, weights / largest, error)
         share = failure_probability * len(x) / count
         if kind == "trace":
-            ends = probable_traces(
-                operator, generator=generator, failure_probability=share, probes=probes, at_once=at_once
+            low, high = probable_traces(
+                operator, generator=generator, failure_probability=share, probes=probes, at_once=_AT_ONCE
             )
-            lower.append(ends[0] / width)
-            upper.append(ends[1] / width)
-        else:
-            bounds = probable_bounds_of_many(
-                operator,
-                generator=generator,
-                failure_probability=share,
-                probes=probes,
-                tolerance=tolerance,
-                maximum_degree=maximum_degree,
-            )
-            lower.append(bounds.lower.square())
-            upper.append(bounds.upper.square())
+            return low / width, high / width
+        bounds = probable_bounds_of_many(
+            operator,
+            generator=generator,
+            failure_probability=share,
+            probes=probes,
+            tolerance=tolerance,
+            maximum_degree=maximum_degree,
+        )
+        return bounds.lower.square(), bounds.upper.square()
+
+    chunks = math.ceil(count / max(1, memory // each))
+    some = math.ceil(count / chunks)  # chunks of one size
+    parts = [ends(x, y) for x, y in zip(inputs.split(some), targets.split(some), strict=True)]
+    lower, upper = (torch.cat(end) for end in zip(*parts, strict=True))
     failing = 0.0 if kind == "trace" and probes >= width else failure_probability
     scale = largest * largest
     return ExampleInformation(
-        torch.cat(lower) * scale * LOWER**2 / UP, torch.cat(upper) * scale * UP, failing
+        lower * scale * LOWER**2 / UP, upper * scale * UP, failing
     )

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,34 +15,29 @@ from ringfence.training.per_example.jacobian_operator import MixedDerivatives
 
 _TINY = torch.finfo(torch.float64).tiny
 _AGREEMENT = {torch.float64: 1e-8, torch.float32: 1e-3}
-_COPIES = 6  # of an example's gradient, in float64, that a product holds
+_COPIES = 8  # of an example's gradient, in float64, that a product holds
 
 
 class RecordedJacobian:
-    """diag(weights) d clip(gradient) / d x of a few examples, as two graphs of autograd.
+    """J = d gradient / d x of a few examples, as two graphs of autograd.
 
-    The first graph leads from x to the clipped gradients g, so that walking it backwards gives J^T u. As J^T u
-    is linear in u, walking its own graph backwards to u gives J v. Each walk takes four batched products per
-    layer, and nothing that does not depend on the direction is computed again.
+    The first graph leads from x to the gradients, so that walking it backwards gives J^T u. As J^T u is linear
+    in u, walking its own graph backwards to u gives J v. Each walk takes four batched products per layer, and
+    nothing that does not depend on the direction is computed again.
 
     >>> from torch import nn
-    >>> model = nn.Linear(2, 1, bias=False)
-    >>> derivatives = MixedDerivatives(model, lambda output, y: output**2 / 2, torch.float64)
-    >>> x = torch.tensor([[1.0, 0.0]]).double()
-    >>> one = RecordedJacobian(derivatives, None, x, torch.zeros(1), torch.ones(2).double())
-    >>> bool((one.apply(x) @ one.apply(x).mT).sum() - (one.apply_transpose(one.apply(x)) * x).sum() < 1e-12)
-    True
+    >>> derivatives = MixedDerivatives(nn.Linear(2, 1, bias=False), lambda output, y: output, torch.float64)
+    >>> one = RecordedJacobian(derivatives, torch.ones(1, 2).double(), torch.zeros(1))
+    >>> one.apply(torch.tensor([[3.0, 4.0]])).tolist()  # the gradient of w . x is x
+    [[3.0, 4.0]]
     """
 
-    def __init__(
-        self, derivatives: MixedDerivatives, clip: Clip | None, x: Tensor, y: Tensor, weights: Tensor
-    ) -> None:
-        """``clip`` None leaves gradients as they are. Raises ``UnknownUse`` where the model is not known."""
-        count = len(x)
+    def __init__(self, derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> None:
+        """Raises ``UnknownUse`` where the model uses a weight in a way that is not known."""
         with torch.enable_grad():
             self._x = x.detach().clone().requires_grad_()
             own = {
-                name: value.detach().expand(count, *value.shape).requires_grad_()
+                name: value.detach().expand(len(x), *value.shape).requires_grad_()
                 for name, value in derivatives.trained.items()
             }
             outputs = output_with_example_weights(derivatives.model, own, derivatives.fixed, self._x)
@@ -49,61 +45,81 @@ class RecordedJacobian:
             parts = torch.autograd.grad(
                 losses.sum(), list(own.values()), create_graph=True, materialize_grads=True
             )
-            gradients = torch.cat([part.flatten(1) for part in parts], dim=1)
-            clipped = gradients if clip is None else clip(gradients)
-            self.gradients = gradients.detach()
-            self._image = clipped.double() * weights
-            self._direction = torch.zeros_like(self._image).requires_grad_()
-            if not self._image.requires_grad:
-                raise UnknownUse("gradients that do not depend on the features")
-            (self._pulled,) = torch.autograd.grad(
-                self._image, self._x, self._direction, create_graph=True, materialize_grads=True
-            )
-            if not self._pulled.requires_grad:
-                raise UnknownUse("gradients that do not depend on the features")
+            # apart, not as one vector: autograd would fill and add whole vectors for each of the parts
+            self._parts = [part for part in parts if part.requires_grad]
+            if len(self._parts) < len(parts):
+                raise UnknownUse("a gradient that does not depend on the features")
+            self._directions = [torch.zeros_like(part).requires_grad_() for part in parts]
+            (self._pulled,) = torch.autograd.grad(self._parts, self._x, self._directions, create_graph=True)
+
+    @property
+    def gradients(self) -> Tensor:
+        """The gradients of the examples, (n, d)."""
+        return _flat(self._parts).detach()
 
     def apply(self, direction: Tensor) -> Tensor:
-        """diag(weights) J v, (n, p) to (n, d)."""
+        """J v, (n, p) to (n, d)."""
         along = direction.reshape(self._x.shape).to(self._x.dtype)
-        (image,) = torch.autograd.grad(self._pulled, self._direction, along, retain_graph=True)
-        return image
+        return _flat(
+            torch.autograd.grad(
+                self._pulled, self._directions, along, retain_graph=True, materialize_grads=True
+            )
+        )
 
     def apply_transpose(self, direction: Tensor) -> Tensor:
-        """J^T diag(weights) u, (n, d) to (n, p), in float64."""
-        (pulled,) = torch.autograd.grad(self._image, self._x, direction, retain_graph=True)
+        """J^T u, (n, d) to (n, p), in float64."""
+        pieces = direction.to(self._x.dtype).split([part[0].numel() for part in self._parts], dim=1)
+        shaped = [piece.view(part.shape) for piece, part in zip(pieces, self._parts, strict=True)]
+        (pulled,) = torch.autograd.grad(self._parts, self._x, shaped, retain_graph=True)
         return pulled.flatten(1).double()
+
+
+def _flat(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat([part.flatten(1) for part in parts], dim=1)
 
 
 def recorded_operator(
     derivatives: MixedDerivatives, clip: Clip, x: Tensor, y: Tensor, weights: Tensor, rounding: float
 ) -> BatchedOperator:
     """As ``jacobian_operator``, for models that ``is_recordable``."""
-    recorded = RecordedJacobian(derivatives, clip, x, y, weights)
-    if not bool(torch.isfinite(recorded.gradients).all()):
+    recorded = RecordedJacobian(derivatives, x, y)
+    gradients = recorded.gradients
+    if not bool(torch.isfinite(gradients).all()):
         raise ValueError("model and loss must give finite gradients, got NaN or infinity")
+    with torch.enable_grad():  # the derivative of the clip, in the same two graphs
+        clipped = clip(gradients.requires_grad_())
+        toward = torch.zeros_like(clipped).requires_grad_()
+        (back,) = torch.autograd.grad(clipped, gradients, toward, create_graph=True)
     count, width = len(x), math.prod(x.shape[1:])
 
-    def image(vectors: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(|A v|, A v / |A v|) of all examples, 0 for those that are not in ``rows``."""
-        norm = vectors.norm(dim=1, keepdim=True).clamp(min=_TINY)
+    def image(vectors: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(diag(weights) J v / |v| of all examples, 0 for those not in ``rows``; its length)."""
         every = torch.zeros(count, width, dtype=torch.float64, device=x.device)
-        every[rows] = vectors / norm  # unit vectors cannot leave the range of float32
-        seen = recorded.apply(every)
-        size = seen.norm(dim=1, keepdim=True)
-        return size[rows] * norm, seen, size
+        every[rows] = vectors / _lengths(vectors)  # unit vectors cannot leave the range of float32
+        (moved,) = torch.autograd.grad(back, toward, recorded.apply(every), retain_graph=True)
+        seen = moved.double() * weights
+        return seen, _lengths(seen)
 
     def squares(block: Tensor, rows: Tensor) -> Tensor:
-        return torch.cat([image(vectors, rows)[0] for vectors in block.unbind(1)], dim=1).square()
+        sizes = [image(vectors, rows)[1][rows] * _lengths(vectors) for vectors in block.unbind(1)]
+        return torch.cat(sizes, dim=1).square()
 
     def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         sizes, backs = [], []
         for vectors in block.unbind(1):
-            size, seen, scale = image(vectors, rows)
-            backs.append(recorded.apply_transpose(seen.div_(scale.clamp(min=_TINY)))[rows] * size)
-            sizes.append(size)
+            seen, size = image(vectors, rows)
+            unit = seen.mul_(weights).div_(size).to(x.dtype)
+            (unclipped,) = torch.autograd.grad(clipped, gradients, unit, retain_graph=True)
+            sizes.append(size[rows] * _lengths(vectors))
+            backs.append(recorded.apply_transpose(unclipped)[rows] * sizes[-1])
         return torch.cat(sizes, dim=1).square(), torch.stack(backs, dim=1)
 
     return BatchedOperator(count, (derivatives.size, width), squares, gram, rounding, x.device)
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """(n, 1), and a tiny number in place of 0."""
+    return torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=_TINY)
 
 
 def recorded_bytes_per_example(derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> int:
@@ -115,9 +131,8 @@ def recorded_bytes_per_example(derivatives: MixedDerivatives, x: Tensor, y: Tens
         kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    ones = torch.ones((), dtype=torch.float64, device=x.device)
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        held = RecordedJacobian(derivatives, None, x[:1], y[:1], ones)
+        held = RecordedJacobian(derivatives, x[:1], y[:1])
     del held
     return sum(kept.values()) + _COPIES * 8 * derivatives.size
 
@@ -127,9 +142,8 @@ def is_recordable(derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> bool:
 
     Warns where they have others: something in the model mixes the examples of a batch.
     """
-    ones = torch.ones((), dtype=torch.float64, device=x.device)
     try:
-        recorded = RecordedJacobian(derivatives, None, x, y, ones)
+        recorded = RecordedJacobian(derivatives, x, y)
     except UnknownUse:
         return False
     direction = torch.linspace(-1, 1, derivatives.size, dtype=torch.float64, device=x.device).cos()
