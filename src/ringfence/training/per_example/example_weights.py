@@ -4,14 +4,17 @@ Ordinary autograd then gives each example its own gradient, to any order, withou
 without grouped convolutions: layers become batched matrix products.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+
+from ringfence.training.per_example.recorded_functions import Window, normalised, patches, product
 
 
 class UnknownUse(Exception):
@@ -87,7 +90,7 @@ def _conv1d(
     groups: int = 1,
 ) -> Tensor:
     each = mode.each(weight, len(x)).unsqueeze(3)
-    window = _Window((1, each.shape[-1]), *(_pair(*one) for one in ((stride, 1), (padding, 0), (dilation, 1))))
+    window = Window((1, each.shape[-1]), *(_pair(*one) for one in ((stride, 1), (padding, 0), (dilation, 1))))
     result = _convolved(x.unsqueeze(2), each, window, groups).squeeze(2)
     return result if bias is None else result + mode.each(bias, len(x))[:, :, None]
 
@@ -103,7 +106,7 @@ def _conv2d(
     groups: int = 1,
 ) -> Tensor:
     each = mode.each(weight, len(x))
-    window = _Window(each.shape[-2:], *(_pair(one) for one in (stride, padding, dilation)))
+    window = Window(each.shape[-2:], *(_pair(one) for one in (stride, padding, dilation)))
     result = _convolved(x, each, window, groups)
     return result if bias is None else result + mode.each(bias, len(x))[:, :, None, None]
 
@@ -116,13 +119,12 @@ def _pair(value: Any, first: int | None = None) -> tuple[int, int]:
     return (numbers[0] if first is None else first), numbers[-1]
 
 
-def _convolved(x: Tensor, weight: Tensor, window: "_Window", groups: int) -> Tensor:
+def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     """Convolutions of (n, C, H, W) with (n, O, C / groups, h, w)."""
     if x.dim() != 4:
         raise UnknownUse("a convolution of an example without a batch")
-    columns: Tensor = _Patches.apply(x, window)  # type: ignore[no-untyped-call]
-    matrix = weight.flatten(2).unflatten(1, (groups, -1))
-    result: Tensor = _Product.apply(matrix, columns.unflatten(1, (groups, -1)))  # type: ignore[no-untyped-call]
+    columns = patches(x, window).unflatten(1, (groups, -1))
+    result = product(weight.flatten(2).unflatten(1, (groups, -1)), columns)
     return result.reshape(*weight.shape[:2], *window.places(x.shape[-2:]))
 
 
@@ -135,7 +137,8 @@ def _group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     shape = (len(x), -1, *(1,) * (x.dim() - 2))
-    return _scaled(mode, functional.group_norm(x, groups, None, None, eps), weight, bias, shape)
+    rows = x.reshape(len(x) * groups, -1)
+    return _scaled(mode, normalised(rows, eps).view_as(x), weight, bias, shape)
 
 
 def _layer_norm(
@@ -148,7 +151,8 @@ def _layer_norm(
 ) -> Tensor:
     own = tuple(normalized_shape)
     shape = (len(x), *(1,) * (x.dim() - 1 - len(own)), *own)
-    return _scaled(mode, functional.layer_norm(x, own, None, None, eps), weight, bias, shape)
+    rows = x.reshape(-1, math.prod(own))
+    return _scaled(mode, normalised(rows, eps).view_as(x), weight, bias, shape)
 
 
 def _scaled(
@@ -166,79 +170,3 @@ _KNOWN: dict[Callable[..., Any], Callable[..., Tensor]] = {
     functional.group_norm: _group_norm,
     functional.layer_norm: _layer_norm,
 }
-
-
-class _Window(NamedTuple):
-    """The places of a convolution's kernel on an image, (rows, columns) each."""
-
-    kernel: Sequence[int]
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-
-    def places(self, size: Sequence[int]) -> list[int]:
-        """How many places there are in each direction."""
-        return [
-            (length + 2 * pad - gap * (kernel - 1) - 1) // step + 1
-            for length, kernel, step, pad, gap in zip(size, *self, strict=True)
-        ]
-
-
-class _Product(torch.autograd.Function):
-    """weight @ columns, whose derivatives by the columns keep their layout: torch's own are transposed.
-
-    Columns are the largest tensors of a network, and adding two of different layouts takes several times as long.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, columns: Tensor) -> Tensor:
-        ctx.save_for_backward(weight, columns)
-        return weight @ columns
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        weight, columns = ctx.saved_tensors
-        # without a graph to record, this is a later walk: derivatives by the weight are known by then
-        by_weight = (columns @ grad.mT).mT if torch.is_grad_enabled() else None
-        return by_weight, weight.mT @ grad
-
-
-class _Patches(torch.autograd.Function):
-    """(n, C, H, W) to (n, C kernel, places), as ``unfold``, which on a GPU takes one image after the other."""
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor, window: _Window) -> Tensor:
-        ctx.window, ctx.size = window, images.shape[-2:]
-        (top, left), (down, right) = window.padding, window.dilation
-        padded = functional.pad(images, (left, left, top, top))
-        height, width = window.places(ctx.size)
-        n, channels, row, column = padded.stride()
-        steps = (row * window.stride[0], column * window.stride[1])
-        shape = (*images.shape[:2], *window.kernel, height, width)
-        patches = padded.as_strided(shape, (n, channels, row * down, column * right, *steps))
-        return patches.reshape(len(images), -1, height * width)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        return _Sums.apply(grad, ctx.window, ctx.size), None  # type: ignore[no-untyped-call]
-
-
-class _Sums(torch.autograd.Function):
-    """The transpose of ``_Patches``: every place is added back to the image."""
-
-    @staticmethod
-    def forward(ctx: Any, patches: Tensor, window: _Window, size: Any) -> Tensor:
-        ctx.window = window
-        return functional.fold(
-            patches,
-            tuple(size),
-            window.kernel,
-            dilation=window.dilation,
-            padding=window.padding,
-            stride=window.stride,
-        )
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        return _Patches.apply(grad, ctx.window), None, None  # type: ignore[no-untyped-call]
-
