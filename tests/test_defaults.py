@@ -59,7 +59,7 @@ DEFAULTS = [
     (BatchedOperator, {"rounding": 1e-12, "device": "cpu"}),
     (
         probable_bounds_of_many,
-        {"failure_probability": 1e-6, "probes": 2, "tolerance": 0.05, "maximum_degree": 32},
+        {"failure_probability": 1e-6, "probes": None, "tolerance": 0.05, "maximum_degree": 32},
     ),
     (probable_traces, {"failure_probability": 1e-6, "probes": 64, "at_once": 4}),
     (rf.Mechanism.release, {"secure": True, "step": None, "generator": None}),

@@ -66,7 +66,7 @@ def searched_bounds(
     rows = torch.arange(operator.count, device=operator.device)
     while len(rows):
         start = draw(rows)
-        threshold = _threshold(failure_probability / operator.count, start.shape[1])
+        threshold = chi_threshold(failure_probability / operator.count, start.shape[1])
         lower[rows], upper[rows] = ends(rows, start, threshold)
         # Where the two bounds have crossed, the event of step 1 is seen to have failed. Starting afresh
         # then only lowers the chance that the answer is one of its failures.
@@ -81,8 +81,12 @@ def searched_bounds(
     )
 
 
-def _threshold(failure_probability: float, probes: int) -> float:
-    """t of step 1: |v^T G| is below it with at most this probability."""
+def chi_threshold(failure_probability: float, probes: int) -> float:
+    """t of step 1: |v^T G| is below it with at most this probability.
+
+    >>> round(chi_threshold(1e-6, 4), 4)
+    0.0532
+    """
     return math.exp(math.log(2) / 2 + (math.log(failure_probability) + math.lgamma(probes / 2 + 1)) / probes)
 
 

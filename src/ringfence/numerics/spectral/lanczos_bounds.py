@@ -4,7 +4,7 @@ Let A be one of the matrices, B = A^T A with largest eigenvalue b and unit eigen
 independent N(0, 1) vectors, the probes. The lower bound of b is the Rayleigh quotient |A w|^2 / |w|^2 of the
 best vector w of the Krylov spaces. The upper bound has three steps.
 
-1. sum_i (v^T g_i)^2 is at least t^2, except with the failure probability. ``threshold`` says which t.
+1. sum_i (v^T g_i)^2 is at least t^2, except with the failure probability. ``chi_threshold`` says which t.
 2. From q_1 = g / |g| the recurrence B q_j = beta_(j-1) q_(j-1) + alpha_j q_j + beta_j q_(j+1) makes unit
    vectors q_1, ..., q_(m+1). Let T be the tridiagonal m x m matrix of the alphas and betas, s_j = v^T q_j, and
    e_j what rounding adds to step j. Multiplied by v^T from the left the recurrence says, because B v = b v,
@@ -40,7 +40,12 @@ from ringfence.numerics.spectral.batched_operator import (
     require_product,
     standard_normal_probes,
 )
-from ringfence.numerics.spectral.chebyshev_bounds import checked_product, product_slack, searched_bounds
+from ringfence.numerics.spectral.chebyshev_bounds import (
+    checked_product,
+    chi_threshold,
+    product_slack,
+    searched_bounds,
+)
 from ringfence.numerics.spectral.singular_values import SingularValueBounds
 
 _BISECTIONS = 60
@@ -53,7 +58,7 @@ def probable_bounds_of_many(
     *,
     generator: torch.Generator,
     failure_probability: float = 1e-6,
-    probes: int = 2,
+    probes: int | None = None,
     tolerance: float = 0.05,
     maximum_degree: int = 32,
 ) -> SingularValueBounds:
@@ -61,7 +66,7 @@ def probable_bounds_of_many(
 
     A matrix is left alone once its two bounds are within ``tolerance``, or after ``maximum_degree`` products
     per probe. Neither changes what holds. Fewer probes need fewer products in all; more probes leave more room
-    for rounding.
+    for rounding. By default they are as few as leave rounding a quarter of t, at most 16.
 
     Guarantee: all upper bounds hold at once except with ``failure_probability`` over the generator's
     draw, each one alone except with ``failure_probability`` / count; the lower bounds always hold. The
@@ -72,7 +77,8 @@ def probable_bounds_of_many(
     >>> bool((bounds.lower**2 <= 45).all()), bool((bounds.upper**2 >= 45).all()), bounds.failure_probability
     (True, True, 1e-06)
     """
-    checked_generator(generator, failure_probability, probes)
+    checked_generator(generator, failure_probability, 1 if probes is None else probes)
+    number = _fewest_probes(operator, failure_probability / operator.count) if probes is None else probes
     most = checks.count("maximum_degree", maximum_degree, at_least=1)
 
     def ends(rows: Tensor, start: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
@@ -80,10 +86,23 @@ def probable_bounds_of_many(
 
     return searched_bounds(
         operator,
-        lambda rows: standard_normal_probes(operator, rows, probes, generator),
+        lambda rows: standard_normal_probes(operator, rows, number, generator),
         ends,
         failure_probability,
     )
+
+
+def _fewest_probes(operator: BatchedOperator, failure_probability: float) -> int:
+    for probes in (1, 2, 4, 8):
+        size = math.sqrt(probes * operator.shape[1])
+        if 4 * size * _charge(operator.rounding, 16) <= chi_threshold(failure_probability, probes):
+            return probes
+    return 16
+
+
+def _charge(rounding: float, degree: int) -> float:
+    """How much the errors of all steps are at most together, |e| / b."""
+    return math.sqrt(degree) * (2 * rounding + rounding**2 + 1e-14 * (degree + 1))
 
 
 def _squares(
@@ -120,11 +139,14 @@ def _squares(
         going = going[apart & (top > 0)]
         if not len(going):
             break
-    upper = torch.zeros(count, dtype=torch.float64)
-    for step in steps.unique().tolist():
-        those = steps == step
-        made = diagonal[those, :, :step], beside[those, :, :step]
-        upper[those] = _upper(*made, sizes[those], operator.rounding, threshold)
+    upper = torch.full((count,), math.inf, dtype=torch.float64)
+    for degree in range(1, most + 1):
+        # where the bounds are not close yet, rounding may have spoilt what fewer products had reached
+        those = (steps == degree) | ((steps == most) & (most % degree == 0))
+        if bool(those.any()):
+            made = diagonal[those, :, :degree], beside[those, :, :degree]
+            bound = _upper(*made, sizes[those], operator.rounding, threshold)
+            upper[those] = torch.minimum(upper[those], bound)
     lower = _ritz_quotients(operator, rows, basis, diagonal, beside, steps)
     return lower, torch.where(lower > 0, upper.to(lower.device) * scale, lower)
 
@@ -151,8 +173,7 @@ def _reach(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, x: 
     for j in reversed(range(degree)):
         column = products[j] / pivots[j] + (ratios[j] * column if j + 1 < degree else 0)
         squares += (x * column).square()
-    error = math.sqrt(degree) * (2 * rounding + rounding**2 + 1e-14 * (degree + 1))
-    h = (products[degree] + error * (1 + squares).sqrt()) * (1 + 1e-9)
+    h = (products[degree] + _charge(rounding, degree) * (1 + squares).sqrt()) * (1 + 1e-9)
     total = (sizes * h).square().sum(1)
     positive = torch.stack(pivots).amin((0, 2)) > 0
     return torch.where(positive, total, math.inf)
