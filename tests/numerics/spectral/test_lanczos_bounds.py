@@ -1,4 +1,4 @@
-"""Many largest singular values by Lanczos' recurrence: against dense eigenvalues, and how often bounds fail."""
+"""Many largest singular values by Lanczos' recurrence: both ends, and how often the upper ones fail."""
 
 import math
 
@@ -92,7 +92,6 @@ def test_what_is_no_gram_is_refused_whatever_the_rounding(rounding: float) -> No
         probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))
 
 
-
 @pytest.mark.parametrize("probes", [1, 4])
 @pytest.mark.parametrize("spectrum", [1, 3, 5])
 def test_all_upper_ends_fail_no_more_often_than_stated(
@@ -116,7 +115,9 @@ def test_all_upper_ends_fail_no_more_often_than_stated(
         failure_probability=each * count,
         probes=probes,
         tolerance=0.0,
-        maximum_degree=1 if spectrum == 1 else 16,  # at degree 1 the bound of a single top is as close as can be
+        maximum_degree=1
+        if spectrum == 1
+        else 16,  # at degree 1 the bound of a single top is as close as can be
     )
     failed = sum(drawn) - count + int((bounds.upper < 1).sum())
     allowed = each * sum(drawn) + 4 * math.sqrt(each * (1 - each) * sum(drawn))
@@ -185,7 +186,11 @@ def _trusting(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[T
 
 def test_rounding_loosens_the_bound_until_there_is_none() -> None:
     uppers = [
-        float(probable_bounds_of_many(diagonal(SPECTRA[3:4], e), generator=generator(), probes=2, tolerance=0.0).upper)
+        float(
+            probable_bounds_of_many(
+                diagonal(SPECTRA[3:4], e), generator=generator(), probes=2, tolerance=0.0
+            ).upper
+        )
         for e in (1e-15, 1e-6, 1e-5)
     ]
     assert uppers == sorted(uppers)

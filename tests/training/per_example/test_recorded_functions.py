@@ -17,11 +17,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple
         lambda x: functional.unfold(x.sin(), (3, 2), (1, 2), (1, 2), (2, 1)),
         ((2, 3, 6, 5),),
     ),
-    "product": (
-        lambda x, w: product(w, x.sin()),
-        lambda x, w: w @ x.sin(),
-        ((2, 4, 3), (2, 5, 4)),
-    ),
+    "product": (lambda x, w: product(w, x.sin()), lambda x, w: w @ x.sin(), ((2, 4, 3), (2, 5, 4))),
     "normalised": (
         lambda x, w: normalised(x.sin(), 0.1) * w,
         lambda x, w: functional.layer_norm(x.sin(), (7,), eps=0.1) * w,
@@ -36,7 +32,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple
 
 
 def walks(function: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
-    """The value, the gradient by the last argument, and both products with that gradient's derivative by x."""
+    """The value, the gradient by the last argument, and products with that gradient's derivative by x."""
     x, *rest = (draw(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes))
     value = function(x, *rest)
     weight = rest[-1] if rest else x

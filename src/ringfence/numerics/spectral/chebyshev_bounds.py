@@ -25,12 +25,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.numerics.spectral.batched_operator import (
-    BatchedOperator,
-    checked_generator,
-    require_product,
-    standard_normal_probes,
-)
+from ringfence.numerics.spectral.batched_operator import BatchedOperator, require_product
 from ringfence.numerics.spectral.singular_values import UNIT, SingularValueBounds, gamma
 
 

@@ -5,9 +5,10 @@ independent N(0, 1) vectors, the probes. The lower bound of b is the Rayleigh qu
 best vector w of the Krylov spaces. The upper bound has three steps.
 
 1. sum_i (v^T g_i)^2 is at least t^2, except with the failure probability. ``chi_threshold`` says which t.
-2. From q_1 = g / |g| the recurrence B q_j = beta_(j-1) q_(j-1) + alpha_j q_j + beta_j q_(j+1) makes unit
-   vectors q_1, ..., q_(m+1). Let T be the tridiagonal m x m matrix of the alphas and betas, s_j = v^T q_j, and
-   e_j what rounding adds to step j. Multiplied by v^T from the left the recurrence says, because B v = b v,
+2. From q_1 = g / |g| the recurrence B q_j = beta_(j-1) q_(j-1) + alpha_j q_j + beta_j q_(j+1) makes
+   unit vectors q_1, ..., q_(m+1). Let T be the tridiagonal m x m matrix of the alphas and betas,
+   s_j = v^T q_j, and e_j what rounding adds to step j. Multiplied by v^T from the left the recurrence says,
+   because B v = b v,
 
        s (b - T) = beta_m s_(m+1) (0, ..., 0, 1) + (v^T e_1, ..., v^T e_m).
 
@@ -15,17 +16,18 @@ best vector w of the Krylov spaces. The upper bound has three steps.
 
        |v^T g| <= |g| h(b),  h(b) = beta_m [(b - T)^-1]_(1m) + |e| |first column of (b - T)^-1|.
 
-3. The first term of h is prod_j beta_j / det(b - T). Both terms fall with b. So b is at most the least x with
-   sum_i |g_i|^2 h_i(x)^2 < t^2.
+3. The first term of h is prod_j beta_j / det(b - T). Both terms fall with b. So b is at most the least x
+   with sum_i |g_i|^2 h_i(x)^2 < t^2.
 
-Only the event of step 1 is random, so work may stop at any m. The vectors q_j need not be orthogonal. In
-exact arithmetic and for one probe, no polynomial of degree m gives a much smaller bound than det(b - T): it is
-orthogonal with respect to the spectrum as the probe sees it.
+Only the event of step 1 is random, so work may stop at any m, and the least bound of several m may be taken.
+The vectors q_j need not be orthogonal. det(b - T) is the polynomial of degree m that is smallest where the
+probe sees the spectrum, so that no interval has to be guessed.
 
-Rounding: a product with B errs by at most (2 e + e^2) b, where e is the operator's ``rounding``; the other
-operations of a step, whose numbers are at most 1.3 j b, and those that solve with b - T, move the recurrence by
-at most 1e-14 (m + 1) b. As b / (b - y) <= max(1, x / (x - y)) for the eigenvalues y of T and b >= x, the second
-term of h is at most sqrt(m) (2 e + e^2 + 1e-14 (m + 1)) sqrt(1 + x^2 |first column of (x - T)^-1|^2).
+Rounding: a product with B errs by at most (2 e + e^2) b, where e is the operator's ``rounding``. The other
+operations of a step, whose numbers are at most 1.3 j b, and those that solve with b - T, move the
+recurrence by at most 1e-14 (m + 1) b. As b / (b - y) <= max(1, x / (x - y)) for the eigenvalues y of T and
+b >= x, the second term of h is at most
+sqrt(m) (2 e + e^2 + 1e-14 (m + 1)) sqrt(1 + x^2 |first column of (x - T)^-1|^2).
 """
 
 import math
@@ -64,9 +66,9 @@ def probable_bounds_of_many(
 ) -> SingularValueBounds:
     """Lower and upper bounds of the largest singular value of every matrix, each with its own probes.
 
-    A matrix is left alone once its two bounds are within ``tolerance``, or after ``maximum_degree`` products
-    per probe. Neither changes what holds. Fewer probes need fewer products in all; more probes leave more room
-    for rounding. By default they are as few as leave rounding a quarter of t, at most 16.
+    A matrix is left alone once its two bounds are within ``tolerance``, or after ``maximum_degree``
+    products per probe. Neither changes what holds. Fewer probes need fewer products in all, and more probes
+    leave more room for rounding. By default they are as few as leave rounding a quarter of t, at most 16.
 
     Guarantee: all upper bounds hold at once except with ``failure_probability`` over the generator's
     draw, each one alone except with ``failure_probability`` / count; the lower bounds always hold. The
@@ -160,7 +162,8 @@ def _tridiagonal(diagonal: Tensor, beside: Tensor) -> Tensor:
 def _reach(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, x: Tensor) -> Tensor:
     """sum_i |g_i|^2 h_i(x)^2, and infinity where x is not above all eigenvalues of the T_i.
 
-    x - T = L D L^T has the pivots D, all positive above the eigenvalues, and -beta_j / D_j below L's diagonal.
+    x - T = L D L^T has the pivots D, all positive above the eigenvalues, and -beta_j / D_j below the
+    diagonal of L.
     """
     x, degree = x[:, None], diagonal.shape[-1]
     pivots, ratios, products = [x - diagonal[..., 0]], [], [torch.ones_like(diagonal[..., 0])]
@@ -195,7 +198,12 @@ def _upper(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, thr
 
 
 def _ritz_quotients(
-    operator: BatchedOperator, rows: Tensor, basis: list[Tensor], diagonal: Tensor, beside: Tensor, steps: Tensor
+    operator: BatchedOperator,
+    rows: Tensor,
+    basis: list[Tensor],
+    diagonal: Tensor,
+    beside: Tensor,
+    steps: Tensor,
 ) -> Tensor:
     """|A w|^2 / |w|^2 from below, w being the largest Ritz vector of each matrix's best probe."""
     degree = len(basis)

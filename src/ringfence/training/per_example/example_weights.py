@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from ringfence.training.per_example.recorded_functions import Window, normalised, patches, product
 
 
-class UnknownUse(Exception):
+class UnknownUseError(Exception):
     """A weight is used by a function that is not known here."""
 
 
@@ -27,8 +27,8 @@ def output_with_example_weights(
     """The model's output for (n, ...) inputs; ``weights`` are (n, *shape), one copy per example.
 
     Known are dense layers, convolutions of one and two dimensions, group and layer normalisation. A weight
-    that is used in any other way raises ``UnknownUse``. Whatever else the model does, it does to the whole
-    batch: that examples are not mixed is for the caller to check.
+    that is used in any other way raises ``UnknownUseError``. Whatever else the model does, it does to the
+    whole batch: that examples are not mixed is for the caller to check.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> weights = {"weight": torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])}
@@ -38,12 +38,12 @@ def output_with_example_weights(
     with _ExampleWeights(weights):
         output = functional_call(model, {**weights, **fixed}, (inputs,))
     if not isinstance(output, Tensor) or len(output) != len(inputs):
-        raise UnknownUse("the output is not one tensor of as many rows as examples")
+        raise UnknownUseError("the output is not one tensor of as many rows as examples")
     return output
 
 
 class _ExampleWeights(TorchFunctionMode):
-    """Takes calls of torch's functions with weights of single examples, and refuses those it does not know."""
+    """Takes calls of torch's functions with weights of single examples, and refuses unknown ones."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class _ExampleWeights(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self._has_own((args, kwargs)):
+        if func in _HARMLESS or not self._has_own((args, kwargs)):
             return func(*args, **kwargs)
         if func not in _KNOWN:
-            raise UnknownUse(getattr(func, "__name__", str(func)))
+            raise UnknownUseError(getattr(func, "__name__", str(func)))
         return _KNOWN[func](self, *args, **kwargs)
 
     def _has_own(self, value: Any) -> bool:
@@ -106,7 +106,7 @@ def _conv2d(
     groups: int = 1,
 ) -> Tensor:
     each = mode.each(weight, len(x))
-    window = Window(each.shape[-2:], *(_pair(one) for one in (stride, padding, dilation)))
+    window = Window(tuple(each.shape[-2:]), *(_pair(one) for one in (stride, padding, dilation)))
     result = _convolved(x, each, window, groups)
     return result if bias is None else result + mode.each(bias, len(x))[:, :, None, None]
 
@@ -114,7 +114,7 @@ def _conv2d(
 def _pair(value: Any, first: int | None = None) -> tuple[int, int]:
     """(rows, columns) of what a convolution was given: a number or numbers; not the name of a padding."""
     if isinstance(value, str):
-        raise UnknownUse(f"a convolution with padding {value!r}")
+        raise UnknownUseError(f"a convolution with padding {value!r}")
     numbers = (value,) if isinstance(value, int) else tuple(value)
     return (numbers[0] if first is None else first), numbers[-1]
 
@@ -122,7 +122,7 @@ def _pair(value: Any, first: int | None = None) -> tuple[int, int]:
 def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     """Convolutions of (n, C, H, W) with (n, O, C / groups, h, w)."""
     if x.dim() != 4:
-        raise UnknownUse("a convolution of an example without a batch")
+        raise UnknownUseError("a convolution of an example without a batch")
     columns = patches(x, window).unflatten(1, (groups, -1))
     result = product(weight.flatten(2).unflatten(1, (groups, -1)), columns)
     return result.reshape(*weight.shape[:2], *window.places(x.shape[-2:]))
@@ -163,6 +163,7 @@ def _scaled(
     return x if bias is None else x + mode.each(bias, len(x)).reshape(shape)
 
 
+_HARMLESS = {torch.Tensor.dtype.__get__, torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__}  # type: ignore[attr-defined]
 _KNOWN: dict[Callable[..., Any], Callable[..., Tensor]] = {
     functional.linear: _linear,
     torch.conv1d: _conv1d,

@@ -84,15 +84,15 @@ def example_information(
     ``inputs`` is (n, ...), ``targets`` (n, ...); ``loss(output, target)`` takes a batch of one, as
     ``torch.nn.functional.cross_entropy`` does. J is never formed: J v is a directional derivative of
     grad_w by x, and J^T u is one of grad_x by w. Every example has ``probes`` random vectors of its own:
-    by default as few as rounding allows (1 in float64, 2 for very many examples, 4 to 8 in float32), or 64 for
-    the trace, which is exact with p vectors or more. Work stops at a gap of eta of ``tolerance``, or after
-    ``maximum_degree`` products per vector.
+    by default as few as rounding allows (1 in float64, 2 for very many examples, 4 to 8 in float32), or 64
+    for the trace, which is exact with p vectors or more. Work stops at a gap of eta of ``tolerance``, or
+    after ``maximum_degree`` products per vector.
 
-    Examples are taken as many at a time as fit into ``memory`` bytes, by default 1 GiB, or half of the free
-    memory of a GPU. Where every weight is used by a layer of ``output_with_example_weights``, all of
-    them go through the model as one batch, which two of them must confirm; else through ``torch.func``, several
-    times slower. float64 needs fewer products than float32, and on a GPU with fast float64 products
-    (A100, H100, H200) less time.
+    As many examples are taken at a time as fit into ``memory`` bytes, by default 1 GiB, or half of the free
+    memory of a GPU. Where every weight is used by a layer of ``output_with_example_weights`` they go through
+    the model as one batch, which two of them must confirm; else through ``torch.func``, several times slower.
+    float64 needs fewer products than float32, and on a GPU with fast products in float64 (A100, H100, H200)
+    less time.
 
     Guarantee: all n upper bounds hold at once except with ``failure_probability`` over the generator's
     draw, and each one alone except with ``failure_probability`` / n. Lower bounds always hold, except for
@@ -145,7 +145,9 @@ def example_information(
     if recorded:
         each = recorded_bytes_per_example(derivatives, inputs, targets)
     else:
-        each = derivatives.bytes_per_example(inputs[:1], probes if kind == "spectral" and probes else _AT_ONCE)
+        each = derivatives.bytes_per_example(
+            inputs[:1], probes if kind == "spectral" and probes else _AT_ONCE
+        )
     make = recorded_operator if recorded else jacobian_operator
 
     def measured(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,9 +1,9 @@
 """Parts of a network's layers, with derivatives that are made for two recorded walks and fast repetitions.
 
 A first walk back through the graph makes gradients, a second one J^T u, a linear function of u. Both are
-recorded. Later walks repeat the second one for other u, or go back through it to u, which gives J v. So what a
-function records in its second walk needs a derivative by the direction alone. torch's own functions give the
-same numbers; what they would compute beside them, and in other layouts, takes several times as long.
+recorded. Later walks repeat the second one for other u, or go back through it to u, which gives J v. So what
+a function records in its second walk needs a derivative by the direction alone. torch's own functions give
+the same numbers; what they would compute beside them, and in other layouts, takes longer.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from torch.nn import functional
 class Window(NamedTuple):
     """The places of a convolution's kernel on an image, (rows, columns) each."""
 
-    kernel: Sequence[int]
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
 
     def places(self, size: Sequence[int]) -> list[int]:
         """How many places there are in each direction."""
@@ -55,7 +55,7 @@ def normalised(rows: Tensor, eps: float) -> Tensor:
     """z = (x - mean) / sqrt(variance + eps) of every row x.
 
     With r = 1 / sqrt(variance + eps) and m numbers in a row, the derivative of z along a is
-    P(a) = r (a - mean(a) - z <a, z> / m). P is symmetric, and so is its own derivative D(a, b), see ``_curve``.
+    P(a) = r (a - mean(a) - z <a, z> / m). P is symmetric, and so is its own derivative D(a, b) (``_curve``).
 
     >>> normalised(torch.tensor([[1.0, 3.0]]), 0.0).tolist()
     [[-1.0, 1.0]]
@@ -109,15 +109,13 @@ class _Along(torch.autograd.Function):
         return direction.mT @ other if transposed else direction @ other
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         (other,) = ctx.saved_tensors
         return (other @ grad.mT if ctx.transposed else grad @ other.mT), None, None
 
 
 class _Patches(torch.autograd.Function):
-    """(n, C, H, W) to (n, C kernel, places), as ``unfold``, which on a GPU takes one image after the other."""
-
     @staticmethod
     def forward(ctx: Any, images: Tensor, window: Window) -> Tensor:
         ctx.window, ctx.size = window, images.shape[-2:]
@@ -199,7 +197,7 @@ class _SlopeAlong(torch.autograd.Function):
         return _slope(direction, _moments(direction, result), result, rate)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         result, rate = ctx.saved_tensors
         return None, _slope(grad, _moments(grad, result), result, rate), None, None
@@ -218,7 +216,7 @@ class _CurveAndSlopeAlong(torch.autograd.Function):
         return curve, _slope(direction, moments, result, rate)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, by_curve: Tensor, by_slope: Tensor) -> Any:
         grad, mean, along, result, rate = ctx.saved_tensors
         total = _curve(by_curve, _moments(by_curve, result), grad, (mean, along), result, rate)

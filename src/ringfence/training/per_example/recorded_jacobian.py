@@ -10,7 +10,7 @@ from torch.func import vmap
 
 from ringfence.numerics.spectral.batched_operator import BatchedOperator
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.example_weights import UnknownUse, output_with_example_weights
+from ringfence.training.per_example.example_weights import UnknownUseError, output_with_example_weights
 from ringfence.training.per_example.jacobian_operator import MixedDerivatives
 
 _TINY = torch.finfo(torch.float64).tiny
@@ -21,9 +21,9 @@ _COPIES = 8  # of an example's gradient, in float64, that a product holds
 class RecordedJacobian:
     """J = d gradient / d x of a few examples, as two graphs of autograd.
 
-    The first graph leads from x to the gradients, so that walking it backwards gives J^T u. As J^T u is linear
-    in u, walking its own graph backwards to u gives J v. Each walk takes four batched products per layer, and
-    nothing that does not depend on the direction is computed again.
+    The first graph leads from x to the gradients, so that walking it backwards gives J^T u. As J^T u is
+    linear in u, walking its own graph backwards to u gives J v. Each walk takes four batched products per
+    layer, and nothing that does not depend on the direction is computed again.
 
     >>> from torch import nn
     >>> derivatives = MixedDerivatives(nn.Linear(2, 1, bias=False), lambda output, y: output, torch.float64)
@@ -33,7 +33,7 @@ class RecordedJacobian:
     """
 
     def __init__(self, derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> None:
-        """Raises ``UnknownUse`` where the model uses a weight in a way that is not known."""
+        """Raises ``UnknownUseError`` where the model uses a weight in a way that is not known."""
         with torch.enable_grad():
             self._x = x.detach().clone().requires_grad_()
             own = {
@@ -48,7 +48,7 @@ class RecordedJacobian:
             # apart, not as one vector: autograd would fill and add whole vectors for each of the parts
             self._parts = [part for part in parts if part.requires_grad]
             if len(self._parts) < len(parts):
-                raise UnknownUse("a gradient that does not depend on the features")
+                raise UnknownUseError("a gradient that does not depend on the features")
             self._directions = [torch.zeros_like(part).requires_grad_() for part in parts]
             (self._pulled,) = torch.autograd.grad(self._parts, self._x, self._directions, create_graph=True)
 
@@ -119,7 +119,8 @@ def recorded_operator(
 
 def _lengths(vectors: Tensor) -> Tensor:
     """(n, 1), and a tiny number in place of 0."""
-    return torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=_TINY)
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return lengths.clamp(min=_TINY)
 
 
 def recorded_bytes_per_example(derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> int:
@@ -138,13 +139,13 @@ def recorded_bytes_per_example(derivatives: MixedDerivatives, x: Tensor, y: Tens
 
 
 def is_recordable(derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> bool:
-    """Whether every use of a weight is known, and these examples have together the derivatives they have alone.
+    """Whether every use of a weight is known, and examples have the same derivatives together and alone.
 
     Warns where they have others: something in the model mixes the examples of a batch.
     """
     try:
         recorded = RecordedJacobian(derivatives, x, y)
-    except UnknownUse:
+    except UnknownUseError:
         return False
     direction = torch.linspace(-1, 1, derivatives.size, dtype=torch.float64, device=x.device).cos()
     together = recorded.gradients, recorded.apply_transpose(direction.expand(len(x), -1))
@@ -156,7 +157,7 @@ def is_recordable(derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> bool:
         # a NaN agrees: it is refused later, by name
         if bool(((ours - theirs).norm(dim=1) > _AGREEMENT[x.dtype] * theirs.norm(dim=1)).any()):
             warnings.warn(
-                "the model mixes the examples of a batch, or changes: examples go through it alone, which is slower",
+                "the model mixes the examples of a batch: each goes through it alone, which is slower",
                 stacklevel=3,
             )
             return False
