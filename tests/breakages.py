@@ -64,6 +64,27 @@ def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 BREAKAGES = [
     Breakage(
+        "the clamped sum of a layer adds products as they are",
+        f"{TRAINING}/kernels/product_sum.py",
+        "(products if limit is None else products.clamp_(-limit, limit))",
+        "products",
+        training("kernels/product_sum"),
+    ),
+    Breakage(
+        "lengths of products are taken as computed, though they were rounded",
+        f"{TRAINING}/kernels/product_sum.py",
+        "(measured + places * torch.finfo(dtype).eps * scale)",
+        "measured",
+        training("kernels/product_sum"),
+    ),
+    Breakage(
+        "a clip is rounded up to float32",
+        f"{NUMERICS}/rounding.py",
+        "single = torch.nextafter(single, torch.zeros_like(single))",
+        "pass",
+        ("tests/numerics/test_rounding.py", *training("kernels/product_sum")),
+    ),
+    Breakage(
         "the choice among runs is not charged",
         f"{ACCOUNTING}/decisions/selection.py",
         "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
@@ -955,7 +976,7 @@ BREAKAGES = [
     Breakage(
         "a cotangent of the mean taken for the example's",
         f"{TRAINING}/engine/loop.py",
-        '(len(outputs) if self._reduction == "mean" else 1)',
+        'len(batch.indices) if self._reduction == "mean" else 1',
         "1",
         training("engine/loop"),
     ),
@@ -1086,11 +1107,46 @@ BREAKAGES = [
         training("engine/model_checks"),
     ),
     Breakage(
-        "recurrent layers let through",
-        f"{TRAINING}/engine/model_checks.py",
-        "    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):",
+        "a word clipped at each of its places",
+        f"{TRAINING}/per_example/fused/layers/embedding.py",
+        "torch.searchsorted(words, words)",
+        "torch.arange(words.shape[1]).expand_as(words)",
+        training("per_example/fused/layers/embedding"),
+    ),
+    Breakage(
+        "each call of a layer clipped by itself",
+        f"{TRAINING}/per_example/fused/watching.py",
+        "    if planned.name in called:",
         "    if False:",
-        training("engine/model_checks"),
+        training("per_example/fused/watching"),
+    ),
+    Breakage(
+        "a shared parameter clipped in each of its layers",
+        f"{TRAINING}/per_example/fused/plan.py",
+        "        if any(uses[id(one.layer.get_parameter(own))] > 1 for own in one.trained):",
+        "        if False:",
+        training("per_example/fused/plan"),
+    ),
+    Breakage(
+        "a layer with a method of its own taken for a known one",
+        f"{TRAINING}/per_example/fused/layers/rules.py",
+        "        if counts and callable(getattr(kind, name, None)):",
+        "        if False:",
+        training("per_example/fused/layers/rules"),
+    ),
+    Breakage(
+        "gradients that other examples have a part in let through",
+        f"{TRAINING}/per_example/fused/check.py",
+        "if bool(contribution.sum(None, others).count_nonzero()):",
+        "if False:",
+        training("per_example/fused/check"),
+    ),
+    Breakage(
+        "running statistics of private data kept",
+        f"{TRAINING}/per_example/buffers.py",
+        "        if before.get(name) != after.get(name):",
+        "        if False:",
+        training("per_example/buffers"),
     ),
     Breakage(
         "a loader of some examples taken for one of all",

@@ -23,8 +23,10 @@ WITHOUT = {
     "report/csv_file.py": "paper/test_reproduce.py reads the files of the figures",
     "report/page/text.py": "report/page/test_layout.py and fuzz/test_report.py",
     "report/page/traces.py": "report/page/test_layout.py and report/page/test_in_browser.py",
+    "training/kernels/normalisation_sum_cuda.py": "training/kernels/test_normalisation_sum.py: every kernel",
     "training/kernels/outer_sum_cpu.py": "training/kernels/test_outer_sum.py runs for every kernel",
     "training/kernels/outer_sum_cuda.py": "training/kernels/test_outer_sum.py runs for every kernel",
+    "training/kernels/product_sum_cuda.py": "training/kernels/test_product_sum.py runs for every kernel",
     "training/linear/file_settings.py": "plain data; training/linear/test_file_probe.py: bad settings",
     "training/linear/run_noise.py": "test_noise.py: which runs share noise",
     "training/linear/residual_derivative.py": "training/linear/test_information.py: jacobians by autograd",
@@ -46,6 +48,7 @@ SHARED = {
     "mechanisms/test_recorded.py": "the numbers that the contract compares with",
     "mechanisms/test_samplers.py": "every sampler against its law",
     "report/page/test_in_browser.py": "the whole page in a browser",
+    "training/per_example/fused/test_transformers.py": "models of Hugging Face, in the whole fused pass",
 }
 
 

@@ -113,7 +113,13 @@ class Noise:
         This is for layers, such as dropout, that know no other generator. Privacy does not rest on them.
         """
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(self.torch_seed(*place))
+            # torch.manual_seed would do the same for all devices, and take a millisecond to look around
+            generators = [torch.default_generator]
+            if device.type == "cuda":
+                index = torch.cuda.current_device() if device.index is None else device.index
+                generators.append(torch.cuda.default_generators[index])
+            for generator in generators:
+                generator.manual_seed(self.torch_seed(*place))
             yield
 
     def _derived(self, *place: Place) -> bytes:

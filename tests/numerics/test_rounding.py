@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ringfence.numerics.rounding import UP, rounded_up, square_is_representable
+from ringfence.numerics.rounding import UP, float32_at_most, rounded_up, square_is_representable
 from tests.tensors import float64
 
 
@@ -27,3 +27,11 @@ def test_squares_and_their_reciprocals_are_finite_and_not_zero() -> None:
 
 def test_up_is_eight_roundings() -> None:
     assert UP == 1 + 8 * 2.0**-53
+
+
+def test_the_largest_float32_number_that_is_not_above() -> None:
+    for value in (0.1, 0.3, 1.0, 1e-30):
+        single = torch.tensor(float32_at_most("clip", value))
+        assert float(single) <= value < float(torch.nextafter(single, torch.tensor(math.inf)))
+    with pytest.raises(ValueError, match=r"clip \(as torch.float32\) must be > 0, got 0.0"):
+        float32_at_most("clip", 1e-60)

@@ -3,7 +3,10 @@
 import math
 from decimal import ROUND_CEILING, Decimal, localcontext
 
+import torch
 from torch import Tensor
+
+from ringfence import checks
 
 ROUNDING = 1e-11  # relative charge on divergences and conversions; the largest error measured is 3e-13
 UP = 1 + 2.0**-50  # raises a float64 number by more than a few roundings took from it
@@ -31,3 +34,15 @@ def square_is_representable(values: Tensor) -> Tensor:
     [False, True]
     """
     return (values >= 1e-140) & (values <= 1e140)
+
+
+def float32_at_most(name: str, value: float) -> float:
+    """The largest float32 number that is not above ``value``, which must be above 0 in float32 as well.
+
+    >>> 0.0999999 < float32_at_most("clip", 0.1) < 0.1
+    True
+    """
+    single = torch.tensor(value, dtype=torch.float32)
+    if float(single) > value:
+        single = torch.nextafter(single, torch.zeros_like(single))
+    return float(checks.positive(f"{name} (as torch.float32)", single))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from ringfence import checks
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.numerics.lengths import row_lengths
 from ringfence.numerics.precision import refuse_tf32
+from ringfence.numerics.rounding import float32_at_most
 from ringfence.training.kernels.outer_sum import finite_outer_sum
 
 # Norm aims a little below C: the length (2^-22), the factor (2^-24) and the products (2^-24) are rounded.
@@ -33,13 +35,24 @@ class Clip(ABC):
 
     sensitivity: float | Sensitivity
     largest: float  # the largest float32 number that a coordinate may be
+    # what must be known of a gradient to clip a coordinate: that coordinate, the length, or all of it
+    looks_at: Literal["coordinate", "length", "all"] = "all"
+
+    @property
+    def limit(self) -> float | None:
+        """Where coordinates are clamped, after the gradient was made shorter; None where they are not."""
+        return self.largest
+
+    def factors(self, lengths: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """What gradients of these lengths, of numbers of this dtype, are multiplied by; None for 1."""
+        return None
 
     def __init__(self, sensitivity: float) -> None:
         """``sensitivity`` is the bound c of every coordinate."""
         value = checks.number("clip", sensitivity, checks.positive)
         # gradients are float32: ``largest`` is the largest float32 number that is not above c
         self.sensitivity = value
-        self.largest = _float32_at_most(value)
+        self.largest = float32_at_most("clip", value)
 
     @abstractmethod
     def __call__(self, gradients: Tensor) -> Tensor:
@@ -70,6 +83,8 @@ class Clamp(Clip):
     >>> Clamp(0.5)(torch.tensor([[0.3, -2.0]])).tolist()
     [[0.30000001192092896, -0.5]]
     """
+
+    looks_at = "coordinate"
 
     def __call__(self, gradients: Tensor) -> Tensor:
         return gradients.clamp(-self.largest, self.largest)
@@ -118,12 +133,14 @@ class Norm(Clip):
     Sensitivity(each=0.5, norm=1.0)
     """
 
+    looks_at = "length"
+
     def __init__(self, norm: float, each: float | None = None) -> None:
         self.norm = checks.number("norm", norm, checks.positive)
         if not _LEAST <= self.norm <= 1 / _LEAST:
             raise ValueError(f"norm must be from {_LEAST:.3g} to {1 / _LEAST:.3g}, got {norm!r}")
         self.each = None if each is None else checks.number("each", each, checks.positive)
-        self.largest = _float32_at_most(self.norm if self.each is None else min(self.norm, self.each))
+        self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
 
     @property
     def sensitivity(self) -> Sensitivity:  # type: ignore[override]
@@ -136,10 +153,16 @@ class Norm(Clip):
         return self.norm * _SHORTER
 
     def __call__(self, gradients: Tensor) -> Tensor:
-        length = row_lengths(gradients.flatten(1))
-        factor = _shortening(length, torch.full_like(length, self.aim), gradients.dtype)
+        factor = self.factors(row_lengths(gradients.flatten(1)), gradients.dtype)
         scaled = gradients * factor.view(-1, *(1,) * (gradients.dim() - 1))
         return scaled if self.each is None else scaled.clamp(-self.largest, self.largest)
+
+    @property
+    def limit(self) -> float | None:
+        return None if self.each is None else self.largest
+
+    def factors(self, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        return _shortening(lengths, torch.full_like(lengths, self.aim), dtype)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
         """One matrix product: the length of an outer product is the product of both lengths."""
@@ -192,10 +215,3 @@ def _shortening(length: Tensor, most: Tensor, dtype: torch.dtype) -> Tensor:
     )  # no division by 0, and no derivative where nothing is clipped
     vanishing = (factor < 1) & (torch.minimum(factor, most) < _DIGITS * torch.finfo(dtype).tiny)
     return torch.where(vanishing, 0.0, factor).to(dtype)
-
-
-def _float32_at_most(value: float) -> float:
-    single = torch.tensor(value, dtype=torch.float32)
-    if float(single) > value:
-        single = torch.nextafter(single, torch.zeros_like(single))
-    return float(checks.positive("clip (as torch.float32)", single))

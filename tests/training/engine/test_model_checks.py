@@ -10,11 +10,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import ringfence as rf
 from ringfence.training.engine.model_checks import refuse_random_layers
-from ringfence.training.per_example.gradients import ExampleGradients
 from tests.training.engine.runs import CLIP, INPUTS, LAW, Run, clipped_sum, network
 
 # torch falls back to a loop over the examples for some of these
-pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:There is a performance drop"),
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
+    pytest.mark.filterwarnings("ignore:examples go through the model one by one"),
+]
 
 WORDS = torch.randint(0, 10, (60, 5), generator=torch.Generator().manual_seed(0))
 SERIES = torch.randn(60, 5, 4, generator=torch.Generator().manual_seed(0))
@@ -64,6 +67,10 @@ WORKING: list[tuple[Callable[[], nn.Module], Tensor]] = [
     (lambda: parametrizations.weight_norm(nn.Linear(4, 3)), ROWS),
     (lambda: parametrizations.orthogonal(nn.Linear(4, 3)), ROWS),
     (Tied, ROWS),
+    (lambda: nn.LSTM(4, 3, num_layers=2, batch_first=True), SERIES),
+    (lambda: nn.GRU(4, 3, batch_first=True), SERIES),
+    (lambda: nn.LSTM(4, 3, proj_size=2, batch_first=True), SERIES),
+    (lambda: nn.GRUCell(4, 3), ROWS),
 ]
 
 
@@ -83,20 +90,6 @@ def test_layers_that_work_give_every_examples_own_gradient(
     assert torch.allclose(moved, theta, atol=1e-4)
     assert float(theta.norm()) > 0.1
     assert all(torch.equal(value, buffers[name]) for name, value in run.original.named_buffers())
-
-
-RECURRENT = [nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell]
-
-
-@pytest.mark.parametrize("kind", RECURRENT, ids=lambda kind: kind.__name__)
-def test_recurrent_layers_are_refused_until_they_work(kind: type[nn.Module]) -> None:
-    cell = kind.__name__.endswith("Cell")
-    model, inputs = First(kind(4, 3)), ROWS if cell else SERIES
-    with pytest.raises(ValueError, match=rf"layer 'layer' \({kind.__name__}\) is recurrent, .* torch\.func"):
-        Run(model, inputs=inputs)
-    gradients, batch = ExampleGradients(model), ((inputs,), {})
-    with pytest.raises(RuntimeError):  # once this works the refusal can go
-        gradients.clipped_sum(batch, gradients.forward(batch), CLIP)
 
 
 REFUSED: list[tuple[Callable[[], nn.Module], str]] = [

@@ -91,7 +91,7 @@ def test_empty_batches_sum_to_nothing() -> None:
     assert torch.equal(total, torch.zeros(gradients.size))
 
 
-def test_named_inputs_and_bad_outputs() -> None:
+def test_named_inputs() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -105,13 +105,69 @@ def test_named_inputs_and_bad_outputs() -> None:
     gradients = ExampleGradients(model)
     assert torch.allclose(gradients.forward(((a,), {"b": b})), model(a, b=b), atol=1e-6)
 
-    class Pair(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(3, 2)
 
-        def forward(self, a: torch.Tensor) -> object:
-            return self.layer(a), a
+class Pair(nn.Module):
+    """Returns a dictionary, of which one entry is no tensor if ``odd``."""
 
-    with pytest.raises(TypeError, match="must return one tensor, got tuple"):
-        ExampleGradients(Pair()).forward(((a,), {}))
+    def __init__(self, odd: bool = False) -> None:
+        super().__init__()
+        self.layer, self.odd = nn.Linear(3, 2), odd
+
+    def forward(self, a: torch.Tensor) -> object:
+        return {"twice": 2 * self.layer(a), "sum": "odd" if self.odd else self.layer(a).sum(dim=1)}
+
+
+def test_a_model_may_return_several_tensors() -> None:
+    a, model = torch.randn(5, 3), Pair()
+    gradients = ExampleGradients(model, 100)  # several chunks
+    outputs = gradients.forward(((a,), {}))
+    assert torch.allclose(outputs["sum"], model(a)["sum"], atol=1e-6)
+    slopes = {name: torch.randn_like(output) for name, output in outputs.items()}
+    total = gradients.clipped_sum(((a,), {}), slopes, rf.Clamp(1e9))
+    each = 2 * slopes["twice"] + slopes["sum"].unsqueeze(1)
+    assert torch.allclose(total, torch.cat([(each.T @ a).reshape(-1), each.sum(dim=0)]), atol=1e-4)
+    with pytest.raises(TypeError, match="must return tensors, got str"):
+        ExampleGradients(Pair(odd=True)).forward(((a,), {}))
+
+
+class Branching(nn.Module):
+    """Takes another way for each example, and a recurrent layer on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(1, 4), nn.LSTM(1, 4, batch_first=True)
+        self.register_buffer("seen", torch.zeros(()))
+        self.counts = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.counts:
+            self.seen += x.sum()
+        return self.first(x[:, 0]) if float(x[0, 0]) > 0 else self.second(x)[1][0][0]
+
+
+def test_where_torch_func_stops_examples_go_one_after_the_other() -> None:
+    torch.manual_seed(0)
+    model, inputs = Branching(), torch.randn(6, 5, 1)
+    gradients = ExampleGradients(model)
+    outputs = gradients.forward(((inputs,), {}))
+    assert torch.allclose(outputs, torch.cat([model(x[None]) for x in inputs]))
+    assert "vmap" in gradients.loop_because
+    labels = torch.arange(6) % 2
+    leaf = outputs.clone().requires_grad_()
+    nn.functional.cross_entropy(leaf, labels, reduction="sum").backward()
+    clip = rf.Norm(0.1)
+    ours = gradients.clipped_sum(((inputs,), {}), leaf.grad, clip)
+    total = 0
+    for x, y in zip(inputs, labels, strict=True):
+        loss = nn.functional.cross_entropy(model(x[None]), y[None])
+        found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+        total = total + clip(torch.cat([each.reshape(-1) for each in found])[None])[0]
+    assert torch.allclose(ours, total, atol=1e-6)
+
+
+def test_what_a_model_keeps_of_its_inputs_is_refused_one_after_the_other() -> None:
+    """torch.func refuses it too, by a message of its own."""
+    model = Branching()
+    model.counts = True
+    with pytest.raises(ValueError, match="buffer 'seen' is changed by a forward pass"):
+        ExampleGradients(model).forward(((torch.randn(6, 5, 1),), {}))

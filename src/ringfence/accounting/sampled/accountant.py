@@ -1,7 +1,7 @@
 """Accounting for releases of Poisson samples: running sums, and what may be said about them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -70,6 +70,8 @@ class SampledAccountant:
         self.steps = 0
         self.spent = 0.0
         self._tables = DivergenceTables()
+        # what a release with the account's own settings costs for any dataset, by the shape of theta
+        self._costs_of_any: dict[torch.Size, _Cost] = {}
 
     def step(
         self,
@@ -88,7 +90,7 @@ class SampledAccountant:
         checks.count("count", count, at_least=1)
         release = self._divergence(mechanism, sensitivity, sampling_rate)
         rdp, theta = averaged_over(batches, release, self.failure_probability)
-        self._add(release, theta, rdp.forward, rdp.backward, count)
+        self._add(_Cost.of(release, theta, rdp.forward, rdp.backward), count)
         self.spent += rdp.failure_probability
 
     def step_of_any(
@@ -105,10 +107,15 @@ class SampledAccountant:
         Of ``theta`` only the shape counts.
         """
         checks.count("count", count, at_least=1)
-        release = self._divergence(mechanism, sensitivity, sampling_rate)
         theta = checks.tensor("theta", theta)
-        forward, backward = release.divergence(release.ceilings(theta))
-        self._add(release, theta, forward, backward, count)
+        own = mechanism is None and sensitivity is None and sampling_rate is None
+        cost = self._costs_of_any.get(theta.shape) if own else None
+        if cost is None:
+            release = self._divergence(mechanism, sensitivity, sampling_rate)
+            cost = _Cost.of(release, theta, *release.divergence(release.ceilings(theta)))
+        if own:
+            self._costs_of_any = {theta.shape: cost}
+        self._add(cost, count)
 
     def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
         """Charges one release of a Poisson sample, as ``Account.charge``.
@@ -132,16 +139,12 @@ class SampledAccountant:
             self._tables,
         )
 
-    def _add(
-        self, release: SampledDivergence, theta: Tensor, forward: Tensor, backward: Tensor, count: int
-    ) -> None:
-        self.forward = self.forward + count * forward
-        self.backward = self.backward + count * backward
-        self.gaussian = self.gaussian + count * release.gaussian(theta)
-        ceiling = release.divergence(release.ceilings(theta).amax(dim=0))
-        self.data_independent = self.data_independent + count * ceiling
-        setting = (release.gaussian_mu(theta), release.sampling_rate)
-        self.settings[setting] = self.settings.get(setting, 0) + count
+    def _add(self, cost: "_Cost", count: int) -> None:
+        self.forward = self.forward + count * cost.forward
+        self.backward = self.backward + count * cost.backward
+        self.gaussian = self.gaussian + count * cost.gaussian
+        self.data_independent = self.data_independent + count * cost.ceiling
+        self.settings[cost.setting] = self.settings.get(cost.setting, 0) + count
         self.steps += count
 
     @property
@@ -226,3 +229,19 @@ class SampledAccountant:
         return (
             f"SampledAccountant({self.mechanism!r}, sampling_rate={self.sampling_rate}, steps={self.steps})"
         )
+
+
+class _Cost(NamedTuple):
+    """What one release adds to the sums of an account."""
+
+    forward: Tensor
+    backward: Tensor
+    gaussian: Tensor
+    ceiling: Tensor
+    setting: tuple[float, float]
+
+    @classmethod
+    def of(cls, release: SampledDivergence, theta: Tensor, forward: Tensor, backward: Tensor) -> "_Cost":
+        ceiling = release.divergence(release.ceilings(theta).amax(dim=0))
+        setting = (release.gaussian_mu(theta), release.sampling_rate)
+        return cls(forward, backward, release.gaussian(theta), ceiling, setting)

@@ -50,7 +50,7 @@ from ringfence.numerics.spectral.chebyshev_bounds import (
 )
 from ringfence.numerics.spectral.singular_values import SingularValueBounds
 
-_BISECTIONS = 60
+_BISECTIONS, _FEW_BISECTIONS = 60, 20  # the few where the bounds are close already
 _TINY = 1e-300
 _FARTHEST = 1e15  # the largest upper bound that is looked for, in units of what Gershgorin gives T
 
@@ -117,6 +117,7 @@ def _squares(
     sizes = sizes[:, :, 0].cpu() * (1 + 1e-9)
     diagonal, beside = torch.zeros(2, count, probes, most, dtype=torch.float64)
     steps, going = torch.zeros(count, dtype=torch.int64), torch.arange(count)
+    ceiling = torch.full((count,), math.inf, dtype=torch.float64)
     scale = torch.ones(count, dtype=torch.float64, device=start.device)  # B is divided by it
     aim = (1 + tolerance) ** 2 / product_slack(operator)
     for step in range(most):
@@ -138,6 +139,7 @@ def _squares(
         made = diagonal[going, :, : step + 1], beside[going, :, : step + 1]
         top = torch.linalg.eigvalsh(_tridiagonal(*made)).amax((1, 2))
         apart = _reach(*made, sizes[going], operator.rounding, top * aim) >= threshold**2
+        ceiling[going] = torch.where(apart, math.inf, top * aim)
         going = going[apart & (top > 0)]
         if not len(going):
             break
@@ -147,7 +149,7 @@ def _squares(
         those = (steps == degree) | ((steps == most) & (most % degree == 0))
         if bool(those.any()):
             made = diagonal[those, :, :degree], beside[those, :, :degree]
-            bound = _upper(*made, sizes[those], operator.rounding, threshold)
+            bound = _upper(*made, sizes[those], operator.rounding, threshold, ceiling[those])
             upper[those] = torch.minimum(upper[those], bound)
     lower = _ritz_quotients(operator, rows, basis, diagonal, beside, steps)
     return lower, torch.where(lower > 0, upper.to(lower.device) * scale, lower)
@@ -182,17 +184,19 @@ def _reach(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, x: 
     return torch.where(positive, total, math.inf)
 
 
-def _upper(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, threshold: float) -> Tensor:
-    """The least x of step 3, from above, by bisection; infinity where there is none."""
+def _upper(
+    diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, threshold: float, ceiling: Tensor
+) -> Tensor:
+    """The least x of step 3, from above, by bisection; infinity where there is none below ``ceiling``."""
     before = torch.nn.functional.pad(beside, (1, 0))[..., :-1]
     gershgorin = (diagonal + beside + before).amax((1, 2)).clamp(min=_TINY)
     low = (diagonal.amax((1, 2)).clamp(min=_TINY) / gershgorin).log()
-    high = torch.full_like(low, math.log(_FARTHEST))
-    for _ in range(_BISECTIONS):
+    high = (ceiling / gershgorin).clamp(min=_TINY, max=_FARTHEST).log()
+    for _ in range(_BISECTIONS if bool(ceiling.isinf().any()) else _FEW_BISECTIONS):
         middle = (low + high) / 2
         good = _reach(diagonal, beside, sizes, rounding, gershgorin * middle.exp()) < threshold**2
         low, high = torch.where(good, low, middle), torch.where(good, middle, high)
-    x = gershgorin * high.exp()
+    x = gershgorin * high.exp() * (1 + 1e-12)
     held = _reach(diagonal, beside, sizes, rounding, x) < threshold**2
     return torch.where(held, x, math.inf)
 

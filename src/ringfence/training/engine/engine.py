@@ -29,6 +29,7 @@ from ringfence.training.engine.private_objects import PrivateModule, PrivateOpti
 from ringfence.training.engine.run import TrainingRun, run_noise
 from ringfence.training.engine.sampling import Examples, PoissonBatches, PrivateLoader
 from ringfence.training.per_example.fisher_tracking import FisherTracking
+from ringfence.training.per_example.fused.gradients import FusedGradients
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.jacobian_operator import Loss
 from ringfence.training.secure_run import NEEDS_SIZE
@@ -55,6 +56,12 @@ class PrivacyEngine:
     dataset. ``on_step`` receives a ``StepReport`` after each step. ``memory_budget`` is the number of bytes
     for the gradients of a chunk of examples; None means 1 GiB, or a quarter of what is free on a GPU.
 
+    Speed. Where a model consists of layers that are known to treat examples apart, a batch goes through it as
+    a whole and its layers add up their clipped sums themselves, at about the cost of ordinary training. When
+    training begins, this is compared with examples that go through the model alone, on made-up inputs; where
+    the two differ, and with ``one_by_one``, with ``secure`` and with ``Scale``, each example goes through the
+    model alone. ``slow_because`` says why.
+
     Randomness. ``seed`` None takes 256 bits from the operating system; whoever knows the seed knows the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
     public grid (``Mechanism.release``). Sums are then taken in float64, their rounding and the finite
@@ -62,8 +69,10 @@ class PrivacyEngine:
     again (docs/security.md).
 
     Guarantee: the parameters depend on the data through the mechanism only, and the sum of each step is
-    charged before it is released. Clipping looks at one example alone, and every example goes through the
-    model alone. The accounts are those of ``docs/guarantees.md``. An engine serves one run.
+    charged before it is released. Clipping looks at one example alone. The accounts need that an example's
+    gradient depends on that example alone. With ``one_by_one`` this holds by construction; otherwise it holds
+    for the known layers by what they compute, and for the code between them it is checked on made-up inputs,
+    to the bit, but not proved. The accounts are those of ``docs/guarantees.md``. An engine serves one run.
 
     >>> import torch
     >>> from ringfence import Clamp, RectifiedGaussian
@@ -94,6 +103,7 @@ class PrivacyEngine:
         auxiliary_batches: int = 0,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
+        one_by_one: bool = False,
         seed: int | None = None,
         secure: bool = False,
     ) -> None:
@@ -119,6 +129,7 @@ class PrivacyEngine:
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
+        self.one_by_one = checks.flag("one_by_one", one_by_one)
         self.given_seed = None if seed is None else checks.seed(seed)
         self._seed, self.secure = Noise(seed).seed, secure
         self.fisher: FisherTracking | None = None
@@ -155,7 +166,7 @@ class PrivacyEngine:
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = model.module if isinstance(model, DistributedDataParallel) else model
-        gradients = ExampleGradients(module, self.memory_budget)
+        gradients = self._gradients(module, plan.batches.rows)
         checked_model(gradients, optimizer, mechanism)
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
@@ -192,6 +203,13 @@ class PrivacyEngine:
             PrivateLoader(plan.loader, batches, run.begin, run.loop.announce),
         )
 
+    def _gradients(self, module: nn.Module, rows: int) -> ExampleGradients:
+        """The fused pass, for which a GPU sees one shape only, or the way that takes examples one by one."""
+        if self.one_by_one or self.secure or self.clip.looks_at == "all":
+            return ExampleGradients(module, self.memory_budget)
+        on_gpu = any(parameter.is_cuda for parameter in module.parameters())
+        return FusedGradients(module, self.memory_budget, rows if on_gpu else None)
+
     def _plan(self, loader: DataLoader[Any]) -> RunPlan:
         return RunPlan.of(loader, self.clip, self.public_size, self.sampling, secure=self.secure)
 
@@ -211,6 +229,11 @@ class PrivacyEngine:
     def steps(self) -> int:
         """The number of steps that the model has taken."""
         return 0 if self._run is None else self._run.steps
+
+    @property
+    def slow_because(self) -> str | None:
+        """Why examples go through the model one by one, as of the first batch; None if they do not."""
+        return getattr(self.run.gradients, "slow_because", "one_by_one, secure or Scale was asked for")
 
     @property
     def account(self) -> Account:

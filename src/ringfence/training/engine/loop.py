@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence import checks
 from ringfence.noise import Noise
@@ -26,7 +27,7 @@ class Loop:
         gradients: ExampleGradients,
         clip: Clip,
         loss_reduction: Literal["mean", "sum"],
-        note: Callable[[MicroBatch, Any, Inputs, Tensor], None],
+        note: Callable[[MicroBatch, Any, Inputs, Any], None],
         complete: Callable[[Tensor], None],
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -41,13 +42,13 @@ class Loop:
         self._due = (step, 0)  # the step, and the part of it, that must be added next
         self._sum: Tensor | None = None
         self._batch: tuple[MicroBatch, Any] | None = None  # what the loader handed out last
-        self._output: tuple[Inputs, Tensor] | None = None  # what the model made of that batch
+        self._output: tuple[Inputs, Any] | None = None  # what the model made of that batch
 
     def announce(self, batch: MicroBatch, values: Any) -> None:
         """Takes note of a batch that the loader hands out."""
         self._batch, self._output = (batch, values), None
 
-    def forward(self, inputs: Inputs) -> Tensor:
+    def forward(self, inputs: Inputs) -> Any:
         """Returns the outputs of the model in training, of which the user's loop takes the loss."""
         if self._batch is None:
             raise ValueError("the model was called in training outside of the private loader's loop")
@@ -62,7 +63,10 @@ class Loop:
             if value.is_floating_point():
                 checks.require(f"inputs (argument {name})", "must be finite", value, torch.isfinite(value))
         with self._seeded(batch, inputs):
-            outputs = self._gradients.forward(inputs).requires_grad_()
+            outputs = self._gradients.forward(inputs)
+        for output in tree_leaves(outputs):
+            if output.is_floating_point():
+                output.requires_grad_()
         self._output = (inputs, outputs)
         return outputs
 
@@ -71,13 +75,14 @@ class Loop:
         if self._batch is None or self._output is None:
             raise ValueError("optimizer.step() needs a batch: call model(inputs) and loss.backward() first")
         (batch, values), (inputs, outputs) = self._batch, self._output
-        if outputs.grad is None:
+        if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
-        cotangents = outputs.grad * (len(outputs) if self._reduction == "mean" else 1)
+        factor = len(batch.indices) if self._reduction == "mean" else 1
+        cotangents = tree_map(lambda output: _gradient(output) * factor, outputs)
         with self._seeded(batch, inputs):
             part = self._gradients.clipped_sum(inputs, cotangents, self._clip, self._dtype)
         self._sum = part if self._sum is None else self._sum + part
-        self._note(batch, values, inputs, outputs.detach())
+        self._note(batch, values, inputs, tree_map(torch.detach, outputs))
         self._batch = self._output = None
         if batch.last:
             total, self._sum = self._sum, None
@@ -105,3 +110,8 @@ class Loop:
         device = next(iter((*args, *kwargs.values()))).device
         place = ("forward", batch.step, batch.part, distributed.rank())
         return self._noise.global_draws(*place, device=device)
+
+
+def _gradient(output: Tensor) -> Tensor:
+    """The gradient of the loss by an output; zero where the loss does not depend on it."""
+    return torch.zeros_like(output) if output.grad is None else output.grad

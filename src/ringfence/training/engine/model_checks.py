@@ -2,13 +2,14 @@
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.optim import LBFGS, Optimizer
 
 from ringfence.mechanisms.base import Mechanism
+from ringfence.training.per_example.fused.layers.normalisation import is_frozen
 from ringfence.training.per_example.gradients import ExampleGradients
 
 
@@ -31,20 +32,9 @@ track_running_stats=False
             raise ValueError(f"layer {name!r} ({type(layer).__name__}) {reason}")
 
 
-def is_frozen(layer: nn.Module) -> bool:
-    """True for a normalisation that uses its running statistics as they stand and does not mix examples.
-
-    >>> is_frozen(nn.BatchNorm1d(2).eval()), is_frozen(nn.BatchNorm1d(2))
-    (True, False)
-    """
-    return isinstance(layer, _NormBase) and not layer.training and layer.running_mean is not None
-
-
 def _reason_against(layer: nn.Module) -> str | None:
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
         return "has no parameters yet: call the model once, on an example that is not private"
-    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
-        return "is recurrent, which torch.func cannot do one example at a time: use attention or convolutions"
     if isinstance(layer, _BatchNorm) and not is_frozen(layer):
         return (
             "mixes the examples of a batch: use GroupNorm or LayerNorm, or freeze it: eval() before "

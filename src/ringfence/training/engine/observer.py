@@ -56,10 +56,12 @@ class Observer:
         if self.fisher is not None:
             self.fisher.forget()
 
-    def note(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Tensor) -> None:
+    def note(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any) -> None:
         """Looks at a micro-batch that went into the sum."""
         if self._loss is None or not batch.indices:
             return
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
         targets = targets_of(values).to(outputs.device)
         if self._on_step is not None:
             self._losses.append((float(each_loss(self._loss, outputs, targets).mean()), len(targets)))

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ringfence.training.engine.model_checks import is_frozen, refuse_layers
+from ringfence.training.engine.model_checks import refuse_layers
+from ringfence.training.per_example.fused.layers.normalisation import is_frozen
 from ringfence.training.per_example.gradients import Inputs
 
 
@@ -24,7 +25,7 @@ class PrivateModule(nn.Module):
             [0.]])
     """
 
-    def __init__(self, module: nn.Module, run: Callable[[Inputs], Tensor]) -> None:
+    def __init__(self, module: nn.Module, run: Callable[[Inputs], Any]) -> None:
         super().__init__()
         self.module = module
         self._run = run

@@ -37,6 +37,7 @@ class Batches(ABC):
     sampling_rate: float
     divisor: float  # the public constant by which the sum is divided
     steps_an_epoch: int
+    rows: int  # how many examples of this process's share go through the model together, nearly always
 
     @abstractmethod
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
@@ -53,6 +54,7 @@ class FullBatches(Batches):
     def __init__(self, count: int, batch_size: int, public_size: float) -> None:
         self.count, self.batch_size = count, batch_size
         self.sampling_rate, self.divisor, self.steps_an_epoch = 1.0, public_size, 1
+        self.rows = batch_size
 
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
         mine = range(distributed.rank(), self.count, distributed.world_size())
@@ -82,6 +84,8 @@ class PoissonBatches(Batches):
         self.count = count
         self.sampling_rate = checks.rate("batch_size / public_size", batch_size / public_size)
         self.divisor, self.steps_an_epoch = float(batch_size), math.ceil(public_size / batch_size)
+        share = batch_size / distributed.world_size()
+        self.rows = 8 * math.ceil((share + 2 * math.sqrt(share)) / 8)
 
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
         return [MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)]

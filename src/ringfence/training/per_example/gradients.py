@@ -1,20 +1,30 @@
-"""The gradients of single examples, clipped and summed, by torch.func and within a memory budget."""
+"""The gradients of single examples, clipped and summed, one by one and within a memory budget."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from ringfence import checks
 from ringfence.training.clipping import Clip
+from ringfence.training.per_example.buffers import restored_buffers, unchanged_buffers
 
 Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; dimension 0 counts examples
 
 
 class ExampleGradients:
     """A model that is applied to one example at a time, whatever the batch.
+
+    torch.func does it, for many examples at once. Where a model is beyond it, because what it computes next
+    depends on its data, or because of a recurrent layer, examples are taken one after the other, and
+    ``loop_because`` says why. This is decided when the first examples come.
+
+    The model returns tensors with one row for each example: one, or several in any tree.
 
     Nothing is stored on the model: no hooks, no gradients. ``forward`` and ``clipped_sum`` go through
     the batch in the same chunks, so that dropout draws the same masks under the same random seed.
@@ -34,10 +44,13 @@ class ExampleGradients:
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
         )
         self._chunk: int | None = None
+        self.loop_because: str | None = None
+        self._is_tried = False
+        self._autocast: tuple[str, torch.dtype, bool] | None = None  # that of the last forward pass
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trained, by name, in the model's order."""
+        """The parameters that are trained, by name, in the model's order; they stay the same from now on."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @property
@@ -48,82 +61,179 @@ class ExampleGradients:
         device = next(self.model.parameters()).device
         return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 1 << 30
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many numbers the trained parameters hold."""
         return sum(parameter.numel() for parameter in self.parameters.values())
 
-    def forward(self, inputs: Inputs) -> Tensor:
+    def forward(self, inputs: Inputs) -> Any:
         """The model's outputs, without a graph; dimension 0 counts examples."""
-        trained, fixed = self._state()
-        call = vmap(lambda some: self._one(trained, fixed, some), randomness="different")
+        self._remember_autocast(inputs)
         args, kwargs = inputs
         with torch.no_grad():
-            if not _length(inputs):
-                outputs: Tensor = self.model(*args, **kwargs)
-                return outputs
-            return torch.cat([call(some) for some in self._chunks(inputs)])
+            if not example_count(inputs):
+                return self.model(*args, **kwargs)
+            self._try(inputs)
+            trained, fixed = self._state(set(self.parameters))
+            call = self._mapped(lambda some: self._one(trained, fixed, some))
+            return joined([call(some) for some in self._chunks(inputs)])
 
     def clipped_sum(
-        self, inputs: Inputs, cotangents: Tensor, clip: Clip, dtype: torch.dtype | None = None
+        self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
     ) -> Tensor:
         """sum_i clip(J_i^T cotangent_i), flat, with J_i the derivative of output i by the parameters.
 
-        ``dtype`` is the dtype of the sum; None stands for that of the parameters.
+        ``cotangents`` are the gradients of the loss by the outputs, in the same order. ``dtype`` is the dtype
+        of the sum; None stands for that of the parameters.
         """
-        trained, fixed = self._state()
-
-        def gradient(some: Inputs, cotangent: Tensor) -> Tensor:
-            pull = vjp(lambda values: self._one(values, fixed, some), trained)[1]
-            (each,) = pull(cotangent)
-            return torch.cat([each[name].reshape(-1) for name in trained])
-
-        every = vmap(gradient, randomness="different")
-        first = next(iter(trained.values()))
-        total = torch.zeros(self.size, dtype=dtype or first.dtype, device=first.device)
-        start = 0
-        for some in self._chunks(inputs):
-            count = _length(some)
-            total += clip(every(some, cotangents[start : start + count])).sum(dim=0, dtype=total.dtype)
-            start += count
+        total = self.nothing(dtype)
+        for rows in self.each(inputs, cotangents, self.parameters):
+            total += clip(rows).sum(dim=0, dtype=total.dtype)
         return total
 
-    def split(self, flat: Tensor) -> dict[str, Tensor]:
-        """Cuts a flat vector into tensors of the parameters' shapes, by name."""
-        parameters = self.parameters
+    def each(self, inputs: Inputs, cotangents: Any, names: Iterable[str]) -> Iterator[Tensor]:
+        """Yields the flat gradients of examples by the named parameters, a chunk of examples at a time."""
+        if example_count(inputs):
+            self._try(inputs)
+        every = self._mapped(self._gradient(set(names)))
+        leaves, start = tree_leaves(cotangents), 0
+        for some in self._chunks(inputs):
+            stop = start + example_count(some)
+            with self._autocasting():
+                rows = every(some, [leaf[start:stop] for leaf in leaves])
+            yield rows
+            start = stop
+
+    def nothing(self, dtype: torch.dtype | None = None) -> Tensor:
+        """A flat vector of zeros, one for each trained number; ``dtype`` None stands for the parameters'."""
+        first = next(iter(self.parameters.values()))
+        return torch.zeros(self.size, dtype=dtype or first.dtype, device=first.device)
+
+    def split(self, flat: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Cuts a flat vector into tensors of the shapes of the parameters, or of the named ones, by name."""
+        chosen = set(self.parameters if names is None else names)
+        parameters = {name: p for name, p in self.parameters.items() if name in chosen}
         parts = flat.split([p.numel() for p in parameters.values()])
         return {name: part.view_as(p) for (name, p), part in zip(parameters.items(), parts, strict=True)}
 
-    def _state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        trained = {name: p.detach() for name, p in self.parameters.items()}
+    def _state(self, names: set[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        trained = {name: p.detach() for name, p in self.parameters.items() if name in names}
         everything = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         return trained, {name: value.detach() for name, value in everything.items() if name not in trained}
 
-    def _one(self, trained: dict[str, Tensor], fixed: dict[str, Tensor], inputs: Inputs) -> Tensor:
-        args, kwargs = _mapped(lambda tensor: tensor.unsqueeze(0), inputs)
-        output = functional_call(self.model, {**trained, **fixed}, args, kwargs)
-        if not isinstance(output, Tensor):
-            raise TypeError(f"the model must return one tensor, got {type(output).__name__}")
-        return output.squeeze(0)
+    def _one(self, trained: dict[str, Tensor], fixed: dict[str, Tensor], inputs: Inputs) -> Any:
+        args, kwargs = mapped(lambda tensor: tensor.unsqueeze(0), inputs)
+        if self.loop_because is not None:
+            with unchanged_buffers(self.model):
+                outputs = self.model(*args, **kwargs)
+        else:
+            outputs = functional_call(self.model, {**trained, **fixed}, args, kwargs)
+        for output in tree_leaves(outputs):
+            if not isinstance(output, Tensor):
+                raise TypeError(f"the model must return tensors, got {type(output).__name__}")
+        return tree_map(lambda output: output.squeeze(0), outputs)
+
+    def _gradient(self, names: set[str]) -> Callable[[Inputs, list[Tensor]], Tensor]:
+        """The flat gradient of one example, of its inputs and the gradients by its outputs."""
+        trained, fixed = self._state(names)
+
+        def by_func(inputs: Inputs, cotangents: list[Tensor]) -> Tensor:
+            pull = vjp(lambda values: tree_leaves(self._one(values, fixed, inputs)), trained)[1]
+            (each,) = pull(cotangents)
+            return torch.cat([each[name].reshape(-1) for name in trained])
+
+        def by_autograd(inputs: Inputs, cotangents: list[Tensor]) -> Tensor:
+            with torch.enable_grad():
+                outputs = tree_leaves(self._one(trained, fixed, inputs))
+            pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
+            found = torch.autograd.grad(
+                [output for output, _ in pairs],
+                [self.parameters[name] for name in trained],
+                [cotangent for _, cotangent in pairs],
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            return torch.cat([gradient.reshape(-1) for gradient in found])
+
+        return by_func if self.loop_because is None else by_autograd
+
+    def _mapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of one example, for many."""
+        if self.loop_because is None:
+            return vmap(function, randomness="different")
+
+        def one_by_one(inputs: Inputs, *others: list[Tensor]) -> Any:
+            each = [
+                function(mapped(lambda value: value[i], inputs), *tree_map(lambda value: value[i], others))  # noqa: B023
+                for i in range(example_count(inputs))
+            ]
+            return joined(tree_map(lambda value: value.unsqueeze(0), each))
+
+        return one_by_one
+
+    def _try(self, inputs: Inputs) -> None:
+        """Decides with one example whether torch.func can do what the model does."""
+        if self._is_tried:
+            return
+        self._is_tried = True
+        first = mapped(lambda value: value[:1], inputs)
+        trained, fixed = self._state(set(self.parameters))
+        with same_draws(inputs), restored_buffers(self.model):
+            try:
+                outputs = self._mapped(lambda some: self._one(trained, fixed, some))(first)
+                cotangents = [torch.zeros_like(output) for output in tree_leaves(outputs)]
+                self._mapped(self._gradient(set(self.parameters)))(first, cotangents)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever the user's model does under torch.func
+                self.loop_because = f"{type(error).__name__}: {error}"
+                self._mapped(lambda some: self._one(trained, fixed, some))(first)  # refuses what keeps inputs
+
+    def _remember_autocast(self, inputs: Inputs) -> None:
+        """Keeps the precision that the user's loop asks for, because the way back comes after it."""
+        kind = device_of(inputs).type
+        self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
+    def _autocasting(self) -> AbstractContextManager[object]:
+        """The precision of the last forward pass."""
+        return nullcontext() if self._autocast is None else torch.autocast(*self._autocast)
 
     def _chunks(self, inputs: Inputs) -> list[Inputs]:
-        count = _length(inputs)
+        count = example_count(inputs)
         if count and self._chunk is None:
             self._chunk = max(1, self.memory_budget // self._bytes_per_example(inputs))
         step = self._chunk or 1
         return [
-            _mapped(lambda tensor, at=at: tensor[at : at + step], inputs)  # type: ignore[misc]
+            mapped(lambda tensor, at=at: tensor[at : at + step], inputs)  # type: ignore[misc]
             for at in range(0, count, step)
         ]
 
     def _bytes_per_example(self, inputs: Inputs) -> int:
         """Three copies of the gradient (itself, flat, clipped), and twice what a backward pass keeps."""
-        args, kwargs = _mapped(lambda tensor: tensor[:1], inputs)
-        random = [torch.cuda.current_device()] if args and args[0].is_cuda else []
-        with torch.random.fork_rng(random):
+        args, kwargs = mapped(lambda tensor: tensor[:1], inputs)
+        with same_draws(inputs), restored_buffers(self.model):
             kept = bytes_kept(lambda: self.model(*args, **kwargs))
         gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())
         return 3 * gradient + 2 * kept
+
+
+def joined(outputs: list[Any]) -> Any:
+    """Outputs of several passes as if there had been one.
+
+    >>> joined([{"a": torch.zeros(1)}, {"a": torch.ones(2)}])
+    {'a': tensor([0., 1., 1.])}
+    """
+    if len(outputs) == 1:
+        return outputs[0]
+    leaves = zip(*map(tree_leaves, outputs), strict=True)
+    return tree_unflatten([torch.cat(parts) for parts in leaves], tree_structure(outputs[0]))
+
+
+def same_draws(inputs: Inputs) -> AbstractContextManager[None]:
+    """What is drawn in the meantime does not count: torch's generators stand where they stood before."""
+    device = device_of(inputs)
+    forked: AbstractContextManager[None] = torch.random.fork_rng([device] if device.type == "cuda" else [])
+    return forked
 
 
 def bytes_kept(call: Callable[[], object]) -> int:
@@ -145,11 +255,31 @@ def bytes_kept(call: Callable[[], object]) -> int:
     return kept
 
 
-def _mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:
+def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:
+    """The inputs with every tensor changed.
+
+    >>> mapped(torch.numel, ((torch.ones(2, 3),), {"mask": torch.ones(2)}))
+    ((6,), {'mask': 2})
+    """
     args, kwargs = inputs
     return tuple(map(change, args)), {name: change(value) for name, value in kwargs.items()}
 
 
-def _length(inputs: Inputs) -> int:
+def example_count(inputs: Inputs) -> int:
+    """How many examples the inputs hold.
+
+    >>> example_count(((torch.ones(2, 3),), {}))
+    2
+    """
     args, kwargs = inputs
     return len(next(iter((*args, *kwargs.values()))))
+
+
+def device_of(inputs: Inputs) -> torch.device:
+    """Where the inputs are.
+
+    >>> device_of(((torch.ones(2, 3),), {}))
+    device(type='cpu')
+    """
+    args, kwargs = inputs
+    return next(iter((*args, *kwargs.values()))).device

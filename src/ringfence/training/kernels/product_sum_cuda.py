@@ -1,0 +1,250 @@
+"""Clamped sums of weight gradients on a GPU: each example's product stays in registers, where it is clamped.
+
+A program owns a tile of the weight and a stretch of examples. For every example it multiplies both factors on
+the tensor cores, place by place, with the patches of a convolution gathered on the way; then it clamps the
+tile and adds it to its sum. The sums of the stretches are added at the end, so the order never changes.
+
+Factors of 16 bits are multiplied as they are: their products are exact, and summed in float32. A factor in
+float32 is split into two of bfloat16, high + low, which leaves at most 2^-18 of it: high high + high low +
+low high is off by at most 2^-16 of |left| |right|.
+"""
+
+import math
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ringfence.training.kernels.tiles import Tile, choose_tile
+from ringfence.training.kernels.window import Window
+
+_LEAST_CHANNELS = 16  # tensor cores multiply no narrower tiles
+
+
+def is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
+    """True where these kernels do the work."""
+    narrowest = min(output_gradient.shape[1], x.shape[1]) // window.groups
+    return (
+        len(window.kernel) < 3
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)  # tensor cores that take bfloat16
+        and x.dtype != torch.float64
+        and (window.groups == 1 or narrowest >= _LEAST_CHANNELS)
+        and max(part[0].numel() for part in (output_gradient, x)) < 2**31
+    )
+
+
+def convolution_sum_cuda(
+    output_gradient: Tensor,
+    x: Tensor,
+    window: Window,
+    limit: float | None,
+    weights: Tensor | None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """``convolution_sum`` where ``is_fused``: (O, C / groups, \\*kernel) in float32."""
+    work = _Work(output_gradient, x, window, tile)
+    partial = torch.empty(work.splits, *work.shape, dtype=torch.float32, device=x.device)
+    weights = None if weights is None else weights.to(torch.float32).contiguous()
+    work.launch(partial, limit, weights, squares=False)
+    total = partial[0] if work.splits == 1 else partial.sum(dim=0)
+    return total.view(-1, *window.kernel, x.shape[1] // window.groups).movedim(-1, 1)
+
+
+def convolution_squares_cuda(
+    output_gradient: Tensor, x: Tensor, window: Window, tile: Tile | None = None
+) -> Tensor:
+    """The squared L2 length of what ``convolution_sum_cuda`` adds for each example, from above: (n,).
+
+    Both multiply in the same order, so that the rounding of the product is in both. The squares of a tile are
+    summed along its rows and then along their sums, which costs 2^-23 of the sum for each number at most;
+    squares below 2^-126 vanish.
+    """
+    work = _Work(output_gradient, x, window, tile)
+    partial = torch.empty(work.tiles, len(x), dtype=torch.float32, device=x.device)
+    work.launch(partial, None, None, squares=True)
+    margin = (work.tile.rows + work.tile.columns) * 2.0**-23
+    lost = work.groups * work.rows * work.columns * 2.0**-126
+    return partial.sum(dim=0, dtype=torch.float64) * (1 + margin) + lost
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
+
+
+class _Work:
+    """One layer's factors, channels last, and how they are cut."""
+
+    def __init__(self, output_gradient: Tensor, x: Tensor, window: Window, tile: Tile | None) -> None:
+        self.count, self.groups, self.point = len(x), window.groups, window.is_point
+        self.channels = x.shape[1] // window.groups
+        self.rows = output_gradient.shape[1] // window.groups
+        self.columns = self.channels * math.prod(window.kernel)
+        self.places = output_gradient.shape[2:].numel()
+        if self.point:  # any number of dimensions is one
+            output_gradient, x = output_gradient.flatten(2), x.flatten(2)
+            window = Window((1,), (1,), (0,), (1,), window.groups)
+        self.kernel, self.stride, self.padding, self.dilation = (
+            (default, *setting)[-2:]
+            for default, setting in (
+                (1, window.kernel),
+                (1, window.stride),
+                (0, window.padding),
+                (1, window.dilation),
+            )
+        )
+        left, right = _channels_last(output_gradient).flatten(1, -2), _channels_last(x)
+        right = right.unsqueeze(1) if right.dim() == 3 else right
+        self.across = output_gradient.shape[-1]
+        self.split = x.dtype == torch.float32
+        self.left, self.right = (_split(left), _split(right)) if self.split else (left, right)
+        self.tile = tile or choose_tile(
+            self.rows,
+            self.columns,
+            self.places,
+            split=self.split,
+            point=self.point,
+            shared=_shared_memory(x.device),
+        )
+        self.tiles_down = triton.cdiv(self.rows, self.tile.rows)
+        self.tiles_across = triton.cdiv(self.columns, self.tile.columns)
+        self.tiles = self.groups * self.tiles_down * self.tiles_across
+        wanted = max(1, min(self.count, self.tile.programs // self.tiles))
+        self.stretch = triton.cdiv(self.count, wanted)
+        self.splits = triton.cdiv(self.count, self.stretch)
+        self.shape = (self.groups * self.rows, self.columns)
+
+    def launch(self, out: Tensor, limit: float | None, weights: Tensor | None, *, squares: bool) -> None:
+        tile = self.tile
+        _sum_stretch[(self.tiles, self.splits)](
+            self.left, self.right, self.left.numel(), self.right.numel(),
+            out if weights is None else weights, out,
+            0.0 if limit is None else limit,
+            self.count, self.stretch, self.rows, self.columns, self.channels,
+            self.tiles_down, self.tiles_across, self.groups * self.rows,
+            self.left.stride(0), self.left.stride(1),
+            self.right.stride(0), self.right.stride(1), self.right.stride(2),
+            self.right.shape[1], self.right.shape[2],
+            self.kernel[1], *self.stride, *self.padding, *self.dilation,
+            PLACES=self.places, ACROSS=self.across, POINT=self.point,
+            ONE_OFFSET=self.point or self.channels % tile.columns == 0,
+            EVEN=self.rows % tile.rows == 0 and self.columns % tile.columns == 0,
+            SPLIT=self.split, CLAMP=limit is not None,
+            WEIGHTED=weights is not None, SQUARES=squares,
+            ROWS=tile.rows, COLUMNS=tile.columns, ALONG=tile.places, STAGES=tile.stages,
+            num_warps=tile.warps,
+        )  # fmt: skip
+
+
+def _channels_last(values: Tensor) -> Tensor:
+    """(n, \\*places, channels) with neighbouring channels side by side and evenly spaced places."""
+    moved = values.movedim(1, -1)
+    even = moved.stride(-1) == 1 and all(
+        moved.stride(d) == moved.stride(d + 1) * moved.shape[d + 1] for d in range(1, moved.dim() - 2)
+    )
+    return moved if even else moved.contiguous()
+
+
+def _split(values: Tensor) -> Tensor:
+    """The high parts in bfloat16; the low parts follow in memory. NaN and infinities are NaN there."""
+    values = values.contiguous()
+    both = torch.empty(2, *values.shape, dtype=torch.bfloat16, device=values.device)
+    size = values.numel()
+    _split_block[(triton.cdiv(size, 4096),)](values, both[0], both[1], size, BLOCK=4096, num_warps=8)
+    return both[0]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _split_block(values, high, low, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(values + at, mask=at < size, other=0.0)
+    above = value.to(tl.bfloat16)
+    tl.store(high + at, above, mask=at < size)
+    tl.store(low + at, (value - above.to(tl.float32)).to(tl.bfloat16), mask=at < size)
+
+
+# a kernel that was compiled for one value of these serves all others
+_FREE = ["count", "stretch", "tiles_down", "tiles_across", "height", "width", "kernel_across"]
+_FREE += [f"{name}_{way}" for name in ("stride", "padding", "dilation") for way in ("down", "across")]
+
+
+@triton.jit(do_not_specialize=_FREE)  # type: ignore[untyped-decorator]
+def _sum_stretch(  # type: ignore[no-untyped-def]
+    left, right, left_low, right_low, weights, out, limit,
+    count, stretch, rows, columns, channels, tiles_down, tiles_across, all_rows,
+    left_example, left_place, right_example, right_row, right_place, height, width,
+    kernel_across, stride_down, stride_across, padding_down, padding_across, dilation_down, dilation_across,
+    PLACES: tl.constexpr, ACROSS: tl.constexpr, POINT: tl.constexpr, ONE_OFFSET: tl.constexpr,  # noqa: N803
+    EVEN: tl.constexpr, SPLIT: tl.constexpr, CLAMP: tl.constexpr, WEIGHTED: tl.constexpr,  # noqa: N803
+    SQUARES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALONG: tl.constexpr,  # noqa: N803
+    STAGES: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    tile = tl.program_id(0)
+    across, rest = tile % tiles_across, tile // tiles_across
+    down, group = rest % tiles_down, rest // tiles_down
+    o = down * ROWS + tl.arange(0, ROWS)
+    k = across * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.program_id(1) * stretch
+    last = tl.minimum(first + stretch, count)
+    left_at = group * rows + o
+    if ONE_OFFSET:  # the whole tile belongs to one number of the kernel
+        offset = across * COLUMNS // channels
+        if POINT:
+            offset = 0
+        right_at = group * channels + k - offset * channels
+    else:
+        offset = (k // channels)[None, :]
+        right_at = group * channels + k % channels
+    reach_down = offset // kernel_across * dilation_down - padding_down
+    reach_across = offset % kernel_across * dilation_across - padding_across
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    product = tl.zeros((ROWS, COLUMNS), tl.float32)
+    blocks: tl.constexpr = (PLACES + ALONG - 1) // ALONG
+    left_inside_tile = tl.full((1, ROWS), 1, tl.int1)
+    right_inside_tile = tl.full((1, COLUMNS), 1, tl.int1)
+    if not EVEN:
+        left_inside_tile = (o < rows)[None, :]
+        right_inside_tile = (k < columns)[None, :]
+    for step in tl.range(0, (last - first) * blocks, num_stages=STAGES):
+        i = first + step // blocks
+        block = step % blocks
+        place = block * ALONG + tl.arange(0, ALONG)
+        left_from = (place * left_place)[:, None] + left_at[None, :]
+        left_inside = left_inside_tile
+        right_inside = right_inside_tile
+        if POINT:
+            right_from = (place * right_place)[:, None] + right_at[None, :]
+        else:
+            y = (place // ACROSS * stride_down)[:, None] + reach_down
+            z = (place % ACROSS * stride_across)[:, None] + reach_across
+            right_from = y * right_row + z * right_place + right_at[None, :]
+            right_inside = right_inside & (y >= 0) & (y < height) & (z >= 0) & (z < width)
+        if PLACES % ALONG:
+            left_inside = left_inside & (place < PLACES)[:, None]
+            right_inside = right_inside & (place < PLACES)[:, None]
+        left_i, right_i = left + i.to(tl.int64) * left_example, right + i.to(tl.int64) * right_example
+        a = tl.load(left_i + left_from, mask=left_inside, other=0.0)
+        b = tl.load(right_i + right_from, mask=right_inside, other=0.0)
+        if SPLIT:
+            a_low = tl.load(left_i + left_low + left_from, mask=left_inside, other=0.0)
+            b_low = tl.load(right_i + right_low + right_from, mask=right_inside, other=0.0)
+            product = tl.dot(tl.trans(a_low), b, product)
+            product = tl.dot(tl.trans(a), b_low, product)
+        product = tl.dot(tl.trans(a), b, product)
+        if block == blocks - 1:
+            if SQUARES:
+                square = tl.sum(tl.sum(product * product, axis=1), axis=0)
+                tl.store(out + tile * count + i, square)
+            else:
+                if WEIGHTED:
+                    product = product * tl.load(weights + i)
+                if CLAMP:  # NaN stays NaN
+                    product = tl.clamp(product, -limit, limit, propagate_nan=tl.PropagateNan.ALL)
+                total += product
+            product = tl.zeros((ROWS, COLUMNS), tl.float32)
+    if not SQUARES:
+        at = (tl.program_id(1) * all_rows + group * rows + o[:, None]) * columns + k[None, :]
+        tl.store(out + at, total, mask=(o < rows)[:, None] & (k < columns)[None, :])

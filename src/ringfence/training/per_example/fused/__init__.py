@@ -1,0 +1,1 @@
+"""One ordinary backward pass in which every layer adds up the clipped gradients of its examples itself."""

@@ -1,0 +1,1 @@
+"""What is known about layers: one file for each kind."""

@@ -1,0 +1,70 @@
+"""Embeddings: the gradients of one word's places in an example are summed before they are clipped."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.numerics.lengths import row_lengths
+from ringfence.training.per_example.fused.contributions import Contribution, Contributions
+
+
+@dataclass(frozen=True)
+class Words(Contribution):
+    """Gradients of a table of ``size`` words: row t of example i belongs to word ``words[i, t]``.
+
+    A word has at most one row in each example that is not zero.
+
+    >>> table = Words(torch.ones(2, 2, 1), torch.tensor([[0, 2], [0, 1]]), size=3)
+    >>> table.sum(limit=0.5)
+    tensor([[1.0000],
+            [0.5000],
+            [0.5000]])
+    """
+
+    rows: Tensor
+    words: Tensor
+    size: int
+
+    def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
+        rows = self.rows
+        if weights is not None:
+            rows = rows * weights.to(rows.dtype).view(-1, 1, 1)
+        if limit is not None:
+            rows = rows.clamp(-limit, limit)
+        return _sums(rows, self.words, self.size)
+
+    def squares(self) -> Tensor:
+        return row_lengths(self.rows.flatten(1)).square() * (1 + 2.0**-20)
+
+
+def embedding(layer: nn.Module, gradient: Tensor, words: Tensor) -> Contributions:
+    """``nn.Embedding``: nothing waits for the device, and the order of the additions is always the same."""
+    assert isinstance(layer, nn.Embedding)
+    width = layer.embedding_dim
+    rows, words = gradient.reshape(len(words), -1, width), words.reshape(len(words), -1).long()
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    if layer.padding_idx is not None:
+        rows = rows.masked_fill((words == layer.padding_idx).unsqueeze(2), 0)
+    words, order = words.sort(dim=1, stable=True)
+    # all rows of a word go to the place of its first row, and the other places stay zero
+    first = (
+        torch.searchsorted(words, words)
+        + torch.arange(len(words), device=words.device).unsqueeze(1) * words.shape[1]
+    )
+    rows = rows.gather(1, order.unsqueeze(2).expand_as(rows))
+    return {"weight": Words(_sums(rows, first, words.numel()).view_as(rows), words, layer.num_embeddings)}
+
+
+def _sums(rows: Tensor, places: Tensor, size: int) -> Tensor:
+    """The sums of the rows that belong to the same place: (size, width)."""
+    sums: Tensor = torch.ops.aten.embedding_dense_backward(
+        rows.flatten(0, 1).contiguous(), places.flatten().contiguous(), size, -1, False
+    )
+    return sums
+
+
+def counts_once(layer: nn.Module) -> bool:
+    """Whether every place of a word counts the same, and the table itself stays as it is."""
+    assert isinstance(layer, nn.Embedding)
+    return not layer.scale_grad_by_freq and not layer.sparse and layer.max_norm is None

@@ -1,0 +1,78 @@
+"""Recurrent layers, unrolled: outputs, last states and gradients against those of torch."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.training.per_example.fused.gradients import FusedGradients
+from tests.training.per_example.fused.alone import agree, drawn
+
+
+class Reading(nn.Module):
+    """Returns the outputs and the last states; begins with states of its own if ``begins``."""
+
+    def __init__(self, kind: type[nn.RNNBase], begins: bool, **options: Any) -> None:
+        super().__init__()
+        self.layer, self.start = kind(4, 3, **options), nn.Linear(4, 3) if begins else None
+
+    def forward(self, x: Tensor) -> Any:
+        state = None
+        if self.start is not None:
+            state = self.start(x[:, 0]).expand(len(self.layer.all_weights), -1, -1)
+            state = (state, 2 * state) if isinstance(self.layer, nn.LSTM) else state
+        outputs, last = self.layer(x if self.layer.batch_first else x.transpose(0, 1), state)
+        last = torch.cat(last) if isinstance(last, tuple) else last
+        return (outputs if self.layer.batch_first else outputs.transpose(0, 1)), last.transpose(0, 1)
+
+
+OPTIONS: list[tuple[bool, dict[str, Any]]] = [
+    (False, {"batch_first": True}),
+    (True, {"num_layers": 2, "bidirectional": True, "dropout": 0.3}),
+    (False, {"num_layers": 2, "bias": False, "batch_first": True}),
+]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize(("begins", "options"), OPTIONS)
+def test_sums_are_those_of_examples_alone(
+    kind: type[nn.RNNBase], begins: bool, options: dict[str, Any]
+) -> None:
+    assert not agree(lambda: Reading(kind, begins, **options).eval(), drawn(4, 5, 4)).plan.slower
+
+
+def test_rectified_states() -> None:
+    assert not agree(lambda: Reading(nn.RNN, False, nonlinearity="relu"), drawn(4, 5, 4)).plan.slower
+
+
+def test_dropout_between_layers_is_the_same_forward_and_back() -> None:
+    """What is too large to be kept passes twice: outputs and gradients must belong to the same masks."""
+    gradients = FusedGradients(Reading(nn.GRU, False, num_layers=2, dropout=0.5, batch_first=True))
+    inputs = ((drawn(6, 5, 4),), {})
+    gradients._fitting = 3
+    gradients.forward(inputs)
+    assert gradients.slow_because is None
+    with torch.random.fork_rng([]):
+        torch.manual_seed(1)
+        outputs, _ = gradients.forward(inputs)
+        assert gradients._kept is None
+        torch.manual_seed(1)
+        again = [gradients._pass(some, count).outputs[0] for some, count in gradients._parts(inputs)]
+    assert torch.allclose(outputs, torch.cat(again))
+
+
+def test_packed_sequences_are_not_known() -> None:
+    class Packing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.GRU(4, 3, batch_first=True), nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            lengths = torch.full((len(x),), 3)
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+            return self.last(self.layer(packed)[1][0])
+
+    gradients = FusedGradients(Packing())
+    gradients.forward(((drawn(6, 5, 4),), {}))
+    assert set(gradients.plan.slower) == {f"layer.{name}" for name, _ in nn.GRU(4, 3).named_parameters()}

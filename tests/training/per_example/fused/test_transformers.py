@@ -1,0 +1,83 @@
+"""Models of Hugging Face, built from tiny settings: through the fused pass, and through the engine."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+import ringfence as rf
+from tests.training.per_example.fused.alone import agree, drawn, seeded, words
+
+transformers = pytest.importorskip("transformers")
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 6}
+IDS, MASK = words(6, 7, below=20), torch.ones(6, 7, dtype=torch.long)
+MASK[1:3, 5:] = 0
+
+
+def bert(dropout: float = 0.0) -> nn.Module:
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = transformers.BertConfig(vocab_size=20, max_position_embeddings=12, **SIZES, **rates)
+    return transformers.BertForSequenceClassification(config)
+
+
+def distilbert() -> nn.Module:
+    names = ("dropout", "attention_dropout", "seq_classif_dropout")
+    sizes = {"vocab_size": 20, "max_position_embeddings": 12, "dim": 8, "n_layers": 1, "n_heads": 2}
+    config = transformers.DistilBertConfig(hidden_dim=6, **sizes, **dict.fromkeys(names, 0.0))
+    return transformers.DistilBertForSequenceClassification(config)
+
+
+def gpt2() -> nn.Module:
+    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    sizes = {"vocab_size": 20, "n_positions": 12, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    ends = {"bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **ends, **rates))
+
+
+def vit() -> nn.Module:
+    config = transformers.ViTConfig(image_size=8, patch_size=4, num_labels=3, **SIZES)
+    return transformers.ViTForImageClassification(config)
+
+
+WORDS = {"input_ids": IDS, "attention_mask": MASK}
+CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, Tensor], dict[str, str]]] = {
+    "bert": (bert, WORDS, {}),
+    "distilbert": (distilbert, WORDS, {}),
+    "gpt2": (gpt2, WORDS, {"transformer.wte.weight": "Embedding shares a parameter with another layer"}),
+    "vit": (vit, {"pixel_values": drawn(6, 3, 8, 8)}, {"vit.embeddings": "ViTEmbeddings is not known"}),
+}
+
+
+@pytest.mark.parametrize(("make", "inputs", "slower"), CASES.values(), ids=CASES)
+def test_sums_are_those_of_examples_alone(
+    make: Callable[[], nn.Module], inputs: dict[str, Tensor], slower: dict[str, str]
+) -> None:
+    assert agree(make, **inputs).plan.slower == slower
+
+
+class Sentences(Dataset[dict[str, Tensor]]):
+    def __len__(self) -> int:
+        return len(IDS)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"input_ids": IDS[index], "attention_mask": MASK[index], "labels": IDS[index, 0] % 2}
+
+
+def test_a_classifier_of_sentences_trains_through_the_engine() -> None:
+    network: Any = seeded(lambda: bert(dropout=0.1)).train()
+    engine = rf.PrivacyEngine(mechanism=rf.Gaussian(1e-6), clip=rf.Clamp(0.05), seed=1, sampling="full")
+    model, optimizer, loader = engine.make_private(
+        network, torch.optim.SGD(network.parameters(), lr=0.1), DataLoader(Sentences(), batch_size=6)
+    )
+    before = network.classifier.weight.detach().clone()
+    for batch in loader:
+        labels = batch.pop("labels")
+        nn.functional.cross_entropy(model(**batch).logits, labels).backward()
+        optimizer.step()
+    assert engine.steps == 1
+    assert engine.slow_because is None
+    moved = (network.classifier.weight.detach() - before).abs()
+    assert 0 < float(moved.max()) <= 0.1 * 0.05 * 1.001
