@@ -2,11 +2,11 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.func import jvp, vjp, vmap
 
 from ringfence.numerics.spectral.batched_operator import BatchedOperator
 from ringfence.training.clipping import Clip
@@ -15,7 +15,7 @@ from ringfence.training.per_example.jacobian_operator import MixedDerivatives
 
 _TINY = torch.finfo(torch.float64).tiny
 _AGREEMENT = {torch.float64: 1e-8, torch.float32: 1e-3}
-_COPIES = 8  # of an example's gradient, in float64, that a product holds
+_COPIES = 6  # of an example's gradient, in float64, that a product holds
 
 
 class RecordedJacobian:
@@ -86,18 +86,14 @@ def recorded_operator(
     gradients = recorded.gradients
     if not bool(torch.isfinite(gradients).all()):
         raise ValueError("model and loss must give finite gradients, got NaN or infinity")
-    with torch.enable_grad():  # the derivative of the clip, in the same two graphs
-        clipped = clip(gradients.requires_grad_())
-        toward = torch.zeros_like(clipped).requires_grad_()
-        (back,) = torch.autograd.grad(clipped, gradients, toward, create_graph=True)
+    forward, backward = _weighted_clip(clip, gradients, weights)
     count, width = len(x), math.prod(x.shape[1:])
 
     def image(vectors: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(diag(weights) J v / |v| of all examples, 0 for those not in ``rows``; its length)."""
         every = torch.zeros(count, width, dtype=torch.float64, device=x.device)
         every[rows] = vectors / _lengths(vectors)  # unit vectors cannot leave the range of float32
-        (moved,) = torch.autograd.grad(back, toward, recorded.apply(every), retain_graph=True)
-        seen = moved.double() * weights
+        seen = forward(recorded.apply(every))
         return seen, _lengths(seen)
 
     def squares(block: Tensor, rows: Tensor) -> Tensor:
@@ -108,13 +104,25 @@ def recorded_operator(
         sizes, backs = [], []
         for vectors in block.unbind(1):
             seen, size = image(vectors, rows)
-            unit = seen.mul_(weights).div_(size).to(x.dtype)
-            (unclipped,) = torch.autograd.grad(clipped, gradients, unit, retain_graph=True)
             sizes.append(size[rows] * _lengths(vectors))
-            backs.append(recorded.apply_transpose(unclipped)[rows] * sizes[-1])
+            backs.append(recorded.apply_transpose(backward(seen.div_(size)))[rows] * sizes[-1])
         return torch.cat(sizes, dim=1).square(), torch.stack(backs, dim=1)
 
     return BatchedOperator(count, (derivatives.size, width), squares, gram, rounding, x.device)
+
+
+def _weighted_clip(
+    clip: Clip, gradients: Tensor, weights: Tensor
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d)."""
+    back = vjp(clip, gradients)[1]
+    if clip.looks_at == "coordinate":  # C is a diagonal, and a product with it takes one pass
+        diagonal = back(torch.ones_like(gradients))[0] * weights
+        return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
+    return (
+        lambda moved: jvp(clip, (gradients,), (moved,))[1].double() * weights,
+        lambda seen: back(seen.mul_(weights).to(gradients.dtype))[0],
+    )
 
 
 def _lengths(vectors: Tensor) -> Tensor:
