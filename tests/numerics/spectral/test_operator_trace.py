@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ringfence.numerics.spectral import operator_trace
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.batched_operator import BatchedOperator, standard_normal_probes
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.numerics.spectral.singular_values import UNIT
 from tests.accounting.drawing import draw
@@ -94,3 +94,13 @@ def test_what_is_charged_for_many_probes() -> None:
     slack, moved = 1e-12 + 2 * 1001 * UNIT, operator.rounding * math.sqrt(1000)
     assert float(1 - lower) == pytest.approx(slack + 2 * moved, abs=1e-14)
     assert float(upper - 1) == pytest.approx(slack + 2 * moved, abs=1e-14)
+
+
+def test_the_estimate_is_the_mean_over_the_probes() -> None:
+    operator = BatchedOperator.of(matrices()[:3])
+    rows = torch.arange(3)
+    block = standard_normal_probes(operator, rows, 7, generator(5))
+    found = probable_traces(operator, generator=generator(5), probes=7)
+    torch.testing.assert_close(found.estimate, operator.squares(block, rows).mean(1), rtol=1e-12, atol=0)
+    exact = probable_traces(operator, generator=generator(5), probes=60)
+    torch.testing.assert_close(exact.estimate, exact.upper, rtol=1e-9, atol=0)
