@@ -5,16 +5,8 @@ import torch
 from torch import nn
 
 from ringfence import Clamp, Gaussian, TruncatedGaussian
-from ringfence.numerics.spectral.batched_operator import BatchedOperator, standard_normal_probes
-from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.paper.information.full_size import information
-from ringfence.paper.information.full_size.information import (
-    Moment,
-    exact_cross_entropy,
-    paper_estimates,
-    run_etas,
-)
-from ringfence.training.per_example.information import ExampleInformation
+from ringfence.paper.information.full_size.information import Moment, exact_cross_entropy, run_etas
 from tests.accounting.drawing import draw
 
 INPUTS, TARGETS = draw(4, 1, 2, 3), torch.tensor([0, 1, 2, 0])
@@ -64,19 +56,6 @@ def test_the_run_is_q_times_all_steps_times_the_mean_of_the_measured(monkeypatch
     )  # as many probes as pixels: nothing is left to chance
     assert etas.estimate_max == pytest.approx(exact, rel=1e-6)
     assert len(paused) == 2 * 2
-
-
-def test_the_papers_estimate_is_the_mean_over_the_probes() -> None:
-    operator = BatchedOperator.of(draw(3, 20, 40))
-    rows, probes = torch.arange(3), 7
-    block = standard_normal_probes(operator, rows, probes, torch.Generator().manual_seed(5))
-    expected = operator.squares(block, rows).mean(1)
-    bounds = probable_traces(operator, generator=torch.Generator().manual_seed(5), probes=probes)
-    torch.testing.assert_close(
-        paper_estimates(ExampleInformation(*bounds, 1e-6)), expected, rtol=1e-6, atol=0.0
-    )
-    nothing = ExampleInformation(torch.zeros(1), torch.zeros(1), 1e-6)
-    assert paper_estimates(nothing).tolist() == [0.0]
 
 
 def test_a_network_that_is_sure_still_has_derivatives() -> None:

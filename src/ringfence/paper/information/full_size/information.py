@@ -25,7 +25,7 @@ from ringfence import checks
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.information import ExampleInformation, example_information
+from ringfence.training.per_example.information import example_information
 
 _BLOCK = 250  # how many examples are measured between two pauses
 _FAILURE = 1e-6  # with which an upper bound of a run may fail, over the probes
@@ -83,11 +83,10 @@ def run_etas(
     ``pause`` is called between two pieces of work, and may raise an error to stop.
 
     Guarantee: at every measured step, the spectral number and the trace are upper bounds given that the
-    example was in the batch, all of them except with probability 1e-6 over the probes (on a GPU in float32,
-    on the premise of ``example_information``). Their scaling to the run is an estimate, and so is the paper's
+    example was in the batch, all of them except with probability 1e-6 over the probes, on the
+    premise of ``example_information``. Their scaling to the run is an estimate, and so is the paper's
     number, which is the trace as the mean over ``probes`` random directions, without a margin.
     """
-    dtype = torch.float32 if inputs.is_cuda else torch.float64
     total = torch.zeros(3, len(inputs), dtype=torch.float64, device=inputs.device)
     blocks = torch.arange(len(inputs), device=inputs.device).split(_BLOCK)
     for moment, block in product(moments, blocks):
@@ -103,30 +102,17 @@ def run_etas(
                 failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
                 probes=number,
                 generator=generator,
-                dtype=dtype,
+                # a trace has room for float32; a spectral bound takes fewer products in float64
+                dtype=torch.float32 if inputs.is_cuda and kind == "trace" else torch.float64,
                 tolerance=0.1,
                 memory=_memory(inputs),
             )
             for kind, number in _asked(probes)
         )
-        parts = (spectral.upper, trace.upper, paper_estimates(trace))
+        assert trace.estimate is not None
+        parts = (spectral.upper, trace.upper, trace.estimate)
         total[:, block] += torch.stack(parts).to(total)
     return RunEtas.of(*(total * (sampling_rate * steps / len(moments))))
-
-
-def paper_estimates(trace: ExampleInformation) -> Tensor:
-    """The paper's estimates, which are the means over probes that the bounds of an estimated trace come from.
-
-    Both bounds are that mean over a number y, the two solutions of y - 1 - log y = the same
-    (``probable_traces``): with r = upper / lower, the smaller y is log(r) / (r - 1). What the bounds allow
-    for rounding, a thousandth in float32, stays in the estimate. An exact trace is its own estimate.
-
-    >>> estimate = paper_estimates(ExampleInformation(torch.tensor([1.0]), torch.tensor([4.0]), 1e-6))
-    >>> round(float(estimate), 4)
-    1.8484
-    """
-    ratio = trace.upper / trace.lower
-    return torch.where(ratio > 1 + 1e-9, trace.upper * ratio.log() / (ratio - 1), trace.upper)
 
 
 def exact_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
