@@ -1,0 +1,38 @@
+"""Docstrings as the site shows them: sessions as code, and what is guaranteed set apart (an extension of griffe)."""
+
+import re
+from typing import Any
+
+import griffe
+
+_SESSION = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", re.M)
+_GUARANTEE = re.compile(r"^Guarantee: (.*(?:\n(?! *$).*)*)", re.M)
+
+
+class Docstrings(griffe.Extension):
+    """Rewrites every docstring of the package before it is turned into HTML."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = shown(obj.docstring.value)
+
+
+def shown(docstring: str) -> str:
+    """The docstring as Markdown.
+
+    >>> print(shown("One.\\n\\nGuarantee: two\\nlines.\\n\\n>>> 1\\n1"))
+    One.
+    <BLANKLINE>
+    !!! success "Guarantee"
+        two
+        lines.
+    <BLANKLINE>
+    ```pycon
+    >>> 1
+    1
+    ```
+    """
+    text = _SESSION.sub(lambda found: f"```pycon\n{found[0]}\n```", docstring)
+    return _GUARANTEE.sub(
+        lambda found: '!!! success "Guarantee"\n    ' + found[1].replace("\n", "\n    "), text
+    )
