@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
+export NO_MKDOCS_2_WARNING := 1  # an announcement of the theme, not about these pages
 
-.PHONY: setup test lint format reproduce benchmark breakages oracle coverage mutants audit fuzz faults package release clean
+.PHONY: setup test lint format reproduce benchmark breakages oracle coverage mutants audit fuzz faults package docs newcomer extras release clean
 
 setup: $(VENV)/installed
 
@@ -26,8 +27,13 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
 
-# Formats the code, and writes the pages that are made from it (the floor plan and the reference).
+# The site, from docs/, the README, examples/ and the docstrings: out/site/index.html, which needs no server and no network.
+docs: setup
+	$(BIN)/mkdocs build --strict --quiet
+
+# Formats the code, and writes the floor plan, which is made from it.
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -94,6 +100,14 @@ package: setup
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m pytest tests/test_package.py
+
+# Follows the README to the letter in an empty environment, with a watch; downloads the dependencies.
+newcomer: package
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python scripts/newcomer.py dist
+
+# An empty environment for each extra, which is then used once; downloads a lot.
+extras: package
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python scripts/newcomer.py dist --extras
 
 # Version, commit and tag by one command: make release VERSION=0.7.0, after CHANGELOG.md has its section.
 release: setup

@@ -1,6 +1,7 @@
 """Draws the picture of the README: ``python scripts/front_picture.py docs``.
 
-The left half is computed. The right half has numbers of docs/results/README.md and docs/decisions_against_peers.md.
+The left half is computed. The right half has numbers of docs/results/README.md and of
+docs/decisions_against_peers.md.
 """
 
 import sys
@@ -37,8 +38,15 @@ def chart() -> Chart:
         Line(name, tuple(theta.tolist()), tuple((worst_case_renyi(law, theta, 0.1, 8.0) / gaussian).tolist()))
         for name, law in LAWS.items()
     )
-    idea = Panel("What one person's share shows", "true value / σ", "leak, the Gaussian's is 1", lines, y_from_zero=True,
-                 shaded=(-1.0, 1.0), shaded_name="interval")  # fmt: skip
+    idea = Panel(
+        title="What one person's share shows",
+        x_label="true value / \N{GREEK SMALL LETTER SIGMA}",
+        y_label="leak, the Gaussian's is 1",
+        lines=lines,
+        y_from_zero=True,
+        shaded=(-1.0, 1.0),
+        shaded_name="interval",
+    )
     value, low, high = (tuple(row[k] for row in TRAINED.values()) for k in range(3))
     place = tuple(float(k) for k in range(len(TRAINED) + len(DECIDED)))
     trained = Line(
@@ -47,8 +55,15 @@ def chart() -> Chart:
     decided = Line(
         "releasing decisions", place[len(TRAINED) :], tuple(DECIDED.values()), mechanism="sign", bars=True
     )
-    found = Panel("Measured at equal accuracy", "", "ε, the Gaussian's is 1", (trained, decided),
-                  y_from_zero=True, reference=1.0, x_names=(*TRAINED, *DECIDED))  # fmt: skip
+    found = Panel(
+        title="Measured at equal accuracy",
+        x_label="",
+        y_label="ε, the Gaussian's is 1",
+        lines=(trained, decided),
+        y_from_zero=True,
+        reference=1.0,
+        x_names=(*TRAINED, *DECIDED),
+    )
     return Chart("front", "", "", (idea, found), columns=2)
 
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 AT_THE_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 _LINK = re.compile(r"\]\(((?:\.\./)*)([\w./-]+)(#[\w-]+)?\)")
 _FETCHED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
+_WIDEST = 120  # letters in a line of a table; longer lines are sentences, and are wrapped
 _Content = dict[str, str | bytes]
 
 
@@ -78,7 +79,8 @@ def _notebook(path: Path) -> _Content:
                 pictures[f"notebooks/{name}"] = base64.b64decode(shown)
                 parts.append(f"![What the cell above draws]({name})")
             else:
-                parts.append(f"```text\n{shown.rstrip()}\n```")
+                prose = max(map(len, shown.splitlines())) > _WIDEST
+                parts.append(f"``` {{ .text{' .prose' * prose} }}\n{shown.rstrip()}\n```")
     return {f"notebooks/{path.stem}.md": "\n\n".join(parts) + "\n", **pictures}
 
 

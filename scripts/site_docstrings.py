@@ -1,4 +1,4 @@
-"""Docstrings as the site shows them: sessions as code, and what is guaranteed set apart (an extension of griffe)."""
+"""Docstrings as the site shows them, by an extension of griffe: sessions are code, guarantees stand out."""
 
 import re
 from typing import Any

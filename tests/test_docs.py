@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import ringfence as rf
 from ringfence.numerics.rounding import rounded_up
+from ringfence.paper.sweep.grid_file import TABLES, read_grid
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -100,6 +102,16 @@ def test_the_assembly_of_the_page_of_decisions_costs_what_it_says() -> None:
     account = names["votes"].account
     assert f"# {rounded_up(account.epsilon)} for every dataset" in code
     assert f"# {rounded_up(account.epsilon_tight)} for this one" in code
+
+
+def test_the_grid_of_the_page_of_files_has_every_key_and_is_one(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "files.md").read_text(), re.S)
+    (tmp_path / "mine.toml").write_text(text)
+    assert read_grid(tmp_path / "mine.toml").fair.clips == ("clamp", "norm")
+    shown = tomllib.loads(text)
+    keys = {name: set(shown[name]) for name in TABLES}
+    files = {"public_statistics", "public_projection"}  # which the page names below the grid
+    assert {**keys, "data": keys["data"] | files} == {name: set(known) for name, known in TABLES.items()}
 
 
 def test_the_session_of_the_accounting_guide_runs() -> None:

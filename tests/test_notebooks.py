@@ -1,4 +1,4 @@
-"""The notebooks run, and print what they show: ``python -m tests.test_notebooks`` writes their outputs again."""
+"""The notebooks print what they show; ``python -m tests.test_notebooks`` writes their outputs again."""
 
 import os
 from pathlib import Path
@@ -19,13 +19,17 @@ def shown(name: str) -> NotebookNode:
 
 
 def run_again(folder: Path) -> dict[str, NotebookNode]:
-    """Every notebook with the outputs of now, all in one process: importing torch takes longer than they do."""
+    """Every notebook with the outputs of now, in one process: importing torch takes longer than they do."""
     notebooks = {name: shown(name) for name in NAMES}
     together = shown(NAMES[0])
     together.cells = [cell for one in notebooks.values() for cell in [*one.cells, new_code_cell("%reset -f")]]
     with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}):
         NotebookClient(
-            together, timeout=120, record_timing=False, resources={"metadata": {"path": str(folder)}}
+            together,
+            timeout=120,
+            record_timing=False,
+            coalesce_streams=True,
+            resources={"metadata": {"path": str(folder)}},
         ).execute()
     for one in notebooks.values():
         for number, cell in enumerate([cell for cell in one.cells if cell.cell_type == "code"], 1):

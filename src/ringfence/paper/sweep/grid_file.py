@@ -25,7 +25,7 @@ from ringfence.data.inside import inside
 from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.settings import Grid
 
-_TABLES = {
+TABLES = {
     "data": (
         *("classes", "intercept", "center", "scale"),
         *("public_statistics", "public_projection", "unit_rows"),
@@ -93,13 +93,13 @@ def _grid(path: Path, text: str) -> Grid:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
-    tables = {name: content.pop(name, {}) for name in _TABLES}
+    tables = {name: content.pop(name, {}) for name in TABLES}
     _known(path, "", content, _TOP)
     values = {key: _value(path, key, content[key]) for key in content}
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ValueError(f"{path}: {name} must be a table, got {table!r}")
-        _known(path, f"{name}.", table, _TABLES[name])
+        _known(path, f"{name}.", table, TABLES[name])
         if name != "fair":
             values |= {key: _value(path, f"{name}.{key}", table[key]) for key in table}
     for key in _NEEDED:

@@ -1,0 +1,137 @@
+"""A newcomer with a wheel: an empty environment, the README followed to the letter, and a watch.
+
+    python scripts/newcomer.py dist              installs from the index, then goes through the three doors
+    python scripts/newcomer.py dist --borrow     the same with the dependencies that this Python has
+    python scripts/newcomer.py dist --extras     instead: one empty environment per extra, each used once
+
+``dist`` is the folder of the wheel. With ``--borrow`` pip still resolves every requirement, the extras too,
+and installs the wheel, but nothing is downloaded, and the doors are one process. A door that takes five
+minutes or more, installation included, is a failure, and so is a command that fails.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LIMIT = 300.0  # seconds until a newcomer has a useful number
+_PIP = "#!{python}\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n"
+_GRID = """name = "small"
+mechanisms = ["gaussian", "truncated"]
+seeds = [0, 1]
+[data]
+classes = 10
+center = 8
+[paper]
+clip = [0.05]
+noise_multiplier = [100]
+bound = [16]
+learning_rate = [2]
+steps = [3]
+"""
+_SWEEP = f"cat > small.toml <<'END'\n{_GRID}END\nringfence sweep small.toml --out sweep"
+_TABLE = """import pyarrow, ringfence as rf
+print(rf.release_counts(pyarrow.table({'smoker': [True] * 99}), by='smoker', epsilon=1.0))"""
+_ACCOUNT = """import numba, torch, ringfence as rf
+rf.PerInstanceAccountant(rf.StochasticSign(1.0), sensitivity=1.0).step(torch.ones(5))"""
+# What each extra is for, done once. An extra that is not here is imported.
+USES = {
+    "plots": "ringfence figure motivation --out figures",
+    "fast": f'python -c "{_ACCOUNT}"',
+    "report": f"{_SWEEP} && ringfence report sweep --out report.html",
+    "cluster": f"{_SWEEP} --engine ray",
+    "tables": f'python -c "{_TABLE}"',
+    "docs": "mkdocs --version",
+}
+_MODULES = {"pillow": "PIL"}
+
+
+def environment(folder: Path, borrow: bool) -> dict[str, str]:
+    """The variables of a shell in a new environment: empty, or with all of this Python but ringfence."""
+    venv.create(folder, with_pip=not borrow)
+    programs = folder / "bin"
+    if borrow:
+        here, there = (Path(sysconfig.get_path("purelib")), folder / "borrowed")
+        there.mkdir()
+        for entry in here.iterdir():
+            if "ringfence" not in entry.name and entry.suffix != ".pth":
+                (there / entry.name).symlink_to(entry)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (packages / "borrowed.pth").write_text(f"{there}\n")
+        (programs / "pip").write_text(_PIP.format(python=programs / "python"))
+        (programs / "pip").chmod(0o755)
+    outside = ("PYTHON", "VIRTUAL_ENV", "COV")  # of the environment that this runs in
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
+    variables = {**kept, "PATH": f"{programs}:{kept['PATH']}", "PIP_QUIET": "1"}
+    return variables | ({"PIP_NO_INDEX": "1"} if borrow else {})
+
+
+def run(command: list[str], folder: Path, variables: dict[str, str]) -> float:
+    """Runs a command in a folder and says how many seconds it took."""
+    begun = time.monotonic()
+    subprocess.run(command, cwd=folder, env=variables, check=True)
+    return time.monotonic() - begun
+
+
+def doors(readme: str) -> tuple[str, dict[str, str]]:
+    """The command that installs, and the code of each door by its heading."""
+    (install,) = re.findall(r"```bash\n(.*?)```", readme, re.S)
+    found = re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", readme, re.M | re.S)
+    return install, dict(found)
+
+
+def follow_the_readme(folder: Path, wheel: Path, borrow: bool) -> None:
+    variables = environment(folder / "environment", borrow)
+    variables["PIP_FIND_LINKS"] = f"{wheel.parent.resolve()} {variables.get('PIP_FIND_LINKS', '')}".strip()
+    install, code = doors((ROOT / "README.md").read_text())
+    installing = run(["bash", "-ec", install], folder, variables)
+    print(f"{installing:6.1f} s  {install.strip()}", flush=True)
+    if borrow:  # in one process: importing torch three times takes longer than the rest
+        code = {"all three doors": "\n".join(code.values())}
+    for name, lines in code.items():
+        place = folder / name.replace(" ", "_")
+        place.mkdir()
+        seconds = run(["python", "-c", lines], place, variables)
+        print(f"{seconds:6.1f} s  {name}", flush=True)
+        if installing + seconds >= LIMIT:
+            raise SystemExit(
+                f"{name}: {installing + seconds:.0f} s until the first number, {LIMIT:.0f} allowed"
+            )
+
+
+def use_every_extra(folder: Path, wheel: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra, requirements in project["optional-dependencies"].items():
+        if extra == "dev":
+            continue
+        place = folder / extra
+        variables = environment(place / "environment", borrow=False)
+        names = [re.match(r"[\w-]+", line)[0] for line in requirements]
+        modules = ", ".join(_MODULES.get(name, name.replace("-", "_")) for name in names)
+        seconds = run(["pip", "install", f"{wheel.resolve()}[{extra}]"], place, variables)
+        run(["pip", "check"], place, variables)
+        run(["bash", "-ec", USES.get(extra, f"python -c 'import ringfence, {modules}'")], place, variables)
+        print(f"{seconds:6.1f} s  ringfence[{extra}]", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dist", type=Path)
+    parser.add_argument("--borrow", action="store_true")
+    parser.add_argument("--extras", action="store_true")
+    asked = parser.parse_args()
+    (wheel,) = asked.dist.glob("ringfence-*.whl")
+    with tempfile.TemporaryDirectory() as empty:
+        if asked.extras:
+            use_every_extra(Path(empty), wheel)
+        else:
+            follow_the_readme(Path(empty), wheel, asked.borrow)
+    sys.exit(0)
