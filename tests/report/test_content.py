@@ -27,6 +27,11 @@ def test_what_stands_in_place_must_itself_be_publishable() -> None:
     assert public.sections[0].charts == ()
 
 
+def test_a_report_of_which_nothing_may_be_published_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"nothing of the report 'mine' may be published.*sections \(2\)"):
+        publishable_part(Report("mine", (Section("a", sensitive=True), Section("b", sensitive=True))))
+
+
 def test_mistakes_are_refused() -> None:
     with pytest.raises(ValueError, match="a row of table 't' must have 2 cells, got 1"):
         Table("t", ("a", "b"), (("1",),))

@@ -15,7 +15,9 @@ def report(
     out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help="per-instance (the default), ex-post, data-independent or tightest epsilon."),
+        typer.Option(
+            "--kind", help="per-instance (the default), ex-post, data-independent or tightest epsilon."
+        ),
     ] = None,
     publishable: Publishable = False,
     as_json: AsJson = False,
@@ -31,8 +33,8 @@ def report(
 
     if publishable and kind not in (None, "data-independent"):
         raise ValueError(
-            f"--kind must be data-independent in a publishable report, got {kind!r}: that epsilon is computed "
-            "from the private data"
+            f"--kind must be data-independent in a publishable report, got {kind!r}: that epsilon is "
+            "computed from the private data"
         )
     default = "data-independent" if publishable else "per-instance"
     data = compared(folders, kind or default, step=0.01)

@@ -168,4 +168,3 @@ def reproduce(
     )
     page = write_report(report, out / "report.html", publishable)
     return [page, *save_charts(report, out, publishable), *files]
-

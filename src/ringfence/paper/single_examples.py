@@ -25,13 +25,14 @@ from ringfence.training.linear.residuals import clipped_gradients
 
 EXAMPLES = 1000  # how many examples are shown: the numbers of all would take hours on two cores
 _SAID = (
-    "Every dataset: differential privacy for every dataset and every single record added or removed, provided "
-    "that settings were not chosen by looking at the data; whoever accepts one false alarm in 1,000 finds at most "
-    "so many percent of the records. These two numbers alone may be published. Ex-post: for each single "
-    "record the privacy loss that was realised on this run is at most epsilon, except with probability delta. "
-    "Per-instance: by Rényi sums it is a guarantee only if theta was fixed in advance, and an estimate in training; "
-    "by any other proof it holds for every dataset. Ex-post and per-instance numbers are computed from the "
-    "data: do not publish them, and do not stop or change the noise because of them."
+    "Every dataset: differential privacy for every dataset and every single record added or removed, "
+    "provided that settings were not chosen by looking at the data; whoever accepts one false alarm in 1,000 "
+    "finds at most so many percent of the records. These two numbers alone may be published. Ex-post: for "
+    "each single record the privacy loss that was realised on this run is at most epsilon, except with "
+    "probability delta. Per-instance: by Rényi sums it is a guarantee only if theta was fixed in advance, "
+    "and an estimate in training; by any other proof it holds for every dataset. Ex-post and per-instance "
+    "numbers are computed from the data: do not publish them, and do not stop or change the noise because of "
+    "them."
 )
 _KINDS = {"spectral": "the largest over directions", "trace": "the root of the mean square over features"}
 
@@ -168,7 +169,9 @@ def _claims(runs: Sequence[ExamplesOfRun], delta: float) -> Table:
         )
         shown = map(rounded_up, numbers)
         lines.append((run.mechanism, *shown, claim.proof_pdp, f"{run.test_accuracy:.1%}"))
-    title = f"Epsilon of the {runs[0].claim.steps} releases of a run at delta {delta:g}" if runs else "Epsilon"
+    title = (
+        f"Epsilon of the {runs[0].claim.steps} releases of a run at delta {delta:g}" if runs else "Epsilon"
+    )
     return Table(title, columns, tuple(lines), sensitive=True)
 
 

@@ -43,7 +43,7 @@ class Panel:
 
 
 def flat(panel: Panel, tolerance: float = 0.01) -> bool:
-    """Whether every curve of the panel lies on its gray line: there is nothing to see, and words say it shorter.
+    """Whether every curve of the panel lies on its gray line: words say that shorter than a picture.
 
     >>> line = Line("sign", (1.0, 2.0), (1.0, 1.002))
     >>> flat(Panel("", "x", "y", (line,), reference=1.0)), flat(Panel("", "x", "y", (line,)))

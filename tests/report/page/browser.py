@@ -1,4 +1,4 @@
-"""A page in headless Chromium, through Playwright: the installed browser, or the one Playwright has fetched."""
+"""A page in headless Chromium, through Playwright: the installed browser, or Playwright's own."""
 
 import shutil
 import time
@@ -15,10 +15,14 @@ from playwright.sync_api import Page, sync_playwright
 def chromium() -> Iterator[Any]:
     """The browser; where there is none, the test is skipped with how to get one."""
     with sync_playwright() as playwright:
-        installed = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+        installed = next(
+            filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+        )
         path = installed or playwright.chromium.executable_path
         if not Path(path).exists():
-            pytest.skip("no browser tests pages here: install chromium, or run .venv/bin/playwright install chromium")
+            pytest.skip(
+                "no browser tests pages here: install chromium, or run .venv/bin/playwright install chromium"
+            )
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()

@@ -41,10 +41,10 @@ def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
         "resamples. The cost of tuning is not in epsilon."
     )
     details = (
-        "Dashed is the rectified law's release under the Gaussian's account: the clamp comes after the noise and "
-        "costs nothing, so what lies below it is bounded support's own gain. Bands are of resampled settings "
-        "and seeds, cut off where no curve goes. Accuracies from half of the best on and above chance; a curve "
-        f"ends where one of the two never arrives. {_arrivals(comparisons)}"
+        "Dashed is the rectified law's release under the Gaussian's account: the clamp comes after the noise "
+        "and costs nothing, so what lies below it is bounded support's own gain. Bands are of resampled "
+        "settings and seeds, cut off where no curve goes. Accuracies from half of the best on and above "
+        f"chance; a curve ends where one of the two never arrives. {_arrivals(comparisons)}"
     )
     left_out = ", ".join(panel.title for panel in panels if flat(panel))
     if left_out:
@@ -84,9 +84,7 @@ def winner_chart(winners: Sequence[Winner]) -> Chart:
     >>> winner_chart([Winner("toy", (0.5,), 0.5, "Gaussian", (), "")]).panels[0].title
     'toy'
     """
-    panels = [
-        Panel(one.data, "epsilon", "test accuracy, %", _clip_lines(one), x_log=True) for one in winners
-    ]
+    panels = [Panel(one.data, "epsilon", "test accuracy, %", _clip_lines(one), x_log=True) for one in winners]
     caption = "Up and to the left is better: the smallest epsilon with which a law reaches an accuracy." + (
         " Solid: gradients clipped in L2. Dashed: every coordinate clamped."
         if any(_clips(one) > 1 for one in winners)
@@ -121,9 +119,7 @@ def _clip_lines(winner: Winner) -> tuple[Line, ...]:
             x, y = zip(*sorted(reached), strict=True) if reached else ((), ())
             dashed = several and candidate.clip == "clamp"
             first = not dashed and candidate.law not in {line.name for line in lines}
-            lines.append(
-                Line(candidate.law, x, y, mechanism=candidate.law, dashed=dashed, in_legend=first)
-            )
+            lines.append(Line(candidate.law, x, y, mechanism=candidate.law, dashed=dashed, in_legend=first))
     if several:
         lines.append(Line("coordinates clamped", (), (), mechanism="any", dashed=True))
     return tuple(lines)

@@ -72,8 +72,9 @@ class Comparison:
     def helped_by(self) -> list[str]:
         """The bounded laws whose whole band is below 1: those about which the answer is yes.
 
-        >>> Comparison("toy", "per-instance", (), True, "", (), True, 0.5, medians=(("sign", (0.5, 0.4, 1.1)),)).helped_by
-        []
+        >>> medians = (("sign", (0.5, 0.4, 0.9)), ("rectified", (0.5, 0.4, 1.1)))
+        >>> Comparison("toy", "tightest", (), True, "", (), True, 0.5, medians=medians).helped_by
+        ['sign']
         """
         return [name for name, band in self.bounded if band[2] < 1]
 
@@ -98,10 +99,11 @@ def compare(
     """Compares every mechanism with the Gaussian at targets ``step`` apart, on one data set.
 
     The sentence is about the median ratio of epsilons over the targets that count: those of at least
-    half of the best accuracy reached, and above chance. A mechanism that misses a target which the Gaussian reaches has an
-    infinite ratio there; where it is the other way round, the ratio is 0. Bounded support helped if the
-    whole band of some mechanism's median is below 1, and the sentence says of which. These bands are widened for the number of mechanisms
-    (Bonferroni), since the best of several would look good by luck.
+    half of the best accuracy reached, and above chance. A mechanism that misses a target which the Gaussian
+    reaches has an infinite ratio there; where it is the other way round, the ratio is 0. Bounded support
+    helped if the whole band of some mechanism's median is below 1, and the sentence says of which. These
+    bands are widened for the number of mechanisms (Bonferroni), since the best of several would look good
+    by luck.
 
     >>> def row(mechanism, seed, epsilon):
     ...     setting = SweepSetting(mechanism.lower(), 0.1, 10.0, learning_rate=1.0, steps=5)

@@ -28,10 +28,11 @@ def publishable_section(winners: Sequence[Winner]) -> Section:
 
 def _uncharged(winner: Winner) -> str:
     return (
-        f"{winner.data}, delta {winner.delta:g}: {winner.runs:,} runs were made, and which of them reach an accuracy was read off "
-        f"{winner.chosen_on}. If these data are private, this choice is a release of its own, and neither it nor "
-        "the other runs are in the epsilons below: say so wherever you print them. rf.tune makes the choice "
-        "privately, at one epsilon for everything. The number of records and the classes count as public."
+        f"{winner.data}, delta {winner.delta:g}: {winner.runs:,} runs were made, and which of them reach an "
+        f"accuracy was read off {winner.chosen_on}. If these data are private, this choice is a release of "
+        "its own, and neither it nor the other runs are in the epsilons below: say so wherever you print "
+        "them. rf.tune makes the choice privately, at one epsilon for everything. The number of records and "
+        "the classes count as public."
     )
 
 

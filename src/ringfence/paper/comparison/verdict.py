@@ -13,11 +13,7 @@ _TUNING = "the cost of tuning is not in epsilon"
 
 
 def sentence(
-    data: str,
-    kind: ComparedEpsilon,
-    medians: dict[str, Banded],
-    targets: Array,
-    validated: bool,
+    data: str, kind: ComparedEpsilon, medians: dict[str, Banded], targets: Array, validated: bool
 ) -> str:
     """Whether bounded support helped, law by law, and by how much; ``targets`` are the accuracies that count.
 

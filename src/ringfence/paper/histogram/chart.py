@@ -21,8 +21,8 @@ def histogram_chart(result: Histogram, settings: HistogramSettings) -> Chart:
     panels = [_people(result, settings, threshold) for threshold in shown]
     panels += [_divergence(result, settings, shown), _utility(result.utility), _spared(result.utility)]
     caption = (
-        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, whoever is in it pays "
-        "as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
+        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, whoever is in it "
+        "pays as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
         f"4 {_SIGMA} and more below τ gain."
     )
     title, details = "A sparse histogram", _details(result, settings)
@@ -138,6 +138,7 @@ def _details(result: Histogram, settings: HistogramSettings) -> str:
             f"{row.cells_spared:.0%} of the cells pay at most half."
         )
     sentences.append(
-        f"The divergence of order {settings.alpha:g} falls much earlier than ε, which does not show in ε at this δ."
+        f"The divergence of order {settings.alpha:g} falls much earlier than ε, which does not show in ε at "
+        "this δ."
     )
     return " ".join(sentences)

@@ -42,8 +42,8 @@ def information_chart(rows: Sequence[InformationRow], settings: InformationSetti
     ]
     dashes = " Dashed: the rectified law's runs under the Gaussian's account, which is free."
     caption = (
-        "Up and to the left is better. A point is a setting; a line joins those that no other of the same law "
-        "beats in both." + (dashes if any(row.mechanism == CLAMPED for row in rows) else "")
+        "Up and to the left is better. A point is a setting; a line joins those that no other of the same "
+        "law beats in both." + (dashes if any(row.mechanism == CLAMPED for row in rows) else "")
     )
     title, details = "Fisher information loss", _details(rows, settings)
     return Chart("information", title, caption, tuple(panels), 2, sensitive=True, details=details)

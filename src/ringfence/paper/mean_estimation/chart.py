@@ -26,9 +26,9 @@ def mean_estimation_chart(rows: Sequence[MeanEstimationRow], settings: MeanEstim
     return Chart(
         "mean_estimation",
         "Mean estimation",
-        "At equal noise bounded laws cost less the larger |μ| is, but err more where the support cuts off the "
-        f"mean. At equal error and a = {settings.bounds[0]:g} (solid), this is left of the Gaussian's cost: "
-        f"{'; '.join(_extremes(rows, settings))}.",
+        "At equal noise bounded laws cost less the larger |μ| is, but err more where the support cuts off "
+        f"the mean. At equal error and a = {settings.bounds[0]:g} (solid), this is left of the Gaussian's "
+        f"cost: {'; '.join(_extremes(rows, settings))}.",
         tuple(panel for panels in seen for panel in panels),
         details=_details(settings, left_out),
     )
@@ -140,9 +140,7 @@ def _extremes(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSetting
                 if (row.comparison, row.gaussian_sigma, row.mechanism) == ("equal error", sigma, mechanism)
             ]
             if ratios:
-                extremes.append(
-                    f"{mechanism} at {_SIGMA}={sigma:g}: {min(ratios):.2f} to {max(ratios):.2f}"
-                )
+                extremes.append(f"{mechanism} at {_SIGMA}={sigma:g}: {min(ratios):.2f} to {max(ratios):.2f}")
     return extremes
 
 

@@ -83,7 +83,7 @@ def _caption(rows: Sequence[VotesRow]) -> str:
     here = {row.statement: rounded_up(row.epsilon, 3) for row in rows if row.sigma == at.sigma}
     return (
         f"Where {at.error:.1%} of the answers are wrong, ε is {here[DATA_INDEPENDENT]} for every dataset, "
-        f"{here[TIGHT]} for this one ({here[RENYI]} by Rényi sums), and {here[PUBLISHABLE]} if the number for "
-        "this one is published at its own cost. Ballots were gathered with Polis, The Computational Democracy "
-        "Project, CC BY 4.0."
+        f"{here[TIGHT]} for this one ({here[RENYI]} by Rényi sums), and {here[PUBLISHABLE]} if the number "
+        "for this one is published at its own cost. Ballots were gathered with Polis, The Computational "
+        "Democracy Project, CC BY 4.0."
     )

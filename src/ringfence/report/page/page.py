@@ -101,7 +101,9 @@ def _number(value: float) -> str:
 
 def _right(table: Table) -> list[bool]:
     """Which columns stand to the right: those with a number."""
-    return [any(map(_numeric, column)) for column in zip(*table.rows, strict=True)] or [False] * len(table.columns)
+    return [any(map(_numeric, column)) for column in zip(*table.rows, strict=True)] or [False] * len(
+        table.columns
+    )
 
 
 def _numeric(cell: str) -> bool:
