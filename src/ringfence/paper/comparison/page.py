@@ -23,7 +23,7 @@ def write_comparison(data: Sequence[Compared], path: Path, publishable: bool = F
 
     >>> from tempfile import TemporaryDirectory
     >>> laws = [Comparison("toy", "per-instance", (), False, "No.", (), True, 0.5)]
-    >>> best = Winner("toy", (0.5,), 0.5, "Gaussian", (), "")
+    >>> best = Winner("toy", (0.5,), 0.5, "Gaussian", (), "", delta=1e-5)
     >>> with TemporaryDirectory() as folder:
     ...     write_comparison([(laws, best)], Path(folder) / "report.html").stat().st_size > 0
     True
@@ -42,7 +42,7 @@ def answer_section(data: Sequence[Compared]) -> Section:
 
     A publishable page has what holds for every dataset in its place.
 
-    >>> answer_section([([], Winner("toy", (0.5,), 0.5, "Gaussian", (), ""))]).lead
+    >>> answer_section([([], Winner("toy", (0.5,), 0.5, "Gaussian", (), "", delta=1e-5))]).lead
     'Nothing was compared: only the Gaussian was tried.'
     """
     winners = [best for _, best in data]

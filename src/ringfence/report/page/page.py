@@ -40,7 +40,7 @@ def page(report: Report, publishable: bool = False) -> str:
     hashes, and fetch nothing.
 
     >>> from ringfence.report.content import Section
-    >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True),))
+    >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True), Section("Method")))
     >>> "Epsilon is 1.5" in page(report), "Epsilon is 1.5" in page(report, publishable=True)
     (True, False)
     """
