@@ -16,6 +16,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.decisions.votes import margin
+from tests.report.samples import assert_readable
 
 BALLOTS = pandas.DataFrame(
     {
@@ -146,6 +147,7 @@ def test_the_sentence_to_print() -> None:
 
 def test_the_chart_shows_the_answers_and_nothing_else() -> None:
     votes = rf.release_votes(BALLOTS, sigma=0.1)
+    assert_readable(votes.chart())
     (panel,) = votes.chart().panels
     assert (panel.lines[0].y[0], panel.lines[1].y[1]) == (1.0, -1.0)
     assert panel.x_names == ("trees", "cars", "trams")

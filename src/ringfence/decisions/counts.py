@@ -176,8 +176,7 @@ def _chart(
     heights = [math.nan if value is None else float(value) for value in release.columns["count"]]
     return bar_chart(
         title=release.title,
-        caption=f"{release.statement.public} Whiskers are one standard error of the noise, {error:.3g}, "
-        "to either side.",
+        caption=f"Whiskers are one standard error of the noise, {error:.3g}, to either side.",
         y_label="count",
         names=list(release.columns)[: len(labels[0])],
         labels=labels,

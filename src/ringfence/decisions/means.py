@@ -225,7 +225,7 @@ def _chart(labels: list[tuple[str, ...]], of: str, coverage: float, release: Dec
 
     return bar_chart(
         title=release.title,
-        caption=f"{release.statement.public} Whiskers are the intervals of coverage {coverage:.3g}.",
+        caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
         y_label=f"mean of {of}",
         names=list(release.columns)[: len(labels[0])],
         labels=labels,

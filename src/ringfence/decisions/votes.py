@@ -249,4 +249,5 @@ def _chart(release: DecisionRelease) -> Chart:
         lines=lines,
         x_names=tuple(names) if named else (),
     )
-    return Chart("chart", release.title, release.statement.public, (panel,), columns=3)
+    caption = "A bar goes up where the answer to a question is yes, and down where it is no."
+    return Chart("chart", release.title, caption, (panel,), columns=3)

@@ -233,7 +233,7 @@ def _chart(candidates: tuple[Any, ...], release: DecisionRelease) -> Chart:
     heights = [float(winners.count(name)) for name in names]
     return bar_chart(
         title=release.title,
-        caption=f"How many of {len(winners):,} queries each candidate won. {release.statement.public}",
+        caption=f"How many of {len(winners):,} queries each candidate won.",
         y_label="queries won",
         names=["candidate"],
         labels=[("no answer" if name is None else str(name),) for name in names],

@@ -86,16 +86,17 @@ def frontier_lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]
     """Points for the rows of every mechanism, and a line for its frontier.
 
     >>> row = InformationRow("network", "Gaussian, L2 clip", "", 0.8, 0.8, "spectral", 1.0, 0.5)
-    >>> [(line.points, line.dashed) for line in frontier_lines([row], lambda row: row.max_eta)]
-    [(True, False), (False, True)]
+    >>> [(line.points, line.mechanism) for line in frontier_lines([row], lambda row: row.max_eta)]
+    [(True, 'any'), (False, 'any')]
     """
     names = list(dict.fromkeys(row.mechanism for row in rows))
     points, curves = [], []
     for name in names:
         own = [row for row in rows if row.mechanism == name and eta(row) > 0]
         best = sorted(frontier(own, eta), key=eta)
-        look, clamped = name.split(",")[0], name == CLAMPED
-        curves.append(Line(name, *_places(best, eta), mechanism=look, dashed="," in name))
+        clamped = name == CLAMPED
+        look = "any" if name.endswith("L2 clip") else name.split(",")[0]  # dashes are the clamped one's
+        curves.append(Line(name, *_places(best, eta), mechanism=look, dashed=clamped))
         if not clamped:  # these are the rectified law's runs, a little to the right
             points.append(Line(name, *_places(own, eta), mechanism=look, points=True, in_legend=False))
     return (*points, *curves)
