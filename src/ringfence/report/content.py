@@ -103,13 +103,13 @@ def publishable_part(report: Report) -> Report:
             raise ValueError(
                 f"section {kept.heading!r} is given in place of a sensitive one and is sensitive"
             )
-        sections.append(
-            replace(
-                kept,
-                charts=tuple(chart for chart in kept.charts if not chart.sensitive),
-                tables=tuple(table for table in kept.tables if not table.sensitive),
-            )
+        part = replace(
+            kept,
+            charts=tuple(chart for chart in kept.charts if not chart.sensitive),
+            tables=tuple(table for table in kept.tables if not table.sensitive),
         )
+        if part == kept or part.text or part.charts or part.tables:  # not a heading with nothing left below
+            sections.append(part)
     if report.sections and not sections:
         raise ValueError(
             f"nothing of the report {report.title!r} may be published: all of its sections "
