@@ -46,18 +46,16 @@ def answer_section(data: Sequence[Compared]) -> Section:
     'Nothing was compared: only the Gaussian was tried.'
     """
     winners = [best for _, best in data]
-    sentences = [answer(laws, best) for laws, best in data]
-    if len(data) > 1:
-        sentences = [f"{best.data}: {said}" for (_, best), said in zip(data, sentences, strict=True)]
-    why = dict.fromkeys(difference(laws) for laws, _ in data)
+    names = [f"{best.data}: " if len(data) > 1 else "" for best in winners]
+    said = [(name, answer(*one), difference(one[0])) for name, one in zip(names, data, strict=True)]
     return Section(
         "Did bounded support help?",
-        (*sentences[1:], *filter(None, why)),
+        tuple(f"{name}{why}" for name, _, why in said if why),
         (winner_chart(winners),) if winners else (),
         tuple(map(answer_table, winners)),
         sensitive=True,
         in_place=publishable_section(winners),
-        lead=sentences[0] if sentences else "",
+        lead="\n".join(f"{name}{sentence}" for name, sentence, _ in said),
     )
 
 
