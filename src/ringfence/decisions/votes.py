@@ -249,5 +249,4 @@ def _chart(release: DecisionRelease) -> Chart:
         lines=lines,
         x_names=tuple(names) if named else (),
     )
-    caption = "A bar goes up where the answer to a question is yes, and down where it is no."
-    return Chart("chart", release.title, caption, (panel,), columns=3)
+    return Chart("chart", release.title, "Up: the answer is yes. Down: it is no.", (panel,), columns=3)
