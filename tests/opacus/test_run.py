@@ -51,9 +51,7 @@ def test_each_example_is_charged_with_its_own_gradient_where_it_was_measured(
     mode: str, lengths_every: int
 ) -> None:
     module = network()
-    _, model, optimizer, *criterion, loader = made_private(
-        module, learning_rate=0.0, grad_sample_mode=mode
-    )
+    _, model, optimizer, *criterion, loader = made_private(module, learning_rate=0.0, grad_sample_mode=mode)
     run = watch(model, optimizer, loader, loss=LOSS, lengths_every=lengths_every)
     trained(run.loader, model, optimizer, *criterion)
     steps = 2 * 4
@@ -83,9 +81,7 @@ def test_parts_of_a_batch_count_as_one_step() -> None:
         if watched:
             run = watch(model, optimizer, loader)
             loader = run.loader
-        with BatchMemoryManager(
-            data_loader=loader, max_physical_batch_size=3, optimizer=optimizer
-        ) as parts:
+        with BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as parts:
             trained(parts, model, optimizer)
         weights.append(nn.utils.parameters_to_vector(module.parameters()))
     assert torch.equal(*weights)

@@ -80,7 +80,11 @@ def charge(account: SampledAccountant, noise_multiplier: float, sample_rate: flo
     """
     one = Sensitivity(norm=1.0)
     account.step_of_any(
-        torch.zeros(1), mechanism=Gaussian(noise_multiplier), sensitivity=one, sampling_rate=sample_rate, count=steps
+        torch.zeros(1),
+        mechanism=Gaussian(noise_multiplier),
+        sensitivity=one,
+        sampling_rate=sample_rate,
+        count=steps,
     )
 
 

@@ -52,7 +52,7 @@ def convert(
         parameter.grad = None
     batch_size = int(theirs.expected_batch_size)
     ours = PrivacyEngine(
-        law, Norm(clip), public_size=batch_size / rate, secure=engine.secure_mode, **options
+        law, Norm(clip), public_size=float(batch_size * round(1 / rate)), secure=engine.secure_mode, **options
     )
     private = ours.make_private(
         parts.module,

@@ -38,10 +38,7 @@ def run_report(run: "OpacusRun", delta: float) -> Report:
 
 
 def _epsilons(run: "OpacusRun", delta: float) -> Section:
-    found = {
-        "proved": run.example_epsilons(delta),
-        "estimated": run.example_epsilons(delta, estimated=True),
-    }
+    found = {"proved": run.example_epsilons(delta), "estimated": run.example_epsilons(delta, estimated=True)}
     chart = distribution_chart(
         "example_epsilons",
         "Epsilon of single examples",

@@ -132,7 +132,10 @@ class OpacusRun:
             f"{left_out} batches were drawn and made no step: every sentence above holds only if they were not "
             "left out because of what was in them, such as no example at all.",
         )
-        assumed = (SIZE.replace("public_size was not given", "Opacus takes it from the data"), *skipped[: bool(left_out)])
+        assumed = (
+            SIZE.replace("public_size was not given", "Opacus takes it from the data"),
+            *skipped[: bool(left_out)],
+        )
         return replace(self.account.guarantee(delta), assumptions=assumed)
 
     def example_epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
@@ -235,9 +238,7 @@ class OpacusRun:
             with torch.random.fork_rng(devices=[]):
                 values = examples.batch(tuple(range(start, stop)))
             inputs = ((values[0].to(device),), {})
-            cotangents = cotangents_of(
-                self._loss, gradients.forward(inputs), targets_of(values).to(device)
-            )
+            cotangents = cotangents_of(self._loss, gradients.forward(inputs), targets_of(values).to(device))
             for rows in gradients.each(inputs, cotangents, gradients.parameters):
                 found.append(row_lengths(rows).cpu())
         return _clipped(torch.cat(found), longest)
@@ -268,7 +269,9 @@ def _clipped(lengths: Tensor, longest: float) -> Tensor:
 def _without_hooks(module: nn.Module) -> nn.Module:
     """A copy of the module that nobody listens to."""
     # hooks are not copied: theirs hold on to Opacus' module and its gradients
-    hooks = [vars(layer)[name] for layer in module.modules() for name in vars(layer) if name.endswith("_hooks")]
+    hooks = [
+        vars(layer)[name] for layer in module.modules() for name in vars(layer) if name.endswith("_hooks")
+    ]
     twin = copy.deepcopy(module, {id(held): type(held)() for held in hooks if held is not None})
     for layer in twin.modules():
         vars(layer).pop("activations", None)
