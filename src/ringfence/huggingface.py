@@ -1,8 +1,9 @@
-"""The Trainer of Hugging Face with the engine of this package: Poisson samples, clipped sums, noise, an account."""
+"""The Trainer of Hugging Face with the engine of this package: private steps, and epsilon in the logs."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -16,19 +17,25 @@ except ModuleNotFoundError as missing:
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.training.engine.engine import Private, PrivacyEngine
+from ringfence.training.engine.engine import PrivacyEngine, Private
 from ringfence.training.engine.sampling import FullBatches
 
 __all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]
 
 
-class PrivateTraining:
+if TYPE_CHECKING:
+    _Trainer = Trainer  # the mixin is put before any Trainer
+else:
+    _Trainer = object
+
+
+class PrivateTraining(_Trainer):
     """Makes any Trainer private: ``class Mine(PrivateTraining, TheirTrainer)``.
 
-    ``engine`` is a ``ringfence.PrivacyEngine``, which serves this one run. ``delta`` is that of the epsilon in
-    the logs. With ``target_epsilon`` the noise is found with which num_train_epochs epochs meet it at delta.
-    A batch has per_device_train_batch_size examples on average. The loss must be a mean over examples of a
-    loss of each one: ``compute_loss_func(outputs, labels, num_items_in_batch)``, by default
+    ``engine`` is a ``ringfence.PrivacyEngine``, which serves this one run. ``delta`` is that of the epsilon
+    in the logs. With ``target_epsilon`` the noise is found with which num_train_epochs epochs meet it at
+    delta. A batch has per_device_train_batch_size examples on average. The loss must be a mean over examples
+    of a loss of each one: ``compute_loss_func(outputs, labels, num_items_in_batch)``, by default
     ``example_loss``; the model itself is called without labels.
 
     Guarantee: as that of the engine. In every step, the gradient that the optimizer gets is the released one;
@@ -54,9 +61,9 @@ class PrivateTraining:
         self.delta = checks.probability("delta", delta)
         self.target_epsilon = target_epsilon
         self._private: Private | None = None
-        loss = example_loss if compute_loss_func is None else compute_loss_func
-        super().__init__(*args, compute_loss_func=loss, **kwargs)
-        _refuse_arguments(self.args)  # type: ignore[attr-defined]
+        kwargs["compute_loss_func"] = example_loss if compute_loss_func is None else compute_loss_func
+        super().__init__(*args, **kwargs)
+        _refuse_arguments(self.args)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
@@ -66,45 +73,45 @@ class PrivateTraining:
         """Trains, once. A checkpoint of the Trainer does not hold the account, and is refused."""
         if resume_from_checkpoint:
             raise ValueError(
-                f"resume_from_checkpoint must be None, got {resume_from_checkpoint!r}: the account would begin "
-                "at 0; save and load the run with engine.save and engine.load in a loop of your own"
+                f"resume_from_checkpoint must be None, got {resume_from_checkpoint!r}: the account would "
+                "begin at 0; save and load the run with engine.save and engine.load in a loop of your own"
             )
         if self._private is not None:
             raise ValueError("this trainer has trained: make another engine and another trainer")
-        return super().train(None, *args, **kwargs)  # type: ignore[misc]
+        return super().train(None, *args, **kwargs)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Logs, with the epsilon of the steps so far: it holds for every dataset."""
         if self.engine.steps:
             logs["epsilon"] = self.guarantee().epsilon_data_independent
-        super().log(logs, *args, **kwargs)  # type: ignore[misc]
+        super().log(logs, *args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
         """The private loader, for which model and optimizer are made private as well."""
         if self._private is None:
-            ordinary = super().get_train_dataloader()  # type: ignore[misc]
+            ordinary = super().get_train_dataloader()
             loader = DataLoader(
                 ordinary.dataset,
-                batch_size=self.args.per_device_train_batch_size,  # type: ignore[attr-defined]
-                collate_fn=ordinary.collate_fn,
+                batch_size=self.args.per_device_train_batch_size,
+                collate_fn=partial(_plain, ordinary.collate_fn),
                 num_workers=ordinary.num_workers,
                 pin_memory=ordinary.pin_memory,
                 worker_init_fn=ordinary.worker_init_fn,
                 prefetch_factor=ordinary.prefetch_factor,
             )
             # the Trainer would make its optimizer later than a callback could take it (transformers 38181)
-            objects = (self.model, self.create_optimizer(), loader)  # type: ignore[attr-defined]
+            objects = (self.model, self.create_optimizer(), loader)
             self._private = self._made_private(*objects)
         return self._private[2]
 
     def _made_private(self, *objects: Any) -> Private:
-        epochs = self.args.num_train_epochs  # type: ignore[attr-defined]
+        epochs = self.args.num_train_epochs
         if self.target_epsilon is None:
             private = self.engine.make_private(*objects)
-        elif self.args.max_steps > 0 or epochs != int(epochs):  # type: ignore[attr-defined]
+        elif self.args.max_steps > 0 or epochs != int(epochs):
             raise ValueError(
                 "target_epsilon needs a whole num_train_epochs and no max_steps, got "
-                f"{epochs} and {self.args.max_steps}"  # type: ignore[attr-defined]
+                f"{epochs} and {self.args.max_steps}"
             )
         else:
             private = self.engine.make_private_with_epsilon(
@@ -124,26 +131,28 @@ class PrivateTraining:
             raise ValueError("training_step needs the private loader: call train")
         private = self._private[0]
         private.train()
-        inputs = self._prepare_inputs(inputs)  # type: ignore[attr-defined]
-        with self.compute_loss_context_manager():  # type: ignore[attr-defined]
-            loss = self.compute_loss(private, inputs)  # type: ignore[attr-defined]
+        inputs = self._prepare_inputs(inputs)
+        with self.compute_loss_context_manager():
+            loss = self.compute_loss(private, inputs)
+        assert isinstance(loss, Tensor)
         loss.backward()
         self.engine.run.loop.finish()
-        return loss.detach()  # type: ignore[no-any-return]
+        return loss.detach()
 
 
 class PrivateTrainer(PrivateTraining, Trainer):
     """``transformers.Trainer``, private. The arguments are those of ``PrivateTraining`` and of the Trainer.
 
-    >>> import tempfile, transformers, ringfence as rf
+    >>> import tempfile, torch, transformers, ringfence as rf
     >>> _ = torch.manual_seed(0)
     >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(
     ...     vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8))
     >>> data = [{"input_ids": torch.randint(0, 20, (5,)), "labels": i % 2} for i in range(32)]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     trainer = PrivateTrainer(model, transformers.TrainingArguments(folder, max_steps=2, report_to="none",
-    ...         per_device_train_batch_size=8, disable_tqdm=True, use_cpu=True), train_dataset=data,
-    ...         engine=rf.PrivacyEngine(rf.Gaussian(1.0), rf.Norm(1.0)), delta=1e-3)
+    ...     arguments = transformers.TrainingArguments(folder, max_steps=2, per_device_train_batch_size=8,
+    ...         report_to="none", disable_tqdm=True, use_cpu=True)
+    ...     engine = rf.PrivacyEngine(rf.Gaussian(1.0), rf.Norm(1.0))
+    ...     trainer = PrivateTrainer(model, arguments, train_dataset=data, engine=engine, delta=1e-3)
     ...     trainer.remove_callback(transformers.PrinterCallback)
     ...     _ = trainer.train()
     >>> trainer.guarantee().steps
@@ -154,6 +163,7 @@ class PrivateTrainer(PrivateTraining, Trainer):
 def example_loss(outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
     """The mean over examples of the cross-entropy of logits (n, classes) with labels (n,).
 
+    >>> import torch
     >>> round(float(example_loss({"logits": torch.zeros(3, 4)}, torch.tensor([0, 1, 2]))), 4)
     1.3863
     """
@@ -161,10 +171,15 @@ def example_loss(outputs: Any, labels: Tensor | None, num_items_in_batch: Any = 
     if labels is None or logits.ndim != 2 or labels.ndim != 1 or labels.is_floating_point():
         found = None if labels is None else list(labels.shape)
         raise ValueError(
-            f"compute_loss_func must be given for logits {list(logits.shape)} and labels {found}: the mean over "
-            "examples of each one's own loss, whatever the number of tokens in the batch"
+            f"compute_loss_func must be given for logits {list(logits.shape)} and labels {found}: the mean "
+            "over examples of each one's own loss, whatever the number of tokens in the batch"
         )
     return nn.functional.cross_entropy(logits, labels)
+
+
+def _plain(collate: Callable[[list[Any]], Any], examples: list[Any]) -> dict[str, Any]:
+    """A batch as a plain dictionary, which can be cut to nothing, whatever mapping the collator makes."""
+    return dict(collate(examples))
 
 
 def _refuse_arguments(args: TrainingArguments) -> None:

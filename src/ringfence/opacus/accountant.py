@@ -1,4 +1,4 @@
-"""The accountant that Opacus knows as "ringfence": exact for the sampled Gaussian, and it says what it claims."""
+"""The accountant that Opacus knows as "ringfence", with the claim in the words of this package."""
 
 from collections.abc import Iterable
 

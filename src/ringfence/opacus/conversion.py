@@ -2,17 +2,16 @@
 
 from typing import Any
 
-import torch
-from opacus import PrivacyEngine as OpacusEngine
 from torch.utils.data import DataLoader
 
+from opacus import PrivacyEngine as OpacusEngine
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.opacus.accountant import charge
 from ringfence.opacus.parts import checked_parts
 from ringfence.training.assumptions import SIZE
 from ringfence.training.clipping import Norm
-from ringfence.training.engine.engine import Private, PrivacyEngine
+from ringfence.training.engine.engine import PrivacyEngine, Private
 
 
 def convert(
@@ -23,11 +22,11 @@ def convert(
     ``model``, ``optimizer`` and ``loader`` are what ``engine.make_private`` returned; the hooks of Opacus are
     taken off the model. ``options`` go to ``ringfence.PrivacyEngine``, such as ``seed`` and ``fisher_every``.
 
-    Guarantee: the clip is ``Norm(max_grad_norm)``, the law ``Gaussian(noise_multiplier * max_grad_norm)``,
-    the sampling rate and the number by which sums are divided are those of Opacus, and so are the steps in an
-    epoch. What ``engine`` released so far is charged first. The noise and the batches are new draws.
+    Guarantee: the clip is ``Norm(max_grad_norm)``, the law ``Gaussian(noise_multiplier * max_grad_norm)``;
+    the sampling rate and the number by which sums are divided are those of Opacus. What ``engine`` released
+    so far is charged first. The noise and the batches are new draws.
 
-    >>> import warnings; warnings.simplefilter("ignore")
+    >>> import torch, warnings; warnings.simplefilter("ignore")
     >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randint(0, 2, (100,)))
     >>> module, theirs = torch.nn.Linear(3, 2), OpacusEngine()
     >>> private = theirs.make_private(
@@ -41,8 +40,8 @@ def convert(
     theirs, rate = parts.optimizer, parts.sampler.sample_rate
     if theirs.loss_reduction != "mean":
         raise ValueError(
-            f"loss_reduction must be 'mean', got {theirs.loss_reduction!r}: the engine divides what it releases "
-            "by the batch size"
+            f"loss_reduction must be 'mean', got {theirs.loss_reduction!r}: the engine divides what it "
+            "releases by the batch size"
         )
     clip = float(theirs.max_grad_norm)
     law = Gaussian(float(theirs.noise_multiplier) * clip)

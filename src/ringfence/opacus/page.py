@@ -1,4 +1,4 @@
-"""An Opacus run as a page: the sentence that may be published, and the numbers that only its owner may see."""
+"""An Opacus run as a page: what may be published, and the numbers that only its owner may see."""
 
 from typing import TYPE_CHECKING
 

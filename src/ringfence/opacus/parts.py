@@ -1,4 +1,4 @@
-"""What ``opacus.PrivacyEngine.make_private`` returned: looked into, and refused by name where no account holds."""
+"""What ``make_private`` of Opacus returned, looked into, and refused by name where no account holds."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ def checked_parts(model: object, optimizer: object, loader: object) -> Parts:
                 f"{name} must be what opacus.PrivacyEngine.make_private returned, got {type(value).__name__}"
             )
     assert isinstance(model, AbstractGradSampleHooks)
+    assert isinstance(optimizer, DPOptimizer)
     if type(optimizer) not in (DPOptimizer, DPOptimizerFastGradientClipping):
         raise ValueError(
             f"optimizer must clip each gradient as a whole, in one process, got {type(optimizer).__name__}: "

@@ -1,6 +1,5 @@
 """An Opacus run that is watched: what it cost, as a whole and each example, without changing a bit of it."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
@@ -9,29 +8,27 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sampled.examples import SampledExampleAccountant
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.noise import Noise
 from ringfence.numerics.lengths import row_lengths
 from ringfence.opacus.accountant import RingfenceAccountant
 from ringfence.opacus.loader import WatchedLoader
 from ringfence.opacus.parts import Parts, checked_parts
-from ringfence.training.assumptions import SIZE
+from ringfence.opacus.twin import Twin
 from ringfence.training.clipping import Norm
-from ringfence.training.engine.auxiliary import cotangents_of, targets_of
 from ringfence.training.engine.model_checks import refuse_random_layers
-from ringfence.training.engine.sampling import Examples
 from ringfence.training.per_example.fisher_tracking import FisherTracking
-from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.jacobian_operator import Loss
 
+_SIZE = (
+    "The number of records counts as public: Opacus divides what it releases by a batch size that it "
+    "computes from that number."
+)
 _LONGER = 1 + 2.0**-18  # Opacus computes lengths and factors in float32
-_AT_ONCE = 256  # examples whose lengths are measured together
 
 
 def watch(
@@ -56,12 +53,13 @@ def watch(
     with and without watching.
 
     >>> from opacus import PrivacyEngine
-    >>> import warnings; warnings.simplefilter("ignore")
+    >>> import torch, warnings; warnings.simplefilter("ignore")
     >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randint(0, 2, (64,)))
     >>> module = nn.Linear(3, 2)
     >>> model, optimizer, loader = PrivacyEngine().make_private(
     ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
-    ...     data_loader=torch.utils.data.DataLoader(data, batch_size=16), noise_multiplier=1.0, max_grad_norm=1.0)
+    ...     data_loader=torch.utils.data.DataLoader(data, batch_size=16),
+    ...     noise_multiplier=1.0, max_grad_norm=1.0)
     >>> run = watch(model, optimizer, loader)
     >>> for inputs, labels in run.loader:
     ...     optimizer.zero_grad()
@@ -103,7 +101,7 @@ class OpacusRun:
         for name, value in {"fisher_every": fisher_every, "lengths_every": lengths_every}.items():
             if checks.count(name, value, at_least=0) and loss is None:
                 raise ValueError(f"{name} needs loss, a function of outputs and targets, got None")
-        self._parts, self._loss, self._lengths_every = parts, loss, lengths_every
+        self._parts, self._lengths_every = parts, lengths_every
         self.random_layers = _reason(refuse_random_layers, parts.module)
         if self.random_layers is not None and (lengths_every or fisher_every):
             raise ValueError(self.random_layers)
@@ -115,8 +113,7 @@ class OpacusRun:
         if loss is not None and fisher_every:
             checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
             self.fisher = FisherTracking(loss, count, fisher_every, fisher_kind)
-        self._twin = _without_hooks(parts.module) if lengths_every or fisher_every else None
-        self._noise = Noise(None)  # of random probes, and of nothing that is released
+        self._twin = None if loss is None else Twin(parts, loss)
         self._lengths: list[Tensor] = []  # of the gradients of this step so far
         self._attach()
 
@@ -127,16 +124,13 @@ class OpacusRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about the run as a whole."""
-        left_out = self.loader.remembering.left_out
-        skipped = (
-            f"{left_out} batches were drawn and made no step: every sentence above holds only if they were not "
-            "left out because of what was in them, such as no example at all.",
-        )
-        assumed = (
-            SIZE.replace("public_size was not given", "Opacus takes it from the data"),
-            *skipped[: bool(left_out)],
-        )
-        return replace(self.account.guarantee(delta), assumptions=assumed)
+        assumed = [_SIZE]
+        if left_out := self.loader.remembering.left_out:
+            assumed.append(
+                f"Batches that made no step: {left_out}. Every sentence above holds only if they were not "
+                "left out because of what was in them, such as no example at all."
+            )
+        return replace(self.account.guarantee(delta), assumptions=tuple(assumed))
 
     def example_epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
         """Each example's own epsilon, in the order of the dataset; ``statement`` says what it promises."""
@@ -216,66 +210,18 @@ class OpacusRun:
         indices, number = self.loader.taken(len(lengths)), self.steps
         self.account.step(noise_multiplier=noise, sample_rate=rate)
         chosen: Tensor | None = torch.tensor(indices, dtype=torch.int64)
-        twin = self._twin
-        if twin is not None:
-            twin.load_state_dict(self._parts.module.state_dict())
-        if twin is not None and self._lengths_every and number % self._lengths_every == 0:
-            lengths, chosen = self._all_lengths(twin, longest), None
+        if self._twin is not None and self._lengths_every and number % self._lengths_every == 0:
+            lengths, chosen = _clipped(self._twin.lengths(), longest), None
         self.examples.step(lengths, chosen, sigma=noise * longest, longest=longest)
-        if twin is not None and self.fisher is not None and self.fisher.wants(number):
-            self._measure_information(twin, indices, number, noise * longest, longest)
-
-    def _all_lengths(self, twin: nn.Module, longest: float) -> Tensor:
-        """The lengths of all examples' clipped gradients at the present parameters."""
-        assert self._loss is not None
-        # the user's own collate function: that of Opacus remembers what it saw
-        loader = DataLoader(self._parts.loader.dataset, collate_fn=self._parts.collate)
-        gradients, examples = ExampleGradients(twin), Examples(loader)
-        device = next(twin.parameters()).device
-        found = []
-        for start in range(0, self.examples.examples, _AT_ONCE):
-            stop = min(start + _AT_ONCE, self.examples.examples)
-            with torch.random.fork_rng(devices=[]):
-                values = examples.batch(tuple(range(start, stop)))
-            inputs = ((values[0].to(device),), {})
-            cotangents = cotangents_of(self._loss, gradients.forward(inputs), targets_of(values).to(device))
-            for rows in gradients.each(inputs, cotangents, gradients.parameters):
-                found.append(row_lengths(rows).cpu())
-        return _clipped(torch.cat(found), longest)
-
-    def _measure_information(
-        self, twin: nn.Module, indices: list[int], step: int, sigma: float, longest: float
-    ) -> None:
-        assert self.fisher is not None
-        if self.loader.batch is None:
-            raise ValueError("fisher_every needs whole batches: it does not go with BatchMemoryManager")
-        parameters = [value for value in twin.parameters() if value.requires_grad]
-        device = parameters[0].device
-        if indices:
-            inputs, targets = self.loader.batch[0].to(device), targets_of(self.loader.batch).to(device)
-            self.fisher.keep(tuple(indices), ((inputs,), {}), targets)
-        theta = torch.zeros(sum(value.numel() for value in parameters), device=device)
-        self.fisher.measure(
-            *(twin, Gaussian(sigma), Norm(longest), theta), noise=self._noise, step=step, memory=1 << 30
-        )
+        if self._twin is not None and self.fisher is not None and self.fisher.wants(number):
+            release = (Gaussian(noise * longest), Norm(longest))
+            self._twin.measure(self.fisher, *release, indices, self.loader.batch, step=number)
 
 
 def _clipped(lengths: Tensor, longest: float) -> Tensor:
     """The lengths after Opacus' clip, C / (length + 1e-6), from above and at most C."""
     factors = (longest / (lengths + 1e-6)).clamp(max=1.0)
     return (factors * lengths * _LONGER).clamp(max=longest)
-
-
-def _without_hooks(module: nn.Module) -> nn.Module:
-    """A copy of the module that nobody listens to."""
-    # hooks are not copied: theirs hold on to Opacus' module and its gradients
-    hooks = [
-        vars(layer)[name] for layer in module.modules() for name in vars(layer) if name.endswith("_hooks")
-    ]
-    twin = copy.deepcopy(module, {id(held): type(held)() for held in hooks if held is not None})
-    for layer in twin.modules():
-        vars(layer).pop("activations", None)
-    return twin
 
 
 def _reason(refuse: Callable[[nn.Module], None], module: nn.Module) -> str | None:
