@@ -1,5 +1,7 @@
 """The callback for Lightning, against the engine alone and with the real libraries."""
 
+import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,14 @@ def test_a_step_that_fails_leaves_the_module_as_it_was(tmp_path: Path) -> None:
         fitted(module, private, tmp_path, enable_checkpointing=False)
     assert "network" not in vars(module)
     assert private.engine.steps == 0
+
+
+def test_the_guide_runs_and_names_the_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parent.parent / "docs" / "huggingface.md").read_text()
+    names: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", guide, re.S):
+        exec(code, names)
+    assert capsys.readouterr().out.count("the 4 releases satisfy") == 2
+    listed = dict(re.findall(r"(opacus|transformers|accelerate|peft|lightning) (\d[\d.]*\d)", guide))
+    assert listed == {name: version(name) for name in listed}
+    assert len(listed) == 5

@@ -1,5 +1,7 @@
 """The page of an Opacus run: its sensitive parts are marked."""
 
+import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,16 @@ def test_tables_are_rounded_up(run: OpacusRun) -> None:
     assert float(estimated[2]) <= float(proved[2])
     (etas,) = report.sections[2].tables[0].rows
     assert float(etas[-1]) >= float(run.fisher_information_loss().max()) > 0
+
+
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "opacus.md").read_text()
+    names: dict[str, object] = {}
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Opacus and torch
+        for code in re.findall(r"```python\n(.*?)```", guide, re.S):
+            exec(code, names)
+    assert (tmp_path / "run.html").exists()
+    assert names["run"].steps == 4
+    assert names["engine"].clip.norm == 1.0

@@ -43,7 +43,8 @@ def _epsilons(run: "OpacusRun", delta: float) -> Section:
         "example_epsilons",
         "Epsilon of single examples",
         f"Ex-post epsilon of each training example at delta {delta:g}: as proved, and as estimated from the "
-        "lengths that were measured last.",
+        "lengths that were measured last. For an example of which nothing was measured it is "
+        f"{rounded_up(run.guarantee(delta).epsilon)}.",
         {name: values.tolist() for name, values in found.items()},
         x_label="epsilon",
     )
