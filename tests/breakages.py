@@ -1468,7 +1468,7 @@ BREAKAGES = [
     Breakage(
         "examples that are free where they were not measured",
         f"{ACCOUNTING}/sampled/examples.py",
-        "self.sums += table.largest",
+        "self.sums += count * table.largest",
         "self.sums += 0 * table.largest",
         accounting("sampled/examples"),
     ),

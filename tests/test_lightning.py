@@ -1,6 +1,8 @@
 """The callback for Lightning, against the engine alone and with the real libraries."""
 
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -140,3 +142,21 @@ def test_the_guide_runs_and_names_the_versions(capsys: pytest.CaptureFixture[str
     listed = dict(re.findall(r"(opacus|transformers|accelerate|peft|lightning) (\d[\d.]*\d)", guide))
     assert listed == {name: version(name) for name in listed}
     assert len(listed) == 5
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
+    code = """
+import importlib, sys
+for name, missing in (("opacus", "opacus"), ("huggingface", "accelerate"), ("lightning", "lightning")):
+    sys.modules[missing] = None
+    try:
+        importlib.import_module(f"ringfence.{name}")
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3
+    for line, name in zip(lines, ("opacus", "huggingface", "lightning"), strict=True):
+        assert line.startswith(f"ringfence.{name} needs ")
+        assert line.endswith(f"pip install 'ringfence[{name}]'")

@@ -17,8 +17,8 @@ from tests.opacus.runs import made_private, network, trained  # noqa: E402
 
 @pytest.fixture(scope="module")
 def run() -> OpacusRun:
-    _, model, optimizer, loader = made_private(network())
-    run = watch(model, optimizer, loader, loss=nn.functional.cross_entropy, fisher_every=2)
+    engine, model, optimizer, loader = made_private(network())
+    run = watch(engine, model, optimizer, loader, loss=nn.functional.cross_entropy, fisher_every=2)
     trained(run.loader, model, optimizer, epochs=1)
     return run
 

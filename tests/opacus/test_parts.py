@@ -20,17 +20,17 @@ from tests.opacus.runs import made_private, network  # noqa: E402
     ],
 )
 def test_runs_without_an_account_are_refused(options: dict[str, Any], match: str) -> None:
-    _, model, optimizer, loader = made_private(network(), **options)
+    engine, model, optimizer, loader = made_private(network(), **options)
     with pytest.raises(ValueError, match=match):
-        watch(model, optimizer, loader)
+        watch(engine, model, optimizer, loader)
 
 
 def test_objects_that_opacus_did_not_make_are_refused() -> None:
-    _, model, optimizer, loader = made_private(network())
+    engine, model, optimizer, loader = made_private(network())
     for wrong, name in (
         ((nn.Linear(1, 1), optimizer, loader), "model"),
         ((model, optimizer.original_optimizer, loader), "optimizer"),
         ((model, optimizer, list(loader)), "loader"),
     ):
         with pytest.raises(TypeError, match=f"{name} must be what opacus"):
-            watch(*wrong)
+            watch(engine, *wrong)

@@ -22,10 +22,10 @@ LOSS = nn.functional.cross_entropy
 def weights_after(watched: bool, mode: str, **options: Any) -> tuple[Tensor, Tensor]:
     """The weights of a run, and the random number that torch would draw next."""
     module = network()
-    _, model, optimizer, *criterion, loader = made_private(module, grad_sample_mode=mode)
+    engine, model, optimizer, *criterion, loader = made_private(module, grad_sample_mode=mode)
     torch.manual_seed(11)
     if watched:
-        loader = watch(model, optimizer, loader, **options).loader
+        loader = watch(engine, model, optimizer, loader, **options).loader
     trained(loader, model, optimizer, *criterion)
     return nn.utils.parameters_to_vector(module.parameters()), torch.rand(3)
 
@@ -51,8 +51,10 @@ def test_each_example_is_charged_with_its_own_gradient_where_it_was_measured(
     mode: str, lengths_every: int
 ) -> None:
     module = network()
-    _, model, optimizer, *criterion, loader = made_private(module, learning_rate=0.0, grad_sample_mode=mode)
-    run = watch(model, optimizer, loader, loss=LOSS, lengths_every=lengths_every)
+    engine, model, optimizer, *criterion, loader = made_private(
+        module, learning_rate=0.0, grad_sample_mode=mode
+    )
+    run = watch(engine, model, optimizer, loader, loss=LOSS, lengths_every=lengths_every)
     trained(run.loader, model, optimizer, *criterion)
     steps = 2 * 4
     assert run.steps == steps
@@ -76,10 +78,10 @@ def test_parts_of_a_batch_count_as_one_step() -> None:
     weights = []
     for watched in (False, True):
         module = network()
-        _, model, optimizer, loader = made_private(module)
+        engine, model, optimizer, loader = made_private(module)
         torch.manual_seed(4)
         if watched:
-            run = watch(model, optimizer, loader)
+            run = watch(engine, model, optimizer, loader)
             loader = run.loader
         with BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as parts:
             trained(parts, model, optimizer)
@@ -91,8 +93,8 @@ def test_parts_of_a_batch_count_as_one_step() -> None:
 
 def test_eta_is_that_of_the_jacobian() -> None:
     module = network()
-    _, model, optimizer, loader = made_private(module, batch_size=EXAMPLES, learning_rate=0.0)
-    run = watch(model, optimizer, loader, loss=LOSS, fisher_every=1)
+    engine, model, optimizer, loader = made_private(module, batch_size=EXAMPLES, learning_rate=0.0)
+    run = watch(engine, model, optimizer, loader, loss=LOSS, fisher_every=1)
     trained(run.loader, model, optimizer, epochs=1)
     plain, (inputs, labels) = copy_of(module).double(), next(iter(loader))
     found = run.fisher_information_loss()
@@ -113,7 +115,7 @@ def test_eta_is_that_of_the_jacobian() -> None:
 
 def test_the_claim_is_that_of_the_sampled_gaussian_and_says_what_it_assumes() -> None:
     engine, model, optimizer, loader = made_private(network())
-    run = watch(model, optimizer, loader)
+    run = watch(engine, model, optimizer, loader)
     trained(run.loader, model, optimizer)
     claim = run.guarantee(1e-3)
     theirs = engine.get_epsilon(1e-3)  # Rényi: a little larger
@@ -129,7 +131,7 @@ def test_the_claim_is_that_of_the_sampled_gaussian_and_says_what_it_assumes() ->
 def test_the_hook_of_opacus_still_counts_and_close_lets_go() -> None:
     engine, model, optimizer, loader = made_private(network())
     before, hook = set(vars(optimizer)), optimizer.step_hook
-    run = watch(model, optimizer, loader)
+    run = watch(engine, model, optimizer, loader)
     trained(run.loader, model, optimizer, epochs=1)
     assert sum(steps for _, _, steps in engine.accountant.history) == run.steps == 4
     run.close()
@@ -138,19 +140,30 @@ def test_the_hook_of_opacus_still_counts_and_close_lets_go() -> None:
 
 
 def test_a_step_whose_examples_are_not_known_is_refused() -> None:
-    _, model, optimizer, loader = made_private(network())
-    watch(model, optimizer, loader)
+    engine, model, optimizer, loader = made_private(network())
+    watch(engine, model, optimizer, loader)
     with pytest.raises(ValueError, match=r"go through run\.loader"):
         trained(loader, model, optimizer)
 
 
 def test_dropout_leaves_the_claim_and_refuses_the_examples() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
-    _, model, optimizer, loader = made_private(module)
-    run = watch(model, optimizer, loader)
+    engine, model, optimizer, loader = made_private(module)
+    run = watch(engine, model, optimizer, loader)
     trained(run.loader, model, optimizer, epochs=1)
     assert run.guarantee(1e-3).steps == 4
     with pytest.raises(ValueError, match=r"layer '1' \(Dropout\) draws at random"):
         run.example_epsilons(1e-3)
     with pytest.raises(ValueError, match="fisher_every needs loss"):
-        watch(model, optimizer, loader, fisher_every=1)
+        watch(engine, model, optimizer, loader, fisher_every=1)
+
+
+def test_what_was_released_before_is_charged_too() -> None:
+    engine, model, optimizer, loader = made_private(network())
+    trained(loader, model, optimizer, epochs=1)
+    late = watch(engine, model, optimizer, loader)
+    assert late.steps == 4
+    assert float(late.example_epsilons(1e-3).min()) == pytest.approx(late.guarantee(1e-3).epsilon, rel=1e-9)
+    trained(late.loader, model, optimizer, epochs=1)
+    assert late.steps == late.guarantee(1e-3).steps == late.examples.steps == 8
+    assert int(late.examples.measured.sum()) == int((times_drawn(2) - times_drawn(1)).sum())

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from opacus import PrivacyEngine as OpacusEngine
 from ringfence import checks
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sampled.examples import SampledExampleAccountant
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.lengths import row_lengths
-from ringfence.opacus.accountant import RingfenceAccountant
+from ringfence.opacus.accountant import History, RingfenceAccountant
 from ringfence.opacus.loader import WatchedLoader
 from ringfence.opacus.parts import Parts, checked_parts
 from ringfence.opacus.twin import Twin
@@ -32,6 +33,7 @@ _LONGER = 1 + 2.0**-18  # Opacus computes lengths and factors in float32
 
 
 def watch(
+    engine: OpacusEngine,
     model: object,
     optimizer: object,
     loader: object,
@@ -41,8 +43,9 @@ def watch(
     fisher_every: int = 0,
     fisher_kind: InformationNorm = "spectral",
 ) -> "OpacusRun":
-    """Watches the three objects that ``opacus.PrivacyEngine.make_private`` returned.
+    """Watches the three objects that ``engine.make_private`` returned.
 
+    What ``engine`` released before is charged, to every example as if its gradient had been at the clip.
     Train as before, and take the batches from ``run.loader``. The lengths of the gradients in each batch are
     noted. With ``lengths_every`` k, those of all examples are measured in every k-th step, which takes a pass
     over the data: see ``SampledExampleAccountant`` for why this makes the numbers of single examples smaller.
@@ -52,15 +55,14 @@ def watch(
     Guarantee: the parameters, the optimizer, the batches and torch's random numbers are the same to the bit
     with and without watching.
 
-    >>> from opacus import PrivacyEngine
-    >>> import torch, warnings; warnings.simplefilter("ignore")
+    >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
     >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randint(0, 2, (64,)))
-    >>> module = nn.Linear(3, 2)
-    >>> model, optimizer, loader = PrivacyEngine().make_private(
+    >>> module, engine = nn.Linear(3, 2), opacus.PrivacyEngine()
+    >>> model, optimizer, loader = engine.make_private(
     ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
     ...     data_loader=torch.utils.data.DataLoader(data, batch_size=16),
     ...     noise_multiplier=1.0, max_grad_norm=1.0)
-    >>> run = watch(model, optimizer, loader)
+    >>> run = watch(engine, model, optimizer, loader)
     >>> for inputs, labels in run.loader:
     ...     optimizer.zero_grad()
     ...     nn.functional.cross_entropy(model(inputs), labels).backward()
@@ -68,8 +70,10 @@ def watch(
     >>> run.steps, len(run.example_epsilons(delta=1e-3))
     (4, 64)
     """
+    parts = checked_parts(model, optimizer, loader)
     return OpacusRun(
-        checked_parts(model, optimizer, loader),
+        parts,
+        engine.accountant.history,
         loss=loss,
         lengths_every=lengths_every,
         fisher_every=fisher_every,
@@ -92,6 +96,7 @@ class OpacusRun:
     def __init__(
         self,
         parts: Parts,
+        history: History,
         *,
         loss: Loss | None,
         lengths_every: int,
@@ -109,6 +114,11 @@ class OpacusRun:
         count = parts.sampler.num_samples
         self.account = RingfenceAccountant()
         self.examples = SampledExampleAccountant(count, parts.sampler.sample_rate)
+        for noise_multiplier, rate, steps in history:
+            self.account.history.append((noise_multiplier, rate, steps))
+            nobody = torch.zeros(0, dtype=torch.int64)
+            release = {"sigma": noise_multiplier, "longest": 1.0, "sampling_rate": rate}
+            self.examples.step(torch.zeros(0), nobody, **release, count=steps)
         self.fisher: FisherTracking | None = None
         if loss is not None and fisher_every:
             checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
@@ -119,7 +129,7 @@ class OpacusRun:
 
     @property
     def steps(self) -> int:
-        """How many steps were watched."""
+        """How many steps were made, before and since they are watched."""
         return len(self.account)
 
     def guarantee(self, delta: float) -> Guarantee:

@@ -15,7 +15,8 @@ from ringfence.training.clipping import Clip
 from ringfence.training.engine.auxiliary import cotangents_of, targets_of
 from ringfence.training.engine.sampling import Examples
 from ringfence.training.per_example.fisher_tracking import FisherTracking
-from ringfence.training.per_example.gradients import ExampleGradients, Inputs
+from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.inputs import Inputs
 from ringfence.training.per_example.jacobian_operator import Loss
 
 _AT_ONCE = 256  # examples whose lengths are measured together

@@ -66,12 +66,24 @@ class SampledExampleAccountant:
         self._owed = torch.zeros(examples, dtype=torch.int64)  # steps that the estimates do not hold yet
         self._table: _Table | None = None
 
-    def step(self, lengths: Tensor, indices: Tensor | None = None, *, sigma: float, longest: float) -> None:
-        """Adds one release with noise ``sigma``; no example adds more than ``longest`` to its sum.
+    def step(
+        self,
+        lengths: Tensor,
+        indices: Tensor | None = None,
+        *,
+        sigma: float,
+        longest: float,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """Adds ``count`` releases with noise ``sigma``; no example adds more than ``longest`` to their sums.
 
         ``lengths`` are those of the clipped gradients of the examples with these ``indices``, or of all
-        examples in their order. An error leaves the account as it was.
+        examples in their order. The sampling rate is the account's own unless another is given. An error
+        leaves the account as it was.
         """
+        checks.count("count", count, at_least=1)
+        rate = self.sampling_rate if sampling_rate is None else checks.rate("sampling_rate", sampling_rate)
         longest = checks.number("longest", longest, checks.positive)
         sigma = checks.number("sigma", sigma, checks.positive)
         lengths = checks.not_negative("lengths", lengths).detach().double().cpu()
@@ -82,16 +94,16 @@ class SampledExampleAccountant:
                 f"lengths must be one number for each of {chosen.numel()} different examples, "
                 f"got shape {list(lengths.shape)}"
             )
-        table = _Table.of(self.sampling_rate, longest / sigma, tuple(self._orders.tolist()))
-        own = self.sums[chosen] + table.costs(lengths / longest)
-        self.sums += table.largest
+        table = _Table.of(rate, longest / sigma, tuple(self._orders.tolist()))
+        own = self.sums[chosen] + count * table.costs(lengths / longest)
+        self.sums += count * table.largest
         self.sums[chosen] = own
         # what an example owes the estimates does not change until it is measured again
         self._settle(chosen if table is self._table else torch.arange(self.examples))
         self._last[chosen], self._table = lengths / longest, table
-        self._owed += 1
-        self.measured[chosen] += 1
-        self.steps += 1
+        self._owed += count
+        self.measured[chosen] += count
+        self.steps += count
 
     def _settle(self, chosen: Tensor) -> None:
         if self._table is not None:
