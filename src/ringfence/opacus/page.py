@@ -1,5 +1,6 @@
 """An Opacus run as a page: what may be published, and the numbers that only its owner may see."""
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -33,7 +34,7 @@ def run_report(run: "OpacusRun", delta: float) -> Report:
         tuple(sections),
         summary=(f"{run.steps} steps satisfy ({epsilon}, {delta:.3g})-differential privacy.",),
         settings=tuple((name, f"{value:g}") for name, value in run.settings.items()),
-        versions=installed_versions(),
+        versions=(*installed_versions(), ("opacus", version("opacus"))),
     )
 
 
@@ -42,9 +43,9 @@ def _epsilons(run: "OpacusRun", delta: float) -> Section:
     chart = distribution_chart(
         "example_epsilons",
         "Epsilon of single examples",
-        f"Ex-post epsilon of each training example at delta {delta:g}: as proved, and as estimated from the "
-        "lengths that were measured last. For an example of which nothing was measured it is "
-        f"{rounded_up(run.guarantee(delta).epsilon)}.",
+        f"Ex-post epsilon of each training example at delta {delta:g}, as proved and, where not all lengths "
+        "were measured, as estimated from those measured last. For an example of which none was measured it "
+        f"is {rounded_up(run.guarantee(delta).epsilon)}.",
         {name: values.tolist() for name, values in found.items()},
         x_label="epsilon",
     )
@@ -54,11 +55,14 @@ def _epsilons(run: "OpacusRun", delta: float) -> Section:
 def _information(run: "OpacusRun") -> Section:
     assert run.fisher is not None
     etas = run.fisher_information_loss()
+    steps, failing = run.fisher.measured, run.fisher.failure_probability
     statement = (
-        f"Eta, the Fisher information loss, of each example over the {run.fisher.measured} steps that were "
-        "measured, out of those whose batch it was in. No unbiased estimator of an example's features from "
-        "these releases has a variance below 1 / eta^2. It is not differential privacy, is computed from the "
-        "data and is itself sensitive."
+        f"Eta, the Fisher information loss, of each example: an upper bound of that of the {steps} steps that "
+        "were measured, as far as the example was in their batches, except with probability "
+        f"{failing:g} over random probes. Were no step to depend on earlier releases, no unbiased estimator "
+        "of the example's features from these releases would have a variance below 1 / eta^2. In training, "
+        "the information is the average of such sums over runs, of which this is one. It is not differential "
+        "privacy, is computed from the data and is itself sensitive."
     )
     chart = distribution_chart(
         "example_information",
