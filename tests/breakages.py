@@ -1486,6 +1486,48 @@ BREAKAGES = [
         "count=1",
         ("tests/paper/information/full_size/test_rows.py",),
     ),
+    Breakage(
+        "examples that are free where they were not measured",
+        f"{ACCOUNTING}/sampled/examples.py",
+        "self.sums += count * table.largest",
+        "self.sums += 0 * table.largest",
+        accounting("sampled/examples"),
+    ),
+    Breakage(
+        "what Opacus released before is forgotten",
+        "src/ringfence/opacus/conversion.py",
+        "charge(account, noise_multiplier, sampling_rate, steps)",
+        "charge(account, noise_multiplier, sampling_rate, 1)",
+        ("tests/opacus/test_conversion.py",),
+    ),
+    Breakage(
+        "a batch of Opacus taken for another",
+        "src/ringfence/opacus/loader.py",
+        "self.current = self.pending.popleft()",
+        "self.current = self.pending.pop()",
+        ("tests/opacus/test_loader.py",),
+    ),
+    Breakage(
+        "a Trainer that accumulates batches",
+        "src/ringfence/huggingface.py",
+        '"gradient_accumulation_steps": (1, "each batch is one release"),',
+        "",
+        ("tests/test_huggingface.py",),
+    ),
+    Breakage(
+        "a Trainer that forgets its account",
+        "src/ringfence/huggingface.py",
+        "if resume_from_checkpoint:",
+        "if False:",
+        ("tests/test_huggingface.py",),
+    ),
+    Breakage(
+        "Lightning with a scaled loss",
+        "src/ringfence/lightning.py",
+        '("32-true", "64-true", "bf16-mixed")',
+        '("32-true", "64-true", "bf16-mixed", "16-true")',
+        ("tests/test_lightning.py",),
+    ),
 ]
 
 
