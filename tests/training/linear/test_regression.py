@@ -109,9 +109,9 @@ def test_a_learning_rate_that_overflows_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["features", "labels"])
-def test_data_that_is_no_tensor_is_refused_by_name(name: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} must be a tensor"):
-        train(**{name: [[1.0]]})
+def test_data_that_holds_no_numbers_is_refused_by_name(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be a number or a tensor"):
+        train(**{name: [["a"]]})
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "public_size", "momentum"])

@@ -8,6 +8,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import side_by_side
 from ringfence.training.clipping import Clip
@@ -73,8 +74,8 @@ class LinearRun:
 
 
 def train_linear(
-    features: Tensor,
-    labels: Tensor,
+    features: Real,
+    labels: Real,
     classes: int,
     *,
     mechanism: Mechanism,
@@ -125,8 +126,8 @@ def train_linear(
 
 
 def descend(
-    features: Tensor,
-    labels: Tensor,
+    features: Real,
+    labels: Real,
     classes: int,
     *,
     mechanism: Mechanism,
@@ -149,7 +150,7 @@ def descend(
     >>> len(run.trajectory), run.sensitivity
     (2, Sensitivity(each=0.1))
     """
-    check_examples(features, labels, classes)
+    features, labels = checked_examples(features, labels, classes)
     checks.count("steps", steps, at_least=1)
     rate = checks.number("learning_rate", learning_rate, checks.positive)
     size = checks.number("public_size", public_size, checks.positive)
@@ -219,16 +220,21 @@ def _require_digits(weights: Tensor, longest: Tensor) -> None:
         )
 
 
-def check_examples(features: Tensor, labels: Tensor, classes: int) -> None:
-    """Refuses what cannot be trained on: features (n, p), finite, and labels (n,) in 0 .. classes - 1."""
-    for name, value in (("features", features), ("labels", labels)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
-    checks.finite("features", features)
+def checked_examples(features: Real, labels: Real, classes: int) -> tuple[Tensor, Tensor]:
+    """Features (n, p), finite, and labels (n,) in 0 .. classes - 1, as tensors; anything else is refused.
+
+    >>> checked_examples([[1.0], [2.0]], [0, 1], classes=2)[1]
+    tensor([0, 1])
+    """
+    features = checks.finite("features", features)
+    if not isinstance(labels, Tensor):  # containers of integers, which float64 holds on the way
+        numbers = checks.finite("labels", labels)
+        labels = checks.require("labels", "must be integers", numbers, numbers % 1 == 0).long()
     checks.count("classes", classes, at_least=2)
     if features.dim() != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
     check_labels(labels, len(features), classes)
+    return features, labels
 
 
 def check_labels(labels: Tensor, count: int, classes: int) -> None:
