@@ -41,6 +41,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.accounting
 	$(BIN)/python -m benchmarks.examples
 	$(BIN)/python -m benchmarks.outer_sum
+	$(BIN)/python -m benchmarks.product_sum
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.grid
 	$(BIN)/python -m benchmarks.linear_information

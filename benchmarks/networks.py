@@ -2,14 +2,14 @@
 
     python -m benchmarks.networks [--device cuda] [--float32] [--networks wrn,cnn] [--batches 200,1000]
 
-Everybody starts from a model, a batch and its labels. Ordinary training ends with the gradient of the mean loss;
-the others end with the sum of clipped gradients: Clamp and Norm are ours, "hooks" and "ghost" are the two ways of
-Opacus (Norm only), "one by one" is torch.func, our way for models that are not known. All take turns, and a ratio
-is the median over rounds of the time over that of ordinary training in the same round. "step" is a whole step of
-the engine (batches, gradients, noise, account, optimizer) over the Clamp of a batch of the same size.
+Everybody starts from a model, a batch and its labels. Ordinary training ends with the gradient of the mean
+loss; the others end with the sum of clipped gradients: Clamp and Norm are ours, "hooks" and "ghost" are the
+two ways of Opacus (Norm only), "one by one" is torch.func, our way for models that are not known. All take
+turns, and a ratio is the median over rounds of the time over that of ordinary training in the same round.
+"step" is a whole step of the engine: batch, gradients, noise, account, optimizer.
 
-On a GPU everything runs under autocast in bfloat16, or in float32 with ``--float32``, in channels last where the
-network has images, and with cudnn's search. Memory is the peak on the GPU, model and batch included.
+On a GPU everything runs under autocast in bfloat16, or in float32 with ``--float32``, in channels last where
+the network has images, and with cudnn's search. Memory is the peak on the GPU, model and batch included.
 """
 
 import argparse

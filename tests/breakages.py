@@ -64,10 +64,25 @@ def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 BREAKAGES = [
     Breakage(
-        "integers are rounded to float64 in silence",
-        "src/ringfence/checks.py",
-        "values, values.abs() < 2.0**53)",
-        "values, values.abs() < 2.0**64)",
+        "the clamped sum of a layer adds products as they are",
+        f"{TRAINING}/kernels/product_sum.py",
+        "(products if limit is None else products.clamp_(-limit, limit))",
+        "products",
+        training("kernels/product_sum"),
+    ),
+    Breakage(
+        "lengths of products are taken as computed, though they were rounded",
+        f"{TRAINING}/kernels/product_sum.py",
+        "(measured + places * torch.finfo(dtype).eps * scale)",
+        "measured",
+        training("kernels/product_sum"),
+    ),
+    Breakage(
+        "a clip is rounded up to float32",
+        f"{NUMERICS}/rounding.py",
+        "single = torch.nextafter(single, torch.zeros_like(single))",
+        "pass",
+        ("tests/numerics/test_rounding.py", *training("kernels/product_sum")),
     ),
     Breakage(
         "the choice among runs is not charged",
@@ -75,6 +90,12 @@ BREAKAGES = [
         "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
         "gaussian_epsilon(mu, share)",
         accounting("decisions/selection"),
+    ),
+    Breakage(
+        "integers are rounded to float64 in silence",
+        "src/ringfence/checks.py",
+        "values, values.abs() < 2.0**53)",
+        "values, values.abs() < 2.0**64)",
     ),
     Breakage(
         "the choice among runs is charged once instead of twice",
@@ -933,7 +954,7 @@ BREAKAGES = [
     Breakage(
         "a cotangent of the mean taken for the example's",
         f"{TRAINING}/engine/loop.py",
-        '(len(outputs) if self._reduction == "mean" else 1)',
+        'len(batch.indices) if self._reduction == "mean" else 1',
         "1",
         training("engine/loop"),
     ),

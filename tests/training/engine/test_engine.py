@@ -1,5 +1,6 @@
-"""What an engine cannot do is refused by name, before anything is released."""
+"""What an engine cannot do is refused by name, and its fast way trains what its slow way trains."""
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -53,3 +54,26 @@ def test_models_and_optimizers_are_refused_by_name() -> None:
         run.engine.make_private(run.original, run.optimizer, DataLoader(TensorDataset(INPUTS, LABELS)))
     with refused("parameters cannot be added"):
         run.optimizer.add_param_group({"params": []})
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+@pytest.mark.parametrize("clip", [CLIP, rf.Norm(0.2)])
+def test_the_fused_pass_trains_what_examples_one_by_one_train(sampling: str, clip: rf.Clip) -> None:
+    """Hardly any noise, because sums that differ in the last bit are covered by other noise."""
+    settings = {"sampling": sampling, "clip": clip, "mechanism": rf.Gaussian(1e-7)}
+    fused, slow = Run(**settings).train(3), Run(**settings, one_by_one=True).train(3)
+    assert torch.allclose(fused.weights(), slow.weights(), atol=1e-5)
+    assert fused.engine.slow_because is None
+    assert slow.engine.slow_because == "one_by_one, secure or Scale was asked for"
+
+
+def test_code_that_mixes_examples_makes_training_slow_not_wrong() -> None:
+    class Centred(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x - x.mean(dim=0)
+
+    model = nn.Sequential(network(), Centred(), nn.Linear(2, 2))
+    run = Run(model)
+    with pytest.warns(UserWarning, match="examples go through the model one by one: the outputs"):
+        run.train(1)
+    assert run.engine.slow_because.startswith("the outputs of examples that pass together")

@@ -1,1 +1,1 @@
-"""Fused kernels for the clipped outer sum: the same sums in less time and memory."""
+"""Sums of clipped gradients that are never held: the same sums in less time and memory."""

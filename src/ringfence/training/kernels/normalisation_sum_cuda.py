@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_WIDEST = 8192  # the longest row that one program of the layer normalisation holds
+_WIDEST = 4096  # the longest row that one program of the layer normalisation holds
 _PROGRAMS = 1056  # eight for each multiprocessor of an H200
 
 
@@ -27,7 +27,7 @@ def group_norm_rows_cuda(
     x, slope = (part.reshape(*x.shape[:2], -1) for part in (x, output_gradient))
     count, channels, places = x.shape
     members = channels // groups
-    block = max(members, min(64, triton.next_power_of_2(channels)))
+    block = max(members, min(64 if channels >= 128 else 32, triton.next_power_of_2(channels)))
     along = min(triton.next_power_of_2(places), 2048 // block)
     rows = torch.empty(2, count, channels, dtype=torch.float32, device=x.device)
     _group_rows[(count, triton.cdiv(channels, block))](
