@@ -4,18 +4,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from ringfence.containers import tensor as tensor
 
 Real = float | int | Tensor
 Bound = Real | tuple[Real, Real]
 
-_DTYPES = (torch.float64, torch.float32)
-_INTEGERS = (
-    *(torch.int64, torch.int32, torch.int16, torch.int8),
-    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8),
-)
 _MOST = 2**63 - 1  # the largest count: what a tensor and a file can hold
 
 
@@ -32,57 +28,6 @@ def finite(name: str, value: object) -> Tensor:
         require(name, "must not be NaN", values, ~torch.isnan(values))
         require(name, "must be finite", values, torch.isfinite(values))
     return values
-
-
-def tensor(name: str, value: object) -> Tensor:
-    """``value``, a number or a container of numbers, as a float32 or float64 tensor, whatever its values.
-
-    Containers are tensors, arrays, lists, and Series and DataFrames of any library, of which only the values
-    count, in their order, and no index. Arrays and tensors of floats keep their dtype; all others become
-    float64.
-
-    Guarantee: an integer of a container is that number in float64, or is refused: rounded counts could move
-    further than one record moves them.
-
-    >>> tensor("sigma", 2)
-    tensor(2., dtype=torch.float64)
-    >>> tensor("theta", torch.tensor([3, 4]))
-    tensor([3., 4.], dtype=torch.float64)
-    """
-    if value is None or isinstance(value, bool | str | bytes):
-        raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
-    try:
-        values = _as_tensor(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}") from None
-    if values.dtype in _INTEGERS and values.layout == torch.strided and not values.is_meta:
-        return _exact(name, values)
-    if values.dtype not in _DTYPES:
-        raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
-    if values.layout != torch.strided or values.is_meta:
-        raise TypeError(f"{name} must be dense and hold numbers, got {values.layout} on {values.device}")
-    return values.detach()
-
-
-def _as_tensor(value: object) -> Tensor:
-    """A Series or a DataFrame by its values; a number or a list in float64, as Python has no other floats."""
-    if isinstance(value, Tensor):
-        return value
-    if not hasattr(value, "__array__"):
-        values = torch.as_tensor(value)
-        return values if values.is_complex() else torch.as_tensor(value, dtype=torch.float64)
-    if not isinstance(value, np.ndarray) or not value.flags.writeable:
-        value = np.array(
-            value, order="C"
-        )  # a copy: torch would warn that it cannot protect a read-only array
-    values = torch.as_tensor(value)
-    return values.double() if values.dtype == torch.bool else values
-
-
-def _exact(name: str, integers: Tensor) -> Tensor:
-    """Integers in float64, which must hold them exactly."""
-    values = integers.double()
-    return require(name, "must be integers within 2^53 of 0, or floats", values, values.abs() < 2.0**53)
 
 
 def require(name: str, rule: str, tensor: Tensor, holds: Tensor) -> Tensor:

@@ -160,5 +160,13 @@ class PerInstanceAccountant:
         account.steps = checks.count("steps", state["steps"], at_least=0)
         return account
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain data, also where the account is pickled or copied, or saved by skops."""
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        earlier = "kind" not in state  # pickled by a version before 0.7
+        vars(self).update(state if earlier else vars(self.from_state_dict(state)))
+
     def __repr__(self) -> str:
         return f"PerInstanceAccountant({self.mechanism!r}, steps={self.steps})"

@@ -20,7 +20,8 @@ from ringfence.numerics.blocks import block_length
 from ringfence.numerics.lengths import row_lengths
 from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear.regression import LinearRun, Step, checked_examples
+from ringfence.training.linear.examples import checked_examples
+from ringfence.training.linear.regression import LinearRun, Step
 from ringfence.training.linear.run_noise import data_digest
 from ringfence.training.linear.settings import LinearSettings
 

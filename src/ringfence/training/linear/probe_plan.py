@@ -22,6 +22,10 @@ from ringfence.training.linear.settings import LinearSettings
 from ringfence.training.secure_run import NEEDS_SIZE, run_guarantee
 from ringfence.training.target import Target, beginning
 
+NO_WEIGHTS = (
+    "sample_weight and class_weight must be None where secure is True: the rounding of weighted sums is not "
+    "charged"
+)
 # What a probe without a target takes where a setting is not given.
 _CLIP, _RATE, _STEPS, _MOMENTUM = 1e-3, 1.0, 10, 0.0
 
@@ -93,7 +97,8 @@ def _for_target(
     )
     clip, steps, momentum = given.clip, given.steps, given.momentum
     mean = Gaussian(1 / (rule.share**0.5 * mu)) if rule.share > 0 else None
-    moves = charged_sensitivity(clip, examples, size, secure=secure)
+    largest_weight = 1.0 if data.weights is None else data.weights.largest
+    moves = charged_sensitivity(clip, examples, size, secure=secure).times(largest_weight)
     mean_moves = charged_sensitivity(private_mean.CLIP, examples, size, secure=secure)
 
     def claim(law: Mechanism, delta: float) -> Guarantee:
@@ -105,6 +110,7 @@ def _for_target(
 
     law = target.law(given.mechanism, claim)
     length = Sensitivity.of(clip.sensitivity).longest_square(torch.ones(()), weights.shape) ** 0.5
+    length *= largest_weight
     rate = _given(probe.learning_rate, rule.movement * (1 - momentum) / (steps * length))
     return ProbePlan(replace(given, mechanism=law, learning_rate=rate), mean)
 
