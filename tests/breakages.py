@@ -99,6 +99,34 @@ BREAKAGES = [
         training("linear/example_weights"),
     ),
     Breakage(
+        "a ledger writes down what was released after it was released",
+        f"{ACCOUNTING}/ledger.py",
+        "self.charge(what, account, numbers=numbers if secure else 0)",
+        "pass",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a missing order has the sum of a smaller one",
+        f"{ACCOUNTING}/account_cost.py",
+        "if at >= order), default",
+        "if at <= order), default",
+        accounting("account_cost"),
+    ),
+    Breakage(
+        "a budget covers samples that were chosen along the way",
+        f"{ACCOUNTING}/budget.py",
+        "if not total.is_whole:",
+        "if False:",
+        accounting("budget"),
+    ),
+    Breakage(
+        "an engine goes on after the steps that its ledger was charged",
+        f"{TRAINING}/engine/ledger.py",
+        "if self.most is not None and self.account.steps >= self.most:",
+        "if False:",
+        accounting("ledger"),
+    ),
+    Breakage(
         "the weight of an example is not charged",
         f"{TRAINING}/linear/regression.py",
         "sensitivity = sensitivity.times(example_weights.largest)",
@@ -108,8 +136,8 @@ BREAKAGES = [
     Breakage(
         "the weight of an example is not part of a target",
         f"{TRAINING}/linear/probe_plan.py",
-        "secure=secure).times(largest_weight)",
-        "secure=secure)",
+        "moves.times(_largest_weight(data))",
+        "moves",
         training("linear/example_weights"),
     ),
     Breakage(
@@ -1242,17 +1270,17 @@ BREAKAGES = [
     ),
     Breakage(
         "finite randomness not taken off delta",
-        f"{TRAINING}/secure_run.py",
+        f"{ACCOUNTING}/finite_randomness.py",
         "of(math.nextafter(delta - added, 0.0))",
         "of(delta)",
-        training("secure_run"),
+        accounting("finite_randomness"),
     ),
     Breakage(
         "finite randomness left out of what attacks can do",
-        f"{TRAINING}/secure_run.py",
-        "off_by=SecureRelease(mechanism).delta(numbers, 0.0) / 2",
-        "off_by=0.0",
-        training("secure_run"),
+        f"{ACCOUNTING}/finite_randomness.py",
+        "attacks.off_by + added_delta(numbers, 0.0) / 2",
+        "0.0",
+        accounting("finite_randomness"),
     ),
     Breakage(
         "secure releases that are made again free",
@@ -1334,8 +1362,8 @@ BREAKAGES = [
     Breakage(
         "a target that forgets the private mean",
         f"{TRAINING}/linear/probe_plan.py",
-        "            account.step_of_any(torch.zeros(data.width), mechanism=mean, sensitivity=mean_moves)\n",
-        "            pass\n",
+        "        account.step_of_any(torch.zeros(data.width), mechanism=plan.mean, sensitivity=mean_moves)\n",
+        "        pass\n",
         training("linear/probe_plan"),
     ),
     Breakage(

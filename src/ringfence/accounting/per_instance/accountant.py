@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.account_cost import whole_cost
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.data_independent import data_independent_proof
 from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
@@ -131,6 +133,14 @@ class PerInstanceAccountant:
             steps=self.steps,
             delta=delta,
         )
+
+    def fresh(self) -> Self:
+        """An account with the same settings and no steps."""
+        return type(self)(self.mechanism, self.sensitivity, self._orders)
+
+    def cost(self) -> Cost:
+        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
+        return whole_cost(self, bounded_zcdp=self.bounded_zcdp)
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""

@@ -6,9 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
@@ -18,7 +19,7 @@ from ringfence.numerics.rounding import UP
 from ringfence.numerics.threads import one_thread
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.probe_input import mapped, prepared, unit_rows, validated
-from ringfence.training.linear.probe_plan import NO_WEIGHTS, is_secure, planned, public_size
+from ringfence.training.linear.probe_plan import NO_WEIGHTS, is_secure, planned, planned_account, public_size
 from ringfence.training.linear.probe_run import ProbeRun, keep_run
 from ringfence.training.secure_run import run_guarantee
 
@@ -186,8 +187,17 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
         account = self.account_
-        claim = run_guarantee(account, account.mechanism, weights, delta, secure=self.secure)
+        claim = run_guarantee(account, weights, delta, secure=self.secure)
         return replace(claim, assumptions=self.assumptions_)
+
+    def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> Cost:  # noqa: N803
+        """What ``fit`` with these arguments will cost, for every dataset; nothing is released or kept."""
+        probe = clone(self)
+        data, secure = prepared(probe, X, y, sample_weight), is_secure(probe)
+        plan = planned(probe, data, secure=secure)
+        account = planned_account(data, plan, public_size(probe, data), secure=secure)
+        numbers = account.steps * len(data.classes) * data.features.shape[1] if secure else 0
+        return account.cost() + Cost(numbers=numbers)
 
     @cached_property
     def account_(self) -> PerInstanceAccountant:
