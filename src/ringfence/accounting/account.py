@@ -10,7 +10,9 @@ from ringfence.accounting.cost import Cost
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism
 
 
 class Account(Protocol):
@@ -30,6 +32,8 @@ class Account(Protocol):
     [1, 1]
     """
 
+    mechanism: Mechanism
+    sensitivity: Sensitivity
     steps: int
 
     def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
