@@ -99,6 +99,13 @@ BREAKAGES = [
         training("linear/example_weights"),
     ),
     Breakage(
+        "a certificate commits to a private file without a secret",
+        "src/ringfence/report/certificate.py",
+        "nonce = secrets.token_hex(32)",
+        'nonce = "00" * 32',
+        ("tests/report/test_certificate.py",),
+    ),
+    Breakage(
         "a ledger writes down what was released after it was released",
         f"{ACCOUNTING}/ledger.py",
         "self.charge(what, account, numbers=numbers if secure else 0)",

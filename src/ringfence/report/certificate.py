@@ -24,11 +24,14 @@ AUDIENCE = (
     "Everything on this page holds for every dataset, was not computed from private data and may be "
     "published. What releases cost the data at hand is not here: it is private."
 )
-CHOSEN = "The number of releases, the noise, the bounds and the sensitivity were not chosen by looking at the data."
+CHOSEN = (
+    "The number of releases, the noise, the bounds and the sensitivity were not chosen by looking at the "
+    "data."
+)
 KEPT = (
     "A commitment is the SHA-256 of a secret nonce followed by the file. The nonce is in the .key file, "
-    "which stays with the private files: a plain checksum would let anybody check a guess of what is in them. "
-    "Whoever has both can verify that this page is about them: ringfence certificate FILE --verify."
+    "which stays with the private files: a plain checksum would let anybody check a guess of what is in "
+    "them. Whoever has both can verify that this page is about them: ringfence certificate FILE --verify."
 )
 
 
