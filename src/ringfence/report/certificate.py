@@ -105,7 +105,7 @@ class Certificate:
         chart = Chart(
             "curve",
             "Epsilon at every delta",
-            "The releases are (epsilon, delta)-differentially private at every point of the curve.",
+            "The releases are (epsilon, delta)-differentially private at every marker of the curve.",
             (Panel("", "delta", "epsilon", (line,), x_log=True, y_from_zero=True),),
         )
         rates = tuple(
