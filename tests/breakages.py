@@ -810,6 +810,34 @@ BREAKAGES = [
         accounting("fisher/loss"),
     ),
     Breakage(
+        "what rounding adds to the recurrence left out",
+        f"{NUMERICS}/spectral/lanczos_bounds.py",
+        "products[degree] + _charge(rounding, degree) * (1 + squares).sqrt()",
+        "products[degree]",
+        ("tests/numerics/spectral/test_lanczos_bounds.py",),
+    ),
+    Breakage(
+        "a failure probability for each matrix instead of all of them",
+        f"{NUMERICS}/spectral/chebyshev_bounds.py",
+        "chi_threshold(failure_probability / operator.count, start.shape[1])",
+        "chi_threshold(failure_probability, start.shape[1])",
+        ("tests/numerics/spectral/test_lanczos_bounds.py",),
+    ),
+    Breakage(
+        "examples that are mixed in a batch measured as if they were not",
+        f"{TRAINING}/per_example/recorded_jacobian.py",
+        "> _AGREEMENT[x.dtype] * theirs.norm(dim=1)).any()",
+        "> _AGREEMENT[x.dtype] * theirs.norm(dim=1)).all() and False",
+        training("per_example/recorded_jacobian"),
+    ),
+    Breakage(
+        "the second derivative of a normalisation left out",
+        f"{TRAINING}/per_example/recorded_functions.py",
+        "        total += _slope(by_slope, _moments(by_slope, result), result, rate)\n",
+        "",
+        training("per_example/recorded_functions", "per_example/recorded_jacobian"),
+    ),
+    Breakage(
         "an eigenvalue believed without a proof",
         f"{NUMERICS}/spectral/singular_values.py",
         "proved = (torch.linalg.cholesky_ex(shifted).info == 0) | (trial >= ceiling)",
@@ -1143,22 +1171,29 @@ BREAKAGES = [
     Breakage(
         "a word clipped at each of its places",
         f"{TRAINING}/per_example/fused/layers/embedding.py",
-        "torch.searchsorted(words, words)",
+        "torch.searchsorted(ordered, ordered)",
         "torch.arange(words.shape[1]).expand_as(words)",
         training("per_example/fused/layers/embedding"),
     ),
     Breakage(
         "each call of a layer clipped by itself",
         f"{TRAINING}/per_example/fused/watching.py",
-        "    if planned.name in called:",
+        "    if planned.calls < 1 or (planned.calls == 1 and planned.name in called):",
         "    if False:",
         training("per_example/fused/watching"),
     ),
     Breakage(
         "a shared parameter clipped in each of its layers",
+        f"{TRAINING}/per_example/fused/gradients.py",
+        "                if name in several:",
+        "                if False:",
+        training("per_example/fused/together"),
+    ),
+    Breakage(
+        "attentions that share a matrix clipped in pieces",
         f"{TRAINING}/per_example/fused/plan.py",
-        "        if any(uses[id(one.layer.get_parameter(own))] > 1 for own in one.trained):",
-        "        if False:",
+        "any(uses[name] > 1 for name in one.trained.values())",
+        "False",
         training("per_example/fused/plan"),
     ),
     Breakage(
@@ -1167,6 +1202,13 @@ BREAKAGES = [
         "        if counts and callable(getattr(kind, name, None)):",
         "        if False:",
         training("per_example/fused/layers/rules"),
+    ),
+    Breakage(
+        "outputs that other examples have a part in let through",
+        f"{TRAINING}/per_example/fused/check.py",
+        "if not all(torch.equal(now[i], then[i]) for now, then in zip(theirs, again, strict=True)):",
+        "if False:",
+        training("per_example/fused/check"),
     ),
     Breakage(
         "gradients that other examples have a part in let through",
@@ -1470,6 +1512,20 @@ BREAKAGES = [
         "accountant.gaussian_zcdp += cost",
         "accountant.gaussian_zcdp += 0 * cost",
         decisions("votes"),
+    ),
+    Breakage(
+        "a run's eta for its measured steps alone",
+        "src/ringfence/paper/information/full_size/information.py",
+        "sampling_rate * steps / len(moments)",
+        "sampling_rate",
+        ("tests/paper/information/full_size/test_information.py",),
+    ),
+    Breakage(
+        "the epsilon of a network for one step",
+        "src/ringfence/paper/information/full_size/rows.py",
+        "count=setting.steps",
+        "count=1",
+        ("tests/paper/information/full_size/test_rows.py",),
     ),
 ]
 

@@ -15,6 +15,7 @@ WITHOUT = {
     "data/parquet.py": "data/test_features.py: one of its four formats",
     "data/images/collection.py": "plain data; every test of a layout reads it",
     "paper/figures.py": "cli/test_figure.py and paper/test_reproduce.py",
+    "paper/information/full_size/__main__.py": "paper/information/full_size/test_sweep.py runs the command",
     "paper/sweep/epsilons.py": "paper/sweep/test_batch.py compares them with the account of a single probe",
     "paper/sweep/fair_search.py": "paper/sweep/test_settings.py: the settings of a search",
     "paper/sweep/measured.py": "plain data; paper/sweep/test_batch.py and test_ray.py",

@@ -23,3 +23,24 @@ def test_options_reach_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (asked["out"], asked["grid"], asked["features"]) == (tmp_path, "digits", None)
     assert asked["publishable"] is True
     assert asked["device"] == "cpu"
+
+
+def test_one_figure_alone_and_images_for_figure_4_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = ringfence("reproduce", "--figure", "motivation", "--out", tmp_path / "out")
+    assert [Path(line).name for line in run.stdout.split()][-1] == "motivation.csv"
+    for words, message in (
+        (
+            ("--figure", "fil", "--data", "cifar10-images"),
+            "cifar10-images needs cifar10.npz in the present folder",
+        ),
+        (("--figure", "fil", "--data", "none.npz"), "no such file or folder: none.npz"),
+        (("--data", "cifar10-images"), "--data cifar10-images is for --figure fil, got None"),
+        (("--figure", "pdp"), "--figure must be one of motivation, mean-estimation, fil"),
+    ):
+        refused = ringfence("reproduce", *words)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+        assert refused.stderr.count("\n") == 1

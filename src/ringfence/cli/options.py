@@ -53,6 +53,10 @@ Seed = Annotated[
 ]
 ModelFile = Annotated[Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Engine = Annotated[str, typer.Option(help="local or ray.")]
+Address = Annotated[
+    str | None, typer.Option(help="Address of a Ray cluster; without it, a local one is started.")
+]
 Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]
 Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]
 EpsilonKind = Annotated[

@@ -5,7 +5,15 @@ from typing import Annotated, cast
 
 import typer
 
-from ringfence.cli.options import AsJson, Device, FeatureFile, PublicStatistics, sweep_features
+from ringfence.cli.options import (
+    Address,
+    AsJson,
+    Device,
+    Engine,
+    FeatureFile,
+    PublicStatistics,
+    sweep_features,
+)
 from ringfence.cli.terminal import print_files, progress_bars
 
 
@@ -19,10 +27,8 @@ def sweep(
     search: Annotated[
         str, typer.Option(help="paper: every combination; fair: the same number of settings for each law.")
     ] = "paper",
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster; without it, a local one is started.")
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:

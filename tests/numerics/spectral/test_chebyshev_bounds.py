@@ -1,20 +1,43 @@
 """Many largest singular values from products alone, and how often the upper bounds fail."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from ringfence.numerics.spectral import chebyshev_bounds
+from ringfence.numerics.spectral import batched_operator, chebyshev_bounds
 from ringfence.numerics.spectral.batched_operator import BatchedOperator
-from ringfence.numerics.spectral.chebyshev_bounds import probable_bounds_of_many
-from ringfence.numerics.spectral.operator_trace import probable_traces
-from ringfence.numerics.spectral.singular_values import UNIT
+from ringfence.numerics.spectral.chebyshev_bounds import Search, rising_degrees, searched_bounds
+from ringfence.numerics.spectral.singular_values import UNIT, SingularValueBounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
 from tests.numerics.spectral.operators import SPECTRA, diagonal, generator, matrices
+
+
+def probable_bounds_of_many(
+    operator: BatchedOperator,
+    *,
+    generator: torch.Generator,
+    failure_probability: float = 1e-6,
+    probes: int = 4,
+    tolerance: float = 0.05,
+    maximum_degree: int = 32,
+) -> SingularValueBounds:
+    """Polynomials of rising degree, with what rounding takes from t where each product errs by e."""
+
+    def charge(degree: int, size: Tensor, threshold: float) -> Tensor:
+        return 5 * (operator.rounding + 5 * UNIT) * degree * (degree + 1) * (size + threshold)
+
+    search = Search(rising_degrees(4, 4, maximum_degree), tolerance, tolerance, charge)
+    return searched_bounds(
+        operator,
+        lambda rows: batched_operator.standard_normal_probes(operator, rows, probes, generator),
+        partial(chebyshev_bounds.chebyshev_ends, operator, search),
+        failure_probability,
+    )
 
 
 @pytest.mark.parametrize("tolerance", [0.2, 0.02, 1e-3])
@@ -47,70 +70,6 @@ def test_finished_matrices_are_left_alone() -> None:
     assert len(seen) < 4 + 16 + 64
 
 
-def test_every_matrix_has_probes_of_its_own_whatever_the_batch() -> None:
-    blocks = {"bounds": [], "traces": []}
-    whole = BatchedOperator.of(matrices()[:3])
-
-    def operator(name: str) -> BatchedOperator:
-        def squares(block: Tensor, rows: Tensor) -> Tensor:
-            blocks[name].append(block)
-            return whole.squares(block, rows)
-
-        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            blocks[name].append(block)
-            return whole.gram(block, rows)
-
-        return BatchedOperator(3, (60, 60), squares, gram)
-
-    probable_bounds_of_many(operator("bounds"), generator=generator())
-    start = blocks["bounds"][0]
-    probable_traces(operator("traces"), generator=generator(), probes=10)
-    drawn = torch.cat(blocks["traces"], dim=1)
-    assert start.shape == (3, 4, 60)
-    assert drawn.shape == (3, 10, 60)
-    for block in (start, drawn):
-        vectors = block.reshape(-1, 60)
-        assert len(torch.unique(vectors, dim=0)) == len(vectors)
-        assert float(vectors.mean().abs()) < 5 / math.sqrt(vectors.numel())
-        assert abs(float(vectors.var()) - 1) < 5 * math.sqrt(2 / vectors.numel())
-    one = BatchedOperator.of(matrices()[:1])
-    alone = probable_bounds_of_many(one, generator=generator(), failure_probability=1e-6 / 3)
-    together = probable_bounds_of_many(whole, generator=generator())
-    torch.testing.assert_close(alone.upper, together.upper[:1], rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("probes", [1, 4])
-@pytest.mark.parametrize("spectrum", [1, 3, 5])
-def test_all_upper_ends_fail_no_more_often_than_stated(
-    spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each with its share; and not idly: where only the top is there, failures are seen and drawn again."""
-    count, each, drawn = 300, 0.1, []
-    honest = chebyshev_bounds.standard_normal_probes
-
-    def counted(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
-        drawn.append(len(rows))
-        return honest(operator, rows, *rest)
-
-    monkeypatch.setattr(chebyshev_bounds, "standard_normal_probes", counted)
-    # shares above 1 / count cannot be asked for: the union is split by hand
-    monkeypatch.setattr(chebyshev_bounds, "checked_generator", lambda *_: None)
-    operator = diagonal(SPECTRA[spectrum].expand(count, -1))
-    bounds = probable_bounds_of_many(
-        operator,
-        generator=generator(5),
-        failure_probability=each * count,
-        probes=probes,
-        tolerance=0.0,
-        maximum_degree=16,
-    )
-    failed = sum(drawn) - count + int((bounds.upper < 1).sum())
-    allowed = each * sum(drawn) + 4 * math.sqrt(each * (1 - each) * sum(drawn))
-    assert failed <= allowed
-    if spectrum == 1:
-        assert failed >= each * count / 3
-
-
 def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst the premise allows, planted; stated as 0 it breaks the bound."""
     error, component = 2e-6, 0.06  # t is 0.0532 at 1e-6 and 4 probes
@@ -122,8 +81,8 @@ def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.Mon
         block[:, 0, 0] = component
         return block
 
-    monkeypatch.setattr(chebyshev_bounds, "standard_normal_probes", start)
-    monkeypatch.setattr(chebyshev_bounds, "_product", _trusting)
+    monkeypatch.setattr(batched_operator, "standard_normal_probes", start)
+    monkeypatch.setattr(chebyshev_bounds, "checked_product", _trusting)
 
     def upper(rounding: float, planted: float) -> float:
         operator = diagonal(values, rounding, planted)
@@ -155,7 +114,7 @@ def test_rounding_loosens_the_bound_until_there_is_none() -> None:
 
 def test_roots_are_rounded_outwards(monkeypatch: pytest.MonkeyPatch) -> None:
     one = torch.ones(1).double()
-    monkeypatch.setattr(chebyshev_bounds, "_squares", lambda *_: (one, one))
+    monkeypatch.setattr(chebyshev_bounds, "chebyshev_ends", lambda *_: (one, one))
     bounds = probable_bounds_of_many(BatchedOperator.of(torch.ones(1, 2, 2)), generator=generator())
     assert (float(bounds.lower), float(bounds.upper)) == (1 - 2 * UNIT, 1 + 2 * UNIT)
 
@@ -206,13 +165,3 @@ def _by_the_proof(
             upper = min(upper, cut * (1 + math.cosh(angle)) / 2 * (1 + 1e-12))
             previous = block
     return lower, upper
-
-
-@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
-def test_what_is_no_gram_is_refused_whatever_the_rounding(rounding: float) -> None:
-    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return block.square().sum(2), 1.5 * block
-
-    operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram, rounding)
-    with pytest.raises(ValueError, match=r"gram must be A\^T A"):
-        probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))

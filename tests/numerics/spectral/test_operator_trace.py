@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ringfence.numerics.spectral import operator_trace
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.batched_operator import BatchedOperator, standard_normal_probes
 from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.numerics.spectral.singular_values import UNIT
 from tests.accounting.drawing import draw
@@ -17,7 +17,7 @@ from tests.numerics.spectral.operators import SPECTRA, diagonal, generator, matr
 
 @pytest.mark.parametrize("probes", [1, 7, 59, 60, 100])
 def test_trace_ends_hold(probes: int) -> None:
-    lower, upper = probable_traces(BatchedOperator.of(matrices()), generator=generator(), probes=probes)
+    lower, upper, _ = probable_traces(BatchedOperator.of(matrices()), generator=generator(), probes=probes)
     truth = matrices().square().sum((1, 2))
     assert bool((lower <= truth * (1 + 1e-13)).all())
     assert bool((upper >= truth * (1 - 1e-13)).all())
@@ -34,7 +34,7 @@ def test_traces_fail_no_more_often_than_stated(
     count, each = 2000, 0.2
     monkeypatch.setattr(operator_trace, "checked_generator", lambda *_: None)
     operator = diagonal(SPECTRA[spectrum].expand(count, -1))
-    lower, upper = probable_traces(
+    lower, upper, _ = probable_traces(
         operator, generator=generator(6), failure_probability=each * count, probes=probes
     )
     truth = float(SPECTRA[spectrum].square().sum())
@@ -73,7 +73,7 @@ def test_trace_ends_allow_for_products_that_err_as_much_as_they_may(off: int, pr
         moved = (image.sum(1).sqrt() + off * rounding * size * block.flatten(1).norm(dim=1)).square()
         return image * (moved / image.sum(1)).unsqueeze(1)
 
-    lower, upper = probable_traces(
+    lower, upper, _ = probable_traces(
         BatchedOperator(1, (9, 8), squares, None, rounding),
         generator=generator(),
         failure_probability=0.1,
@@ -90,7 +90,17 @@ def test_what_is_charged_for_many_probes() -> None:
     matrix = torch.zeros(1, 1, 1000).double()
     matrix[0, 0, 0] = 1.0
     operator = BatchedOperator.of(matrix)
-    lower, upper = probable_traces(operator, generator=generator(), probes=1000, at_once=1000)
+    lower, upper, _ = probable_traces(operator, generator=generator(), probes=1000, at_once=1000)
     slack, moved = 1e-12 + 2 * 1001 * UNIT, operator.rounding * math.sqrt(1000)
     assert float(1 - lower) == pytest.approx(slack + 2 * moved, abs=1e-14)
     assert float(upper - 1) == pytest.approx(slack + 2 * moved, abs=1e-14)
+
+
+def test_the_estimate_is_the_mean_over_the_probes() -> None:
+    operator = BatchedOperator.of(matrices()[:3])
+    rows = torch.arange(3)
+    block = standard_normal_probes(operator, rows, 7, generator(5))
+    found = probable_traces(operator, generator=generator(5), probes=7)
+    torch.testing.assert_close(found.estimate, operator.squares(block, rows).mean(1), rtol=1e-12, atol=0)
+    exact = probable_traces(operator, generator=generator(5), probes=60)
+    torch.testing.assert_close(exact.estimate, exact.upper, rtol=1e-9, atol=0)

@@ -13,7 +13,7 @@ from ringfence.paper.sweep import ray as sweep_ray
 from ringfence.paper.sweep.batch import measure
 from ringfence.paper.sweep.data import sweep_data
 from ringfence.paper.sweep.epsilons import epsilons
-from ringfence.paper.sweep.measured import Measured
+from ringfence.paper.sweep.measured import Measured, failed
 from ringfence.paper.sweep.ray import ray_results
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.settings import Job
@@ -67,7 +67,7 @@ def test_the_rows_are_those_of_one_machine(tmp_path: Path) -> None:
 def test_a_worker_killed_in_the_middle_costs_nothing_but_time(tmp_path: Path) -> None:
     store = SweepStore(tmp_path, {"name": "toy", "delta": "1e-05"})
     stored = 0
-    for results in ray_results(killer(tmp_path / "killed", None), BATCHES):
+    for results in ray_results(killer(tmp_path / "killed", None), BATCHES, failed):
         store.add([(one, epsilons(one.sums, 2, 1e-5)) for one in results if one.sums], ("", ""))
         stored += len(results)
     assert (tmp_path / "killed").exists()
@@ -82,7 +82,9 @@ def test_a_job_that_kills_its_workers_is_a_row_with_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep_ray, "_RETRIES", 0)
-    results = [one for batch in ray_results(killer(tmp_path / "killed", 1), [JOBS[:2]]) for one in batch]
+    results = [
+        one for batch in ray_results(killer(tmp_path / "killed", 1), [JOBS[:2]], failed) for one in batch
+    ]
     assert {(one.setting, one.seed): one.error is None for one in results} == {JOBS[0]: True, JOBS[1]: False}
     [error] = [one.error for one in results if one.error]
     assert error.startswith("WorkerCrashedError")

@@ -42,6 +42,19 @@ def _gradient(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tenso
     return CLIP(torch.cat([g.reshape(-1) for g in each])[None])[0]
 
 
+def test_the_sum_of_a_step_belongs_to_the_parameters_seen_in_on_step() -> None:
+    """Whoever measures other examples at a step needs both."""
+    heard: list[bool] = []
+
+    def compare(report: rf.StepReport) -> None:
+        expected = clipped_sum(run.original, INPUTS, LABELS, CLIP)
+        heard.append(torch.allclose(run.engine.run.theta, expected, atol=1e-6))
+
+    run = Run(on_step=compare)
+    run.train(2)
+    assert heard == [True, True]
+
+
 def test_reports_of_steps() -> None:
     heard: list[rf.StepReport] = []
     run = Run(on_step=heard.append, loss=nn.functional.cross_entropy)

@@ -25,12 +25,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.numerics.spectral.batched_operator import (
-    BatchedOperator,
-    checked_generator,
-    require_product,
-    standard_normal_probes,
-)
+from ringfence.numerics.spectral.batched_operator import BatchedOperator, require_product
 from ringfence.numerics.spectral.singular_values import UNIT, SingularValueBounds, gamma
 
 
@@ -50,58 +45,24 @@ class Search:
     charge: Callable[[int, Tensor, float], Tensor]
 
 
-def probable_bounds_of_many(
-    operator: BatchedOperator,
-    *,
-    generator: torch.Generator,
-    failure_probability: float = 1e-6,
-    probes: int = 4,
-    tolerance: float = 0.05,
-    maximum_degree: int = 32,
-) -> SingularValueBounds:
-    """Lower and upper bounds of the largest singular value of every matrix, each with its own probes.
-
-    Matrices whose two bounds are within ``tolerance`` are left alone. The others go on to polynomials of
-    four times the degree, up to ``maximum_degree``. Neither changes what holds.
-
-    Guarantee: all upper bounds hold at once except with ``failure_probability`` over the generator's
-    draw, each one alone except with ``failure_probability`` / count; the lower bounds always hold. The
-    proof is at the head of this file.
-
-    What rounding takes from t: with x = 2 b / c - 1 >= 1 and u = 2^-53, step j + 1 of the recurrence errs
-    by at most 5 (e + 5 u) (x + 1) |P_j|, which U_(k-1-j)(x) <= (k - j) T_(k-1-j)(x) carries to the end.
-    As (x + 1) T_j <= 2 T_(j+1) and T_i T_j <= T_(i+j), and as long as all of it is below t, t falls by
-    5 (e + 5 u) k (k + 1) (|G|_F + t).
-
-    >>> operator = BatchedOperator.of(torch.ones(2, 5, 9))
-    >>> bounds = probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(1))
-    >>> bool((bounds.lower**2 <= 45).all()), bool((bounds.upper**2 >= 45).all()), bounds.failure_probability
-    (True, True, 1e-06)
-    """
-
-    def charge(degree: int, size: Tensor, threshold: float) -> Tensor:
-        return 5 * (operator.rounding + 5 * UNIT) * degree * (degree + 1) * (size + threshold)
-
-    checked_generator(generator, failure_probability, probes)
-    return searched_bounds(
-        operator,
-        lambda rows: standard_normal_probes(operator, rows, probes, generator),
-        Search(rising_degrees(4, 4, maximum_degree), tolerance, tolerance, charge),
-        failure_probability,
-    )
-
-
 def searched_bounds(
-    operator: BatchedOperator, draw: Callable[[Tensor], Tensor], search: Search, failure_probability: float
+    operator: BatchedOperator,
+    draw: Callable[[Tensor], Tensor],
+    ends: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]],
+    failure_probability: float,
 ) -> SingularValueBounds:
-    """Bounds of all largest singular values; ``draw(rows)`` gives fresh probes, (m, r, p), to those rows."""
+    """Bounds of all largest singular values; ``draw(rows)`` gives fresh probes, (m, r, p), to those rows.
+
+    ``ends(rows, probes, t)`` gives lower and upper bounds of the largest eigenvalues of those rows' A^T A,
+    the upper ones where the probes' components along the eigenvectors have a length of at least t.
+    """
     lower = torch.zeros(operator.count, dtype=torch.float64, device=operator.device)
     upper = torch.zeros_like(lower)
     rows = torch.arange(operator.count, device=operator.device)
     while len(rows):
         start = draw(rows)
-        threshold = _threshold(failure_probability / operator.count, start.shape[1])
-        lower[rows], upper[rows] = _squares(operator, rows, start, threshold, search)
+        threshold = chi_threshold(failure_probability / operator.count, start.shape[1])
+        lower[rows], upper[rows] = ends(rows, start, threshold)
         # Where the two bounds have crossed, the event of step 1 is seen to have failed. Starting afresh
         # then only lowers the chance that the answer is one of its failures.
         rows = rows[upper[rows] < lower[rows]]
@@ -115,16 +76,20 @@ def searched_bounds(
     )
 
 
-def _threshold(failure_probability: float, probes: int) -> float:
-    """t of step 1: |v^T G| is below it with at most this probability."""
+def chi_threshold(failure_probability: float, probes: int) -> float:
+    """t of step 1: |v^T G| is below it with at most this probability.
+
+    >>> round(chi_threshold(1e-6, 4), 4)
+    0.0532
+    """
     return math.exp(math.log(2) / 2 + (math.log(failure_probability) + math.lgamma(probes / 2 + 1)) / probes)
 
 
-def _squares(
-    operator: BatchedOperator, rows: Tensor, start: Tensor, threshold: float, search: Search
+def chebyshev_ends(
+    operator: BatchedOperator, search: Search, rows: Tensor, start: Tensor, threshold: float
 ) -> tuple[Tensor, Tensor]:
     """Lower and upper bounds of the largest eigenvalues b of A^T A, from one draw of probes."""
-    lower, back = _product(operator, start, rows)
+    lower, back = checked_product(operator, start, rows)
     upper = torch.where(lower > 0, math.inf, lower)
     for degree in search.degrees:
         going = _apart(lower, upper, search.tolerance).nonzero()[:, 0]
@@ -166,7 +131,7 @@ def _by_one_polynomial(
         if left < len(kept):
             going = torch.arange(len(rows), device=rows.device)[going][kept]
             previous, current = previous[kept], current[kept]
-        quotients, image = _product(operator, current, rows[going])
+        quotients, image = checked_product(operator, current, rows[going])
         lower[going] = torch.maximum(lower[going], quotients)
         previous, current = current, 2 * (factor[going] * image - current) - previous
     return lower, upper
@@ -192,7 +157,7 @@ def _apart(lower: Tensor, upper: Tensor, tolerance: float) -> Tensor:
     return upper > lower * (1 + tolerance) ** 2
 
 
-def _product(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def checked_product(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """(the largest Rayleigh quotients from below, A^T A block); refuses what is no such product."""
     squares, back = operator.gram(block, rows)
     require_product("gram", squares, block.shape[:2])
@@ -205,8 +170,13 @@ def _product(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Te
             "gram must be A^T A (apply_transpose must be the transpose of apply): v^T A^T A v differs from "
             "|A v|^2 by more than rounding"
         )
-    slack = 1 + operator.rounding + 1e-12 + gamma(sum(operator.shape))
-    return (squares / norm.square()).amax(1) / slack**2, back
+    return (squares / norm.square()).amax(1) / product_slack(operator), back
+
+
+def product_slack(operator: BatchedOperator) -> float:
+    """By how much rounding may raise |A w|^2 / |w|^2 above the largest eigenvalue, as a factor."""
+    slack: float = (1 + operator.rounding + 1e-12 + gamma(sum(operator.shape))) ** 2
+    return slack
 
 
 def rising_degrees(first: int, factor: int, maximum_degree: int) -> tuple[int, ...]:

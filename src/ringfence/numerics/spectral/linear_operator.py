@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +15,12 @@ from ringfence.numerics.spectral.batched_operator import (
     dense_rounding,
     require_product,
 )
-from ringfence.numerics.spectral.chebyshev_bounds import Search, rising_degrees, searched_bounds
+from ringfence.numerics.spectral.chebyshev_bounds import (
+    Search,
+    chebyshev_ends,
+    rising_degrees,
+    searched_bounds,
+)
 from ringfence.numerics.spectral.singular_values import UNIT, SingularValueBounds
 
 
@@ -135,7 +141,9 @@ def probable_bounds(
 
     # every polynomial runs to its end: for a single operator a closer bound is worth the products
     search = Search(rising_degrees(8, 2, maximum_degree), tolerance, 0.0, charge)
-    bounds = searched_bounds(_batch_of_one(operator, device), draw, search, failure_probability)
+    batch = _batch_of_one(operator, device)
+    ends = partial(chebyshev_ends, batch, search)
+    bounds = searched_bounds(batch, draw, ends, failure_probability)
     return SingularValueBounds(bounds.lower[0], bounds.upper[0], failure_probability)
 
 

@@ -1,6 +1,7 @@
 """Bounds of |A|_F^2 = trace(A^T A) for many matrices known by their products."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,14 @@ from ringfence.numerics.spectral.batched_operator import (
 from ringfence.numerics.spectral.singular_values import gamma
 
 
+class TraceBounds(NamedTuple):
+    """lower <= trace <= upper, and the mean over the probes, which is unbiased but bounds nothing."""
+
+    lower: Tensor
+    upper: Tensor
+    estimate: Tensor
+
+
 def probable_traces(
     operator: BatchedOperator,
     *,
@@ -21,7 +30,7 @@ def probable_traces(
     failure_probability: float = 1e-6,
     probes: int = 64,
     at_once: int = 4,
-) -> tuple[Tensor, Tensor]:
+) -> TraceBounds:
     """Lower and upper bounds of |A|_F^2 = trace(A^T A), each matrix with probes of its own.
 
     With ``probes`` >= p the unit vectors take the place of random ones: the trace is then exact but for
@@ -39,7 +48,7 @@ def probable_traces(
     Guarantee: all bounds hold at once except with ``failure_probability`` over the generator's draw.
 
     >>> operator = BatchedOperator.of(torch.ones(2, 5, 9))
-    >>> lower, upper = probable_traces(operator, generator=torch.Generator().manual_seed(1))
+    >>> lower, upper, _ = probable_traces(operator, generator=torch.Generator().manual_seed(1))
     >>> bool((lower <= 45).all()), bool((upper >= 45).all()), bool((upper < 45.001).all())
     (True, True, True)
     """
@@ -63,7 +72,7 @@ def probable_traces(
         raise ValueError(f"rounding {operator.rounding!r} leaves nothing of {probes} probes")
     lower = total / (math.sqrt(largest) + moved) ** 2 / slack
     upper = total / (math.sqrt(smallest) - moved) ** 2 * slack
-    return lower, upper
+    return TraceBounds(lower, upper, total / (1 if probes >= width else probes))
 
 
 def _tails(degrees: int, probability: float) -> tuple[float, float]:

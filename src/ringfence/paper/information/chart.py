@@ -34,7 +34,7 @@ def information_chart(rows: Sequence[InformationRow], settings: InformationSetti
             f"{model.capitalize()}, {which} η{_short(rows, model)}",
             f"{which} η of the training examples",
             "test accuracy, %",
-            _lines([row for row in rows if row.model == model], eta),
+            frontier_lines([row for row in rows if row.model == model], eta),
             x_log=True,
         )
         for model in models
@@ -77,14 +77,20 @@ def _short(rows: Sequence[InformationRow], model: str) -> str:
     return " (trace)" if kinds == {"trace"} else ""
 
 
-def _lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]:
+def frontier_lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]:
+    """Points for the rows of every mechanism, and a line for its frontier.
+
+    >>> row = InformationRow("network", "Gaussian, L2 clip", "", 0.8, 0.8, "spectral", 1.0, 0.5)
+    >>> [(line.points, line.dashed) for line in frontier_lines([row], lambda row: row.max_eta)]
+    [(True, False), (False, True)]
+    """
     names = list(dict.fromkeys(row.mechanism for row in rows))
     points, curves = [], []
     for name in names:
         own = [row for row in rows if row.mechanism == name and eta(row) > 0]
         best = sorted(frontier(own, eta), key=eta)
         look, clamped = name.split(",")[0], name == CLAMPED
-        curves.append(Line(name, *_places(best, eta), mechanism=look, dashed=clamped))
+        curves.append(Line(name, *_places(best, eta), mechanism=look, dashed="," in name))
         if not clamped:  # these are the rectified law's runs, a little to the right
             points.append(Line(name, *_places(own, eta), mechanism=look, points=True, in_legend=False))
     return (*points, *curves)

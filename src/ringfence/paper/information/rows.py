@@ -11,7 +11,7 @@ the gain of bounded support.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -34,6 +34,14 @@ from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
 
 Model = Literal["linear probe", "network"]
+
+
+class _Chosen(Protocol):
+    @property
+    def validation_accuracy(self) -> Any: ...
+
+
+Row = TypeVar("Row", bound=_Chosen)
 _SEARCH = FairSearch(
     settings=16,
     validation=0.2,
@@ -105,7 +113,7 @@ def information(
         yield from _network_rows(data, settings.grid, settings.network, progress)
 
 
-def frontier(rows: Sequence[InformationRow], eta: Callable[[InformationRow], float]) -> list[InformationRow]:
+def frontier(rows: Sequence[Row], eta: Callable[[Row], Any]) -> list[Row]:
     """The rows that no other row beats in both: by rising eta, each with a higher validation accuracy.
 
     >>> def row(accuracy, eta):
@@ -114,7 +122,7 @@ def frontier(rows: Sequence[InformationRow], eta: Callable[[InformationRow], flo
     >>> [each.max_eta for each in frontier(rows, lambda row: row.max_eta)]
     [1.0, 3.0]
     """
-    result: list[InformationRow] = []
+    result: list[Row] = []
     for row in sorted(rows, key=lambda row: (eta(row), -row.validation_accuracy)):
         if not result or row.validation_accuracy > result[-1].validation_accuracy:
             result.append(row)

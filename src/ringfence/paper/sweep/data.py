@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ringfence.data.features import Features, read_features
 from ringfence.data.projection import PublicProjection, attribute_rates
+from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.settings import Grid, Search
 from ringfence.training.linear.file_probe import center_and_scale
 
@@ -92,11 +93,7 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
     x, y = tensor(features.train_features), torch.from_numpy(codes)
     train, validation = (x, y), None
     if search == "fair":
-        order = np.random.default_rng(grid.fair.seed).permutation(len(x))
-        kept = max(1, round(grid.fair.validation * len(x)))
-        if kept >= len(x):
-            raise ValueError(f"validation must leave examples to train on, got {kept} of {len(x)}")
-        back, stay = torch.from_numpy(np.sort(order[:kept])), torch.from_numpy(np.sort(order[kept:]))
+        stay, back = parts(len(x), grid.fair)
         train, validation = (x[stay], y[stay]), (x[back], y[back])
     rates = attribute_rates(scale, projection, features.train_features.shape[1])
     attributes = torch.zeros(x.shape[1], dtype=torch.float64)
@@ -107,7 +104,7 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
         train=train,
         validation=validation,
         test=(tensor(features.test_features), torch.from_numpy(test_codes)),
-        fingerprint=_fingerprint(
+        fingerprint=fingerprint(
             *(given.train_features, given.train_labels, given.test_features, given.test_labels),
             *(np.asarray(center, np.float64), np.asarray(scale, np.float64)),
             *(() if projection is None else (projection.mean, projection.components)),
@@ -147,7 +144,25 @@ def _codes(features: "Features", classes: int | None) -> tuple[int, Any, Any]:
     return len(known), both[0], both[1]
 
 
-def _fingerprint(*arrays: Any) -> str:
+def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:
+    """Indices of the examples that a fair search trains on, and of those that it keeps back to choose by.
+
+    >>> [len(part) for part in parts(100, FairSearch(validation=0.2))]
+    [80, 20]
+    """
+    order = np.random.default_rng(search.seed).permutation(count)
+    kept = max(1, round(search.validation * count))
+    if kept >= count:
+        raise ValueError(f"validation must leave examples to train on, got {kept} of {count}")
+    return torch.from_numpy(np.sort(order[kept:])), torch.from_numpy(np.sort(order[:kept]))
+
+
+def fingerprint(*arrays: Any) -> str:
+    """The SHA-256 of arrays, their types and their shapes, in hexadecimal digits.
+
+    >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros((2, 1)))
+    False
+    """
     total = hashlib.sha256()
     for array in arrays:
         kept = np.ascontiguousarray(array)

@@ -1,23 +1,28 @@
 """Batches of a sweep on a Ray cluster: workers train, and only the driver writes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
-from ringfence.paper.sweep.measured import Measured, failed
 from ringfence.paper.sweep.settings import Job
 
+Result = TypeVar("Result")
 _RETRIES = 2  # how often a batch whose worker died is tried again before it is cut in two
 
 
 def ray_results(
-    work: Any, batches: Sequence[Sequence[Job]], address: str | None = None, gpus: float = 0.0
-) -> Iterator[list[Measured]]:
+    work: Callable[[Sequence[Job]], list[Result]],
+    batches: Sequence[Sequence[Job]],
+    failed: Callable[[Job, Exception], Result],
+    address: str | None = None,
+    gpus: float = 0.0,
+) -> Iterator[list[Result]]:
     """Yields the result of ``work(batch)`` for every batch, in the order in which they come in.
 
     ``address`` is that of a running cluster; None uses the one this process is connected to, or starts
     a local one and stops it at the end. A batch whose worker dies is tried again, then by halves; the
-    result of a single job that kills its workers is the error.
+    result of a single job that kills its workers is what ``failed`` makes of the error. ``gpus`` is what one
+    batch takes of a GPU: with 0.25, four workers share one.
     """
     try:
         ray = import_module("ray")
@@ -27,13 +32,15 @@ def ray_results(
     if mine:
         ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
     try:
-        yield from _results(ray, work, batches, gpus)
+        yield from _results(ray, work, batches, failed, gpus)
     finally:
         if mine:
             ray.shutdown()
 
 
-def _results(ray: Any, work: Any, batches: Sequence[Sequence[Job]], gpus: float) -> Iterator[list[Measured]]:
+def _results(
+    ray: Any, work: Any, batches: Sequence[Sequence[Job]], failed: Any, gpus: float
+) -> Iterator[list[Any]]:
     task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(_call)
     kept = ray.put(work)  # sent once, together with the data
     errors = ray.exceptions
@@ -52,6 +59,5 @@ def _results(ray: Any, work: Any, batches: Sequence[Sequence[Job]], gpus: float)
                 running |= {task.remote(kept, part): part for part in (jobs[:half], jobs[half:])}
 
 
-def _call(work: Any, jobs: list[Job]) -> list[Measured]:
-    results: list[Measured] = work(jobs)
-    return results
+def _call(work: Any, jobs: list[Job]) -> Any:
+    return work(jobs)

@@ -84,7 +84,9 @@ def run_sweep(
         from ringfence.paper.sweep.ray import ray_results
 
         left = list(_unfinished(ordered, store))
-        results: Iterable[list[Measured]] = ray_results(work, left, address, gpus=float(device == "cuda"))
+        results: Iterable[list[Measured]] = ray_results(
+            work, left, failed, address, gpus=float(device == "cuda")
+        )
     else:
         results = map(work, _unfinished(ordered, store))
     versions = (ringfence.__version__, torch.__version__)

@@ -1,4 +1,4 @@
-"""What a sweep tries: settings of linear probes, as every combination of lists or as a fair search."""
+"""What a sweep tries: settings of a model, as every combination of lists or as a fair search."""
 
 import hashlib
 import itertools
@@ -34,7 +34,7 @@ def own_fields(mechanism: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SweepSetting:
-    """A probe to train, without its seed. sigma is ``noise_multiplier`` times ``clip``.
+    """How a model is trained, without its seed. sigma is ``noise_multiplier`` times ``clip``.
 
     ``clip_kind`` says what ``clip`` bounds: every coordinate of a gradient (``clamp``) or its L2 length
     (``norm``).
@@ -180,20 +180,26 @@ class Grid:
     def _fair(self) -> Iterator[SweepSetting]:
         for kind, name in itertools.product(self.fair.clips, self.mechanisms):
             for point in self.fair.points(kind):
-                sigma = point["clip"] * point["noise_multiplier"]
-                own: dict[str, Any] = {
-                    "bound": short(point["bound_over_sigma"] * sigma),
-                    "levels": self.levels[0],
-                }
-                yield SweepSetting(
-                    name,
-                    point["clip"],
-                    point["noise_multiplier"],
-                    point["learning_rate"],
-                    round(point["steps"]),
-                    **{key: own[key] for key in own_fields(name)},
-                    clip_kind=kind,
-                )
+                yield searched_setting(name, kind, point, self.levels[0])
+
+
+def searched_setting(mechanism: str, kind: str, point: dict[str, float], levels: int = 17) -> SweepSetting:
+    """The setting at a point of a fair search; a law without a bound, or without levels, leaves it out.
+
+    >>> searched_setting("sign", "clamp", FairSearch(settings=1).points()[0]).bound is None
+    True
+    """
+    sigma = point["clip"] * point["noise_multiplier"]
+    own: dict[str, Any] = {"bound": short(point["bound_over_sigma"] * sigma), "levels": levels}
+    return SweepSetting(
+        mechanism,
+        point["clip"],
+        point["noise_multiplier"],
+        point["learning_rate"],
+        round(point["steps"]),
+        **{key: own[key] for key in own_fields(mechanism)},
+        clip_kind=kind,
+    )
 
 
 def digest(value: Any) -> str:

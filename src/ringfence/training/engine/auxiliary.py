@@ -10,7 +10,8 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.sampling import Examples, PoissonBatches
-from ringfence.training.per_example.gradients import ExampleGradients, Inputs
+from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.inputs import Inputs
 from ringfence.training.per_example.jacobian_operator import Loss
 
 

@@ -237,6 +237,11 @@ class PrivacyEngine:
         return getattr(self.run.gradients, "slow_because", "one_by_one, secure or Scale was asked for")
 
     @property
+    def slower_layers(self) -> dict[str, str]:
+        """Layers and parameters that take torch.func in a fused pass, and why, as of the first batch."""
+        return getattr(self.run.gradients, "slower_layers", {})
+
+    @property
     def account(self) -> Account:
         """The account of everything that was ever released in this run."""
         return self.run.ledger.account

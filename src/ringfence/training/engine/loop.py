@@ -12,7 +12,8 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.sampling import MicroBatch
-from ringfence.training.per_example.gradients import ExampleGradients, Inputs
+from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.inputs import Inputs
 
 
 class Loop:

@@ -10,7 +10,7 @@ from ringfence.accounting.guarantee import Guarantee
 from ringfence.training.engine.auxiliary import each_loss, targets_of
 from ringfence.training.engine.sampling import MicroBatch
 from ringfence.training.per_example.fisher_tracking import FisherTracking
-from ringfence.training.per_example.gradients import Inputs
+from ringfence.training.per_example.inputs import Inputs
 from ringfence.training.per_example.jacobian_operator import Loss
 
 

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from ringfence.training.engine.model_checks import refuse_layers
 from ringfence.training.per_example.fused.layers.normalisation import is_frozen
-from ringfence.training.per_example.gradients import Inputs
+from ringfence.training.per_example.inputs import Inputs
 
 
 class PrivateModule(nn.Module):

@@ -40,7 +40,9 @@ class TrainingRun:
     """A model in training. ``PrivacyEngine.make_private`` begins it, and the private objects drive it.
 
     ``settings`` describes the run in plain data and must be the same in a file that is loaded. ``seed`` is
-    the seed in use, and ``given_seed`` is the one that the user gave, if any.
+    the seed in use, and ``given_seed`` is the one that the user gave, if any. ``theta`` is the sum of clipped
+    gradients that was released last, without its noise: it is private. While ``on_step`` is called, the model
+    still has the parameters that these gradients were taken at.
 
     Guarantee: the model's parameters receive no gradient but the one that ``ledger`` released.
     """
@@ -68,6 +70,7 @@ class TrainingRun:
         self.seed, self.given_seed = seed, given_seed
         self.assumptions = assumptions
         self.steps = 0
+        self.theta: Tensor | None = None
         dtype = torch.float64 if ledger.secure else None
         self.loop = Loop(gradients, clip, settings["loss_reduction"], observer.note, self.release, dtype)
 
@@ -79,7 +82,7 @@ class TrainingRun:
 
     def release(self, theta: Tensor) -> None:
         """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
-        theta = distributed.summed(theta)
+        theta = self.theta = distributed.summed(theta)
         noise, step = self.ledger.noise, self.steps
         batches = None if self.auxiliary is None else self.auxiliary.sums(noise, step)
         released = self.ledger.release(step, theta, batches) / self.batches.divisor

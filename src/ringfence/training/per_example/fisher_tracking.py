@@ -11,8 +11,8 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.gradients import Inputs
 from ringfence.training.per_example.information import example_information
+from ringfence.training.per_example.inputs import Inputs
 from ringfence.training.per_example.jacobian_operator import Loss
 
 

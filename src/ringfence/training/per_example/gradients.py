@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
-from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence import checks
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.buffers import restored_buffers, unchanged_buffers
-
-Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; dimension 0 counts examples
+from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
 
 
 class ExampleGradients:
@@ -148,7 +147,7 @@ class ExampleGradients:
             pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
             found = torch.autograd.grad(
                 [output for output, _ in pairs],
-                [self.parameters[name] for name in trained],
+                [parameter for name, parameter in self.parameters.items() if name in trained],
                 [cotangent for _, cotangent in pairs],
                 allow_unused=True,
                 materialize_grads=True,
@@ -217,25 +216,6 @@ class ExampleGradients:
         return 3 * gradient + 2 * kept
 
 
-def joined(outputs: list[Any]) -> Any:
-    """Outputs of several passes as if there had been one.
-
-    >>> joined([{"a": torch.zeros(1)}, {"a": torch.ones(2)}])
-    {'a': tensor([0., 1., 1.])}
-    """
-    if len(outputs) == 1:
-        return outputs[0]
-    leaves = zip(*map(tree_leaves, outputs), strict=True)
-    return tree_unflatten([torch.cat(parts) for parts in leaves], tree_structure(outputs[0]))
-
-
-def same_draws(inputs: Inputs) -> AbstractContextManager[None]:
-    """What is drawn in the meantime does not count: torch's generators stand where they stood before."""
-    device = device_of(inputs)
-    forked: AbstractContextManager[None] = torch.random.fork_rng([device] if device.type == "cuda" else [])
-    return forked
-
-
 def bytes_kept(call: Callable[[], object]) -> int:
     """How many bytes autograd keeps for the backward pass of ``call``.
 
@@ -253,33 +233,3 @@ def bytes_kept(call: Callable[[], object]) -> int:
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         call()
     return kept
-
-
-def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:
-    """The inputs with every tensor changed.
-
-    >>> mapped(torch.numel, ((torch.ones(2, 3),), {"mask": torch.ones(2)}))
-    ((6,), {'mask': 2})
-    """
-    args, kwargs = inputs
-    return tuple(map(change, args)), {name: change(value) for name, value in kwargs.items()}
-
-
-def example_count(inputs: Inputs) -> int:
-    """How many examples the inputs hold.
-
-    >>> example_count(((torch.ones(2, 3),), {}))
-    2
-    """
-    args, kwargs = inputs
-    return len(next(iter((*args, *kwargs.values()))))
-
-
-def device_of(inputs: Inputs) -> torch.device:
-    """Where the inputs are.
-
-    >>> device_of(((torch.ones(2, 3),), {}))
-    device(type='cpu')
-    """
-    args, kwargs = inputs
-    return next(iter((*args, *kwargs.values()))).device

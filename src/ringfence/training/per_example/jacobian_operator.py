@@ -85,7 +85,7 @@ def jacobian_operator(
 
     def image(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(|v|, diag(weights) J v / |v|): unit vectors cannot leave the range of float32."""
-        norm = block.norm(dim=2, keepdim=True)
+        norm = block.norm(dim=2, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
         moved = forward(x[rows], y[rows], (block / norm).to(x.dtype))
         clipped = vmap(lambda t: jvp(clip, (at[rows],), (t,))[1], in_dims=1, out_dims=1)(moved)
         return norm, clipped.double() * weights

@@ -26,29 +26,55 @@ class Using(nn.Module):
         self.end = nn.Linear(3, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.last(torch.tanh(self.first(x)))
+        y = torch.tanh(self.first(x))
+        if self.how == "borrowed":
+            return self.end(nn.functional.linear(y, self.last.weight, self.last.bias))
+        y = self.last(y)
         return self.end(self.last(y) if self.how == "twice" else y)
 
 
 REST = {
-    "tied": {"first.weight", "first.bias", "last.bias"},
-    "twice": {"last.weight", "last.bias"},
-    "unused": {"other.weight", "other.bias"},
-    "normalised": {"last.parametrizations.weight.original0", "last.parametrizations.weight.original1"},
+    "tied": set(),
+    "twice": set(),
+    "unused": set(),
     "frozen": set(),
+    "normalised": set(),
+    "borrowed": {"last.weight", "last.bias"},
 }
 
 
 @pytest.mark.parametrize("how", REST)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_what_is_left_for_torch_func(how: str) -> None:
     assert set(agree(lambda: Using(how), drawn(5, 3)).plan.rest) == REST[how]
 
 
-def test_reasons_are_given() -> None:
-    rest = agree(lambda: Using("tied"), drawn(5, 3)).plan.slower
-    assert rest["first.weight"] == "Linear shares a parameter with another layer"
-    rest = agree(lambda: Using("twice"), drawn(5, 3)).plan.slower
-    assert rest["last.bias"] == "Linear is called 2 times in one pass"
+def test_what_is_used_several_times_is_said_and_what_is_left_has_a_reason() -> None:
+    assert agree(lambda: Using("tied"), drawn(5, 3)).plan.several == {"first.weight"}
+    assert agree(lambda: Using("twice"), drawn(5, 3)).plan.several == {"last.weight", "last.bias"}
+    reason = "Linear is not called, but its parameters are used"
+    assert agree(lambda: Using("borrowed"), drawn(5, 3)).plan.slower["last.bias"] == reason
+
+
+class Shared(nn.Module):
+    """Two attentions with one matrix, of which one attends to others and so has it in pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.MultiheadAttention(4, 2, batch_first=True) for _ in range(2))
+        self.second.in_proj_weight = self.first.in_proj_weight
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x, x, x)[0]
+        return self.last(self.second(y, x, x)[0])
+
+
+def test_attentions_that_share_a_matrix_are_left_for_torch_func() -> None:
+    """Their parts would be clipped by themselves."""
+    plan = agree(Shared, drawn(5, 3, 4)).plan
+    assert plan.rest["first.in_proj_weight"] == "MultiheadAttention shares a parameter with another layer"
+    assert not plan.several
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -58,7 +84,7 @@ def test_old_weight_norm_goes_by_torch_func_on_the_layer() -> None:
         layer = nn.utils.weight_norm(nn.Linear(3, 3))
     gradients = FusedGradients(nn.Sequential(layer, nn.Linear(3, 2)))
     gradients.forward(((drawn(5, 3),), {}))
-    assert gradients.plan.slower == {"0": "Linear is not known"}
+    assert gradients.slower_layers == {"0": "Linear is not known"}
 
 
 class Drawing(nn.Module):

@@ -10,15 +10,16 @@ from tests.training.per_example.fused.alone import agree, drawn
 
 
 class Several(nn.Module):
-    """Calls its layer once more for each number above 100, which no made-up input has."""
+    """Calls a layer once more, or another one, for numbers above 100, which no made-up input has."""
 
-    def __init__(self) -> None:
+    def __init__(self, other: bool = False) -> None:
         super().__init__()
+        self.other = nn.Linear(4, 4) if other else None
         self.layer, self.attention = nn.Linear(4, 4), nn.MultiheadAttention(4, 2, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.attention(x, x, x)[0] + self.layer(x)
-        return self.layer(y) if bool((x > 100).any()) else y
+        return (self.other or self.layer)(y) if bool((x > 100).any()) else y
 
 
 def test_nothing_is_left_on_the_model() -> None:
@@ -37,7 +38,13 @@ def test_a_layer_that_is_called_more_often_than_planned_stops_the_step() -> None
     """Each call by itself would be clamped by itself, and an example would count twice."""
     gradients = FusedGradients(Several())
     gradients.forward(((drawn(3, 2, 4),), {}))
-    with pytest.raises(RuntimeError, match="layer 'layer' was called twice in one pass, before only once"):
+    many = FusedGradients(Several(other=True))
+    many.forward(((drawn(3, 2, 4),), {}))
+    with pytest.raises(RuntimeError, match=r"layer 'other' was called .* made-up examples never"):
+        many.forward(((drawn(3, 2, 4) + 200,), {}))
+    with pytest.raises(
+        RuntimeError, match="layer 'layer' was called again in one pass, on made-up examples once"
+    ):
         gradients.forward(((drawn(3, 2, 4) + 200,), {}))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.per_example.fused.tape import Part
-from ringfence.training.per_example.gradients import Inputs, example_count, mapped
+from ringfence.training.per_example.inputs import Inputs, example_count, mapped
 
 _TOLERANCE = 1e-3  # relative to the largest entry: what is wrong is wrong by far more
 _ROUNDING = 1e-5  # relative to the largest entry of all: gradients that would be zero but for rounding
@@ -76,17 +76,17 @@ def difference(
     parameters: dict[str, nn.Parameter],
     rest: Collection[str],
     inputs: Inputs,
-    run: Callable[[], Any],
+    run: Callable[[Inputs], Any],
 ) -> str | None:
-    """Says how the passes that ``run`` makes over the inputs differ from examples alone, or returns None.
+    """Says how the passes that ``run`` makes over inputs differ from examples alone, or returns None.
 
     For every example: its output, and its gradient by every parameter, must be those of the example alone, up
-    to rounding, and the gradients of the other examples must be zero to the bit. The parameters in ``rest``
-    are left out.
+    to rounding. No bit of its output may change when the other examples do, and the gradients of the other
+    examples must be zero to the bit. The parameters in ``rest`` are left out.
     """
     with WithoutDropout(), _in_full_precision():
         for i in range(example_count(inputs)):
-            one = run()
+            one = run(inputs)
             outputs, cotangents, alone = _alone(model, parameters, mapped(lambda v: v[i : i + 1], inputs))  # noqa: B023
             if not all(bool(output.isfinite().all()) for output in outputs):
                 return "its outputs are not finite on made-up inputs"
@@ -95,6 +95,9 @@ def difference(
                 return (
                     "the outputs of examples that pass together differ from those of examples that pass alone"
                 )
+            again = tree_leaves(run(_among_others(inputs, i)).outputs)
+            if not all(torch.equal(now[i], then[i]) for now, then in zip(theirs, again, strict=True)):
+                return "the outputs of an example change with the other examples, if only in the last bits"
             together = [torch.zeros_like(output) for output in theirs]
             for whole, cotangent in zip(together, cotangents, strict=True):
                 whole[i] = cotangent[0]
@@ -133,6 +136,15 @@ def _alone(
     return outputs, cotangents, dict(zip(parameters, found, strict=True))
 
 
+def _among_others(inputs: Inputs, i: int) -> Inputs:
+    """Example i at its place, and other made-up examples around it."""
+    others = made_up(inputs, example_count(inputs))
+    result: Inputs = tree_map(
+        lambda old, new: torch.cat([new[:i], old[i : i + 1], new[i + 1 :]]), inputs, others
+    )
+    return result
+
+
 def _far(one: Tensor, other: Tensor) -> bool:
     one, other = one.detach(), other.detach()
     return not float((one - other).abs().max()) <= _TOLERANCE * float(other.abs().max())
@@ -140,11 +152,12 @@ def _far(one: Tensor, other: Tensor) -> bool:
 
 @contextmanager
 def _in_full_precision() -> Iterator[None]:
-    """Matrix products and convolutions of float32 numbers with all of their digits."""
+    """Matrix products and convolutions of float32 numbers with all of their digits, the same every time."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
-        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
+        enabled = torch.backends.cudnn.enabled
+        with torch.backends.cudnn.flags(enabled=enabled, deterministic=True, allow_tf32=False):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before

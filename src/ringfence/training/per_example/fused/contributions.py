@@ -34,6 +34,10 @@ class Contribution(ABC):
     def squares(self) -> Tensor:
         """The squared L2 length of every example's gradient in float64, from above."""
 
+    @abstractmethod
+    def one(self, i: int) -> "Contribution":
+        """The gradient of example i."""
+
     def held(self) -> "Contribution":
         """The same gradients, held in memory where they take less of it than what they are made of."""
         return self
@@ -51,6 +55,9 @@ class Rows(Contribution):
     """
 
     gradients: Tensor
+
+    def one(self, i: int) -> Contribution:
+        return Rows(self.gradients[i : i + 1])
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         rows = self.gradients if self.gradients.dtype == torch.float64 else self.gradients.float()
@@ -75,6 +82,9 @@ class Products(Contribution):
 
     left: Tensor
     right: Tensor
+
+    def one(self, i: int) -> Contribution:
+        return Products(self.left[i : i + 1], self.right[i : i + 1])
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         return product_sum(self.left, self.right, limit, weights)
@@ -101,6 +111,9 @@ class Convolutions(Contribution):
     output_gradient: Tensor
     images: Tensor
     window: Window
+
+    def one(self, i: int) -> Contribution:
+        return Convolutions(self.output_gradient[i : i + 1], self.images[i : i + 1], self.window)
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         return convolution_sum(self.output_gradient, self.images, self.window, limit, weights)

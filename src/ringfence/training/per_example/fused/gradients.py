@@ -15,17 +15,10 @@ from ringfence.training.per_example.fused.check import difference, made_up
 from ringfence.training.per_example.fused.contributions import Rows
 from ringfence.training.per_example.fused.plan import Plan, planned
 from ringfence.training.per_example.fused.tape import ALL, Part, Tape, without_gradients
+from ringfence.training.per_example.fused.together import joined_parts
 from ringfence.training.per_example.fused.watching import watched
-from ringfence.training.per_example.gradients import (
-    ExampleGradients,
-    Inputs,
-    bytes_kept,
-    device_of,
-    example_count,
-    joined,
-    mapped,
-    same_draws,
-)
+from ringfence.training.per_example.gradients import ExampleGradients, bytes_kept
+from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
 
 
 @dataclass(frozen=True)
@@ -120,28 +113,35 @@ class FusedGradients(ExampleGradients):
 
     def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], inputs: Inputs, clip: Clip) -> None:
         """Adds the clipped sum of one pass to the total."""
-        places = self.split(total)
+        places, several = self.split(total), self.plan.several
         weights: Tensor | None = None
+        waiting: list[Part] = []
 
-        def put(parts: Iterable[Part]) -> None:
+        def put(part: Part) -> None:
+            name, rows, contribution = part
+            place = places[name] if rows is ALL else places[name][rows]
+            place += contribution.sum(clip.limit, weights)
+
+        def receive(parts: Iterable[Part]) -> None:
             for name, rows, contribution in parts:
-                place = places[name] if rows is ALL else places[name][rows]
-                place += contribution.sum(clip.limit, weights)
+                if name in several:  # there is more to come
+                    waiting.append((name, rows, contribution))
+                elif clip.looks_at == "length":  # it is known when all of the gradient is
+                    waiting.append((name, rows, contribution.held()))
+                else:  # clipped as soon as it is known
+                    put((name, rows, contribution))
 
-        if clip.looks_at == "coordinate":  # clipped as soon as it is known
-            one.backward(cotangents, put)
-        else:  # a length is known when all of the gradient is
-            parts: list[Part] = []
-            one.backward(
-                cotangents, lambda some: parts.extend((name, at, each.held()) for name, at, each in some)
-            )
+        one.backward(cotangents, receive)
+        waiting = joined_parts(waiting, several, one.tape.examples)
+        if clip.looks_at == "length":
             squares = torch.zeros(one.tape.examples, dtype=torch.float64, device=total.device)
-            for _, _, contribution in parts:
+            for _, _, contribution in waiting:
                 squares += contribution.squares()
             for some, others in self._others(inputs, cotangents):
                 squares[some] += others.squares()
             weights = clip.factors(squares.sqrt(), total.dtype)
-            put(parts)
+        for part in waiting:
+            put(part)
         for some, others in self._others(inputs, cotangents):
             flat = others.sum(clip.limit, None if weights is None else weights[some])
             for name, value in self.split(flat, self.plan.rest).items():
@@ -159,6 +159,11 @@ class FusedGradients(ExampleGradients):
         """What was decided when the first examples came."""
         assert self._plan is not None
         return self._plan
+
+    @property
+    def slower_layers(self) -> dict[str, str]:
+        """Layers and parameters that go through torch.func in a fused pass, and why."""
+        return {} if self._plan is None or self.slow_because is not None else self._plan.slower
 
     def _is_fused(self, inputs: Inputs) -> bool:
         """Whether the fused pass is taken, which is decided when the first examples come."""
@@ -180,7 +185,9 @@ class FusedGradients(ExampleGradients):
                     return "no layer is known"
                 if plan.rest and plan.draws:
                     return f"the model draws at random, and the layer of {min(plan.rest)!r} is not known"
-                return difference(self.model, self.parameters, plan.rest, more, lambda: self._pass(more, 3))
+                return difference(
+                    self.model, self.parameters, plan.rest, more, lambda given: self._pass(given, 3)
+                )
             except Exception as error:  # whatever the user's model does with made-up inputs
                 return f"made-up inputs fail with {type(error).__name__}: {error}"
 

@@ -1,6 +1,6 @@
 """The gradients of a layer that is not known: torch.func on this layer alone, one example at a time."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +26,9 @@ class Chunks(Contribution):
     examples: int
     size: int
 
+    def one(self, i: int) -> Contribution:
+        return Rows(self.compute(slice(i, i + 1)))
+
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         each = (rows.sum(limit, None if weights is None else weights[some]) for some, rows in self._parts())
         total = next(each)
@@ -44,6 +47,7 @@ class Chunks(Contribution):
 
 def local_gradients(
     layer: nn.Module,
+    names: Collection[str],
     examples: int,
     gradient: Tensor,
     layouts: Iterable[Layout],
@@ -51,13 +55,14 @@ def local_gradients(
     kwargs: dict[str, Any],
     precision: AbstractContextManager[object] | None = None,
 ) -> Contributions:
-    """The gradients of the layer's own parameters, by name, for each example; children's are left out.
+    """The gradients of the named parameters of a layer, for each example.
 
     The layer is computed again, from the inputs that it had and in the ``precision`` that it had. ``layouts``
     is about the tensors among the inputs.
 
     >>> x = torch.tensor([[-3.0], [-4.0]])
-    >>> local_gradients(nn.PReLU(), 2, torch.ones(2, 1), ("examples",), (x,), {})["weight"].sum(limit=3.5)
+    >>> parts = local_gradients(nn.PReLU(), ["weight"], 2, torch.ones(2, 1), ("examples",), (x,), {})
+    >>> parts["weight"].sum(limit=3.5)
     tensor([-6.5000])
     """
     leaves, spec = tree_flatten((args, kwargs))
@@ -67,7 +72,7 @@ def local_gradients(
         raise ValueError("the second dimension counts examples")
     split = {i: leaves[i].detach().unflatten(0, (examples, -1)) for i in places if layout[i] == "examples"}
     slopes = gradient.unflatten(0, (examples, -1))
-    own = {name: p.detach() for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
+    own = {name: layer.get_parameter(name).detach() for name in names}
 
     def one(chosen: dict[str, Tensor], slope: Tensor, rows: dict[int, Tensor]) -> dict[str, Tensor]:
         def call(values: dict[str, Tensor]) -> Tensor:

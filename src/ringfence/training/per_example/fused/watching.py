@@ -41,7 +41,7 @@ def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 def _rewritten(
     planned: PlannedLayer, rule: Rewritten, tape: Tape, called: set[str], *args: Any, **kwargs: Any
 ) -> Any:
-    _once(planned, called)
+    _count(planned, called)
     if not rule.knows(planned.layer, *args, **kwargs):
         raise RuntimeError(f"layer {planned.name!r} was called in another way than before")
 
@@ -68,7 +68,9 @@ def _after(
     kwargs: dict[str, Any],
     output: Any,
 ) -> Any:
-    _once(planned, called)
+    _count(planned, called)
+    if output._is_view():  # what is done in place to a view goes past the hooks on it
+        output = output.clone()
     if rule is None:
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -79,7 +81,9 @@ def _after(
             given = iter(kept)
             again = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             args, kwargs = tree_unflatten(again, spec)
-            found = local_gradients(layer, tape.examples, gradient, planned.layouts, args, kwargs, precision)
+            found = local_gradients(
+                layer, planned.trained, tape.examples, gradient, planned.layouts, args, kwargs, precision
+            )
             for own, contribution in found.items():
                 yield from _trained(planned, own, ALL, contribution)
 
@@ -100,9 +104,13 @@ def _after(
     return tape.watch(output, (rows,), parts)
 
 
-def _once(planned: PlannedLayer, called: set[str]) -> None:
-    if planned.name in called:
-        raise RuntimeError(f"layer {planned.name!r} was called twice in one pass, before only once")
+def _count(planned: PlannedLayer, called: set[str]) -> None:
+    """Stops at a call that the plan does not know of; what several calls contribute is clipped together."""
+    if planned.calls < 1 or (planned.calls == 1 and planned.name in called):
+        before = "once" if planned.calls else "never"
+        raise RuntimeError(
+            f"layer {planned.name!r} was called again in one pass, on made-up examples {before}"
+        )
     called.add(planned.name)
 
 
@@ -117,4 +125,4 @@ def _split(planned: PlannedLayer, tape: Tape, value: Tensor) -> Tensor:
 def _trained(planned: PlannedLayer, own: str, rows: slice, contribution: Contribution) -> Iterator[Part]:
     """The part of a parameter, if it is trained."""
     if own in planned.trained:
-        yield planned.parameter(own), rows, contribution
+        yield planned.trained[own], rows, contribution

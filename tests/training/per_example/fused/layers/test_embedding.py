@@ -28,6 +28,13 @@ def test_sums_are_those_of_examples_alone(padding: int | None) -> None:
     agree(lambda: nn.Sequential(nn.Embedding(5, 3, padding), nn.Flatten()), words(6, 2, 2))
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_of_words(mode: str) -> None:
+    assert not agree(
+        lambda: nn.Sequential(nn.EmbeddingBag(5, 3, mode=mode), nn.Linear(3, 2)), words(6, 9)
+    ).plan.slower
+
+
 @pytest.mark.parametrize("shape", [(7,), (1, 7)])
 def test_positions_that_all_examples_share(shape: tuple[int, ...]) -> None:
     assert not agree(lambda: Positions(shape), words(6, 7)).plan.slower

@@ -39,6 +39,16 @@ def test_sums_are_those_of_examples_alone(make: Callable[[], nn.Module], inputs:
     assert not found.plan.slower
 
 
+def test_activations_in_place_after_a_view() -> None:
+    """The output of torch's instance normalisation is a view, and hooks on a view do not see what follows."""
+    layers = (
+        lambda: nn.Conv1d(2, 4, 2),
+        lambda: nn.InstanceNorm1d(4, affine=True),
+        lambda: nn.ReLU(inplace=True),
+    )
+    agree(lambda: nn.Sequential(*(make() for make in layers)), drawn(4, 2, 5))
+
+
 class Folded(nn.Module):
     """Several rows of the batch belong to one example."""
 

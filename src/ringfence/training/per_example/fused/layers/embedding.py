@@ -26,6 +26,9 @@ class Words(Contribution):
     words: Tensor
     size: int
 
+    def one(self, i: int) -> Contribution:
+        return Words(self.rows[i : i + 1], self.words[i : i + 1], self.size)
+
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         rows = self.rows
         if weights is not None:
@@ -41,19 +44,28 @@ class Words(Contribution):
 def embedding(layer: nn.Module, gradient: Tensor, words: Tensor) -> Contributions:
     """``nn.Embedding``: nothing waits for the device, and the order of the additions is always the same."""
     assert isinstance(layer, nn.Embedding)
-    width = layer.embedding_dim
-    rows, words = gradient.reshape(len(words), -1, width), words.reshape(len(words), -1).long()
-    rows = rows if rows.dtype == torch.float64 else rows.float()
+    rows, words = gradient.reshape(len(words), -1, layer.embedding_dim), words.reshape(len(words), -1).long()
     if layer.padding_idx is not None:
         rows = rows.masked_fill((words == layer.padding_idx).unsqueeze(2), 0)
-    words, order = words.sort(dim=1, stable=True)
-    # all rows of a word go to the place of its first row, and the other places stay zero
-    first = (
-        torch.searchsorted(words, words)
-        + torch.arange(len(words), device=words.device).unsqueeze(1) * words.shape[1]
-    )
-    rows = rows.gather(1, order.unsqueeze(2).expand_as(rows))
-    return {"weight": Words(_sums(rows, first, words.numel()).view_as(rows), words, layer.num_embeddings)}
+    return {"weight": _once_each(rows, words, layer.num_embeddings)}
+
+
+def bag(layer: nn.Module, gradient: Tensor, words: Tensor) -> Contributions:
+    """``nn.EmbeddingBag`` of bags of one size: every word of a bag has the gradient of the bag."""
+    assert isinstance(layer, nn.EmbeddingBag)
+    share = gradient if layer.mode == "sum" else gradient / words.shape[2]
+    rows = share.unsqueeze(2).expand(*words.shape, layer.embedding_dim).flatten(1, 2)
+    return {"weight": _once_each(rows, words.flatten(1).long(), layer.num_embeddings)}
+
+
+def _once_each(rows: Tensor, words: Tensor, size: int) -> Words:
+    """All rows of a word go to the place of its first row, and its other places stay zero."""
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    ordered, order = words.sort(dim=1, stable=True)
+    first = order.gather(1, torch.searchsorted(ordered, ordered))
+    places = torch.empty_like(first).scatter_(1, order, first)
+    places += torch.arange(len(words), device=words.device).unsqueeze(1) * words.shape[1]
+    return Words(_sums(rows, places, words.numel()).view_as(rows), words, size)
 
 
 def _sums(rows: Tensor, places: Tensor, size: int) -> Tensor:
@@ -66,5 +78,11 @@ def _sums(rows: Tensor, places: Tensor, size: int) -> Tensor:
 
 def counts_once(layer: nn.Module) -> bool:
     """Whether every place of a word counts the same, and the table itself stays as it is."""
-    assert isinstance(layer, nn.Embedding)
+    assert isinstance(layer, nn.Embedding | nn.EmbeddingBag)
     return not layer.scale_grad_by_freq and not layer.sparse and layer.max_norm is None
+
+
+def adds_up(layer: nn.Module) -> bool:
+    """Whether a bag is the sum or the mean of all of its words."""
+    assert isinstance(layer, nn.EmbeddingBag)
+    return counts_once(layer) and layer.mode in ("sum", "mean") and layer.padding_idx is None

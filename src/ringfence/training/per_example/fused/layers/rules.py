@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ringfence.training.per_example.fused.contributions import Contributions
 from ringfence.training.per_example.fused.layers.attention import attention, is_batched, is_plain
-from ringfence.training.per_example.fused.layers.embedding import counts_once, embedding
+from ringfence.training.per_example.fused.layers.embedding import adds_up, bag, counts_once, embedding
 from ringfence.training.per_example.fused.layers.linear import convolution, linear, pads_alike, turned_linear
 from ringfence.training.per_example.fused.layers.normalisation import (
     frozen,
@@ -90,6 +90,7 @@ _RULES: tuple[tuple[type[nn.Module], Rule | Rewritten], ...] = (
     (nn.Conv2d, _CONVOLUTION),
     (nn.Conv3d, _CONVOLUTION),
     (nn.Embedding, Rule(embedding, counts_once, pointwise=True)),
+    (nn.EmbeddingBag, Rule(bag, adds_up)),
     (nn.LayerNorm, _LAYER_NORM),
     (nn.RMSNorm, _LAYER_NORM),
     (nn.GroupNorm, Rule(group_norm)),

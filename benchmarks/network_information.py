@@ -1,0 +1,96 @@
+"""What the Fisher information loss of single examples costs under a network, and against ``torch.func``.
+
+    python -m benchmarks.network_information [--device cuda] [--examples 1000] [--network wrn]
+
+Inputs are made up, of CIFAR-10's size, and weights are those that the network starts with. A product is
+J^T diag(eta^2) J v for one example and one vector: recorded graphs and ``torch.func`` take turns. Then both
+kinds of loss of all examples, spectral to 10 %, with the products per example that it took.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import ringfence as rf
+from benchmarks.timing import peak_memory, ratio, seconds
+from ringfence.numerics.spectral import lanczos_bounds
+from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
+from ringfence.training.per_example.information import example_information
+from ringfence.training.per_example.jacobian_operator import MixedDerivatives, jacobian_operator
+from ringfence.training.per_example.recorded_jacobian import recorded_operator
+
+CLIP, LAW = rf.Clamp(0.3), rf.RectifiedGaussian(0.9, 2.0)
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"wrn": wide_resnet_16_4, "cnn": tanh_cnn}
+
+
+def products(model: nn.Module, x: Tensor, y: Tensor, dtype: torch.dtype) -> str:
+    derivatives = MixedDerivatives(model, nn.functional.cross_entropy, dtype)
+    weights = torch.ones(derivatives.size, dtype=torch.float64, device=x.device)
+    rows = torch.arange(len(x), device=x.device)
+    block = torch.randn(len(x), 1, x[0].numel(), dtype=torch.float64, device=x.device)
+    ours, theirs = (
+        make(derivatives, CLIP, x.to(dtype), y, weights, 1e-12)
+        for make in (recorded_operator, jacobian_operator)
+    )
+    share = ratio(lambda: ours.gram(block, rows), lambda: theirs.gram(block, rows), x.device, rounds=3)
+    time = seconds(lambda: ours.gram(block, rows), x.device) / len(x)
+    return f"{dtype}: a product takes {1e3 * time:.2f} ms, {share:.2f} of the time of torch.func"
+
+
+def losses(model: nn.Module, x: Tensor, y: Tensor, kind: str, dtype: torch.dtype) -> str:
+    counted, honest = [], lanczos_bounds.checked_product
+
+    def product(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        counted.append(block.shape[0] * block.shape[1])
+        return honest(operator, block, rows)
+
+    lanczos_bounds.checked_product = product
+    size = sum(one.numel() for one in model.parameters())
+    found = []
+
+    def work() -> None:
+        information = example_information(
+            model,
+            nn.functional.cross_entropy,
+            x,
+            y,
+            clip=CLIP,
+            mechanism=LAW,
+            theta=torch.zeros(size, device=x.device),
+            generator=torch.Generator(x.device).manual_seed(0),
+            kind=kind,
+            tolerance=0.1,
+            dtype=dtype,
+        )
+        found.append(information)
+
+    time = seconds(work, x.device)
+    lanczos_bounds.checked_product = honest
+    gap = float((found[0].upper / found[0].lower).sqrt().max() - 1)
+    return f"{dtype}, {kind}: {time:.1f} s, gap {gap:.2f}, {sum(counted) / len(x):.1f} products per example"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--examples", type=int, default=2)
+    parser.add_argument("--network", choices=NETWORKS, default="wrn")
+    arguments = parser.parse_args()
+    torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(0)
+    model = NETWORKS[arguments.network]().to(arguments.device)
+    coarse = torch.randn(arguments.examples, 3, 8, 8, device=arguments.device)
+    x = nn.functional.interpolate(coarse, size=32, mode="bicubic")
+    y = torch.arange(len(x), device=x.device) % 10
+    for dtype in (torch.float64, torch.float32):
+        print(products(model, x[:8], y[:8], dtype), flush=True)
+    for kind in ("spectral", "trace"):
+        for dtype in (torch.float64, torch.float32):
+            print(losses(model, x, y, kind, dtype), flush=True)
+    print(f"peak memory {peak_memory(x.device):.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

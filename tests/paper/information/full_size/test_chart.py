@@ -1,0 +1,60 @@
+"""The chart: whole rounds only, means over seeds, and the paper's numbers on the axis they belong to."""
+
+import pytest
+
+from ringfence.paper.information.full_size.chart import full_size_chart, points_of
+from ringfence.paper.information.rows import InformationRow
+from tests.paper.information.full_size import toys
+
+ROWS = [
+    *toys.whole_round(0, 0.8, 4.0),
+    *toys.whole_round(1, 0.6, 2.0)[:1],
+    toys.row("rectified", 1, 0.6, 1.0),
+    *toys.whole_round(1, 0.6, 2.0)[2:],
+    toys.row("rectified", 1, 0.8, 2.0, seed=1),
+    *toys.whole_round(2, 0.9, 0.1)[:3],  # the last method has not had its turn
+]
+
+
+def test_points_are_means_over_seeds_in_whole_rounds() -> None:
+    chart = full_size_chart(ROWS)
+    assert chart.sensitive
+    assert [panel.title for panel in chart.panels] == [
+        "Network, largest η",
+        "Network, median η",
+        "Network, largest η, the paper's estimate of the trace",
+        "Network, median η, the paper's estimate of the trace",
+    ]
+    points = {line.name: line for line in chart.panels[0].lines if line.points}
+    assert points["rectified"].x == (4.0, 1.5)
+    assert points["rectified"].y == pytest.approx((80, 70))
+    assert points["Gaussian, L2 clip"].x == (4.0, 2.0)
+
+
+def test_the_papers_numbers_stand_beside_its_own_estimate() -> None:
+    marks = [
+        [(line.x, line.y) for line in panel.lines if "paper" in line.name]
+        for panel in full_size_chart(ROWS).panels
+    ]
+    assert marks == [[], [], [((7.97,), (75.0,)), ((12.07,), (75.0,))], []]
+
+
+def test_the_caption_says_how_many_and_what_came_out() -> None:
+    caption = full_size_chart(ROWS).caption
+    assert "2 settings for every method" in caption
+    assert "8 of these 8 learned enough" in caption
+    assert "for the 1 that were on a frontier" in caption
+    assert "Largest η at 75 %: Gaussian 4; rectified 4; truncated 4; Gaussian, L2 clip 4." in caption
+    poor = full_size_chart(toys.whole_round(0, 0.5, 1.0)).caption
+    assert "Gaussian not (at most 50 %)" in poor
+
+
+def test_the_probe_is_drawn_first_and_no_round_is_refused() -> None:
+    probe = [InformationRow("linear probe", "Gaussian", "", 0.8, 0.8, "spectral", 0.2, 0.1)]
+    assert [panel.title for panel in full_size_chart(ROWS, probe).panels][:2] == [
+        "Linear probe, largest η",
+        "Linear probe, median η",
+    ]
+    with pytest.raises(ValueError, match="rows must hold a whole round"):
+        full_size_chart(ROWS[:3])
+    assert points_of([toys.row("rectified", 0, 0.5, None)], "spectral") == []
