@@ -50,6 +50,8 @@ USES = {
     "cluster": f"{_SWEEP} --engine ray",
     "tables": f'python -c "{_TABLE}"',
     "docs": "mkdocs --version",
+    "compare": "python -c 'import opacus, opendp, riskcal'",  # diffprivlib needs an older scikit-learn
+    **{name: f"python -c 'import ringfence.{name}'" for name in ("opacus", "huggingface", "lightning")},
 }
 _MODULES = {"pillow": "PIL"}
 

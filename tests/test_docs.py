@@ -114,6 +114,12 @@ def test_the_grid_of_the_page_of_files_has_every_key_and_is_one(tmp_path: Path) 
     assert {**keys, "data": keys["data"] | files} == {name: set(known) for name, known in TABLES.items()}
 
 
+def test_the_session_of_the_ledger_guide_runs() -> None:
+    session = doctest.testfile(str(DOCS / "ledger.md"), module_relative=False)
+    assert session.failed == 0
+    assert session.attempted > 8
+
+
 def test_the_session_of_the_accounting_guide_runs() -> None:
     session = doctest.testfile(str(DOCS / "accounting.md"), module_relative=False)
     assert session.failed == 0

@@ -84,7 +84,15 @@ def test_frozen_parameters_are_left_out() -> None:
 
 
 def test_empty_batches_sum_to_nothing() -> None:
-    gradients = ExampleGradients(network())
+    class Flat(nn.Module):
+        """Cannot take a batch without rows, like the attention of transformers."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(*x.shape[:1], -1).view(x.shape)
+
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        Flat()(INPUTS[:0])
+    gradients = ExampleGradients(nn.Sequential(Flat(), network()))
     outputs = gradients.forward(((INPUTS[:0],), {}))
     assert outputs.shape == (0, 2)
     total = gradients.clipped_sum(((INPUTS[:0],), {}), outputs, rf.Clamp(1.0))

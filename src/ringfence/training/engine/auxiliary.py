@@ -41,7 +41,7 @@ class AuxiliarySums:
             place = ("auxiliary forward", step, one, distributed.rank())
             with noise.global_draws(*place, device=device):
                 outputs = self._gradients.forward(inputs)
-            cotangents = _cotangents(self._loss, outputs, targets) if indices else outputs
+            cotangents = cotangents_of(self._loss, outputs, targets) if indices else outputs
             with noise.global_draws(*place, device=device):
                 part = self._gradients.clipped_sum(inputs, cotangents, self._clip)
             yield distributed.summed(part)
@@ -71,6 +71,13 @@ def targets_of(values: Any) -> Tensor:
     return values[1]
 
 
-def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+def cotangents_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Returns the gradient of every example's own loss by its output.
+
+    >>> import torch
+    >>> cotangents_of(torch.nn.functional.mse_loss, torch.zeros(2, 1), torch.tensor([[1.0], [2.0]]))
+    tensor([[-2.],
+            [-4.]])
+    """
     result: Tensor = grad(lambda out: each_loss(loss, out, targets).sum())(outputs)
     return result

@@ -68,10 +68,11 @@ class ExampleGradients:
     def forward(self, inputs: Inputs) -> Any:
         """The model's outputs, without a graph; dimension 0 counts examples."""
         self._remember_autocast(inputs)
-        args, kwargs = inputs
         with torch.no_grad():
-            if not example_count(inputs):
-                return self.model(*args, **kwargs)
+            if not example_count(inputs):  # not every model takes no rows: one of zeros, which is dropped
+                args, kwargs = mapped(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
+                with restored_buffers(self.model):
+                    return tree_map(lambda output: output[:0], self.model(*args, **kwargs))
             self._try(inputs)
             trained, fixed = self._state(set(self.parameters))
             call = self._mapped(lambda some: self._one(trained, fixed, some))

@@ -1,0 +1,203 @@
+"""The Trainer of Hugging Face with the engine of this package: private steps, and epsilon in the logs."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+try:
+    import accelerate as _accelerate  # noqa: F401
+    from transformers import Trainer, TrainingArguments
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"ringfence.huggingface needs {missing.name}: pip install 'ringfence[huggingface]'"
+    ) from None
+
+from ringfence import checks
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.training.engine.engine import PrivacyEngine, Private
+from ringfence.training.engine.sampling import FullBatches
+
+__all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]
+
+
+if TYPE_CHECKING:
+    _Trainer = Trainer  # the mixin is put before any Trainer
+else:
+    _Trainer = object
+
+
+class PrivateTraining(_Trainer):
+    """Makes any Trainer private: ``class Mine(PrivateTraining, TheirTrainer)``.
+
+    ``engine`` is a ``ringfence.PrivacyEngine``, which serves this one run. ``delta`` is that of the epsilon
+    in the logs. With ``target_epsilon`` the noise is found with which num_train_epochs epochs meet it at
+    delta. A batch has per_device_train_batch_size examples on average. The loss must be a mean over examples
+    of a loss of each one: ``compute_loss_func(outputs, labels, num_items_in_batch)``, by default
+    ``example_loss``; the model itself is called without labels.
+
+    Guarantee: as that of the engine. In every step, the gradient that the optimizer gets is the released one;
+    clipping it again by max_grad_norm takes nothing from the promise and adds nothing to it. What would make
+    a step another mechanism is refused by name. Losses in the logs come from private data and are not
+    covered.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        engine: PrivacyEngine,
+        delta: float,
+        target_epsilon: float | None = None,
+        compute_loss_func: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(engine, PrivacyEngine):
+            raise TypeError(f"engine must be a ringfence.PrivacyEngine, got {type(engine).__name__}")
+        if engine.loss_reduction != "mean":
+            raise ValueError(f"the engine's loss_reduction must be 'mean', got {engine.loss_reduction!r}")
+        self.engine = engine
+        self.delta = checks.probability("delta", delta)
+        self.target_epsilon = target_epsilon
+        self._private: Private | None = None
+        kwargs["compute_loss_func"] = example_loss if compute_loss_func is None else compute_loss_func
+        super().__init__(*args, **kwargs)
+        _refuse_arguments(self.args)
+
+    def guarantee(self, delta: float | None = None) -> Guarantee:
+        """What training has cost so far, and what may be said about it."""
+        return self.engine.guarantee(self.delta if delta is None else delta)
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Trains, once. A checkpoint of the Trainer does not hold the account, and is refused."""
+        if resume_from_checkpoint:
+            raise ValueError(
+                f"resume_from_checkpoint must be None, got {resume_from_checkpoint!r}: the account would "
+                "begin at 0; save and load the run with engine.save and engine.load in a loop of your own"
+            )
+        if self._private is not None:
+            raise ValueError("this trainer has trained: make another engine and another trainer")
+        return super().train(None, *args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Logs, with the epsilon of the steps so far: it holds for every dataset."""
+        if self.engine.steps:
+            logs["epsilon"] = self.guarantee().epsilon_data_independent
+        super().log(logs, *args, **kwargs)
+
+    def get_train_dataloader(self) -> Any:
+        """The private loader, for which model and optimizer are made private as well."""
+        if self._private is None:
+            ordinary = super().get_train_dataloader()
+            loader = DataLoader(
+                ordinary.dataset,
+                batch_size=self.args.per_device_train_batch_size,
+                collate_fn=partial(_plain, ordinary.collate_fn),
+                num_workers=ordinary.num_workers,
+                pin_memory=ordinary.pin_memory,
+                worker_init_fn=ordinary.worker_init_fn,
+                prefetch_factor=ordinary.prefetch_factor,
+            )
+            # the Trainer would make its optimizer later than a callback could take it (transformers 38181)
+            objects = (self.model, self.create_optimizer(), loader)
+            self._private = self._made_private(*objects)
+        return self._private[2]
+
+    def _made_private(self, *objects: Any) -> Private:
+        epochs = self.args.num_train_epochs
+        if self.target_epsilon is None:
+            private = self.engine.make_private(*objects)
+        elif self.args.max_steps > 0 or epochs != int(epochs):
+            raise ValueError(
+                "target_epsilon needs a whole num_train_epochs and no max_steps, got "
+                f"{epochs} and {self.args.max_steps}"
+            )
+        else:
+            private = self.engine.make_private_with_epsilon(
+                *objects, target_epsilon=self.target_epsilon, target_delta=self.delta, epochs=int(epochs)
+            )
+        batches = self.engine.run.batches
+        if isinstance(batches, FullBatches) and batches.count > batches.batch_size:
+            raise ValueError(
+                f"sampling 'full' needs a per_device_train_batch_size of at least {batches.count}, got "
+                f"{batches.batch_size}; the engine's memory_budget decides how many pass at once"
+            )
+        return private
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """One private step: what the optimizer finds as gradients afterwards was released."""
+        if self._private is None:
+            raise ValueError("training_step needs the private loader: call train")
+        private = self._private[0]
+        private.train()
+        inputs = self._prepare_inputs(inputs)
+        with self.compute_loss_context_manager():
+            loss = self.compute_loss(private, inputs)
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        self.engine.run.loop.finish()
+        return loss.detach()
+
+
+class PrivateTrainer(PrivateTraining, Trainer):
+    """``transformers.Trainer``, private. The arguments are those of ``PrivateTraining`` and of the Trainer.
+
+    >>> import tempfile, torch, transformers, ringfence as rf
+    >>> _ = torch.manual_seed(0)
+    >>> model = transformers.BertForSequenceClassification(transformers.BertConfig(
+    ...     vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8))
+    >>> data = [{"input_ids": torch.randint(0, 20, (5,)), "labels": i % 2} for i in range(32)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     arguments = transformers.TrainingArguments(folder, max_steps=2, per_device_train_batch_size=8,
+    ...         report_to="none", disable_tqdm=True, use_cpu=True)
+    ...     engine = rf.PrivacyEngine(rf.Gaussian(1.0), rf.Norm(1.0))
+    ...     trainer = PrivateTrainer(model, arguments, train_dataset=data, engine=engine, delta=1e-3)
+    ...     trainer.remove_callback(transformers.PrinterCallback)
+    ...     _ = trainer.train()
+    >>> trainer.guarantee().steps
+    2
+    """
+
+
+def example_loss(outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
+    """The mean over examples of the cross-entropy of logits (n, classes) with labels (n,).
+
+    >>> import torch
+    >>> round(float(example_loss({"logits": torch.zeros(3, 4)}, torch.tensor([0, 1, 2]))), 4)
+    1.3863
+    """
+    logits = outputs["logits"]
+    if labels is None or logits.ndim != 2 or labels.ndim != 1 or labels.is_floating_point():
+        found = None if labels is None else list(labels.shape)
+        raise ValueError(
+            f"compute_loss_func must be given for logits {list(logits.shape)} and labels {found}: the mean "
+            "over examples of each one's own loss, whatever the number of tokens in the batch"
+        )
+    return nn.functional.cross_entropy(logits, labels)
+
+
+def _plain(collate: Callable[[list[Any]], Any], examples: list[Any]) -> dict[str, Any]:
+    """A batch as a plain dictionary, which can be cut to nothing, whatever mapping the collator makes."""
+    return dict(collate(examples))
+
+
+def _refuse_arguments(args: TrainingArguments) -> None:
+    """Raises an error that names the first argument with which a step would not be what is accounted for."""
+    reasons = {
+        "gradient_accumulation_steps": (1, "each batch is one release"),
+        "world_size": (1, "several processes are not supported: train on one device"),
+        "n_gpu": ((0, 1), "several devices are not supported: set CUDA_VISIBLE_DEVICES to one"),
+        "fp16": (False, "a scaled loss would scale what is clipped: use float32"),
+        "gradient_checkpointing": (False, "layers are watched in one pass"),
+        "torch_compile": (False, "layers are watched in one pass"),
+        "auto_find_batch_size": (False, "another batch size is another sampling rate"),
+        "label_smoothing_factor": (0.0, "use compute_loss_func"),
+        "neftune_noise_alpha": (None, "it adds noise to embeddings where no account sees it"),
+        "dataloader_drop_last": (False, "a private step leaves out no example"),
+        "train_sampling_strategy": (("random", "sequential"), "batches are Poisson samples"),
+    }
+    for name, (allowed, why) in reasons.items():
+        value = getattr(args, name)
+        if value not in (allowed if isinstance(allowed, tuple) else (allowed,)):
+            raise ValueError(f"{name} must be {allowed}, got {value!r}: {why}")

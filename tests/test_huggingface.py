@@ -1,0 +1,124 @@
+"""The private Trainer, against the engine alone and with the real libraries."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import transformers
+
+from ringfence.huggingface import PrivateTrainer, example_loss
+from tests import tiny_bert
+
+
+def trainer(
+    folder: Path, engine: Any = None, target: float | None = None, **arguments: Any
+) -> PrivateTrainer:
+    settings = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": tiny_bert.BATCH,
+        "max_steps": tiny_bert.STEPS,
+        "optim": "sgd",
+        "learning_rate": tiny_bert.RATE,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "logging_steps": 3,
+        "disable_tqdm": True,
+        "report_to": "none",
+        "use_cpu": True,
+        **arguments,
+    }
+    made = PrivateTrainer(
+        model=tiny_bert.model(),
+        args=transformers.TrainingArguments(**settings),
+        train_dataset=tiny_bert.data(),
+        eval_dataset=tiny_bert.data(),
+        data_collator=transformers.default_data_collator,
+        engine=tiny_bert.engine() if engine is None else engine,
+        delta=tiny_bert.DELTA,
+        target_epsilon=target,
+    )
+    made.remove_callback(transformers.PrinterCallback)
+    return made
+
+
+def test_the_trainer_takes_the_steps_of_the_engine(tmp_path: Path) -> None:
+    private = trainer(tmp_path)
+    before = {name: value.clone() for name, value in private.model.state_dict().items()}
+    private.train()
+    torch.testing.assert_close(tiny_bert.trained(private.model), tiny_bert.by_hand(), rtol=1e-6, atol=1e-7)
+    after = private.model.state_dict()
+    assert before.keys() == after.keys()
+    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert moved == {name for name, p in private.model.named_parameters() if p.requires_grad}
+    assert private.engine.slow_because is None  # LoRA goes through the fused pass, its dropout as well
+    claim = private.guarantee()
+    assert claim.steps == tiny_bert.STEPS == private.state.global_step
+    (logged,) = [entry["epsilon"] for entry in private.state.log_history if "loss" in entry]
+    assert logged == claim.epsilon_data_independent
+    assert (tmp_path / f"checkpoint-{tiny_bert.STEPS}" / "adapter_model.safetensors").exists()
+    assert "eval_loss" in private.evaluate()
+    with pytest.raises(ValueError, match="this trainer has trained"):
+        private.train()
+
+
+def test_what_is_clipped_again_was_released(tmp_path: Path) -> None:
+    private = trainer(tmp_path, max_steps=1, max_grad_norm=1e-3, save_strategy="no")
+    start = tiny_bert.trained(private.model)
+    private.train()
+    moved = (tiny_bert.trained(private.model) - start).norm()
+    assert float(moved) == pytest.approx(1e-3 * tiny_bert.RATE, rel=1e-3)
+    assert private.engine.steps == 1
+
+
+def test_batches_may_be_empty_and_noise_may_be_found(tmp_path: Path) -> None:
+    engine = tiny_bert.engine(public_size=1000)  # 24 of the 1,000 that are said to be there: most are empty
+    private = trainer(tmp_path, engine, per_device_train_batch_size=1, save_strategy="no")
+    private.train()
+    assert engine.steps == tiny_bert.STEPS
+    engine = tiny_bert.engine(sampling="full")
+    options = {"max_steps": -1, "num_train_epochs": 2, "save_strategy": "no"}
+    private = trainer(tmp_path, engine, 3.0, per_device_train_batch_size=tiny_bert.EXAMPLES, **options)
+    private.train()
+    assert 2.99 < private.guarantee().epsilon_data_independent <= 3.0
+    assert engine.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps must be 1, got 2: each"),
+        ({"gradient_checkpointing": True}, "gradient_checkpointing must be False"),
+        ({"label_smoothing_factor": 0.1}, r"label_smoothing_factor must be 0\.0, got 0\.1"),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha must be None"),
+        ({"dataloader_drop_last": True}, "dataloader_drop_last must be False"),
+        ({"train_sampling_strategy": "group_by_length"}, "train_sampling_strategy must be"),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size must be False"),
+    ],
+)
+def test_what_would_be_another_mechanism_is_refused(
+    arguments: dict[str, Any], match: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        trainer(tmp_path, **arguments)
+
+
+def test_a_run_that_would_forget_its_account_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="resume_from_checkpoint must be None, got True"):
+        trainer(tmp_path).train(resume_from_checkpoint=True)
+    with pytest.raises(ValueError, match="target_epsilon needs a whole num_train_epochs and no max_steps"):
+        trainer(tmp_path, target=1.0).train()
+    with pytest.raises(ValueError, match="needs a per_device_train_batch_size of at least 24, got 8"):
+        trainer(tmp_path, tiny_bert.engine(sampling="full")).train()
+    with pytest.raises(ValueError, match="loss_reduction must be 'mean', got 'sum'"):
+        trainer(tmp_path, tiny_bert.engine(loss_reduction="sum"))
+
+
+def test_a_loss_over_tokens_has_to_be_given() -> None:
+    logits, labels = torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"compute_loss_func must be given for logits \[2, 5, 3\]"):
+        example_loss({"logits": logits}, labels)

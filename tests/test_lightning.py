@@ -1,0 +1,162 @@
+"""The callback for Lightning, against the engine alone and with the real libraries."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+lightning = pytest.importorskip("lightning.pytorch")
+
+from ringfence.lightning import PrivacyCallback  # noqa: E402
+from tests import tiny_bert  # noqa: E402
+
+# Lightning warns about few workers, few batches and its own dependencies
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Classifier(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = tiny_bert.model()
+
+    def training_step(self, batch: dict[str, Tensor], number: int) -> Tensor:
+        labels = batch.pop("labels")
+        return nn.functional.cross_entropy(self.network(**batch).logits, labels)
+
+    def validation_step(self, batch: dict[str, Tensor], number: int) -> None:
+        self.log("accuracy", (self.network(**batch).logits.argmax(1) == batch["labels"]).float().mean())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for p in self.parameters() if p.requires_grad], lr=tiny_bert.RATE)
+
+
+class Two(Classifier):
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        return [super().configure_optimizers(), super().configure_optimizers()]
+
+    automatic_optimization = False
+
+
+class Apart(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+
+def fitted(
+    module: nn.Module, private: PrivacyCallback, folder: Path, size: int = tiny_bert.BATCH, **options: Any
+) -> Any:
+    settings = {"max_epochs": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(
+        accelerator="cpu", callbacks=[private], default_root_dir=folder, **{**settings, **options}
+    )
+    trainer.fit(module, DataLoader(tiny_bert.data(), batch_size=size), DataLoader(tiny_bert.data()))
+    return trainer
+
+
+def test_lightning_takes_the_steps_of_the_engine(tmp_path: Path) -> None:
+    module, private = Classifier(), PrivacyCallback(tiny_bert.engine(), delta=tiny_bert.DELTA)
+    network, names = module.network, set(module.state_dict())
+    trainer = fitted(module, private, tmp_path)
+    torch.testing.assert_close(tiny_bert.trained(module), tiny_bert.by_hand(), rtol=1e-6, atol=1e-7)
+    claim = private.guarantee()
+    assert claim.steps == tiny_bert.STEPS == trainer.global_step
+    assert float(trainer.callback_metrics["epsilon"]) == pytest.approx(claim.epsilon_data_independent)
+    assert "accuracy" in trainer.callback_metrics
+    assert module.network is network
+    assert "network" not in vars(module)
+    saved = torch.load(trainer.checkpoint_callback.best_model_path, weights_only=False)
+    assert set(saved["state_dict"]) == names
+
+
+def test_what_is_clipped_again_was_released(tmp_path: Path) -> None:
+    module, private = (
+        Classifier(),
+        PrivacyCallback(tiny_bert.engine(sampling="full"), delta=0.1, target_epsilon=9.0),
+    )
+    start = tiny_bert.trained(module)
+    options = {"gradient_clip_val": 1e-3, "enable_checkpointing": False}
+    fitted(module, private, tmp_path, size=tiny_bert.EXAMPLES, **options)
+    moved = (tiny_bert.trained(module) - start).norm()
+    assert float(moved) == pytest.approx(1e-3 * tiny_bert.RATE, rel=1e-3)
+    assert 8.9 < private.guarantee().epsilon_data_independent <= 9.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "match"),
+    [
+        (Classifier, {"accumulate_grad_batches": 2}, "accumulate_grad_batches must be 1, got 2: each"),
+        (Classifier, {"precision": "16-true"}, "precision must be '32-true'"),
+        (Classifier, {"reload_dataloaders_every_n_epochs": 1}, "reload_dataloaders_every_n_epochs must be 0"),
+        (Two, {}, "number of optimizers must be 1, got 2"),
+        (Apart, {}, r"all trained parameters in one attribute that is a module, got \['network', 'scale'\]"),
+    ],
+)
+def test_what_would_be_another_mechanism_is_refused(
+    kind: type[nn.Module], options: dict[str, Any], match: str, tmp_path: Path
+) -> None:
+    module, private = kind(), PrivacyCallback(tiny_bert.engine(), delta=tiny_bert.DELTA)
+    with pytest.raises(ValueError, match=match):
+        fitted(module, private, tmp_path, enable_checkpointing=False, **options)
+    assert private.engine.steps == 0
+
+
+def test_settings_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    for engine, target, options, match in (
+        (tiny_bert.engine(sampling="full"), None, {}, "needs a batch_size of at least 24, got 8"),
+        (tiny_bert.engine(), 1.0, {"max_steps": 3}, "target_epsilon needs max_epochs and no max_steps"),
+    ):
+        private = PrivacyCallback(engine, delta=tiny_bert.DELTA, target_epsilon=target)
+        with pytest.raises(ValueError, match=match):
+            fitted(Classifier(), private, tmp_path, enable_checkpointing=False, **options)
+    with pytest.raises(TypeError, match=r"engine must be a ringfence\.PrivacyEngine, got int"):
+        PrivacyCallback(3, delta=0.1)
+
+
+def test_a_step_that_fails_leaves_the_module_as_it_was(tmp_path: Path) -> None:
+    class Broken(Classifier):
+        def training_step(self, batch: dict[str, Tensor], number: int) -> Tensor:
+            self.network(**{name: value for name, value in batch.items() if name != "labels"})
+            raise ArithmeticError("broken")
+
+    module, private = Broken(), PrivacyCallback(tiny_bert.engine(), delta=tiny_bert.DELTA)
+    with pytest.raises(ArithmeticError, match="broken"):
+        fitted(module, private, tmp_path, enable_checkpointing=False)
+    assert "network" not in vars(module)
+    assert private.engine.steps == 0
+
+
+def test_the_guide_runs_and_names_the_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parent.parent / "docs" / "huggingface.md").read_text()
+    names: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", guide, re.S):
+        exec(code, names)
+    assert capsys.readouterr().out.count("the 4 releases satisfy") == 2
+    listed = dict(re.findall(r"(opacus|transformers|accelerate|peft|lightning) (\d[\d.]*\d)", guide))
+    assert listed == {name: version(name) for name in listed}
+    assert len(listed) == 5
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
+    code = """
+import importlib, sys
+for name, missing in (("opacus", "opacus"), ("huggingface", "accelerate"), ("lightning", "lightning")):
+    sys.modules[missing] = None
+    try:
+        importlib.import_module(f"ringfence.{name}")
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3
+    for line, name in zip(lines, ("opacus", "huggingface", "lightning"), strict=True):
+        assert line.startswith(f"ringfence.{name} needs ")
+        assert line.endswith(f"pip install 'ringfence[{name}]'")

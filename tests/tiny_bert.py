@@ -1,0 +1,57 @@
+"""A tiny BERT with LoRA, and its private training by the engine alone, which other libraries must repeat."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, default_collate
+
+import ringfence as rf
+
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+EXAMPLES, BATCH, STEPS, RATE = 24, 8, 3, 0.3
+DELTA = 1e-3
+
+
+def model() -> nn.Module:
+    """The dropout of BERT and of LoRA is left on."""
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    bert = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=20, **sizes))
+    return peft.get_peft_model(bert, peft.LoraConfig(task_type="SEQ_CLS", r=2, lora_dropout=0.1))
+
+
+def data() -> list[dict[str, Tensor]]:
+    words = torch.randint(0, 20, (EXAMPLES, 5), generator=torch.Generator().manual_seed(2))
+    mask = (torch.arange(5) < torch.arange(EXAMPLES).unsqueeze(1) % 4 + 2).long()
+    return [
+        {"input_ids": words[i], "attention_mask": mask[i], "labels": torch.tensor(i % 2)}
+        for i in range(EXAMPLES)
+    ]
+
+
+def engine(**options: Any) -> rf.PrivacyEngine:
+    return rf.PrivacyEngine(rf.Gaussian(0.1), rf.Norm(0.1), seed=7, **options)
+
+
+def trained(module: nn.Module) -> Tensor:
+    """The weights that are trained, as one vector."""
+    kept = [value.detach().flatten() for value in module.parameters() if value.requires_grad]
+    return torch.cat(kept)
+
+
+def by_hand() -> Tensor:
+    """The weights after ``STEPS`` private steps of a plain loop."""
+    module = model()
+    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=RATE)
+    loader = DataLoader(data(), batch_size=BATCH, collate_fn=default_collate)
+    private, optimizer, loader = engine().make_private(module.train(), optimizer, loader)
+    for batch in loader:
+        optimizer.zero_grad()
+        labels = batch.pop("labels")
+        nn.functional.cross_entropy(private(**batch).logits, labels).backward()
+        optimizer.step()
+    return trained(module)
