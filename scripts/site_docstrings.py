@@ -18,20 +18,7 @@ class Docstrings(griffe.Extension):
 
 
 def shown(docstring: str) -> str:
-    """The docstring as Markdown.
-
-    >>> print(shown("One.\\n\\nGuarantee: two\\nlines.\\n\\n>>> 1\\n1"))
-    One.
-    <BLANKLINE>
-    !!! success "Guarantee"
-        two
-        lines.
-    <BLANKLINE>
-    ```pycon
-    >>> 1
-    1
-    ```
-    """
+    """The docstring as Markdown."""
     text = _SESSION.sub(lambda found: f"```pycon\n{found[0]}\n```", docstring)
     return _GUARANTEE.sub(
         lambda found: '!!! success "Guarantee"\n    ' + found[1].replace("\n", "\n    "), text

@@ -1,5 +1,6 @@
 """The floor plan follows the source; every export is in the reference and in a guide."""
 
+import ast
 import re
 from difflib import unified_diff
 
@@ -34,6 +35,20 @@ def test_the_reference_has_every_export_once() -> None:
         r"^::: ringfence\.(\w+)$", "\n".join(page.read_text() for page in folder.glob("*.md")), re.M
     )
     assert sorted(entries) == rf.__all__
+
+
+def test_the_reference_has_what_the_integrations_export() -> None:
+    """By their text: importing them takes longer than all of these tests."""
+    exported = set()
+    for name, file in {
+        "opacus": "opacus/__init__.py",
+        "huggingface": "huggingface.py",
+        "lightning": "lightning.py",
+    }.items():
+        (names,) = re.findall(r"^__all__ = (\[.*?\])$", (pages.PACKAGE / file).read_text(), re.M | re.S)
+        exported |= {f"{name}.{one}" for one in ast.literal_eval(names)}
+    page = (pages.ROOT / "docs" / "reference" / "integrations.md").read_text()
+    assert set(re.findall(r"^::: ringfence\.(.+)$", page, re.M)) == exported
 
 
 def test_a_guide_uses_every_export() -> None:
