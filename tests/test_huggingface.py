@@ -1,5 +1,6 @@
 """The private Trainer, against the engine alone and with the real libraries."""
 
+import doctest
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from ringfence.huggingface import PrivateTrainer, example_loss
 from tests import tiny_bert
 
 
-def trainer(
-    folder: Path, engine: Any = None, target: float | None = None, **arguments: Any
-) -> PrivateTrainer:
+def trainer(folder: Path, engine: Any = None, target: float | None = None, **arguments: Any) -> Any:
+
     settings = {
         "output_dir": str(folder),
         "per_device_train_batch_size": tiny_bert.BATCH,
@@ -119,6 +119,14 @@ def test_a_run_that_would_forget_its_account_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_loss_over_tokens_has_to_be_given() -> None:
+
     logits, labels = torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"compute_loss_func must be given for logits \[2, 5, 3\]"):
         example_loss({"logits": logits}, labels)
+
+
+def test_the_examples_of_the_docstrings() -> None:
+    import ringfence.huggingface
+
+    ran = doctest.testmod(ringfence.huggingface)
+    assert ran.failed == 0 < ran.attempted
