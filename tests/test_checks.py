@@ -32,6 +32,14 @@ def test_an_array_that_may_not_be_written_is_copied_without_a_warning() -> None:
     assert checks.finite("theta", frozen).tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.parametrize("make", [np.array, torch.tensor, np.int64])
+def test_an_integer_that_float64_rounds_is_refused(make: Any) -> None:
+    """2^53 + 1 becomes 2^53: one record that adds 1 would move the number by 2."""
+    assert float(checks.finite("theta", make(2**53 - 1))) == 2**53 - 1
+    with pytest.raises(ValueError, match=r"^theta must be integers within 2\^53 of 0, or floats, got"):
+        checks.finite("theta", make(2**53 + 1))
+
+
 def test_a_number_is_one_number() -> None:
     assert checks.number("epsilon", np.array([0.5])) == 0.5
     assert checks.number("pure_epsilon", math.inf, checks.real) == math.inf

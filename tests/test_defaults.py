@@ -55,6 +55,7 @@ DEFAULTS = [
         rf.Guarantee,
         {"failure_probability": 0.0, "assumptions": [], "every_dataset": None, "change": "added or removed"},
     ),
+    (rf.Ledger, {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False, "path": None}),
     (rf.LinearOperator, {"rounding": 1e-12}),
     (BatchedOperator, {"rounding": 1e-12, "device": "cpu"}),
     (
@@ -86,6 +87,7 @@ DEFAULTS = [
         {
             **{"questions": None, "epsilon": None, "delta": 1e-6, "sigma": None, "at_most": None},
             **{"person": None, "ignore": [], "neighbours": "added", "publish_epsilon": False, "noise": None},
+            "ledger": None,
         },
     ),
     (
@@ -94,13 +96,14 @@ DEFAULTS = [
             **{"queries": None, "epsilon": None, "delta": 1e-6, "sigma": None, "candidates": None},
             **{"confident_above": None, "threshold_sigma": None, "neighbours": "replaced", "at_most": None},
             **{"person": None, "query": None, "ignore": [], "publish_epsilon": False, "noise": None},
+            "ledger": None,
         },
     ),
     (
         rf.release_counts,
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "domain": None,
-            "bins": None, "person": None, "at_most": 1, "counts": None, "noise": None,
+            "bins": None, "person": None, "at_most": 1, "counts": None, "noise": None, "ledger": None,
         },
     ),
     (
@@ -108,6 +111,7 @@ DEFAULTS = [
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "sizes": None,
             "domain": None, "bins": None, "person": None, "at_most": 1, "coverage": 0.95, "noise": None,
+            "ledger": None,
         },
     ),
     (rf.subsampled_rdp, {"orders": INTEGERS}),

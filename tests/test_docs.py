@@ -102,6 +102,12 @@ def test_the_assembly_of_the_page_of_decisions_costs_what_it_says() -> None:
     assert f"# {rounded_up(account.epsilon_tight)} for this one" in code
 
 
+def test_the_session_of_the_ledger_guide_runs() -> None:
+    session = doctest.testfile(str(DOCS / "ledger.md"), module_relative=False)
+    assert session.failed == 0
+    assert session.attempted > 8
+
+
 def test_the_session_of_the_accounting_guide_runs() -> None:
     session = doctest.testfile(str(DOCS / "accounting.md"), module_relative=False)
     assert session.failed == 0

@@ -25,6 +25,7 @@ from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_i
 from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor
 from ringfence.accounting.fisher.loss import reconstruction_error_bound as reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee as Guarantee
+from ringfence.accounting.ledger import Ledger as Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant as PerInstanceAccountant
 from ringfence.accounting.per_instance.rdp import PerInstanceRdp as PerInstanceRdp
 from ringfence.accounting.per_instance.rdp import per_instance_rdp as per_instance_rdp

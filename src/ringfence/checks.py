@@ -4,19 +4,19 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from ringfence.containers import tensor as tensor
 
 Real = float | int | Tensor
 Bound = Real | tuple[Real, Real]
 
-_DTYPES = (torch.float64, torch.float32)
 _MOST = 2**63 - 1  # the largest count: what a tensor and a file can hold
 
 
 def real(name: str, value: object) -> Tensor:
-    """``value``, a number (taken as float64) or a float32 or float64 tensor, without NaN."""
+    """``value`` as ``tensor`` takes it, without NaN."""
     values = tensor(name, value)
     return require(name, "must not be NaN", values, ~torch.isnan(values))
 
@@ -28,35 +28,6 @@ def finite(name: str, value: object) -> Tensor:
         require(name, "must not be NaN", values, ~torch.isnan(values))
         require(name, "must be finite", values, torch.isfinite(values))
     return values
-
-
-def tensor(name: str, value: object) -> Tensor:
-    """``value``, a number (taken as float64) or a float32 or float64 tensor, whatever its values.
-
-    >>> tensor("sigma", 2)
-    tensor(2., dtype=torch.float64)
-    """
-    if value is None or isinstance(value, bool | str | bytes):
-        raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
-    try:
-        values = value if isinstance(value, Tensor) else _as_tensor(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise TypeError(f"{name} must be a number or a tensor, got {type(value).__name__}") from None
-    if values.dtype not in _DTYPES:
-        raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
-    if values.layout != torch.strided or values.is_meta:
-        raise TypeError(f"{name} must be dense and hold numbers, got {values.layout} on {values.device}")
-    return values.detach()
-
-
-def _as_tensor(value: object) -> Tensor:
-    """Arrays of floats keep their dtype; numbers, lists and integers become float64."""
-    flags = getattr(value, "flags", None)
-    if flags is not None and not flags.writeable:
-        value = np.array(value)  # a copy: torch would warn that it cannot protect a read-only array
-    tensor = torch.as_tensor(value)
-    exact = tensor.is_complex() or (hasattr(value, "dtype") and tensor.is_floating_point())
-    return tensor if exact else torch.as_tensor(value, dtype=torch.float64)
 
 
 def require(name: str, rule: str, tensor: Tensor, holds: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from ringfence.audit.page import audit_cells, audit_chart, audit_tables, write_a
 from ringfence.audit.reconstruction import ReconstructionResult
 from ringfence.audit.result import AuditResult
 from ringfence.audit.suite import Audit, planted_flaws
+from tests.report.samples import assert_readable
 
 
 def result(bound: float, **claims: float) -> AuditResult:
@@ -42,6 +43,12 @@ def test_the_table_holds_the_numbers() -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_a_share_above_the_claim_within_the_error_of_measuring_is_called_so() -> None:
+    found = ReconstructionResult("a law", 0.99, 100, variance=2.0, variance_high=2.2, claim=2.04)
+    cells, _ = audit_cells(replace(audit(), reconstruction=(found,)))
+    assert cells.rows[-1][2:] == ("102.0%", "102.0%", "within error")
+
+
 def test_a_broken_claim_is_named() -> None:
     broken = replace(audit(), releases=(result(1.5, per_instance=1.0),))
     cells, flaws = audit_cells(broken)
@@ -58,6 +65,8 @@ def test_the_chart_has_a_point_for_each_bound_above_zero() -> None:
         result(0.3, data_independent=0.9),
     ]
     chart = audit_chart(results)
+    names = ("exact", "tight", "profile", "renyi", "per_instance", "data_independent")
+    assert_readable(audit_chart([result(0.5, **{name: 1.0}) for name in names]))
     [panel] = chart.panels
     assert {line.name: (line.x, line.y) for line in panel.lines} == {
         "per-instance": ((1.0,), (0.5,)),

@@ -17,26 +17,37 @@ from tests.shell import ringfence
 
 def test_the_table_holds_the_numbers() -> None:
     result = compare(sweep("gaussian", 1.0) + sweep("truncated", 0.5, best=0.6))
-    console = Console(width=200)
+    console = Console(width=80)
     with console.capture() as text:
         console.print(terminal_table(comparison_table(result)))
-    lines = {line.split("│")[1].strip(): line for line in text.get().splitlines() if line.count("│") > 3}
-    assert "2.026; 44.0%" in lines["45%"]  # 10 * 0.45^2 = 2.025, rounded up
-    assert "never" in lines["90%"]
-    assert "never" not in lines["45%"]
-    assert "toy, chosen on a validation part: per-instance epsilon" in text.get()
+    lines = {line[:9].strip(): line[9:].split() for line in text.get().splitlines()}
+    assert lines["45 %"] == ["2.03", "1.02"]  # 10 * 0.45^2 = 2.025, rounded up
+    assert lines["90 %"] == ["8.11", "never"]
+    assert "toy: per-instance epsilon by accuracy on a validation part" in " ".join(text.get().split())
 
 
 def test_compare_says_yes_or_no_in_one_sentence(swept: Path) -> None:
     run = ringfence("compare", swept / "out")
     assert run.returncode == 0, run.stderr
-    assert "epsilon at equal accuracy; the reference is Gaussian, data-independent" in run.stdout
-    assert any(line.startswith(("Yes, on toy", "No, on toy")) for line in run.stdout.splitlines())
-    assert "the cost of tuning is not in epsilon" in run.stdout
-    assert "different numbers of settings" in run.stdout  # the Gaussian had 2, the truncated law 4
+    assert run.stdout.startswith(("toy: Yes", "toy: No"))
+    assert max(map(len, run.stdout.splitlines())) <= 80
+    said = " ".join(run.stdout.split())
+    assert "the cost of tuning is not in epsilon" in said
+    assert "different numbers of settings" in said  # the Gaussian had 2, the truncated law 4
     found = json.loads(ringfence("compare", swept / "out", "--json").stdout)
     (one,) = found["comparisons"]
-    assert found["winners"][0]["sentence"] in run.stdout
+    assert found["winners"][0]["sentence"] in said
+    assert found["winners"][0].keys() == {
+        "data",
+        "targets",
+        "counts_from",
+        "reference",
+        "candidates",
+        "sentence",
+    }
+    assert one.keys() == {
+        *("data", "kind", "rows", "helped", "sentence", "warnings", "validated", "counts_from")
+    }
     assert one["data"] == "toy"
     assert {row["mechanism"] for row in one["rows"]} >= {"Gaussian", "truncated"}
 
@@ -52,9 +63,9 @@ def test_comparing_finished_sweeps_loads_neither_training_nor_scikit_learn(swept
         "from ringfence.cli.compare import compared, terminal_table\n"
         "from ringfence.paper.comparison.page import comparison_table, write_comparison\n"
         "import ringfence.mechanisms.gaussian, ringfence.mechanisms.truncated  # as __init__ does\n"
-        "[one], best = compared([pathlib.Path(sys.argv[2])], 'per-instance')\n"
+        "[([one], best)] = compared([pathlib.Path(sys.argv[2])], 'per-instance')\n"
         "terminal_table(comparison_table(one))\n"
-        "write_comparison([one], best, pathlib.Path(sys.argv[2]) / 'report.html')\n"
+        "write_comparison([([one], best)], pathlib.Path(sys.argv[2]) / 'report.html')\n"
         "loaded = [name for name in sys.modules if name.startswith(('ringfence.training', 'sklearn'))]\n"
         "print(one.data, loaded)"
     )

@@ -11,4 +11,10 @@ def test_report_is_one_page_and_a_publishable_one_has_no_private_number(swept: P
     public = swept / "pages" / "public.html"
     assert ringfence("report", swept / "out", "--out", public, "--publishable").returncode == 0
     assert "Did bounded support help?" in page.read_text()
-    assert "Did bounded support help?" not in public.read_text()
+    text = public.read_text()
+    assert "Did bounded support help?" not in text
+    assert "What may be published" in text
+    assert "per-instance" not in text
+    refused = ringfence("report", swept / "out", "--out", public, "--publishable", "--kind", "per-instance")
+    assert refused.returncode != 0
+    assert "--kind must be data-independent in a publishable report, got 'per-instance'" in refused.stderr

@@ -7,6 +7,7 @@ import pytest
 
 import ringfence as rf
 from ringfence.decisions.bars import bar_chart
+from tests.report.samples import assert_readable
 
 
 def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
@@ -21,6 +22,7 @@ def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
     assert shown.high is not None
     assert shown.high[0] - shown.y[0] == pytest.approx(table.errors[0, 0])
     assert not chart.sensitive
+    assert_readable(chart)
 
 
 def test_many_rows_are_numbered_instead_of_named() -> None:

@@ -69,7 +69,7 @@ def test_what_a_frame_declares() -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        ([1, 2], "data must be a frame .* got list"),
+        ({1, 2}, "data must be a frame .* got set"),
         (np.zeros((2, 2, 2)), r"rows and columns, got shape \[2, 2, 2\]"),
         (np.array([["a"]]), "array of numbers"),
         (pandas.DataFrame({"x": [1, "one"]}), "columns of one type each"),

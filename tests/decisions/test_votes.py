@@ -16,6 +16,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.decisions.votes import margin
+from tests.report.samples import assert_readable
 
 BALLOTS = pandas.DataFrame(
     {
@@ -146,6 +147,7 @@ def test_the_sentence_to_print() -> None:
 
 def test_the_chart_shows_the_answers_and_nothing_else() -> None:
     votes = rf.release_votes(BALLOTS, sigma=0.1)
+    assert_readable(votes.chart())
     (panel,) = votes.chart().panels
     assert (panel.lines[0].y[0], panel.lines[1].y[1]) == (1.0, -1.0)
     assert panel.x_names == ("trees", "cars", "trams")
@@ -162,7 +164,8 @@ def test_the_chart_shows_the_answers_and_nothing_else() -> None:
         (polars.DataFrame({"q": [1.0, math.nan]}), {}, "column 'q' must hold .* got nan"),
         (np.ones((3, 2), dtype=bool), {}, "column '0' must hold .* got True"),
         (np.ones(3), {}, r"data must be an array of numbers with rows and columns, got shape \[3\]"),
-        ([1, 0], {}, "data must be a frame"),
+        ([1, 0], {}, r"rows and columns, got shape \[2\]"),
+            ({1, 0}, {}, "data must be a frame"),
         (BALLOTS[:0], {}, "the table must have at least one row, got none"),
         (np.ones((3, 0)), {}, "questions must name at least one column, got none"),
         (BALLOTS, {"questions": ["bikes"]}, "questions names the column 'bikes', which the table lacks"),

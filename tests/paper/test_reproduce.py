@@ -97,3 +97,5 @@ def test_first_what_may_be_published_then_everything(whole: Path) -> None:
     assert len(rows) == 2 * 180  # the fair search keeps a tenth of 200 back
     assert all(float(row["epsilon"]) > 0 for row in rows)
     assert "do not publish" in page
+    assert page.count("<section") == 1  # the answer; everything else folds open
+    assert len(page) < 2_000_000

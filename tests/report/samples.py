@@ -3,11 +3,22 @@
 import math
 
 from ringfence.paper.single_examples import distribution_chart
-from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.chart import Chart, Line, Panel, flat
 from ringfence.report.content import Report, Section, Table
+from ringfence.report.looks import looks, looks_by
 
 HOSTILE = "<script>alert(1)</script>"
 X = (0.01, 0.1, 1.0, 10.0)
+
+
+def assert_readable(chart: Chart) -> None:
+    """A caption of at most 60 words, every style in the legend once, and no panel flat on its gray line."""
+    assert len(chart.caption.split()) <= 60, chart.caption
+    found = looks(chart)
+    lines = [line for panel in chart.panels for line in panel.lines if line.in_legend]
+    named = {((found[looks_by(line)], line.dashed, line.points, line.bars), line.name) for line in lines}
+    assert len({style for style, _ in named}) == len({name for _, name in named}) == len(named), named
+    assert not any(flat(panel) for panel in chart.panels)
 
 
 def everything(sensitive: bool = False) -> Chart:
@@ -75,7 +86,7 @@ def full_report() -> Report:
         (
             Section("Figures", ("Some text.",), (everything(), chart), (table, harmless)),
             hidden,
-            Section("What is promised", ("Nothing.\n\nAlmost.",)),
+            Section("What is promised", ("Nothing.\n\nAlmost.",), lead="In a line.", folded=True),
         ),
         ("What was run.",),
         (("data", "digits"),),

@@ -21,10 +21,14 @@ def test_what_stands_in_place_must_itself_be_publishable() -> None:
     with pytest.raises(ValueError, match="'still private' is given in place of a sensitive one"):
         publishable_part(Report("", (Section("private", sensitive=True, in_place=inner),)))
     chart = everything(sensitive=True)
-    public = publishable_part(
-        Report("", (Section("a", sensitive=True, in_place=Section("b", charts=(chart,))),))
-    )
-    assert public.sections[0].charts == ()
+    emptied, text = Section("b", charts=(chart,)), Section("c", ("Text.",), (chart,))
+    public = publishable_part(Report("", (Section("a", sensitive=True, in_place=text), emptied)))
+    assert [(section.heading, section.charts) for section in public.sections] == [("c", ())]
+
+
+def test_a_report_of_which_nothing_may_be_published_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"nothing of the report 'mine' may be published.*sections \(2\)"):
+        publishable_part(Report("mine", (Section("a", sensitive=True), Section("b", sensitive=True))))
 
 
 def test_mistakes_are_refused() -> None:

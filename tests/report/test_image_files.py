@@ -68,7 +68,7 @@ def test_a_name_does_not_leave_the_folder(name: str, tmp_path: Path) -> None:
 
 
 def test_pictures_of_sensitive_charts_are_only_saved_where_asked(tmp_path: Path) -> None:
-    report = Report("t", (Section("h", charts=(everything(sensitive=True),)),))
+    report = Report("t", (Section("h", ("Some text.",), (everything(sensitive=True),)),))
     assert [path.name for path in save_charts(report, tmp_path / "all")] == [
         "everything.png",
         "everything.pdf",

@@ -14,7 +14,7 @@ from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.training.linear import regression as linear
 from ringfence.training.linear.regression import train_linear
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.secure_run import largest_count, secure_guarantee, stretched
+from ringfence.training.secure_run import largest_count, stretched
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network
 
 RNG = np.random.default_rng(0)
@@ -84,27 +84,6 @@ def test_rounding_is_charged_for_a_public_number_of_examples() -> None:
     assert largest_count(10, 7.5) == 15
     with pytest.raises(ValueError, match=r"public_size must be at least half .* got 4"):
         largest_count(10, 4)
-
-
-def test_finite_randomness_takes_its_share_of_delta() -> None:
-    account = rf.PerInstanceAccountant(LAW, 0.1)
-    account.step(torch.zeros(5, dtype=torch.float64))
-    asked = []
-
-    def of(delta: float) -> rf.Guarantee:
-        asked.append(delta)
-        return account.guarantee(delta)
-
-    result = secure_guarantee(of, LAW, 5, 1e-5)
-    assert result.delta == 1e-5
-    assert asked[0] == 5e-6
-    assert asked[1] < 1e-5  # rounded down: 1e-5 - 1e-59 is 1e-5 in floats
-    assert result.epsilon >= account.guarantee(1e-5).epsilon
-    assert 2 * 5 * 2.0**-200 < result.true_positive_rate(0.0) < 1e-50  # once in 2^200 per number, either way
-    assert account.guarantee(1e-5).true_positive_rate(0.0) == 0
-    assert result.mu == account.guarantee(1e-5).mu
-    with pytest.raises(ValueError, match="delta must be larger, got 1e-58"):
-        secure_guarantee(account.guarantee, LAW, 5, 1e-58)
 
 
 def test_probe_releases_are_points_of_the_public_grid() -> None:

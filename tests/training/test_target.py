@@ -14,7 +14,7 @@ def claim(law: rf.Mechanism, delta: float, secure: bool = False) -> rf.Guarantee
     """Of 20 releases of 1,000 numbers that one record moves by a length of 0.5."""
     account = rf.PerInstanceAccountant(law, rf.Sensitivity(norm=0.5))
     account.step_of_any([0.0] * 1000, count=20)
-    return run_guarantee(account, law, 1000, delta, secure=secure)
+    return run_guarantee(account, 1000, delta, secure=secure)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 50.0])

@@ -1,14 +1,18 @@
 """An account of whole releases: what training needs to know about an accountant, whichever kind it is."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism
 
 
 class Account(Protocol):
@@ -28,6 +32,8 @@ class Account(Protocol):
     [1, 1]
     """
 
+    mechanism: Mechanism
+    sensitivity: Sensitivity
     steps: int
 
     def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
@@ -35,6 +41,15 @@ class Account(Protocol):
 
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about all the steps so far, at this delta."""
+
+    def step_of_any(self, theta: Real, *, count: int = 1) -> None:
+        """Adds ``count`` releases, charged with what holds for every dataset, before there is one."""
+
+    def fresh(self) -> Self:
+        """An account with the same settings and no steps."""
+
+    def cost(self) -> Cost:
+        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data with its kind and version."""

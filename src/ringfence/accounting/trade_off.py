@@ -28,7 +28,7 @@ class TradeOff:
     ``releases`` are Gaussian releases, (shift / sigma, sampling rate, how many), that give away at least as
     much as those that were made. ``zcdp``, and ``divergences`` at ``orders``, bound Rényi divergences in both
     directions. ``off_by`` is how far, in total variation, the law of all releases may be from what the
-    bounds are about: finite randomness.
+    bounds are about: finite randomness. ``known`` are further (epsilon, delta) that hold, in order.
 
     >>> TradeOff(((0.3, 1.0, 2),)).advantage > TradeOff(((0.3, 1.0, 2),), zcdp=0.01).advantage
     True
@@ -39,6 +39,7 @@ class TradeOff:
     orders: tuple[float, ...] = ()
     divergences: tuple[float, ...] = ()
     off_by: float = 0.0
+    known: tuple[tuple[float, float], ...] = ()
 
     def rates(self, false_positive: Tensor) -> tuple[Tensor, Tensor]:
         """(largest true positive rates, smallest false negative rates) of a vector of false positive rates.
@@ -55,6 +56,9 @@ class TradeOff:
         found += [] if curve is None else [curve_rates(*curve, at)]
         found += [zcdp_rates(self.zcdp, at)] if self.zcdp < math.inf else []
         found += [renyi_rates(*self._divergences(), at)] if self.orders else []
+        if self.known:
+            epsilons, deltas = torch.tensor(self.known, dtype=torch.float64).T
+            found.append(curve_rates(epsilons, deltas, at))
         highest = torch.stack([rates[0] for rates in found]).amin(dim=0) + self.off_by
         lowest = torch.stack([rates[1] for rates in found]).amax(dim=0) - self.off_by
         if bool((highest.isnan() | lowest.isnan()).any()):
@@ -73,6 +77,8 @@ class TradeOff:
         found += [] if curve is None else [float(curve[1][0])]
         found += [zcdp_advantage(self.zcdp)] if self.zcdp < math.inf else []
         found += [renyi_advantage(*self._divergences())] if self.orders else []
+        # y - x <= (e^epsilon - 1) / (e^epsilon + 1) + delta of an (epsilon, delta) that holds
+        found += [math.tanh(epsilon / 2) + delta for epsilon, delta in self.known]
         return min(1.0, min(found) + 2 * self.off_by)
 
     @property

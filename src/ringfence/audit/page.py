@@ -1,6 +1,7 @@
 """An audit as a table, for the terminal and for the page, and as a chart."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -37,14 +38,24 @@ def audit_section(audit: Audit) -> content.Section:
         "Attacks on releases and training runs of made-up data, with the strongest test there is for each, "
         "against the epsilon that is printed for it. closest and median are lower bounds of epsilon as a "
         f"share of the claim; they hold with a confidence of {audit.confidence:.3g}, all together. An audit "
-        "can prove a claim wrong, never right.",
+        "can prove a claim wrong, never right. Where a share is above 100 % by no more than the error of "
+        "measuring it, the result is called within error: nothing is proved wrong.",
     )
-    return content.Section("Attacks that must fail", text, (audit_chart(audit.attacks),), audit_cells(audit))
+    verdict = "Every claim stands." if audit.claims_hold else "A claim fell."
+    return content.Section(
+        "Attacks that must fail",
+        text,
+        (audit_chart(audit.attacks),),
+        audit_cells(audit),
+        lead=f"{len(audit.attacks):,} attacks on what is claimed. {verdict}",
+        folded=True,
+    )
 
 
 def write_audit(audit: Audit, path: Path) -> Path:
     """Writes the audit alone as a page, and returns its path."""
-    report = content.Report("Audit", (audit_section(audit),), versions=installed_versions())
+    section = replace(audit_section(audit), folded=False)
+    report = content.Report("Audit", (section,), versions=installed_versions())
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_report(report, path)
 
@@ -127,7 +138,8 @@ def _lines(audit: Audit) -> tuple[tuple[str, ...], ...]:
 
 
 def _line(name: str, shares: Sequence[float], settings: int, broken: int) -> tuple[str, ...]:
-    stands = f"{broken} WRONG" if broken else "holds"
+    above = max(shares) > 1  # but not by more than the error of measuring it
+    stands = f"{broken} WRONG" if broken else "within error" if above else "holds"
     return (name, f"{settings:,}", f"{max(shares):.1%}", f"{median(shares):.1%}", stands)
 
 

@@ -13,6 +13,7 @@ import typer
 from ringfence import __version__
 from ringfence.cli.account import account
 from ringfence.cli.audit import audit
+from ringfence.cli.certificate import certificate
 from ringfence.cli.compare import compare
 from ringfence.cli.features import features
 from ringfence.cli.figure import figures
@@ -31,7 +32,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (reproduce, features, project, sweep, compare, report, account, probe, tune, audit):
+for command in (
+    *(reproduce, features, project, sweep, compare, report),
+    *(account, probe, tune, audit, certificate),
+):
     app.command()(command)
 app.add_typer(figures, name="figure")
 app.add_typer(release, name="release")

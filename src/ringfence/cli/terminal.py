@@ -64,6 +64,17 @@ def print_table(table: Table) -> None:
     Console(markup=False).print(table, highlight=False)
 
 
+def print_text(*paragraphs: str) -> None:
+    """Prints paragraphs, broken between words where the terminal ends; empty ones are left out.
+
+    >>> print_text("One.", "")
+    One.
+    """
+    console = Console(markup=False)
+    for paragraph in filter(None, paragraphs):
+        console.print(paragraph, highlight=False)
+
+
 def print_files(files: Sequence[Path], as_json: bool) -> None:
     """Prints the paths of files that were written, one per line or as one JSON object.
 

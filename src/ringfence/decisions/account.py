@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.guarantee import REPLACED, Guarantee
+from ringfence.accounting.cost import Cost
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
+from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.accounting.profile.profile import privacy_profile
@@ -53,6 +55,7 @@ class ReleaseAccount:
     epsilon_tight: float
     proof: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost, repr=False)  # in the form in which a ledger adds it up
 
     @property
     def epsilon(self) -> float:
@@ -93,8 +96,12 @@ class ReleaseAccount:
         )
 
 
-def table_account(law: Mechanism, theta: Tensor, each: float, at_most: int, delta: float) -> ReleaseAccount:
+def table_account(
+    law: Mechanism, theta: Tensor, each: float, at_most: int, delta: float, change: str = ADDED_OR_REMOVED
+) -> ReleaseAccount:
     """The account of one release of theta, where one person moves ``at_most`` cells by at most ``each``.
+
+    ``change`` says what happens to that person between neighbours.
 
     ``details`` has theta and, where the support is bounded, what each cell alone cost the people in it.
 
@@ -108,7 +115,8 @@ def table_account(law: Mechanism, theta: Tensor, each: float, at_most: int, delt
     sensitivity = Sensitivity(each=each, at_most=at_most)
     accountant = PerInstanceAccountant(law, sensitivity)
     accountant.step(theta)
-    claim = accountant.guarantee(left(delta))
+    claim = replace(accountant.guarantee(left(delta)), change=change)
+    cost = replace(accountant.cost(), change=change, numbers=theta.numel())
     tight = [(claim.epsilon_pdp, claim.proof_pdp)]
     details: dict[str, Any] = {"cell_values": theta.tolist()}
     if law.support.atoms:  # the Gaussian costs everybody the same, and its own account is exact
@@ -120,7 +128,7 @@ def table_account(law: Mechanism, theta: Tensor, each: float, at_most: int, delt
         else:
             profile = privacy_profile(law, theta, sensitivity)
             tight.append((profile.epsilon(left(delta)), profile.proof(left(delta))))
-    return ReleaseAccount(delta, claim, *min(tight), details)
+    return ReleaseAccount(delta, claim, *min(tight), details, cost)
 
 
 def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -> float:
@@ -201,8 +209,12 @@ def left(delta: float) -> float:
     return math.nextafter(delta, 0.0)
 
 
-def within(target: float | None, account: ReleaseAccount) -> ReleaseAccount:
+def within(
+    target: float | None, account: ReleaseAccount, ledger: Ledger | None = None, what: str = "release"
+) -> ReleaseAccount:
     """The account, which must not cost more than the target: checked before anything is released.
+
+    Where there is a ledger, it is charged here.
 
     >>> import numpy as np
     >>> import ringfence as rf
@@ -211,4 +223,6 @@ def within(target: float | None, account: ReleaseAccount) -> ReleaseAccount:
     """
     if target is not None and not account.epsilon <= target:
         raise FloatingPointError(f"the release would cost {account.epsilon!r}, more than epsilon={target!r}")
+    if ledger is not None:
+        ledger.charge(what, account.cost)
     return account

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.ledger import Ledger
 from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, table_account, within
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.frames import is_array
@@ -39,6 +40,7 @@ def release_counts(
     at_most: int = 1,
     counts: str | int | None = None,
     noise: Noise | None = None,
+    ledger: Ledger | None = None,
 ) -> DecisionRelease:
     """How many people are in each cell of a table, with noise; counts below ``suppress_below`` are not shown.
 
@@ -51,8 +53,8 @@ def release_counts(
     Each row is one person, unless ``person`` names the column that says whose it is: then a person counts
     once in each of at most ``at_most`` cells. Give ``epsilon`` and ``delta``, which hold for every dataset,
     and the noise is found, or give ``sigma``, the standard deviation of the noise of each count. Released are
-    whole numbers. Every call is a release of its own, to be paid for. ``noise`` is for rehearsals and tests:
-    whoever knows its seed knows the counts.
+    whole numbers. Every call is a release of its own, to be paid for; ``ledger`` is charged for it
+    beforehand. ``noise`` is for rehearsals and tests: whoever knows its seed knows the counts.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
     provided that what is given here was not chosen by looking at the data. The law is the Gaussian's, or the
@@ -84,7 +86,8 @@ def release_counts(
     law: Mechanism = Gaussian(noisy)
     if threshold is not None:
         law = RectifiedGaussian(noisy, (threshold - step, math.inf))
-    account = within(epsilon, table_account(law, table.theta, 1.0, table.at_most, delta))
+    account = table_account(law, table.theta, 1.0, table.at_most, delta)
+    within(epsilon, account, ledger, "release_counts")
     drawn = released(law, table.theta, noise, "counts", step)
     hidden = torch.zeros_like(drawn, dtype=torch.bool) if threshold is None else drawn < threshold
     error = math.sqrt(noisy**2 + step**2 / 12)  # of the noise and of rounding
@@ -176,8 +179,7 @@ def _chart(
     heights = [math.nan if value is None else float(value) for value in release.columns["count"]]
     return bar_chart(
         title=release.title,
-        caption=f"{release.statement.public} Whiskers are one standard error of the noise, {error:.3g}, "
-        "to either side.",
+        caption=f"Whiskers are one standard error of the noise, {error:.3g}, to either side.",
         y_label="count",
         names=list(release.columns)[: len(labels[0])],
         labels=labels,

@@ -63,9 +63,9 @@ def read_frame(data: Any) -> Frame:
 
     >>> read_frame(torch.tensor([[1, 2], [3, 4]])).table.column_names
     ['0', '1']
-    >>> read_frame([1, 2])
+    >>> read_frame({1, 2})
     Traceback (most recent call last):
-    TypeError: data must be a frame (pandas, polars, pyarrow), an array, a tensor or files, got list
+    TypeError: data must be a frame (pandas, polars, pyarrow), an array, a tensor or files, got set
     """
     try:
         import narwhals
@@ -103,16 +103,22 @@ def read_frame(data: Any) -> Frame:
 
 
 def is_array(data: Any) -> bool:
-    """Whether ``data`` is numbers without names of columns.
+    """Whether ``data`` is numbers without names of columns: an array, a tensor, a Series, or lists of them.
 
-    >>> is_array(np.zeros(3)), is_array([0.0])
-    (True, False)
+    >>> is_array(np.zeros(3)), is_array([0.0]), is_array(["people.csv"])
+    (True, True, False)
     """
-    return isinstance(data, Tensor | np.ndarray)
+    if isinstance(data, list | tuple):
+        try:
+            return np.asarray(data).dtype.kind in "biuf"
+        except (TypeError, ValueError, RuntimeError):  # rows of different lengths
+            return False
+    is_series = hasattr(data, "__array__") and len(getattr(data, "shape", ())) == 1
+    return is_series or isinstance(data, Tensor | np.ndarray)
 
 
 def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
-    """An array, or a tensor's numbers on the CPU.
+    """The numbers of what ``is_array``, a tensor's on the CPU; of a Series only the values, and no index.
 
     >>> as_numpy(torch.ones(2)).tolist()
     [1.0, 1.0]

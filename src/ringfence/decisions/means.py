@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.ledger import Ledger
 from ringfence.decisions.account import ReleaseAccount, noise_multiplier
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.noisy_means import MeanPlan, size_sigma, with_private_sizes, with_public_sizes
@@ -50,6 +51,7 @@ def release_means(
     at_most: int = 1,
     coverage: float = 0.95,
     noise: Noise | None = None,
+    ledger: Ledger | None = None,
 ) -> DecisionRelease:
     """The mean of column ``of`` in every group of ``by``, with noise and an interval.
 
@@ -66,7 +68,8 @@ def release_means(
     person who is replaced moves a sum twice as far as one who is added, so the noise of a sum is 2 instead of
     1.22 times the multiplier: without ``sizes`` means are mostly more accurate.
 
-    The interval (Fieller 1954) is about the mean of the clamped values of the people who counted.
+    The interval (Fieller 1954) is about the mean of the clamped values of the people who counted. ``ledger``
+    is charged beforehand.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed
     (with ``sizes``: the values of any one person replaced), under the conditions of ``release_counts``. The
@@ -95,7 +98,7 @@ def release_means(
         like = rows.like
     if threshold is None:
         threshold = math.ceil(_CLEAR * size_sigma(multiplier, size)) if sizes is None else 1
-    plan = MeanPlan(multiplier, threshold, size, deviations, epsilon, delta, noise)
+    plan = MeanPlan(multiplier, threshold, size, deviations, epsilon, delta, noise, ledger)
     if sizes is None:
         account, means = with_private_sizes(people.double(), sums.double() / UNITS, plan)
     else:
@@ -225,7 +228,7 @@ def _chart(labels: list[tuple[str, ...]], of: str, coverage: float, release: Dec
 
     return bar_chart(
         title=release.title,
-        caption=f"{release.statement.public} Whiskers are the intervals of coverage {coverage:.3g}.",
+        caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
         y_label=f"mean of {of}",
         names=list(release.columns)[: len(labels[0])],
         labels=labels,

@@ -5,11 +5,13 @@ lie between -1 and 1.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ringfence.accounting.guarantee import REPLACED
+from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.decisions.account import ReleaseAccount, left, released, table_account, within
@@ -38,6 +40,7 @@ class MeanPlan:
     epsilon: float | None
     delta: float
     noise: Noise | None
+    ledger: Ledger | None = None
 
     @property
     def sum_sigma(self) -> float:
@@ -87,7 +90,9 @@ def with_private_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[Rel
     accountant.step(sizes)
     accountant.step(sums, mechanism=sum_law)
     claim = accountant.guarantee(left(plan.delta))
-    account = within(plan.epsilon, ReleaseAccount(plan.delta, claim, claim.epsilon_pdp, claim.proof_pdp))
+    cost = replace(accountant.cost(), numbers=2 * sizes.numel())
+    account = ReleaseAccount(plan.delta, claim, claim.epsilon_pdp, claim.proof_pdp, cost=cost)
+    within(plan.epsilon, account, plan.ledger, "release_means")
     size = released(size_law, sizes, plan.noise, "sizes")
     total = released(sum_law, sums, plan.noise, "sums")
     size = torch.where(size <= plan.threshold, math.nan, size)
@@ -132,7 +137,8 @@ def with_public_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[Rele
         raise ValueError(f"sizes must have a group of at least {max(plan.threshold, 1)} people, got none")
     size, totals = sizes[shown], sums[shown]
     law = RectifiedGaussian(plan.replaced_sigma, (-size, size))
-    account = within(plan.epsilon, table_account(law, totals, 2.0, plan.at_most, plan.delta))
+    account = table_account(law, totals, 2.0, plan.at_most, plan.delta, REPLACED)
+    within(plan.epsilon, account, plan.ledger, "release_means")
     mean = released(law, totals, plan.noise, "means") / size
     error = plan.replaced_sigma / size
     low, high = (mean - plan.deviations * error).clamp(-1, 1), (mean + plan.deviations * error).clamp(-1, 1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked_at_most
+from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, within
 from ringfence.decisions.ballots.ballots import read_ballots
@@ -46,6 +47,7 @@ def release_votes(
     neighbours: Neighbours = "added",
     publish_epsilon: bool = False,
     noise: Noise | None = None,
+    ledger: Ledger | None = None,
 ) -> DecisionRelease:
     """What the majority answered to each question, yes or no, decided with noise.
 
@@ -60,7 +62,8 @@ def release_votes(
     count, drawn at random among those that the person gave; without it all of them do, and one person can
     move all questions. ``neighbours`` is "added" (whether somebody took part is protected) or "replaced"
     (what somebody answered is, and it takes twice the noise). Every call is a release of its own, to be paid
-    for. ``noise`` is for rehearsals and tests: whoever knows its seed knows the surpluses.
+    for; ``ledger`` is charged for it beforehand. ``noise`` is for rehearsals and tests: whoever knows its
+    seed knows the surpluses.
 
     With ``publish_epsilon`` the per-instance epsilon is released too, with noise of its own: the statement
     has it, and its cost is part of ``epsilon``.
@@ -117,7 +120,7 @@ def release_votes(
         chances=chances,
         publish=publish_epsilon,
     )
-    within(epsilon, account)
+    within(epsilon, account, ledger, "release_votes")
     published = None
     if publish_epsilon:
         published = published_epsilon(law, surplus, neighbours=neighbours, at_most=size, delta=delta)
@@ -249,4 +252,4 @@ def _chart(release: DecisionRelease) -> Chart:
         lines=lines,
         x_names=tuple(names) if named else (),
     )
-    return Chart("chart", release.title, release.statement.public, (panel,), columns=3)
+    return Chart("chart", release.title, "Up: the answer is yes. Down: it is no.", (panel,), columns=3)

@@ -9,6 +9,7 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked_at_most
+from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, decided, noise_multiplier, within
 from ringfence.decisions.ballots.cost import (
@@ -48,6 +49,7 @@ def release_winners(
     ignore: Sequence[str | int] = (),
     publish_epsilon: bool = False,
     noise: Noise | None = None,
+    ledger: Ledger | None = None,
 ) -> DecisionRelease:
     """Which candidate won each query, decided with noise.
 
@@ -61,7 +63,8 @@ def release_winners(
     the standard deviation of the noise of each count. ``neighbours`` is "replaced" (what somebody voted is
     protected) or "added" (whether somebody took part is). With "added", ``at_most`` bounds the queries in
     which one person counts: for ballots they are drawn at random among those where the person voted; counts
-    must have been made that way. ``noise`` is for rehearsals and tests.
+    must have been made that way. ``noise`` is for rehearsals and tests. ``ledger`` is
+    charged beforehand.
 
     With ``confident_above`` there is "no answer" where the largest count, with noise of its own
     (``threshold_sigma``, twice ``sigma`` if left out), is below that number; both questions are charged.
@@ -109,7 +112,7 @@ def release_winners(
         chances=chances,
         publish=publish_epsilon,
     )
-    within(epsilon, account)
+    within(epsilon, account, ledger, "release_winners")
     published = None
     if publish_epsilon:
         published = published_epsilon(law, votes.counts, neighbours=neighbours, at_most=size, delta=delta)
@@ -233,7 +236,7 @@ def _chart(candidates: tuple[Any, ...], release: DecisionRelease) -> Chart:
     heights = [float(winners.count(name)) for name in names]
     return bar_chart(
         title=release.title,
-        caption=f"How many of {len(winners):,} queries each candidate won. {release.statement.public}",
+        caption=f"How many of {len(winners):,} queries each candidate won.",
         y_label="queries won",
         names=["candidate"],
         labels=[("no answer" if name is None else str(name),) for name in names],

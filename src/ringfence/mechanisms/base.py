@@ -241,6 +241,13 @@ class Mechanism(Law):
     def __repr__(self) -> str:
         return saved.shown(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain data, for libraries that save objects by their state, as skops does."""
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(vars(saved.rebuilt(type(self), state)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled and copied as plain data: equal laws have equal bytes."""
         return saved.rebuilt, (type(self), self.state_dict())

@@ -70,7 +70,7 @@ class Decision(ABC):
         """
         values = self._checked(counts)
         log_p = self._log_masses(values)
-        outcome = _numbers("winner", winner).to(values.device)
+        outcome = checks.finite("winner", winner).double().to(values.device)
         candidates = values.shape[-1]
         lowest = candidates - len(log_p)  # -1 where there may be no answer
         fits = (outcome >= lowest) & (outcome < candidates) & (outcome == outcome.round())
@@ -191,7 +191,7 @@ class Decision(ABC):
 
     def _checked(self, counts: object) -> Tensor:
         """Counts in float64, with at least two candidates."""
-        values = _numbers("counts", counts)
+        values = checks.finite("counts", counts).double()
         if not values.ndim or values.shape[-1] < 2:
             got = values.shape[-1] if values.ndim else "a single number"
             raise ValueError(f"counts must have at least 2 candidates, got {got}")
@@ -199,7 +199,7 @@ class Decision(ABC):
 
     def _arguments(self, counts: object, move: object) -> tuple[Tensor, Tensor]:
         """Counts and moves that broadcast, in float64 on the device of the counts."""
-        values, shift = self._checked(counts), _numbers("move", move)
+        values, shift = self._checked(counts), checks.finite("move", move).double()
         candidates = values.shape[-1]
         if not shift.ndim or shift.shape[-1] != candidates:
             raise ValueError(f"move must have {candidates} candidates, got shape {list(shift.shape)}")
@@ -248,12 +248,3 @@ class Decision(ABC):
     @abstractmethod
     def _release(self, bits: CipherDraws, counts: Tensor) -> Tensor:
         """One outcome for each row of counts, exactly."""
-
-
-def _numbers(name: str, value: object) -> Tensor:
-    """Finite numbers in float64; tensors and arrays of integers are numbers too."""
-    if isinstance(value, Tensor) and not (value.is_floating_point() or value.is_complex()):
-        if value.dtype == torch.bool:
-            raise TypeError(f"{name} must be numbers, got {value.dtype}")
-        value = value.double()
-    return checks.finite(name, value).double()

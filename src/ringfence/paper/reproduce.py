@@ -12,7 +12,7 @@ from ringfence.numerics.threads import one_thread
 from ringfence.paper.comparison.chart import frontier_chart, ratio_chart
 from ringfence.paper.comparison.comparison import Comparison, compare
 from ringfence.paper.comparison.frontier import by_clip
-from ringfence.paper.comparison.page import comparison_section, winner_section
+from ringfence.paper.comparison.page import answer_section, comparison_section
 from ringfence.paper.comparison.winner import Winner, winner
 from ringfence.paper.figures import FIGURES, Drawn
 from ringfence.paper.information.chart import information_chart
@@ -119,18 +119,34 @@ def reproduce(
             parts, settings.delta, results["fair"], kind, progress
         )
     files = [write_csv(one.rows, out / f"{one.chart.name}.csv") for one in drawn.values()]
+    fair = [one for search, one in results.items() if search.startswith("fair")]
     sections = [
+        answer_section([(fair, best)]),
         Section(
-            "Did bounded support help?",
-            tuple(f"{_named(search)}: {one.sentence}" for search, one in results.items()),
-            sensitive=True,
+            "Figure 1: what a release gives away",
+            charts=(drawn["motivation"].chart,),
+            lead="A bounded law gives away little where the value lies far outside its support.",
+            folded=True,
         ),
-        Section("Figure 1: what a release gives away", charts=(drawn["motivation"].chart,)),
-        Section("Figure 2: the mean of many records", charts=(drawn["mean-estimation"].chart,)),
-        winner_section([best]),
+        Section(
+            "Figure 2: the mean of many records",
+            charts=(drawn["mean-estimation"].chart,),
+            lead="Cost and error of a noisy mean, at equal noise and at equal error.",
+            folded=True,
+        ),
         comparison_section(list(results.values())),
-        Section("Figure 4: Fisher information loss against accuracy", charts=(drawn["fil"].chart,)),
-        Section("Figure 5: decisions", charts=(drawn["votes"].chart, drawn["histogram"].chart)),
+        Section(
+            "Figure 4: Fisher information loss",
+            charts=(drawn["fil"].chart,),
+            lead="Test accuracy against how well an example could be reconstructed.",
+            folded=True,
+        ),
+        Section(
+            "Figure 5: decisions",
+            charts=(drawn["votes"].chart, drawn["histogram"].chart),
+            lead="Where bounded support pays: confident votes and suppressed cells.",
+            folded=True,
+        ),
         audit_section(attacks),
         examples,
     ]
@@ -152,8 +168,3 @@ def reproduce(
     )
     page = write_report(report, out / "report.html", publishable)
     return [page, *save_charts(report, out, publishable), *files]
-
-
-def _named(search: str) -> str:
-    names = {"paper": "On the paper's grid", "fair": "With as many settings for every mechanism"}
-    return names[search.split(",")[0]]

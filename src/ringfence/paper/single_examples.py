@@ -9,6 +9,8 @@ from itertools import pairwise
 from ringfence import checks
 from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.numerics.rounding import rounded_up
 from ringfence.paper.comparison.chosen_settings import like_for_like
 from ringfence.paper.comparison.comparison import Comparison
 from ringfence.paper.sweep.batch import linear_settings
@@ -16,12 +18,22 @@ from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.settings import SweepSetting
 from ringfence.progress import Progress
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.content import Section
+from ringfence.report.content import Section, Table
 from ringfence.training.linear.grid import accuracies
 from ringfence.training.linear.information import information_losses
 from ringfence.training.linear.residuals import clipped_gradients
 
 EXAMPLES = 1000  # how many examples are shown: the numbers of all would take hours on two cores
+_SAID = (
+    "Every dataset: differential privacy for every dataset and every single record added or removed, "
+    "provided that settings were not chosen by looking at the data; whoever accepts one false alarm in 1,000 "
+    "finds at most so many percent of the records. These two numbers alone may be published. Ex-post: for "
+    "each single record the privacy loss that was realised on this run is at most epsilon, except with "
+    "probability delta. Per-instance: by Rényi sums it is a guarantee only if theta was fixed in advance, "
+    "and an estimate in training; by any other proof it holds for every dataset. Ex-post and per-instance "
+    "numbers are computed from the data: do not publish them, and do not stop or change the noise because of "
+    "them."
+)
 _KINDS = {"spectral": "the largest over directions", "trace": "the root of the mean square over features"}
 
 
@@ -40,12 +52,12 @@ class SingleExampleRow:
 
 @dataclass(frozen=True)
 class ExamplesOfRun:
-    """A training run: its setting, its test accuracy, what may be said about it, and its examples."""
+    """A training run: its setting, its test accuracy, what is claimed of it, and its examples."""
 
     mechanism: str
     setting: SweepSetting
     test_accuracy: float
-    statement: str
+    claim: Guarantee
     rows: tuple[SingleExampleRow, ...]
 
 
@@ -91,7 +103,7 @@ def single_examples(
             name,
             setting,
             float(accuracies([run], *data.test)[0]),
-            run.account.guarantee(delta).statement,
+            run.account.guarantee(delta),
             tuple(
                 SingleExampleRow(name, example, float(epsilons[i]), float(etas[i]))
                 for i, example in enumerate(picked.tolist())
@@ -111,28 +123,56 @@ def single_examples_section(
         f"of the fair search for an accuracy of {target:.0%}. Test accuracy: {accuracy}."
     )
     count = min(EXAMPLES, len(data.train[1]))
-    flat = ", ".join(f"{run.mechanism} {sum(row.eta == 0 for row in run.rows):,}" for run in runs)
+    gone = ", ".join(f"{run.mechanism} {sum(row.eta == 0 for row in run.rows):,}" for run in runs)
     charts = (
         distribution_chart(
             "example_epsilons",
             "Epsilon of single examples",
-            f"Ex-post epsilon of {count:,} training examples at delta {delta:g}. {how}",
+            f"Ex-post epsilon of {count:,} training examples at delta {delta:g}.",
             {run.mechanism: [row.epsilon for row in run.rows] for run in runs},
             x_label="epsilon",
+            details=how,
         ),
         distribution_chart(
             "example_information",
             "Fisher information loss of single examples",
             f"Eta ({_KINDS[kind]}) of {count:,} training examples over the run. It is 0, and not drawn, "
-            f"where the clip flattens every coordinate of a gradient: {flat}. {how}",
+            f"where the clip flattens every coordinate of a gradient: {gone}.",
             {run.mechanism: [row.eta for row in run.rows if row.eta > 0] for run in runs},
             x_label="eta",
             x_log=True,
+            details=how,
         ),
     )
-    statements = tuple(f"{run.mechanism}. {run.statement}" for run in runs)
-    section = Section("Single examples, and what may be said", statements, charts, sensitive=True)
+    section = Section(
+        "Single examples, and what may be said",
+        (_SAID,),
+        charts,
+        (_claims(runs, delta),),
+        sensitive=True,
+        lead="What one run cost each of its examples, with the same setting for every law.",
+        folded=True,
+    )
     return section, [row for run in runs for row in run.rows]
+
+
+def _claims(runs: Sequence[ExamplesOfRun], delta: float) -> Table:
+    columns = ("law", "every dataset", "found, %", "ex-post", "per-instance", "its proof", "test accuracy")
+    lines = []
+    for run in runs:
+        claim = run.claim
+        numbers = (
+            claim.epsilon_data_independent,
+            min(100.0, 100 * claim.true_positive_rate(1e-3)),
+            claim.epsilon,
+            claim.epsilon_pdp,
+        )
+        shown = map(rounded_up, numbers)
+        lines.append((run.mechanism, *shown, claim.proof_pdp, f"{run.test_accuracy:.1%}"))
+    title = (
+        f"Epsilon of the {runs[0].claim.steps} releases of a run at delta {delta:g}" if runs else "Epsilon"
+    )
+    return Table(title, columns, tuple(lines), sensitive=True)
 
 
 def distribution_chart(
@@ -146,6 +186,7 @@ def distribution_chart(
     bins: int = 30,
     x_log: bool = False,
     sensitive: bool = True,
+    details: str = "",
 ) -> Chart:
     """Draws the outline of one histogram for each name in ``values``, all over the same bins.
 
@@ -165,7 +206,7 @@ def distribution_chart(
     left_out = sum(map(len, values.values())) - sum(map(len, inside.values()))
     note = f" In no bin: {left_out}, infinite, not a number or off the axis." if left_out else ""
     panel = Panel(title, x_label, y_label, lines, x_log=x_log, y_from_zero=True)
-    return Chart(name, title, caption + note, (panel,), sensitive=sensitive)
+    return Chart(name, title, caption + note, (panel,), sensitive=sensitive, details=details)
 
 
 def _edges(values: list[float], bins: int, log: bool) -> list[float]:

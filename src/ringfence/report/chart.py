@@ -42,9 +42,24 @@ class Panel:
     x_names: tuple[str, ...] = ()  # what stands at x = 0, 1, ... instead of numbers
 
 
+def flat(panel: Panel, tolerance: float = 0.01) -> bool:
+    """Whether every curve of the panel lies on its gray line: words say that shorter than a picture.
+
+    >>> line = Line("sign", (1.0, 2.0), (1.0, 1.002))
+    >>> flat(Panel("", "x", "y", (line,), reference=1.0)), flat(Panel("", "x", "y", (line,)))
+    (True, False)
+    """
+    level = panel.reference
+    return level is not None and all(
+        abs(y - level) <= tolerance * abs(level) for line in panel.lines for y in line.y
+    )
+
+
 @dataclass(frozen=True)
 class Chart:
     """Panels side by side. ``name`` is the stem of its files; ``caption`` says what there is to see.
+
+    A caption has at most 60 words. What else there is to know is in ``details``, which a page folds away.
 
     >>> panel = Panel("one", "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
     >>> Chart("demo", "A demonstration", "Nothing to see.", (panel,)).columns
@@ -57,3 +72,4 @@ class Chart:
     panels: tuple[Panel, ...]
     columns: int = 4
     sensitive: bool = False  # whether its numbers depend on private data: a publishable report leaves it out
+    details: str = ""

@@ -34,7 +34,8 @@ class Section:
     """A heading with what belongs under it. ``sensitive`` covers all of the section, its text included.
 
     ``in_place`` is what a publishable report prints instead of a sensitive section: for example private
-    upper bounds, or the statement that holds for every dataset.
+    upper bounds, or the statement that holds for every dataset. ``lead`` is the one line that stands at the
+    heading; where a section is ``folded``, the rest is shown when a reader opens it.
     """
 
     heading: str
@@ -43,6 +44,8 @@ class Section:
     tables: tuple[Table, ...] = ()
     sensitive: bool = False
     in_place: "Section | None" = None
+    lead: str = ""
+    folded: bool = False
 
     def __post_init__(self) -> None:
         if self.in_place is not None and not self.sensitive:
@@ -84,6 +87,8 @@ def sensitive_parts(report: Report) -> int:
 def publishable_part(report: Report) -> Report:
     """The report without its sensitive parts, and with the sections that were given in their place.
 
+    A report of which nothing is left is refused: an empty page looks as if there was nothing to hide.
+
     >>> bound = Section("Bounds", ("epsilon is at most 2",))
     >>> private = Section("Examples", ("epsilon is 1.5",), sensitive=True, in_place=bound)
     >>> [section.heading for section in publishable_part(Report("", (private,))).sections]
@@ -98,11 +103,16 @@ def publishable_part(report: Report) -> Report:
             raise ValueError(
                 f"section {kept.heading!r} is given in place of a sensitive one and is sensitive"
             )
-        sections.append(
-            replace(
-                kept,
-                charts=tuple(chart for chart in kept.charts if not chart.sensitive),
-                tables=tuple(table for table in kept.tables if not table.sensitive),
-            )
+        part = replace(
+            kept,
+            charts=tuple(chart for chart in kept.charts if not chart.sensitive),
+            tables=tuple(table for table in kept.tables if not table.sensitive),
+        )
+        if part == kept or part.text or part.charts or part.tables:  # not a heading with nothing left below
+            sections.append(part)
+    if report.sections and not sections:
+        raise ValueError(
+            f"nothing of the report {report.title!r} may be published: all of its sections "
+            f"({len(report.sections)}) depend on private data"
         )
     return replace(report, sections=tuple(sections))

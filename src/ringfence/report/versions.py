@@ -5,7 +5,7 @@ from platform import platform, python_version
 
 from ringfence.report.content import Pairs
 
-_PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "matplotlib", "plotly")
+_PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "matplotlib")
 
 
 def installed_versions() -> Pairs:

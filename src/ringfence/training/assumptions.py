@@ -12,11 +12,20 @@ PROJECTION = (
     "Features were mapped by public_projection: every sentence above holds only if that was made from "
     "constants and public data alone."
 )
+WEIGHTS = (
+    "Examples were weighted: every sentence above holds only if class_weight and public_largest_weight were "
+    "chosen by constants and public data alone."
+)
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
 
 def assumptions(
-    *, size_given: bool, seed_given: bool, classes_given: bool = True, projection_given: bool = False
+    *,
+    size_given: bool,
+    seed_given: bool,
+    classes_given: bool = True,
+    projection_given: bool = False,
+    weights_given: bool = False,
 ) -> tuple[str, ...]:
     """The sentences that apply to a run.
 
@@ -29,6 +38,7 @@ def assumptions(
         (SIZE, not size_given),
         (CLASSES, not classes_given),
         (PROJECTION, projection_given),
+        (WEIGHTS, weights_given),
         (SEED, seed_given),
     )
     return tuple(sentence for sentence, applies in said if applies)

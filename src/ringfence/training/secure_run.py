@@ -16,25 +16,18 @@ coordinates has a relative error of at most ``spread``.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 
 from ringfence import checks
 from ringfence.accounting.account import Account
+from ringfence.accounting.finite_randomness import secure_guarantee
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.numerics.spectral.singular_values import gamma
 
 NEEDS_SIZE = (
     "public_size must be given where releases are secure, got None: the number of records could be read off "
     "what is released"
 )
-
-
-class TooSmallDeltaError(ValueError):
-    """At this delta nothing can be said about secure releases: their finite randomness takes all of it."""
 
 
 def largest_count(examples: int, public_size: float) -> int:
@@ -62,42 +55,7 @@ def stretched(sensitivity: float | Sensitivity, count: int, spread: float = 0.0)
     return Sensitivity.of(sensitivity).times((1 + slack) * (1 + 2.0**-50))
 
 
-def secure_guarantee(
-    of: Callable[[float], Guarantee], mechanism: Mechanism, numbers: int, delta: float
-) -> Guarantee:
-    """An account's guarantee at delta, after the finite randomness of ``numbers`` releases took its share.
-
-    ``of`` is the account's own ``guarantee``.
-
-    Guarantee: the share of delta is computed at an epsilon that is at least the one returned. The rates of
-    attacks are those of the account, with the total variation of the finite randomness added.
-
-    >>> from ringfence import PerInstanceAccountant, RectifiedGaussian
-    >>> law = RectifiedGaussian(1.0, bound=2.0)
-    >>> account = PerInstanceAccountant(law, sensitivity=0.01)
-    >>> account.step([0.0])
-    >>> secure_guarantee(account.guarantee, law, 1, 1e-5).epsilon >= account.guarantee(1e-5).epsilon
-    True
-    """
-    half = of(checks.probability("delta", delta) / 2)
-    largest = max(half.epsilon, half.epsilon_pdp, half.epsilon_data_independent)
-    added = SecureRelease(mechanism).delta(numbers, largest)
-    if added > delta / 2:
-        raise TooSmallDeltaError(
-            f"delta must be larger, got {delta!r}: at epsilon {largest:.3g} the finite randomness of "
-            f"{numbers} secure releases alone takes {added:.3g}"
-        )
-    claim = of(math.nextafter(delta - added, 0.0))
-    attacks = claim.every_dataset
-    if attacks is not None:
-        # delta at epsilon 0 is twice the total variation, once for each of two neighbours
-        attacks = replace(attacks, off_by=SecureRelease(mechanism).delta(numbers, 0.0) / 2)
-    return replace(claim, delta=delta, every_dataset=attacks)
-
-
-def run_guarantee(
-    account: Account, mechanism: Mechanism, numbers: int, delta: float, *, secure: bool
-) -> Guarantee:
+def run_guarantee(account: Account, numbers: int, delta: float, *, secure: bool) -> Guarantee:
     """What the account of a run says; where releases are secure, their finite randomness is in it.
 
     No release of the run has more than ``numbers`` numbers.
@@ -105,10 +63,10 @@ def run_guarantee(
     >>> from ringfence import Gaussian, PerInstanceAccountant
     >>> account = PerInstanceAccountant(Gaussian(1.0), sensitivity=0.1)
     >>> account.step([0.0, 0.0])
-    >>> claims = [run_guarantee(account, Gaussian(1.0), 2, 1e-5, secure=secure) for secure in (False, True)]
+    >>> claims = [run_guarantee(account, 2, 1e-5, secure=secure) for secure in (False, True)]
     >>> claims[0].epsilon <= claims[1].epsilon
     True
     """
     if not secure:
         return account.guarantee(delta)
-    return secure_guarantee(account.guarantee, mechanism, account.steps * numbers, delta)
+    return secure_guarantee(account.guarantee, account.steps * numbers, delta)

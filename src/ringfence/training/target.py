@@ -10,10 +10,10 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.finite_randomness import TooSmallDeltaError
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.training.secure_run import TooSmallDeltaError
 
 _TOLERANCE = 1e-3  # relative, of sigma
 _LARGEST = 1e12

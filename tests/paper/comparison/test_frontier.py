@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ringfence.paper.comparison.comparison import compare
+from ringfence.paper.comparison.winner import winner
 from tests.paper.comparison.test_comparison import at, sweep
 
 
@@ -27,3 +28,12 @@ def test_a_lucky_seed_does_not_reach_a_target_but_the_mean_does() -> None:
     lucky = [replace(row, validation_accuracy=0.5 + (0.3 if row.seed == 0 else -0.2)) for row in rows]
     result = compare(lucky, step=0.01)
     assert max(row.target for row in result.rows) == pytest.approx(0.46)
+
+
+def test_targets_at_or_below_chance_do_not_count_where_the_number_of_classes_is_known() -> None:
+    rows = sweep("gaussian", 1.0) + sweep("truncated", 0.5)
+    assert compare(rows).counts_from == 0.45  # half of the best
+    of_two = [replace(row, classes=2) for row in rows]
+    assert compare(of_two).counts_from == winner(of_two, resamples=20).counts_from == 0.55
+    guesses = [replace(row, classes=1) for row in rows]  # nothing is above chance
+    assert compare(guesses).counts_from == 0.45

@@ -19,6 +19,14 @@ def test_no_is_said_as_readily() -> None:
     )
 
 
+def test_yes_is_said_of_each_law_whose_band_excludes_one_and_of_no_other() -> None:
+    both = compare(sweep("gaussian", 1.0) + sweep("truncated", 0.5) + sweep("rectified", 1.0))
+    assert both.helped_by == ["truncated"]
+    assert both.sentence.startswith(
+        "Yes, on toy truncated helped; no, rectified did not by more than luck: at"
+    )
+
+
 def test_warnings_of_unequal_search_errors_and_unfinished_settings() -> None:
     rows = sweep("gaussian", 1.0, count=8) + sweep("truncated", 0.5, count=40)
     result = compare(rows)

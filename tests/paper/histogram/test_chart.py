@@ -2,6 +2,7 @@ import pytest
 
 from ringfence.paper.histogram.chart import histogram_chart
 from ringfence.paper.histogram.rows import HistogramSettings, histogram
+from tests.report.samples import assert_readable
 
 SETTINGS = HistogramSettings(thresholds=(3.0, 4.0, 5.0, 8.0), plotted=30)
 
@@ -26,8 +27,9 @@ def test_lines_are_the_rows(result):
 
 
 def test_the_caption_has_the_numbers_of_what_is_shown(result):
-    caption = histogram_chart(result, SETTINGS).caption
+    chart = histogram_chart(result, SETTINGS)
+    assert_readable(chart)
     last = result.utility[-1]
-    assert f"{last.people_spared:.0%} of the people" in caption
-    assert f"{last.large_shown:.0f} of {last.large_cells} cells" in caption
-    assert "τ = 4 " not in caption
+    assert f"{last.people_spared:.0%} of the people" in chart.details
+    assert f"{last.large_shown:.0f} of {last.large_cells} cells" in chart.details
+    assert "τ = 4 " not in chart.details

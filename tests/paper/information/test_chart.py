@@ -4,6 +4,7 @@ from ringfence.paper.comparison.frontier import CLAMPED
 from ringfence.paper.information.chart import eta_ratio, information_chart
 from ringfence.paper.information.rows import InformationRow, InformationSettings
 from ringfence.report.image_files import paper_figure
+from tests.report.samples import assert_readable
 
 
 def row(model, mechanism, chosen, tested, eta):
@@ -54,12 +55,13 @@ def test_ratios_are_medians_over_accuracies():
 
 
 def test_the_caption_says_what_came_out():
-    caption = information_chart(ROWS, InformationSettings()).caption
-    assert "rectified 0.50 and 0.50; Gaussian, clamped 0.60 and 0.60." in caption
-    assert "truncated 0.50 and 0.50." in caption
-    assert "12 Poisson batches of 80" in caption
-    assert "Dashed" in caption
-    alone = information_chart(ROWS[:2], InformationSettings()).caption
-    assert "nothing to compare" in alone
-    assert "Poisson" not in alone
-    assert "Dashed" not in alone
+    chart = information_chart(ROWS, InformationSettings())
+    assert_readable(chart)
+    assert "rectified 0.50 and 0.50; Gaussian, clamped 0.60 and 0.60." in chart.details
+    assert "truncated 0.50 and 0.50." in chart.details
+    assert "12 Poisson batches of 80" in chart.details
+    assert "Dashed" in chart.caption
+    alone = information_chart(ROWS[:2], InformationSettings())
+    assert "nothing to compare" in alone.details
+    assert "Poisson" not in alone.details
+    assert "Dashed" not in alone.caption + alone.details

@@ -2,6 +2,7 @@ import pytest
 
 from ringfence.paper.votes.chart import votes_chart
 from ringfence.paper.votes.rows import PUBLISHABLE, TIGHT, VotesRow, VotesSettings
+from tests.report.samples import assert_readable
 
 SETTINGS = VotesSettings(sigmas=(8.0, 16.0))
 
@@ -44,7 +45,7 @@ def test_what_is_sensitive_says_so(chart):
 
 
 def test_the_caption_has_the_numbers_and_the_source(chart):
-    assert chart.caption.count(". ") == 2  # three sentences
+    assert_readable(chart)
     for said in (
         "0.8% of the answers",
         "ε is 0.5 for every dataset, 0.125 for this one (0.157 by",

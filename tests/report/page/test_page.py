@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.report.content import Report, Section
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.content import Report, Section, Table
 from ringfence.report.page.page import data_tables, page, write_report
 from tests.report.samples import HOSTILE, bars, everything, full_report, hostile_report
 
@@ -45,7 +46,7 @@ class Tags(HTMLParser):
 
 
 def without_plotly(text: str) -> str:
-    return re.sub(r"<script>/\*\*\s*\* plotly\.js.*?</script>", "", text, flags=re.DOTALL)
+    return re.sub(r"<script>/\*\*\s*\* plotly\.js \(basic.*?</script>", "", text, flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,9 @@ def test_the_structure(full: str) -> None:
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in tags.all("meta")
-    assert len(tags.all("figure")) == len(tags.all("figcaption")) == len(tags.all("details")) == 3
+    assert len(tags.all("figure")) == len(tags.all("figcaption")) == 3
+    kinds = [attributes["class"] for attributes in tags.all("details")]
+    assert (kinds.count("more"), kinds.count("part")) == (3, 3)  # figures; a section, settings and versions
     assert all(
         attributes["tabindex"] == "0" for name, attributes in tags.tags if attributes.get("class") == "scroll"
     )
@@ -72,7 +75,7 @@ def test_the_structure(full: str) -> None:
 
 
 def test_plotly_is_there_once_and_nothing_is_loaded(full: str) -> None:
-    assert full.count("* plotly.js v") == 1
+    assert full.count("* plotly.js (basic - minified) v") == 1
     tags = Tags(full)
     assert len(tags.all("script")) == 2 + 3  # plotly, ours, the data of three figures
     for name, attributes in tags.tags:
@@ -144,7 +147,26 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_plotly_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(ModuleNotFoundError, match=r"plotly: pip install 'ringfence\[report\]'"):
+def test_jinja_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ModuleNotFoundError, match=r"jinja2: pip install 'ringfence\[report\]'"):
         page(Report("t", ()))
+
+
+def test_the_numbers_of_long_curves_are_thinned_and_the_table_says_so() -> None:
+    many = tuple(map(float, range(401)))
+    chart = Chart("", "Long", "", (Panel("", "x", "y", (Line("sign", many, many),)),))
+    [table] = data_tables(chart)
+    assert table.title == "Long: y, one point in 3"
+    assert [row[0] for row in table.rows[:3]] == ["0", "3", "6"]
+
+
+def test_numbers_stand_to_the_right_with_their_whole_column() -> None:
+    table = Table("t", ("law", "epsilon"), (("sign", "never"), ("sign", "0.5")))
+    text = page(Report("t", (Section("h", tables=(table,)),)))
+    assert text.count('<td class="number">') == 2
+    assert '<th scope="col" class="number">epsilon</th>' in text
+
+
+def test_a_page_is_small() -> None:
+    assert len(page(full_report())) < 1_400_000

@@ -108,12 +108,6 @@ def test_a_learning_rate_that_overflows_is_refused_by_name() -> None:
             train(learning_rate=rate, public_size=1e-9)
 
 
-@pytest.mark.parametrize("name", ["features", "labels"])
-def test_data_that_is_no_tensor_is_refused_by_name(name: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} must be a tensor"):
-        train(**{name: [[1.0]]})
-
-
 @pytest.mark.parametrize("name", ["learning_rate", "public_size", "momentum"])
 def test_numbers_are_single_numbers(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a single number"):

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.account_cost import whole_cost
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.data_independent import data_independent_proof
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
@@ -97,6 +99,11 @@ class DecisionAccountant:
             delta=delta,
             change=REPLACED if self.neighbours == "replaced" else ADDED_OR_REMOVED,
         )
+
+    def cost(self) -> Cost:
+        """The decisions so far in a form that adds up with other accounts (``Ledger``)."""
+        change = REPLACED if self.neighbours == "replaced" else ADDED_OR_REMOVED
+        return whole_cost(self, bounded_zcdp=self.gaussian_zcdp, change=change)
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""

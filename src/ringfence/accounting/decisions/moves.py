@@ -85,7 +85,7 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     """
     checks.one_of("neighbours", neighbours, NEIGHBOURS)
     if isinstance(law, Mechanism):
-        yield from _of_surpluses(law, _numbers("surpluses", votes), _FARTHEST[neighbours])
+        yield from _of_surpluses(law, checks.finite("surpluses", votes).double(), _FARTHEST[neighbours])
         return
     counts = checked_counts(votes)
     rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
@@ -105,7 +105,7 @@ def number_of_queries(law: DecisionLaw, votes: Real) -> int:
     2
     """
     if isinstance(law, Mechanism):
-        count = _numbers("surpluses", votes).numel()
+        count = checks.finite("surpluses", votes).double().numel()
     else:
         counts = checked_counts(votes)
         count = counts.shape[:-1].numel() if counts.numel() else 0
@@ -121,16 +121,10 @@ def checked_counts(votes: Real) -> Tensor:
     Traceback (most recent call last):
     ValueError: counts must be whole numbers from 0 on, got 0.5 at index [0, 1]
     """
-    counts = _numbers("counts", votes).cpu()
+    counts = checks.finite("counts", votes).double().cpu()
     return checks.require(
         "counts", "must be whole numbers from 0 on", counts, (counts >= 0) & (counts % 1 == 0)
     )
-
-
-def _numbers(name: str, votes: Real) -> Tensor:
-    """Finite numbers in float64; votes are often integers."""
-    values = votes.double() if isinstance(votes, Tensor) and not votes.is_complex() else votes
-    return checks.finite(name, values).double()
 
 
 def moves_of(counts: Tensor, neighbours: Neighbours) -> Tensor:

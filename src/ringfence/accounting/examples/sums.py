@@ -1,6 +1,6 @@
 """Gradients block by block, the four sums of each example, and their upper bound over all theta."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -53,13 +53,19 @@ def checked_blocks(gradients: Tensor | Iterable[Tensor], width: int, length: int
     """
     if not isinstance(gradients, Iterable):
         raise TypeError(f"gradients must be a tensor or an iterable of tensors, got {gradients!r}")
-    for chunk in [gradients] if hasattr(gradients, "shape") else gradients:
+    one = hasattr(gradients, "shape") or (isinstance(gradients, list | tuple) and not _chunks(gradients))
+    for chunk in [gradients] if one else gradients:
         tensor = checks.finite("gradients", chunk)
         if tensor.dim() != 2 or tensor.shape[1] != width:
             raise ValueError(f"gradients must have shape (m, {width}), got {list(tensor.shape)}")
         entries = length or _BLOCK.get(tensor.device.type, _BLOCK_ELSEWHERE)
         for block in tensor.split(max(1, entries // max(1, width))):
             yield block.double()
+
+
+def _chunks(gradients: Sequence[object]) -> bool:
+    """Whether a list has chunks of rows, and is not one chunk written as a list of rows."""
+    return all(hasattr(chunk, "shape") for chunk in gradients)
 
 
 def exact_bound(law: Mechanism, theta: Tensor, orders: Tensor) -> Bound:

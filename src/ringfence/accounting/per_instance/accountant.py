@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.account_cost import whole_cost
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.data_independent import data_independent_proof
 from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
@@ -132,6 +134,14 @@ class PerInstanceAccountant:
             delta=delta,
         )
 
+    def fresh(self) -> Self:
+        """An account with the same settings and no steps."""
+        return type(self)(self.mechanism, self.sensitivity, self._orders)
+
+    def cost(self) -> Cost:
+        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
+        return whole_cost(self, bounded_zcdp=self.bounded_zcdp)
+
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
         return {
@@ -159,6 +169,14 @@ class PerInstanceAccountant:
             setattr(account, name, checks.number(name, state[name], checks.not_negative))
         account.steps = checks.count("steps", state["steps"], at_least=0)
         return account
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain data, also where the account is pickled or copied, or saved by skops."""
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        earlier = "kind" not in state  # pickled by a version before 0.7
+        vars(self).update(state if earlier else vars(self.from_state_dict(state)))
 
     def __repr__(self) -> str:
         return f"PerInstanceAccountant({self.mechanism!r}, steps={self.steps})"

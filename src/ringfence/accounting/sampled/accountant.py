@@ -1,5 +1,6 @@
 """Accounting for releases of Poisson samples: running sums, and what may be said about them."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -7,9 +8,11 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.account_cost import at_orders
 from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.data_independent import GAUSSIAN, ZCDP, DataIndependent
-from ringfence.accounting.guarantee import Guarantee, guarantee
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED, Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
@@ -183,6 +186,25 @@ class SampledAccountant:
             data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact, attacks),
             steps=self.steps,
             delta=delta,
+            spent=self.spent,
+        )
+
+    def fresh(self) -> Self:
+        """An account with the same settings and no steps."""
+        settings = (self.mechanism, self.sensitivity, self.sampling_rate, self._orders)
+        return type(self)(*settings, self.failure_probability)
+
+    def cost(self) -> Cost:
+        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
+        return Cost(
+            releases=tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
+            zcdp=math.inf,
+            ceiling=at_orders(self._orders, self.data_independent),
+            forward=at_orders(self._orders, self.forward),
+            backward=at_orders(self._orders, self.backward),
+            gaussian=at_orders(self._orders, self.gaussian),
+            steps=self.steps,
+            change=ADDED_OR_REMOVED,
             spent=self.spent,
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -170,5 +171,8 @@ def _thetas(batches: object) -> Iterator[Tensor]:
     single = isinstance(batches, Tensor) and batches.dim() == 0
     if single or isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
         raise TypeError(f"batches must be a tensor or an iterable of thetas, one a batch, got {batches!r}")
-    for theta in batches:
+    rows = (
+        batches if isinstance(batches, Tensor) or not hasattr(batches, "__array__") else np.asarray(batches)
+    )
+    for theta in rows:
         yield checks.finite("batches", theta)

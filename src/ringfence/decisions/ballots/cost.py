@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -69,7 +70,9 @@ def decision_account(
             details["voter_epsilons"] = own.clamp(max=alone).tolist()  # which holds for all of them
         if ballots.people is not None:
             details["voters"] = ballots.people
-    return ReleaseAccount(delta, claim, smallest, proof, details)
+    # a confident decision counts as two numbers
+    spent = replace(accountant.cost(), numbers=2 * accountant.steps + int(publish))
+    return ReleaseAccount(delta, claim, smallest, proof, details, spent)
 
 
 def publishing_zcdp(every: float) -> float:

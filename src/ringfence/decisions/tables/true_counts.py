@@ -59,7 +59,7 @@ def table_counts(
 
 
 def array_counts(data: Any, at_most: int) -> TrueCounts:
-    """The counts that an array or a tensor of any shape holds.
+    """The counts that an array, a tensor or lists of any shape hold, or a Series.
 
     >>> array_counts(np.array([[3, 0], [1, 2]]), at_most=1).labels[2]
     ('1', '0')
@@ -77,12 +77,13 @@ def array_counts(data: Any, at_most: int) -> TrueCounts:
     names = [f"dimension {number}" for number in range(array.ndim)]
     columns = dict(zip(names, zip(*places, strict=True), strict=True))
     size = checked_at_most(at_most, None, theta.numel(), aggregated=True)
-    return TrueCounts(theta, columns, places, partial(_array_like, data), size, "aggregated")
+    like = partial(_array_like, array.shape, isinstance(data, Tensor))
+    return TrueCounts(theta, columns, places, like, size, "aggregated")
 
 
-def _array_like(data: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
-    """The numbers in the shape that came in, NaN where one is hidden."""
+def _array_like(shape: tuple[int, ...], tensor: bool, columns: Mapping[str, Sequence[Any]]) -> Any:
+    """The numbers in the shape that came in, NaN where one is hidden: a tensor or an array."""
     numbers = columns["count" if "count" in columns else "standard_error"]
     values = [math.nan if value is None else value for value in numbers]
-    result = torch.tensor(values, dtype=torch.float64).reshape(data.shape)
-    return result if isinstance(data, Tensor) else result.numpy()
+    result = torch.tensor(values, dtype=torch.float64).reshape(shape)
+    return result if tensor else result.numpy()

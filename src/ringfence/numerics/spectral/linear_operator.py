@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.numerics.spectral.batched_operator import (
     BatchedOperator,
     checked_generator,
@@ -54,7 +55,7 @@ class LinearOperator:
         >>> LinearOperator.of(torch.eye(2)).apply(torch.ones(2, 1).double()).flatten().tolist()
         [1.0, 1.0]
         """
-        matrix = matrix.double()
+        matrix = checks.finite("matrix", matrix).double()
         height, width = matrix.shape
         return LinearOperator(
             (height, width),

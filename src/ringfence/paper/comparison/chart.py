@@ -4,15 +4,17 @@ from collections.abc import Sequence
 
 from ringfence.paper.comparison.comparison import Comparison, ComparisonRow
 from ringfence.paper.comparison.frontier import CLAMPED, GAUSSIAN
-from ringfence.paper.comparison.winner import Candidate, Winner
-from ringfence.report.chart import Chart, Line, Panel
+from ringfence.paper.comparison.winner import Winner
+from ringfence.report.chart import Chart, Line, Panel, flat
 
 
 def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
     """Figure 3: each mechanism's epsilon over the Gaussian's, against the target accuracy.
 
-    >>> ratio_chart([Comparison("toy", "per-instance", (), False, "No.", (), True, 0.5)]).panels[0].reference
-    1.0
+    A panel in which every law takes what the Gaussian takes is not drawn; the details say so.
+
+    >>> ratio_chart([Comparison("toy", "per-instance", (), False, "No.", (), True, 0.5)]).panels
+    ()
     """
     panels = []
     for comparison in comparisons:
@@ -35,12 +37,21 @@ def ratio_chart(comparisons: Sequence[Comparison]) -> Chart:
     kinds = " and ".join(dict.fromkeys(comparison.kind for comparison in comparisons))
     caption = (
         f"Below the gray line a law reaches the accuracy with a smaller {kinds} epsilon than the Gaussian. "
-        "Dashed: the rectified law's release under the Gaussian's account, which is free; what lies below "
-        "it is bounded support's own gain. Bands: 95 % of bootstrap resamples of settings and seeds, cut "
-        "off where no curve goes. Accuracies from half of the best on; a curve ends where one of the two "
-        f"never arrives. {_arrivals(comparisons)} The cost of tuning is not in epsilon."
+        "Dashed: the clamp's free help to training, under the Gaussian's account. Bands: 95 % of bootstrap "
+        "resamples. The cost of tuning is not in epsilon."
     )
-    return Chart("utility_ratio", "Privacy at equal accuracy", caption, tuple(panels), sensitive=True)
+    details = (
+        "Dashed is the rectified law's release under the Gaussian's account: the clamp comes after the noise "
+        "and costs nothing, so what lies below it is bounded support's own gain. Bands are of resampled "
+        "settings and seeds, cut off where no curve goes. Accuracies from half of the best on and above "
+        f"chance; a curve ends where one of the two never arrives. {_arrivals(comparisons)}"
+    )
+    left_out = ", ".join(panel.title for panel in panels if flat(panel))
+    if left_out:
+        details += f" Not drawn, because every law takes what the Gaussian takes: {left_out}."
+    seen = tuple(panel for panel in panels if not flat(panel))
+    title = "Privacy at equal accuracy"
+    return Chart("utility_ratio", title, caption, seen, sensitive=True, details=details)
 
 
 def frontier_chart(comparisons: Sequence[Comparison]) -> Chart:
@@ -61,9 +72,10 @@ def frontier_chart(comparisons: Sequence[Comparison]) -> Chart:
         )
     caption = (
         "For every accuracy the setting with the smallest epsilon that reaches it, averaged over seeds: "
-        f"up and to the left is better. {_arrivals(comparisons)}"
+        "up and to the left is better."
     )
-    return Chart("utility_frontier", "Accuracy against epsilon", caption, tuple(panels), sensitive=True)
+    title, details = "Accuracy against epsilon", _arrivals(comparisons)
+    return Chart("utility_frontier", title, caption, tuple(panels), sensitive=True, details=details)
 
 
 def winner_chart(winners: Sequence[Winner]) -> Chart:
@@ -72,37 +84,45 @@ def winner_chart(winners: Sequence[Winner]) -> Chart:
     >>> winner_chart([Winner("toy", (0.5,), 0.5, "Gaussian", (), "")]).panels[0].title
     'toy'
     """
-    panels = [
-        Panel(
-            one.data,
-            "epsilon",
-            "test accuracy, %",
-            tuple(_clip_line(one, candidate) for candidate in one.candidates if candidate.per_instance),
-            x_log=True,
-        )
-        for one in winners
-    ]
-    caption = (
-        "For every accuracy the setting with the smallest epsilon that reaches it, averaged over seeds: up "
-        "and to the left is better. Solid: gradients clipped in L2. Dashed: every coordinate clamped. The "
-        "epsilon is the smaller of the per-instance one, which must not be published, and of the one that "
-        "holds for every dataset."
+    panels = [Panel(one.data, "epsilon", "test accuracy, %", _clip_lines(one), x_log=True) for one in winners]
+    caption = "Up and to the left is better: the smallest epsilon with which a law reaches an accuracy." + (
+        " Solid: gradients clipped in L2. Dashed: every coordinate clamped."
+        if any(_clips(one) > 1 for one in winners)
+        else ""
     )
-    return Chart("clips", "Clips and laws: accuracy against epsilon", caption, tuple(panels), sensitive=True)
+    details = (
+        "For every accuracy the setting with the smallest epsilon that reaches it, averaged over seeds. The "
+        "epsilon is the smaller of the per-instance one, which must not be published, and of the one that "
+        "holds for every dataset. The cost of tuning is not in epsilon."
+    )
+    title = "Accuracy against epsilon, by law and clip"
+    return Chart("clips", title, caption, tuple(panels), sensitive=True, details=details)
 
 
-def _clip_line(winner: Winner, candidate: Candidate) -> Line:
-    law = candidate.name.removesuffix(", per-instance")
-    reached = [
-        (epsilon, 100 * accuracy)
-        for target, epsilon, accuracy in zip(
-            winner.targets, candidate.epsilon, candidate.test_accuracy, strict=True
-        )
-        if target >= winner.counts_from and epsilon and accuracy is not None
-    ]
-    x, y = zip(*sorted(reached), strict=True) if reached else ((), ())
-    name = law if "clip" in law else f"{law}, clamped coordinates"
-    return Line(name, x, y, mechanism=_look(law), dashed=candidate.clip == "clamp")
+def _clips(winner: Winner) -> int:
+    return len({candidate.clip for candidate in winner.candidates})
+
+
+def _clip_lines(winner: Winner) -> tuple[Line, ...]:
+    """A colour per law, which the legend names once; where there are two clips, dashes are the clamp's."""
+    lines: list[Line] = []
+    several = _clips(winner) > 1
+    for candidate in sorted(winner.candidates, key=lambda one: (one.clip != "norm", one.name)):
+        if candidate.per_instance:
+            reached = [
+                (epsilon, 100 * accuracy)
+                for target, epsilon, accuracy in zip(
+                    winner.targets, candidate.epsilon, candidate.test_accuracy, strict=True
+                )
+                if target >= winner.counts_from and epsilon and accuracy is not None
+            ]
+            x, y = zip(*sorted(reached), strict=True) if reached else ((), ())
+            dashed = several and candidate.clip == "clamp"
+            first = not dashed and candidate.law not in {line.name for line in lines}
+            lines.append(Line(candidate.law, x, y, mechanism=candidate.law, dashed=dashed, in_legend=first))
+    if several:
+        lines.append(Line("coordinates clamped", (), (), mechanism="any", dashed=True))
+    return tuple(lines)
 
 
 def _by_mechanism(rows: Sequence[ComparisonRow]) -> dict[str, list[ComparisonRow]]:

@@ -10,7 +10,6 @@ the clamp afterwards costs nothing. What it gains over the Gaussian is the clamp
 the rectified law gains over it is the gain of bounded support.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,12 +21,12 @@ from ringfence.paper.comparison.frontier import (
     CLAMPED,
     COLUMNS,
     GAUSSIAN,
-    Array,
     ComparedEpsilon,
     Tried,
+    targets_that_count,
     tried_settings,
 )
-from ringfence.paper.comparison.ratios import Frontiers, Resampled, band, median, ratios, resampled
+from ringfence.paper.comparison.ratios import Banded, Frontiers, Resampled, band, median, ratios, resampled
 from ringfence.paper.sweep.settings import SweepSetting
 from ringfence.paper.sweep.store import SweepRow
 
@@ -66,6 +65,27 @@ class Comparison:
     warnings: tuple[str, ...]
     validated: bool  # whether settings were chosen on a validation part
     counts_from: float  # the first target that counts in the sentence
+    clip: str = "clamp"
+    medians: tuple[tuple[str, Banded], ...] = ()  # of each mechanism: the median ratio, and its band
+
+    @property
+    def helped_by(self) -> list[str]:
+        """The bounded laws whose whole band is below 1: those about which the answer is yes.
+
+        >>> medians = (("sign", (0.5, 0.4, 0.9)), ("rectified", (0.5, 0.4, 1.1)))
+        >>> Comparison("toy", "tightest", (), True, "", (), True, 0.5, medians=medians).helped_by
+        ['sign']
+        """
+        return [name for name, band in self.bounded if band[2] < 1]
+
+    @property
+    def bounded(self) -> list[tuple[str, Banded]]:
+        """The median ratio of every bounded law, and its band.
+
+        >>> Comparison("toy", "per-instance", (), False, "", (), True, 0.5).bounded
+        []
+        """
+        return [(name, band) for name, band in self.medians if name != CLAMPED]
 
 
 def compare(
@@ -79,10 +99,11 @@ def compare(
     """Compares every mechanism with the Gaussian at targets ``step`` apart, on one data set.
 
     The sentence is about the median ratio of epsilons over the targets that count: those of at least
-    half of the best accuracy reached. A mechanism that misses a target which the Gaussian reaches has an
-    infinite ratio there; where it is the other way round, the ratio is 0. Bounded support helped if the
-    whole band of some mechanism's median is below 1. These bands are widened for the number of mechanisms
-    (Bonferroni), since the best of several would look good by luck.
+    half of the best accuracy reached, and above chance. A mechanism that misses a target which the Gaussian
+    reaches has an infinite ratio there; where it is the other way round, the ratio is 0. Bounded support
+    helped if the whole band of some mechanism's median is below 1, and the sentence says of which. These
+    bands are widened for the number of mechanisms (Bonferroni), since the best of several would look good
+    by luck.
 
     >>> def row(mechanism, seed, epsilon):
     ...     setting = SweepSetting(mechanism.lower(), 0.1, 10.0, learning_rate=1.0, steps=5)
@@ -106,14 +127,9 @@ def compare(
         raise ValueError(
             "rows must hold finished settings of the Gaussian: it is what others are compared with"
         )
-    best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
-    targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
-    if not len(targets):
-        raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
-
+    targets, useful = targets_that_count(tried, step, rows[0].classes)
     found = {name: one.frontier(targets) for name, one in tried.items()}
     drawn = resampled(tried, targets, resamples, generator)
-    useful = targets >= best / 2 - 1e-12
     bounded = [name for name in tried if name not in (GAUSSIAN, CLAMPED)]
     others = [name for name in tried if name != GAUSSIAN]
     medians = {name: median(found, drawn, name, GAUSSIAN, useful, len(bounded)) for name in others}
@@ -128,10 +144,12 @@ def compare(
             for i, target in enumerate(targets)
         ),
         helped=helped,
-        sentence=verdict.sentence(data, kind, medians, targets[useful], helped, validated),
+        sentence=verdict.sentence(data, kind, medians, targets[useful], validated),
         warnings=tuple(verdict.warnings(rows, real, validated)),
         validated=validated,
         counts_from=round(float(targets[useful][0]), 10),
+        clip=rows[0].setting.clip_kind,
+        medians=tuple(medians.items()),
     )
 
 

@@ -92,6 +92,28 @@ def tried_settings(rows: Sequence[SweepRow], kind: ComparedEpsilon) -> tuple[dic
     return result, validated
 
 
+def targets_that_count(
+    tried: dict[str, Tried], step: float, classes: int | None
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Accuracies ``step`` apart up to the best one reached, and which of them count.
+
+    Those count that are at least half of the best accuracy and above chance; where nothing is above chance,
+    half of the best accuracy is enough.
+
+    >>> one = Tried([None], np.array([[0.8]]), np.array([[0.8]]), np.array([[2.0]]))
+    >>> targets, count = targets_that_count({"toy": one}, 0.1, classes=2)
+    >>> targets[count].round(1).tolist()
+    [0.6, 0.7, 0.8]
+    """
+    best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
+    targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
+    if not len(targets):
+        raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
+    useful = targets >= best / 2 - 1e-12
+    above_chance = useful & (targets > (1 / classes if classes else 0.0) + 1e-12)
+    return targets, above_chance if above_chance.any() else useful
+
+
 def by_clip(rows: Sequence[SweepRow]) -> list[list[SweepRow]]:
     """The rows of each clip: laws are compared under one clip. An L2 clip becomes part of the data's name.
 

@@ -6,12 +6,10 @@ for this dataset and of what holds for every dataset. It must not be published, 
 smaller to be worth anything.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringfence import checks
 from ringfence.paper.comparison.frontier import (
@@ -20,6 +18,7 @@ from ringfence.paper.comparison.frontier import (
     Array,
     ComparedEpsilon,
     Tried,
+    targets_that_count,
     tried_settings,
 )
 from ringfence.paper.comparison.ratios import Banded, Resampled, median, resampled
@@ -45,6 +44,24 @@ class Candidate:
     ratio: Banded
 
     @property
+    def law(self) -> str:
+        """The law without its clip and statement.
+
+        >>> Candidate("sign, L2 clip, per-instance", "norm", (), (), (1.0, 1.0, 1.0)).law
+        'sign'
+        """
+        return self.name.removesuffix(f", {self.statement}").removesuffix(", L2 clip")
+
+    @property
+    def statement(self) -> str:
+        """Which epsilon it is: data-independent or per-instance.
+
+        >>> Candidate("sign, per-instance", "clamp", (), (), (1.0, 1.0, 1.0)).statement
+        'per-instance'
+        """
+        return next(statement for statement in _KINDS if self.name.endswith(statement))
+
+    @property
     def per_instance(self) -> bool:
         """Whether the statement is about this dataset alone.
 
@@ -64,6 +81,32 @@ class Winner:
     reference: str
     candidates: tuple[Candidate, ...]
     sentence: str
+    runs: int = 0  # how many runs of this data set the choice is from
+    chosen_on: str = "a validation part"
+    delta: float | None = None
+
+    @property
+    def least(self) -> Candidate | None:
+        """What takes less than the reference, and the least of all; None where no whole band is below 1.
+
+        >>> Winner("toy", (), 0.5, "Gaussian, data-independent", (), "").least
+        """
+        first = self.candidates[0] if self.candidates else None
+        return first if first is not None and first.ratio[2] < 1 else None
+
+    def three(self) -> list[int]:
+        """The places of three targets that count: the lowest, one in the middle and the highest.
+
+        Multiples of 5 % where there are three of them.
+
+        >>> winner = Winner("toy", (0.4, 0.45, 0.46, 0.5, 0.55, 0.57), 0.45, "Gaussian", (), "")
+        >>> [winner.targets[place] for place in winner.three()]
+        [0.45, 0.5, 0.55]
+        """
+        count = [place for place, target in enumerate(self.targets) if target >= self.counts_from]
+        round_ones = [place for place in count if round(1000 * self.targets[place]) % 50 == 0]
+        shown = round_ones if len(round_ones) >= 3 else count
+        return sorted({shown[0], shown[len(shown) // 2], shown[-1]}) if shown else []
 
 
 def winner(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 1000, seed: int = 0) -> Winner:
@@ -83,12 +126,12 @@ def winner(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 100
     checks.probability("step", step)
     tried: dict[str, Tried] = {}
     for statement, kind in _KINDS.items():
-        own = tried_settings(rows, kind)[0]
+        own, validated = tried_settings(rows, kind)
         tried |= {f"{law}, {statement}": one for law, one in own.items() if law != CLAMPED}
     reference = next((name for name in _REFERENCES if name in tried), None)
     if reference is None:
         raise ValueError("rows must hold finished settings of the Gaussian: it is the reference")
-    targets, useful = _targets(tried, step)
+    targets, useful = targets_that_count(tried, step, rows[0].classes)
     found = {name: one.frontier(targets) for name, one in tried.items()}
     drawn: Resampled = {}
     for statement in _KINDS:  # both statements see the same draws
@@ -108,16 +151,10 @@ def winner(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 100
         reference=reference,
         candidates=tuple(candidates),
         sentence=_sentence(rows[0].data, candidates, reference, targets[useful]),
+        runs=len(rows),
+        chosen_on="a validation part" if validated else "the test split",
+        delta=rows[0].delta,
     )
-
-
-def _targets(tried: dict[str, Tried], step: float) -> tuple[Array, NDArray[np.bool_]]:
-    """The targets, and which of them count: those of at least half of the best accuracy reached."""
-    best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
-    targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
-    if not len(targets):
-        raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
-    return targets, targets >= best / 2 - 1e-12
 
 
 def _candidate(name: str, one: Tried, epsilon: Array, places: Array, ratio: Banded) -> Candidate:

@@ -20,7 +20,13 @@ def histogram_chart(result: Histogram, settings: HistogramSettings) -> Chart:
     shown = _shown(settings)
     panels = [_people(result, settings, threshold) for threshold in shown]
     panels += [_divergence(result, settings, shown), _utility(result.utility), _spared(result.utility)]
-    return Chart("histogram", "A sparse histogram", _caption(result, settings), tuple(panels), columns=3)
+    caption = (
+        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, whoever is in it "
+        "pays as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
+        f"4 {_SIGMA} and more below τ gain."
+    )
+    title, details = "A sparse histogram", _details(result, settings)
+    return Chart("histogram", title, caption, tuple(panels), columns=3, details=details)
 
 
 def _shown(settings: HistogramSettings) -> tuple[float, ...]:
@@ -61,7 +67,7 @@ def _divergence(result: Histogram, settings: HistogramSettings, shown: Sequence[
                 f"τ = {threshold:g} {_SIGMA}",
                 tuple(float(row.count) for row in rows),
                 tuple(row.renyi / row.gaussian_renyi for row in rows),
-                mechanism="rectified",
+                mechanism="any",
                 dashed=place == 1,
                 points=place == 2,
             )
@@ -115,7 +121,7 @@ def _plotted(result: Histogram, settings: HistogramSettings, threshold: float) -
     return [row for row in result.people if row.threshold == threshold and row.count <= settings.plotted]
 
 
-def _caption(result: Histogram, settings: HistogramSettings) -> str:
+def _details(result: Histogram, settings: HistogramSettings) -> str:
     sentences = [
         f"{settings.cells:,} cells, {settings.cells - settings.occupied:,} of them empty, about "
         f"{settings.people:,} people; {_SIGMA} = {settings.sigma:g}. Clamping the Gaussian's histogram "
@@ -132,9 +138,7 @@ def _caption(result: Histogram, settings: HistogramSettings) -> str:
             f"{row.cells_spared:.0%} of the cells pay at most half."
         )
     sentences.append(
-        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, whoever is in it "
-        "pays as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
-        f"4 {_SIGMA} and more below τ gain. The divergence of order {settings.alpha:g} falls much earlier, "
-        "which does not show in ε at this δ."
+        f"The divergence of order {settings.alpha:g} falls much earlier than ε, which does not show in ε at "
+        "this δ."
     )
     return " ".join(sentences)

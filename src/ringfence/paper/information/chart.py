@@ -40,8 +40,13 @@ def information_chart(rows: Sequence[InformationRow], settings: InformationSetti
         for model in models
         for which, eta in _ETAS.items()
     ]
-    caption = _caption(rows, settings)
-    return Chart("information", "Fisher information loss", caption, tuple(panels), sensitive=True, columns=2)
+    dashes = " Dashed: the rectified law's runs under the Gaussian's account, which is free."
+    caption = (
+        "Up and to the left is better. A point is a setting; a line joins those that no other of the same "
+        "law beats in both." + (dashes if any(row.mechanism == CLAMPED for row in rows) else "")
+    )
+    title, details = "Fisher information loss", _details(rows, settings)
+    return Chart("information", title, caption, tuple(panels), 2, sensitive=True, details=details)
 
 
 def eta_ratio(rows: Sequence[InformationRow], mechanism: str, eta: Eta) -> float | None:
@@ -81,16 +86,17 @@ def frontier_lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]
     """Points for the rows of every mechanism, and a line for its frontier.
 
     >>> row = InformationRow("network", "Gaussian, L2 clip", "", 0.8, 0.8, "spectral", 1.0, 0.5)
-    >>> [(line.points, line.dashed) for line in frontier_lines([row], lambda row: row.max_eta)]
-    [(True, False), (False, True)]
+    >>> [(line.points, line.mechanism) for line in frontier_lines([row], lambda row: row.max_eta)]
+    [(True, 'any'), (False, 'any')]
     """
     names = list(dict.fromkeys(row.mechanism for row in rows))
     points, curves = [], []
     for name in names:
         own = [row for row in rows if row.mechanism == name and eta(row) > 0]
         best = sorted(frontier(own, eta), key=eta)
-        look, clamped = name.split(",")[0], name == CLAMPED
-        curves.append(Line(name, *_places(best, eta), mechanism=look, dashed="," in name))
+        clamped = name == CLAMPED
+        look = "any" if name.endswith("L2 clip") else name.split(",")[0]  # dashes are the clamped one's
+        curves.append(Line(name, *_places(best, eta), mechanism=look, dashed=clamped))
         if not clamped:  # these are the rectified law's runs, a little to the right
             points.append(Line(name, *_places(own, eta), mechanism=look, points=True, in_legend=False))
     return (*points, *curves)
@@ -100,13 +106,12 @@ def _places(rows: Sequence[InformationRow], eta: Eta) -> tuple[tuple[float, ...]
     return tuple(eta(row) for row in rows), tuple(100 * row.test_accuracy for row in rows)
 
 
-def _caption(rows: Sequence[InformationRow], settings: InformationSettings) -> str:
+def _details(rows: Sequence[InformationRow], settings: InformationSettings) -> str:
     """What was measured and what came out, with the numbers of these rows."""
     grid, network = settings.grid, settings.network
     parts = [
-        "Up and to the left is better. Points are settings: test accuracy is a mean of "
-        f"{len(grid.seeds)} runs, η that of the first. Lines join the settings that no other of the same "
-        "law beats in both, chosen on a validation part. η is about features in the units of the file. "
+        f"Test accuracy is a mean of {len(grid.seeds)} runs, η that of the first. Lines were "
+        "chosen on a validation part. η is about features in the units of the file. "
         f"Linear probe: {_KINDS[settings.kind]} Full batches, "
         f"{grid.fair.settings} settings for every law, the same ones; those below half of the best accuracy "
         "are left out."

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from ringfence.paper.mean_estimation.rows import MeanEstimationRow, MeanEstimationSettings
-from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.chart import Chart, Line, Panel, flat
 
 _X = "biasedness |μ|"
 _SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
@@ -19,8 +19,19 @@ def mean_estimation_chart(rows: Sequence[MeanEstimationRow], settings: MeanEstim
     >>> len(chart.panels), chart.panels[2].lines[0].name
     (4, 'Gaussian, clamped afterwards')
     """
-    panels = [panel for sigma in settings.sigmas for panel in _panels(rows, settings, sigma)]
-    return Chart("mean_estimation", "Mean estimation", _caption(rows, settings), tuple(panels))
+    drawn = [_panels(rows, settings, sigma) for sigma in settings.sigmas]
+    seen = [[panel for panel in panels if not flat(panel)] for panels in drawn]
+    seen.sort(key=len, reverse=True)  # whole rows of panels first
+    left_out = [panel.title for panels in drawn for panel in panels if flat(panel)]
+    return Chart(
+        "mean_estimation",
+        "Mean estimation",
+        "At equal noise bounded laws cost less the larger |μ| is, but err more where the support cuts off "
+        f"the mean. At equal error and a = {settings.bounds[0]:g} (solid), this is left of the Gaussian's "
+        f"cost: {'; '.join(_extremes(rows, settings))}.",
+        tuple(panel for panels in seen for panel in panels),
+        details=_details(settings, left_out),
+    )
 
 
 def _panels(
@@ -71,16 +82,19 @@ def _by_bound(
     settings: MeanEstimationSettings,
     value: Callable[[MeanEstimationRow], float],
 ) -> tuple[Line, ...]:
-    return tuple(
-        _line(
-            f"{mechanism}, a = {bound:g}",
-            [row for row in rows if (row.mechanism, row.bound) == (mechanism, bound)],
-            value,
-            mechanism,
-            dashed=place > 0,
-        )
-        for mechanism in ("rectified", "truncated")
-        for place, bound in enumerate(settings.bounds)
+    return (
+        *(
+            _line(
+                mechanism if place == 0 else f"{mechanism}, a = {bound:g}",
+                [row for row in rows if (row.mechanism, row.bound) == (mechanism, bound)],
+                value,
+                mechanism,
+                dashed=place > 0,
+            )
+            for mechanism in ("rectified", "truncated")
+            for place, bound in enumerate(settings.bounds)
+        ),
+        *(Line(f"a = {bound:g}", (), (), mechanism="any", dashed=True) for bound in settings.bounds[1:]),
     )
 
 
@@ -111,11 +125,12 @@ def _line(
         high=tuple(max(values) for values in trials.values()),
         mechanism=mechanism,
         dashed=dashed,
+        in_legend=not dashed,  # colours are the laws' and dashes the smaller support's: each is named once
     )
 
 
-def _caption(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings) -> str:
-    """What there is to see, with the numbers of these rows."""
+def _extremes(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings) -> list[str]:
+    """What is left of the Gaussian's cost at equal error: of each law at each noise level, from and to."""
     extremes = []
     for sigma in settings.sigmas:
         for mechanism in ("rectified", "truncated"):
@@ -125,20 +140,21 @@ def _caption(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings
                 if (row.comparison, row.gaussian_sigma, row.mechanism) == ("equal error", sigma, mechanism)
             ]
             if ratios:
-                extremes.append(
-                    f"{mechanism} at {_SIGMA} = {sigma:g}: {min(ratios):.2f} to {max(ratios):.2f}"
-                )
+                extremes.append(f"{mechanism} at {_SIGMA}={sigma:g}: {min(ratios):.2f} to {max(ratios):.2f}")
+    return extremes
+
+
+def _details(settings: MeanEstimationSettings, left_out: Sequence[str]) -> str:
+    flat_ones = f" Not drawn, because they are flat at 1: {'; '.join(left_out)}." if left_out else ""
     return (
         f"n = {settings.records}, d = {settings.dimensions}, records clipped to [-1, 1], "
         f"{settings.trials} trials (band: smallest to largest). The sensitivity is 2/n, what one record more "
         "or less can do to a mean (erratum A14). ε is the Rényi divergence of order "
         f"{settings.alpha:g}, both signs and directions; it goes like 1/{_SIGMA}², so a ratio of 0.81 is one "
-        "of about 0.9 in (ε, δ). At equal noise the bounded laws cost less the larger |μ| is (the paper says "
-        "the opposite, erratum A13), but err more where the support cuts off the mean. The two panels on "
-        "the right give every law the noise with which it errs as much as the plain Gaussian, and let the "
-        "Gaussian be clamped to the same interval afterwards, which costs nothing. With "
-        f"a = {settings.bounds[0]:g}, the range of the records, what is left of the plain Gaussian's cost "
-        f"is: {'; '.join(extremes)}. The rectified law is the clamped Gaussian under another account. "
+        "of about 0.9 in (ε, δ). That the bounded laws cost less the larger |μ| is, is the opposite of what "
+        "the paper says (erratum A13). At equal error every law has the noise with which it errs as much as "
+        "the plain Gaussian, and the Gaussian is clamped to the same interval afterwards, which costs "
+        "nothing. The rectified law is the clamped Gaussian under another account. "
         "Tuning a for each μ uses what is to be estimated and is not charged: where |μ| is below "
-        f"{_SIGMA} the answer 0 errs no more than the Gaussian, and any tuned support looks free."
+        f"{_SIGMA} the answer 0 errs no more than the Gaussian, and any tuned support looks free.{flat_ones}"
     )

@@ -137,6 +137,7 @@ def _identity(grid: Grid, search: Search, data: SweepData, jobs: Sequence[Job]) 
         "name": grid.name,
         "search": search,
         "delta": repr(grid.delta),
+        "classes": str(data.classes),
         "data file (SHA-256)": data.fingerprint,
         "grid (SHA-256)": digest([[(setting.key, seed) for setting, seed in jobs], how]),
     }

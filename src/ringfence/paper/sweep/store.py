@@ -44,6 +44,7 @@ class SweepRow:
     ringfence: str = ""
     torch: str = ""
     error: str | None = None
+    classes: int | None = None  # None in sweeps of earlier versions, which did not write it down
 
 
 class SweepStore:
@@ -111,4 +112,6 @@ def _row(about: Mapping[str, str], values: dict[str, Any]) -> SweepRow:
         kept = Sums(tuple(kept.pop("orders")), tuple(kept.pop("worst")), **kept)
         values |= asdict(epsilons(kept, setting.steps, delta))
     del values["setting"]
-    return SweepRow(about["name"], setting.label, setting, values.pop("seed"), delta, **values)
+    classes = int(about["classes"]) if "classes" in about else None
+    seed = values.pop("seed")
+    return SweepRow(about["name"], setting.label, setting, seed, delta, **values, classes=classes)

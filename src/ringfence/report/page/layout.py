@@ -67,7 +67,7 @@ def _layout(chart: Chart, columns: int, traces: list[Data]) -> Data:
             "orientation": "h", "x": 0.5, "xanchor": "center", "y": -below / inside, "yanchor": "top",
             "itemwidth": 38, "traceorder": "normal",
         },
-        "modebar": {"bgcolor": "rgba(255, 255, 255, 0)", "color": "#888888", "activecolor": _INK},
+        "modebar": {"bgcolor": "rgba(255, 255, 255, 0)", "color": _GRAY, "activecolor": _INK},
         "annotations": [],
         "shapes": [],
     }  # fmt: skip

@@ -10,6 +10,10 @@ from ringfence.report.chart import Chart, Line
 from ringfence.report.content import Report, Table, publishable_part, sensitive_parts
 from ringfence.report.page.layout import page_chart
 
+# plotly.js with its basic kinds of charts alone: a quarter of the whole library.
+_MOST_ROWS = 150  # of a table beside a chart
+_SCRIPTS = ("plotly-basic.min.js", "page.js")
+
 
 def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
     """Writes the page, with everything it needs inside, the same bytes each time.
@@ -36,13 +40,13 @@ def page(report: Report, publishable: bool = False) -> str:
     hashes, and fetch nothing.
 
     >>> from ringfence.report.content import Section
-    >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True),))
+    >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True), Section("Method")))
     >>> "Epsilon is 1.5" in page(report), "Epsilon is 1.5" in page(report, publishable=True)
     (True, False)
     """
     templates = _templates()
     shown = publishable_part(report) if publishable else report
-    scripts = (_plotly(), _source(templates, "page.js"))
+    scripts = tuple(_source(templates, name) for name in _SCRIPTS)
     html: str = templates.get_template("page.html").render(
         report=shown,
         publishable=publishable,
@@ -53,13 +57,15 @@ def page(report: Report, publishable: bool = False) -> str:
         hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts),
         drawing=page_chart,
         data_tables=data_tables,
-        numeric=_numeric,
+        right=_right,
     )
     return html
 
 
 def data_tables(chart: Chart) -> list[Table]:
     """The numbers of a chart: per panel, one table for all lines with the same x.
+
+    Of a curve with very many points, every second or third is in the table, which says so.
 
     >>> from ringfence.report.chart import Panel
     >>> lines = (Line("a", (1.0,), (2.0,)), Line("b", (1.0,), (float("nan"),)))
@@ -81,14 +87,23 @@ def data_tables(chart: Chart) -> list[Table]:
             texts = [list(map(_number, values)) for _, values in columns]
             if panel.x_names:
                 texts[0] = [panel.x_names[int(place)] for place in x]
-            rows = zip(*texts, strict=True)
+            every = math.ceil(len(x) / _MOST_ROWS)
+            rows = tuple(zip(*texts, strict=True))[::every]
             names = tuple(name for name, _ in columns)
-            tables.append(Table(f"{panel.title or chart.title}: {panel.y_label}", names, tuple(rows)))
+            part = f", one point in {every}" if every > 1 else ""
+            tables.append(Table(f"{panel.title or chart.title}: {panel.y_label}{part}", names, rows))
     return tables
 
 
 def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
+
+
+def _right(table: Table) -> list[bool]:
+    """Which columns stand to the right: those with a number."""
+    return [any(map(_numeric, column)) for column in zip(*table.rows, strict=True)] or [False] * len(
+        table.columns
+    )
 
 
 def _numeric(cell: str) -> bool:
@@ -120,16 +135,6 @@ def _source(templates: Any, name: str) -> Any:
     from markupsafe import Markup
 
     return Markup(templates.loader.get_source(templates, name)[0])
-
-
-def _plotly() -> Any:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("the report needs plotly: pip install 'ringfence[report]'") from None
-    from markupsafe import Markup
-
-    return Markup(get_plotlyjs())
 
 
 def _sha256(script: str) -> str:

@@ -137,7 +137,7 @@ def _plain(line: Line, look: Look) -> bool:
 
 def _stroke(line: Line, look: Look) -> Data:
     return (
-        {"color": look.color, "width": 1.2, "dash": "5px,3px"}
+        {"color": look.color, "width": 1.5, "dash": "5px,3px"}
         if line.dashed
         else {"color": look.color, "width": 2}
     )
@@ -158,8 +158,8 @@ def _band(panel: Panel, line: Line, look: Look) -> Data:
     x: list[float | None] = []
     y: list[float | None] = []
     for stretch in band(panel, line):
-        x += [*stretch.x, *reversed(stretch.x), None]
-        y += [*stretch.low, *reversed(stretch.high), None]
+        x += [*_gaps((*stretch.x, *reversed(stretch.x))), None]
+        y += [*_gaps((*stretch.low, *reversed(stretch.high))), None]
     return {
         "x": x, "y": y, "mode": "lines", "line": {"width": 0}, "fill": "toself",
         "fillcolor": _faint(look.color), "hoverinfo": "skip",
@@ -167,8 +167,8 @@ def _band(panel: Panel, line: Line, look: Look) -> Data:
 
 
 def _gaps(values: tuple[float, ...]) -> list[float | None]:
-    """None, which JSON writes as null, where a value is not finite."""
-    return [value if math.isfinite(value) else None for value in values]
+    """Six digits, which no eye can tell from more; None, which JSON writes as null, where not finite."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
 
 
 def _faint(color: str) -> str:

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.account import Account
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -248,6 +249,15 @@ class PrivacyEngine:
     def guarantee(self, delta: float) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
         return self.run.guarantee(delta)
+
+    def planned_cost(self, steps: int) -> Cost:
+        """What so many further steps will cost, for every dataset: a ``Ledger`` is charged with it."""
+        return self.run.planned_cost(checks.count("steps", steps, at_least=1))
+
+    def stop_after(self, steps: int) -> None:
+        """Refuses every release after so many further ones."""
+        ledger = self.run.ledger
+        ledger.most = ledger.account.steps + checks.count("steps", steps, at_least=0)
 
     def fisher_information_loss(self) -> Tensor:
         """Returns eta of every training example over the measured steps, in the order of the dataset."""

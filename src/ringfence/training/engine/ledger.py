@@ -36,6 +36,7 @@ class Ledger:
     known: set[tuple[int, str]] = field(default_factory=set)  # step and digest of what was released before
     secure: bool = False
     refused: str | None = None  # the reason why nothing may be released
+    most: int | None = None  # how many releases may be charged in all
 
     def release(self, step: int, theta: Tensor, batches: Iterable[Tensor] | None = None) -> Tensor:
         """Returns what the mechanism gives for theta, the sum over all processes.
@@ -51,6 +52,11 @@ class Ledger:
             )
         name = self.noise.digest(distributed.from_first(theta))
         if self.secure or (step, name.hex()) not in self.known:
+            if self.most is not None and self.account.steps >= self.most:
+                raise ValueError(
+                    f"step {step} is beyond the {self.most} steps that were charged beforehand: nothing was "
+                    "released"
+                )
             self.account.charge(theta, batches)
             if self.journal is not None:
                 self.journal.append(

@@ -83,7 +83,7 @@ class RunPlan:
             account.step_of_any(theta, count=steps)
             if estimated and isinstance(account, SampledAccountant):
                 account.spent = steps * account.failure_probability
-            return run_guarantee(account, account.mechanism, numbers, delta, secure=self.secure)
+            return run_guarantee(account, numbers, delta, secure=self.secure)
 
         def whole(law: Mechanism, delta: float) -> Guarantee:
             return claim(PerInstanceAccountant(law, self.sensitivity), delta)

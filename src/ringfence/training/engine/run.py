@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.noise import Noise
 from ringfence.training import distributed
@@ -104,8 +105,15 @@ class TrainingRun:
     def guarantee(self, delta: float) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
         ledger, numbers = self.ledger, self.gradients.size
-        claim = run_guarantee(ledger.account, ledger.mechanism, numbers, delta, secure=ledger.secure)
+        claim = run_guarantee(ledger.account, numbers, delta, secure=ledger.secure)
         return replace(claim, assumptions=self.assumptions)
+
+    def planned_cost(self, steps: int) -> Cost:
+        """What so many further steps will cost, whatever the data."""
+        account, numbers = self.ledger.account.fresh(), self.gradients.size
+        account.step_of_any(torch.zeros(()).expand(numbers), count=steps)
+        spent = 0.0 if self.auxiliary is None else steps * getattr(account, "failure_probability", 0.0)
+        return account.cost() + Cost(spent=spent, numbers=steps * numbers if self.ledger.secure else 0)
 
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""

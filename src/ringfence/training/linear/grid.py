@@ -20,7 +20,8 @@ from ringfence.numerics.blocks import block_length
 from ringfence.numerics.lengths import row_lengths
 from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear.regression import LinearRun, Step, check_examples
+from ringfence.training.linear.examples import checked_examples
+from ringfence.training.linear.regression import LinearRun, Step
 from ringfence.training.linear.run_noise import data_digest
 from ringfence.training.linear.settings import LinearSettings
 
@@ -56,7 +57,7 @@ def train_linear_grid(
     >>> [run.account.steps for run in runs], accuracies(runs, features, labels).tolist()
     ([3, 3], [1.0, 1.0])
     """
-    check_examples(features, labels, classes)
+    features, labels = checked_examples(features, labels, classes)
     size = checks.number("public_size", public_size, checks.positive)
     shape = (classes, features.shape[1])
     for i, setting in enumerate(settings):

@@ -29,7 +29,8 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
 from ringfence.numerics.spectral.diagonal_plus_low_rank import DiagonalPlusLowRank
 from ringfence.training.clipping import Clamp, Clip, Norm, Scale
-from ringfence.training.linear.regression import Step, check_labels
+from ringfence.training.linear.examples import check_labels
+from ringfence.training.linear.regression import Step
 from ringfence.training.linear.residual_derivative import scaling_of, score_derivative
 from ringfence.training.linear.residuals import accurate_residuals, relative_error, shares_and_others
 

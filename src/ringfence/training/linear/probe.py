@@ -6,10 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
+from ringfence.accounting.cost import Cost
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
@@ -17,12 +17,10 @@ from ringfence.data.projection import attribute_rates
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
 from ringfence.numerics.threads import one_thread
-from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
-from ringfence.training.linear.private_mean import PrivateMean
-from ringfence.training.linear.probe_input import ProbeData, mapped, prepared, unit_rows, validated
-from ringfence.training.linear.probe_plan import ProbePlan, is_secure, planned, public_size
-from ringfence.training.linear.probe_run import ProbeRun
+from ringfence.training.linear.probe_input import mapped, prepared, unit_rows, validated
+from ringfence.training.linear.probe_plan import NO_WEIGHTS, is_secure, planned, planned_account, public_size
+from ringfence.training.linear.probe_run import ProbeRun, keep_run
 from ringfence.training.secure_run import run_guarantee
 
 
@@ -43,11 +41,13 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     that is always 1; ``public_center`` and ``public_scale``, numbers or arrays that features are shifted and
     divided by; ``unit_rows``, which then divides every row by its length; ``public_size``, the number that
     the sum is divided by; ``public_classes``, all the labels there may be; ``public_projection``, a
-    ``PublicProjection`` or an array (p, k), which maps features before all that; ``random_state``;
-    ``device``; ``secure``, which takes noise from the operating system, without a seed, and releases points
-    of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of
-    single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
-    ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target.
+    ``PublicProjection`` or an array (p, k), which maps features before all that; ``class_weight``, a dict of
+    public weights of classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above;
+    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a seed, and
+    releases points of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not
+    of the numbers of single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False
+    where ``clip``, ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no
+    target.
 
     A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
     ``momentum_``, ``unit_rows_``, and ``mean_``, the private mean of the rows, or None where none was
@@ -83,6 +83,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     unit_rows: bool | None = None
     unit_rows_: bool = False
     public_projection: Any = None
+    class_weight: Any = None
+    public_largest_weight: float = 1.0
     mean_: Any = None
 
     assumptions_: tuple[str, ...]
@@ -105,6 +107,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public_projection: Any = None,
         public_size: float | None = None,
         public_classes: Any = None,
+        class_weight: Any = None,
+        public_largest_weight: float = 1.0,
         random_state: Any = None,
         device: str = "cpu",
         secure: bool = False,
@@ -123,13 +127,21 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.public_projection = public_projection
         self.public_size = public_size
         self.public_classes = public_classes
+        self.class_weight = class_weight
+        self.public_largest_weight = public_largest_weight
         self.random_state = random_state
         self.device = device
         self.secure = secure
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
-        """Trains on features (n, p) and labels (n,). Everything is checked before anything is released."""
-        data, secure = prepared(self, X, y), is_secure(self)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's names)
+        """Trains on features (n, p), dense or sparse, and labels (n,).
+
+        ``sample_weight`` (n,) has numbers from 0 to ``public_largest_weight``: an example adds its clipped
+        gradient times its weight. Everything is checked before anything is released.
+        """
+        data, secure = prepared(self, X, y, sample_weight), is_secure(self)
+        if secure and data.weights is not None:
+            raise ValueError(NO_WEIGHTS)
         plan = planned(self, data, secure=secure)
         with one_thread(data.features.numel() * len(data.classes)):
             run = ProbeRun.trained(data, plan, public_size(self, data), secure=secure)
@@ -138,10 +150,16 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._training = run
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn's checks may expect: features may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def decision_function(self, X: Any) -> Any:  # noqa: N803
         """The scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
-        X = validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
+        X = validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
         rows = mapped(self, X)
         if self.unit_rows_:
             rows = unit_rows(torch.from_numpy(rows))[0].numpy()
@@ -169,8 +187,17 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
         account = self.account_
-        claim = run_guarantee(account, account.mechanism, weights, delta, secure=self.secure)
+        claim = run_guarantee(account, weights, delta, secure=self.secure)
         return replace(claim, assumptions=self.assumptions_)
+
+    def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> Cost:  # noqa: N803
+        """What ``fit`` with these arguments will cost, for every dataset; nothing is released or kept."""
+        probe = clone(self)
+        data, secure = prepared(probe, X, y, sample_weight), is_secure(probe)
+        plan = planned(probe, data, secure=secure)
+        account = planned_account(data, plan, public_size(probe, data), secure=secure)
+        numbers = account.steps * len(data.classes) * data.features.shape[1] if secure else 0
+        return account.cost() + Cost(numbers=numbers)
 
     @cached_property
     def account_(self) -> PerInstanceAccountant:
@@ -222,24 +249,3 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "nor one of fit_probes or tune: fit again"
             )
         return self._training
-
-
-def keep_run(
-    probe: LinearProbe, data: ProbeData, plan: ProbePlan, weights: Tensor, mean: PrivateMean | None = None
-) -> None:
-    """Makes the probe a fitted one: what a run released, and what it was trained with."""
-    settings = plan.settings
-    probe.classes_ = data.classes
-    probe.assumptions_ = assumptions(
-        size_given=probe.public_size is not None,
-        classes_given=probe.public_classes is not None,
-        seed_given=probe.random_state is not None,
-        projection_given=probe.public_projection is not None,
-    )
-    probe.mechanism_, probe.clip_, probe.steps_ = settings.mechanism, settings.clip, settings.steps
-    probe.learning_rate_, probe.momentum_ = settings.learning_rate, settings.momentum
-    probe.unit_rows_ = data.lengths is not None
-    probe.mean_ = None if mean is None else mean.center.cpu().numpy()
-    values = weights.cpu().numpy().astype(np.float64)
-    probe.coef_ = values[:, : data.width]
-    probe.intercept_ = values[:, -1] if probe.fit_intercept else np.zeros(len(data.classes))

@@ -7,9 +7,10 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from ringfence.training.linear.grid import train_linear_grid
-from ringfence.training.linear.probe import LinearProbe, keep_run
+from ringfence.training.linear.probe import LinearProbe
 from ringfence.training.linear.probe_input import has_unit_rows, prepared
 from ringfence.training.linear.probe_plan import is_secure, planned, public_size
+from ringfence.training.linear.probe_run import keep_run
 
 _SHARED = (
     *("fit_intercept", "public_center", "public_scale", "public_projection"),
@@ -43,6 +44,8 @@ def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProb
     for i, probe in enumerate(fitted):
         if is_secure(probe):
             raise NotImplementedError(f"probes[{i}] has secure releases: fit it by itself")
+        if probe.class_weight is not None:
+            raise NotImplementedError(f"probes[{i}] has class_weight: fit it by itself")
     first = fitted[0]
     data = prepared(first, X, y)
     plans = [planned(probe, data, secure=False) for probe in fitted]

@@ -1,11 +1,13 @@
 """What a linear probe makes of the features and labels it is given, before anything is released."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -14,6 +16,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.data.projection import PublicProjection
+from ringfence.training.linear.example_weights import ExampleWeights, example_weights
+
+_ROWS = 4096  # of sparse features that are dense at a time
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class ProbeData:
     labels: Tensor
     width: int  # the number of features after a projection, without an intercept
     lengths: Tensor | None = None  # of the rows before they were scaled to length 1, if they were
+    weights: ExampleWeights | None = None
 
     def centred(self, center: Tensor) -> "ProbeData":
         """The same data with features shifted by the center, and every row of length 1 again.
@@ -36,13 +42,16 @@ class ProbeData:
         given, rest = self.features[:, : self.width], self.features[:, self.width :]
         rows, lengths = unit_rows(given.double() - center)
         features = torch.cat((rows.to(given.dtype), rest), dim=1)
-        return ProbeData(self.classes, features, self.labels, self.width, lengths)
+        return replace(self, features=features, lengths=lengths)
 
 
-def prepared(probe: BaseEstimator, X: Any, y: Any) -> ProbeData:  # noqa: N803
-    """The data as the probe is trained on it; everything about the data is checked here."""
+def prepared(probe: BaseEstimator, X: Any, y: Any, sample_weight: Any = None) -> ProbeData:  # noqa: N803
+    """The data as the probe is trained on it; everything about the data is checked here.
+
+    Sparse features become dense ones, after a projection if there is one.
+    """
     with np.errstate(over="ignore"):  # what float32 does not hold is refused
-        X, y = validated(probe, plain(X), plain(y), dtype=np.float32)  # noqa: N806
+        X, y = validated(probe, plain(X), plain(y), dtype=np.float32, accept_sparse="csr")  # noqa: N806
     check_classification_targets(y)
     classes, codes = class_codes(y, probe.public_classes)
     lengths = None
@@ -56,7 +65,10 @@ def prepared(probe: BaseEstimator, X: Any, y: Any) -> ProbeData:  # noqa: N803
     if probe.fit_intercept:
         features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
     tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
-    return ProbeData(classes, tensors[0], tensors[1], width, lengths)
+    weights = example_weights(
+        sample_weight, probe.class_weight, probe.public_largest_weight, classes.tolist(), tensors[1]
+    )
+    return ProbeData(classes, tensors[0], tensors[1], width, lengths, weights)
 
 
 def has_unit_rows(probe: BaseEstimator) -> bool:
@@ -125,7 +137,13 @@ def scaled(X: Any, public_center: Any, public_scale: Any) -> Any:  # noqa: N803 
 def mapped(probe: Any, X: Any) -> Any:  # noqa: N803
     """Features as a probe trains on them and predicts from them: projected, then shifted and divided."""
     if probe.public_projection is not None:
-        X = PublicProjection.from_argument(probe.public_projection)(X)  # noqa: N806
+        projection = PublicProjection.from_argument(probe.public_projection)
+        blocks: Iterable[Any] = (X,)
+        if issparse(X):  # which may be too large to be dense before it is projected
+            blocks = (X[start : start + _ROWS].toarray() for start in range(0, X.shape[0], _ROWS))
+        X = np.concatenate([projection(block) for block in blocks])  # noqa: N806
+    elif issparse(X):
+        X = X.toarray()  # noqa: N806
     return scaled(X, probe.public_center, probe.public_scale)
 
 

@@ -22,6 +22,10 @@ from ringfence.training.linear.settings import LinearSettings
 from ringfence.training.secure_run import NEEDS_SIZE, run_guarantee
 from ringfence.training.target import Target, beginning
 
+NO_WEIGHTS = (
+    "sample_weight and class_weight must be None where secure is True: the rounding of weighted sums is not "
+    "charged"
+)
 # What a probe without a target takes where a setting is not given.
 _CLIP, _RATE, _STEPS, _MOMENTUM = 1e-3, 1.0, 10, 0.0
 
@@ -72,11 +76,33 @@ def planned(probe: BaseEstimator, data: ProbeData, *, secure: bool) -> ProbePlan
     )
 
 
+def planned_account(
+    data: ProbeData, plan: ProbePlan, public_size: float, *, secure: bool
+) -> PerInstanceAccountant:
+    """The account of every release of a plan, with what holds for every dataset, before any is made.
+
+    Guarantee: of the data only what ``planned`` looks at counts.
+    """
+    settings, examples = plan.settings, len(data.features)
+    moves = charged_sensitivity(settings.clip, examples, public_size, secure=secure)
+    account = PerInstanceAccountant(settings.mechanism, moves.times(_largest_weight(data)))
+    if plan.mean is not None:
+        mean_moves = charged_sensitivity(private_mean.CLIP, examples, public_size, secure=secure)
+        account.step_of_any(torch.zeros(data.width), mechanism=plan.mean, sensitivity=mean_moves)
+    weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
+    account.step_of_any(weights, count=settings.steps)
+    return account
+
+
+def _largest_weight(data: ProbeData) -> float:
+    return 1.0 if data.weights is None else data.weights.largest
+
+
 def _for_target(
     probe: BaseEstimator, data: ProbeData, target: Target, seed: int | None, secure: bool
 ) -> ProbePlan:
     """First the rule, then the noise, then the learning rate, which depends on how much noise there is."""
-    examples, size, mu = len(data.features), public_size(probe, data), target.mu
+    size, mu = public_size(probe, data), target.mu
     weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
     rule = default_settings(
         *(mu, size, data.width, len(data.classes)),
@@ -91,20 +117,17 @@ def _for_target(
         seed,
         _given(probe.momentum, rule.momentum),
     )
-    clip, steps, momentum = given.clip, given.steps, given.momentum
+    steps, momentum = given.steps, given.momentum
     mean = Gaussian(1 / (rule.share**0.5 * mu)) if rule.share > 0 else None
-    moves = charged_sensitivity(clip, examples, size, secure=secure)
-    mean_moves = charged_sensitivity(private_mean.CLIP, examples, size, secure=secure)
 
     def claim(law: Mechanism, delta: float) -> Guarantee:
-        account = PerInstanceAccountant(law, moves)
-        if mean is not None:
-            account.step_of_any(torch.zeros(data.width), mechanism=mean, sensitivity=mean_moves)
-        account.step_of_any(weights, count=steps)
-        return run_guarantee(account, law, weights.numel(), delta, secure=secure)
+        plan = ProbePlan(replace(given, mechanism=law), mean)
+        account = planned_account(data, plan, size, secure=secure)
+        return run_guarantee(account, weights.numel(), delta, secure=secure)
 
     law = target.law(given.mechanism, claim)
-    length = Sensitivity.of(clip.sensitivity).longest_square(torch.ones(()), weights.shape) ** 0.5
+    length = Sensitivity.of(given.clip.sensitivity).longest_square(torch.ones(()), weights.shape) ** 0.5
+    length *= _largest_weight(data)
     rate = _given(probe.learning_rate, rule.movement * (1 - momentum) / (steps * length))
     return ProbePlan(replace(given, mechanism=law, learning_rate=rate), mean)
 

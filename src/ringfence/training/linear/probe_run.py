@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ringfence.accounting.examples.accountant import ExampleAccountant
@@ -10,6 +12,7 @@ from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.numerics.rounding import UP
+from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.information import information_losses
 from ringfence.training.linear.private_mean import PrivateMean
@@ -53,6 +56,7 @@ class ProbeRun:
             public_size=public_size,
             seed=settings.seed,
             secure=secure,
+            example_weights=data.weights,
         )
         return cls(given, data, settings.clip, descent, mean)
 
@@ -71,6 +75,8 @@ class ProbeRun:
             examples.step(self.mean.theta, self.mean.rows, mechanism=self.mean.law)
         for step in self.descent.trajectory:
             gradients = clipped_gradients(step.weights, self._features, self.data.labels, self.clip)
+            if self.data.weights is not None:
+                gradients = self.data.weights.applied(gradients)
             examples.step(step.theta.reshape(-1), gradients)
         return examples.epsilons(delta, kind)
 
@@ -90,6 +96,8 @@ class ProbeRun:
             attributes,
             kind=kind,
         ).cpu()
+        if self.data.weights is not None:  # the derivative of what an example adds has its weight as a factor
+            eta = eta * self.data.weights.values.cpu() * UP
         for data in (self.data,) if self.mean is None else (self.data, self.given):
             if data.lengths is not None:
                 eta = torch.where(data.lengths > 0, eta / data.lengths.cpu(), torch.inf) * UP
@@ -100,3 +108,25 @@ class ProbeRun:
     @property
     def _features(self) -> Tensor:
         return self.data.features.to(self.descent.weights.dtype)
+
+
+def keep_run(
+    probe: BaseEstimator, data: ProbeData, plan: ProbePlan, weights: Tensor, mean: PrivateMean | None = None
+) -> None:
+    """Makes the probe a fitted one: what a run released, and what it was trained with."""
+    settings = plan.settings
+    probe.classes_ = data.classes
+    probe.assumptions_ = assumptions(
+        size_given=probe.public_size is not None,
+        classes_given=probe.public_classes is not None,
+        seed_given=probe.random_state is not None,
+        projection_given=probe.public_projection is not None,
+        weights_given=data.weights is not None,
+    )
+    probe.mechanism_, probe.clip_, probe.steps_ = settings.mechanism, settings.clip, settings.steps
+    probe.learning_rate_, probe.momentum_ = settings.learning_rate, settings.momentum
+    probe.unit_rows_ = data.lengths is not None
+    probe.mean_ = None if mean is None else mean.center.cpu().numpy()
+    values = weights.cpu().numpy().astype(np.float64)
+    probe.coef_ = values[:, : data.width]
+    probe.intercept_ = values[:, -1] if probe.fit_intercept else np.zeros(len(data.classes))

@@ -8,9 +8,12 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import side_by_side
 from ringfence.training.clipping import Clip
+from ringfence.training.linear.example_weights import ExampleWeights
+from ringfence.training.linear.examples import checked_examples
 from ringfence.training.linear.residuals import (
     accurate_residuals,
     relative_error,
@@ -73,8 +76,8 @@ class LinearRun:
 
 
 def train_linear(
-    features: Tensor,
-    labels: Tensor,
+    features: Real,
+    labels: Real,
     classes: int,
     *,
     mechanism: Mechanism,
@@ -125,8 +128,8 @@ def train_linear(
 
 
 def descend(
-    features: Tensor,
-    labels: Tensor,
+    features: Real,
+    labels: Real,
     classes: int,
     *,
     mechanism: Mechanism,
@@ -137,11 +140,13 @@ def descend(
     seed: int | None = None,
     momentum: float = 0.0,
     secure: bool = False,
+    example_weights: ExampleWeights | None = None,
 ) -> Descent:
     """``train_linear`` without its account, which ``Descent.charge`` makes later.
 
     The number of releases is fixed beforehand, and so is what they cost for every dataset, so that nothing
-    depends on when the account is made.
+    depends on when the account is made. ``example_weights`` multiply clipped gradients: a record is then
+    charged with the clip times their public bound, and the noise of a seed belongs to the weights too.
 
     >>> from ringfence import Clamp, Gaussian
     >>> run = descend(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=Gaussian(1.0),
@@ -149,7 +154,7 @@ def descend(
     >>> len(run.trajectory), run.sensitivity
     (2, Sensitivity(each=0.1))
     """
-    check_examples(features, labels, classes)
+    features, labels = checked_examples(features, labels, classes)
     checks.count("steps", steps, at_least=1)
     rate = checks.number("learning_rate", learning_rate, checks.positive)
     size = checks.number("public_size", public_size, checks.positive)
@@ -166,10 +171,15 @@ def descend(
 
     if checks.flag("secure", secure) and seed is not None:
         raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
-    data = b"" if seed is None else data_digest(features, labels)
+    if secure and example_weights is not None:
+        raise ValueError("example_weights must be None in a secure run, which does not charge their rounding")
+    own = () if example_weights is None else (example_weights.values,)
+    data = b"" if seed is None else data_digest(features, labels, *own)
     noise = run_noise(seed, data, mechanism, clip, (rate, steps, size, momentum, classes))
 
     sensitivity = charged_sensitivity(clip, len(features), size, secure=secure)
+    if example_weights is not None:
+        sensitivity = sensitivity.times(example_weights.largest)
     if secure:
         features, weights = features.double(), weights.double()
         longest = torch.linalg.vector_norm(features, dim=1).amax()
@@ -181,6 +191,8 @@ def descend(
             _require_digits(weights, longest)
             accurate = accurate_residuals(*shares_and_others(weights, features), labels)
             theta = clip.outer_sum(accurate, features)
+        elif example_weights is not None:
+            theta = example_weights.outer_sum(clip, residuals(weights, features, labels), features)
         else:
             theta = clip.outer_sum(residuals(weights, features, labels), features)
         if secure:
@@ -217,32 +229,3 @@ def _require_digits(weights: Tensor, longest: Tensor) -> None:
             "features and weights must be smaller in a secure run: rounding moves single gradients by "
             "more than is charged for"
         )
-
-
-def check_examples(features: Tensor, labels: Tensor, classes: int) -> None:
-    """Refuses what cannot be trained on: features (n, p), finite, and labels (n,) in 0 .. classes - 1."""
-    for name, value in (("features", features), ("labels", labels)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
-    checks.finite("features", features)
-    checks.count("classes", classes, at_least=2)
-    if features.dim() != 2 or not features.numel():
-        raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
-    check_labels(labels, len(features), classes)
-
-
-def check_labels(labels: Tensor, count: int, classes: int) -> None:
-    """Refuses what is not ``count`` labels in 0 .. classes - 1.
-
-    >>> check_labels(torch.tensor([0, 2]), 2, classes=2)
-    Traceback (most recent call last):
-    ValueError: labels must be in 0 .. 1, got 2 at index 1
-    """
-    if labels.shape != (count,) or labels.dtype != torch.int64:
-        raise ValueError(
-            f"labels must be {count} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
-        )
-    outside = (labels < 0) | (labels >= classes)
-    if bool(outside.any()):
-        first = int(outside.nonzero()[0])
-        raise ValueError(f"labels must be in 0 .. {classes - 1}, got {int(labels[first])} at index {first}")

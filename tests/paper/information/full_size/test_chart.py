@@ -5,6 +5,7 @@ import pytest
 from ringfence.paper.information.full_size.chart import full_size_chart, points_of
 from ringfence.paper.information.rows import InformationRow
 from tests.paper.information.full_size import toys
+from tests.report.samples import assert_readable
 
 ROWS = [
     *toys.whole_round(0, 0.8, 4.0),
@@ -40,17 +41,21 @@ def test_the_papers_numbers_stand_beside_its_own_estimate() -> None:
 
 
 def test_the_caption_says_how_many_and_what_came_out() -> None:
-    caption = full_size_chart(ROWS).caption
+    chart = full_size_chart(ROWS)
+    assert_readable(chart)
+    caption = chart.details
     assert "2 settings for every method" in caption
     assert "8 of these 8 learned enough" in caption
     assert "for the 1 that were on a frontier" in caption
     assert "Largest η at 75 %: Gaussian 4; rectified 4; truncated 4; Gaussian, L2 clip 4." in caption
-    poor = full_size_chart(toys.whole_round(0, 0.5, 1.0)).caption
+    poor = full_size_chart(toys.whole_round(0, 0.5, 1.0)).details
     assert "Gaussian not (at most 50 %)" in poor
 
 
 def test_the_probe_is_drawn_first_and_no_round_is_refused() -> None:
-    probe = [InformationRow("linear probe", "Gaussian", "", 0.8, 0.8, "spectral", 0.2, 0.1)]
+    laws = ("Gaussian", "rectified", "Gaussian, clamped")
+    probe = [InformationRow("linear probe", law, "", 0.8, 0.8, "spectral", 0.2, 0.1) for law in laws]
+    assert_readable(full_size_chart(ROWS, probe))
     assert [panel.title for panel in full_size_chart(ROWS, probe).panels][:2] == [
         "Linear probe, largest η",
         "Linear probe, median η",

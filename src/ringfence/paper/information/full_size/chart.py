@@ -59,7 +59,12 @@ def full_size_chart(rows: Sequence[NetworkRow], probe: Sequence[InformationRow] 
                 )
             )
     title = "Fisher information loss, a network from scratch"
-    return Chart("network_information", title, _caption(kept), tuple(panels), columns=2, sensitive=True)
+    caption = (
+        "Up and to the left is better. A point is a setting; a line joins those that no other of the same "
+        "method beats in both. The paper's two numbers, at 75 %, are drawn beside its estimate."
+    )
+    details = _details(kept)
+    return Chart("network_information", title, caption, tuple(panels), 2, sensitive=True, details=details)
 
 
 def points_of(rows: Sequence[NetworkRow], kind: str) -> list[InformationRow]:
@@ -94,23 +99,22 @@ def _marks() -> tuple[Line, ...]:
     )
 
 
-def _caption(rows: Sequence[NetworkRow]) -> str:
+def _details(rows: Sequence[NetworkRow]) -> str:
     rounds = len({row.round for row in rows})
     learned = {(row.method, row.round) for row in rows if row.spectral_max is not None}
     several = {(row.method, row.round) for row in rows if row.seed != min(one.seed for one in rows)}
     broken = sum(row.error is not None for row in rows)
     epochs = " or ".join(map(str, sorted({row.epochs for row in rows})))
     parts = [
-        f"Up and to the left is better. Network: trained from scratch with Poisson batches, {epochs} epochs. "
+        f"The network was trained from scratch with Poisson batches, {epochs} epochs. "
         f"{rounds} settings for every method, at the same places of their ranges; {len(learned)} of these "
         f"{rounds * len(methods())} learned enough to be measured, {broken} runs ended with an error. Points "
         f"are settings: means over several seeds for the {len(several)} that were on a frontier, else one "
-        "run. Lines join the settings that no other of the same method beats in both, chosen on a validation "
-        "part.",
+        "run. Lines were chosen on a validation part.",
         "η is about the network's input, in which black and white are 4 apart. It is measured at evenly "
         "spaced steps as if the example were in the batch, times the sampling rate, and scaled to all steps: "
         "an upper bound at each measured step, an estimate for the run. The paper's estimate is the trace "
-        "from random directions, without a margin; its two numbers, at 75 %, are drawn beside it.",
+        "from random directions, without a margin.",
         *(_result(points_of(rows, kind), words) for kind, words in _KINDS.items()),
         "Few settings, one data set, no confidence bands: small differences may be luck. The cost of tuning "
         "is not in η.",

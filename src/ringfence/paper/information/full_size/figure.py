@@ -42,7 +42,7 @@ def draw_rows(file: Path, out: Path, probe: Path | None = None) -> list[Path]:
 
     chart = full_size_chart(read_csv(file), () if probe is None else read_probe(probe))
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{chart.name}.txt").write_text(chart.caption + "\n")
+    (out / f"{chart.name}.txt").write_text(f"{chart.caption}\n\n{chart.details}\n")
     return [*save_chart(chart, out), out / f"{chart.name}.txt"]
 
 

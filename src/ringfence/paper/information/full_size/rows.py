@@ -147,5 +147,5 @@ def _epsilon(
     plan = RunPlan.of(loader, clip_of(setting), None, "poisson", secure=False)
     account = plan.account(setting.law)
     account.step_of_any(torch.zeros(()).expand(int(parameters)), count=setting.steps)
-    claim = run_guarantee(account, setting.law, int(parameters), delta, secure=False)
+    claim = run_guarantee(account, int(parameters), delta, secure=False)
     return claim.epsilon_data_independent

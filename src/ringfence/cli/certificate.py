@@ -1,0 +1,37 @@
+"""``ringfence certificate``: one page for an auditor, about a saved run, an account or a ledger."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringfence.cli.options import AsJson, Delta
+from ringfence.cli.terminal import print_files
+
+
+def certificate(
+    source: Annotated[Path, typer.Argument(help="RUN.ckpt, account.json, or the file of a ledger.")],
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("certificate.html"),
+    delta: Delta = 1e-5,
+    verify: Annotated[
+        Path | None,
+        typer.Option(help="A certificate.json: check that it is about the source; write nothing."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What was released and what it cost for every dataset, to publish: a page, JSON beside it, and a key.
+
+    Example: ringfence certificate run.ckpt --out certificate.html
+
+    The key stays with the private files. Later: ringfence certificate run.ckpt --verify certificate.json
+    """
+    from ringfence.report.certificate import Certificate
+    from ringfence.report.certificate import verify as verified
+    from ringfence.report.certificate_source import read_source
+
+    found = read_source(source)
+    if verify is not None:
+        verified(verify, found)
+        typer.echo(f'{{"verified": "{verify.name}"}}' if as_json else f"{verify} is about {source}")
+    else:
+        print_files(Certificate.of(found, delta).write(out), as_json)

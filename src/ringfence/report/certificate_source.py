@@ -1,0 +1,145 @@
+"""What a certificate is about: of a saved run, an account or a ledger, what may be published is read."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ringfence import checks
+from ringfence.accounting.account import accountant_from_state_dict
+from ringfence.accounting.cost import Cost
+from ringfence.accounting.decisions.accountant import DecisionAccountant
+from ringfence.accounting.ledger import Ledger
+from ringfence.files.journal import Journal
+from ringfence.mechanisms.base import Mechanism
+from ringfence.report.content import Pairs
+from ringfence.training.engine.run_file import RunFile
+
+_RELEASE = {"epsilon_data_independent", "mu", "delta", "steps", "change", "private"}  # of ringfence release
+_PLANNED = "Every release was planned beforehand: none was chosen by looking at others."
+_ALONG_THE_WAY = (
+    "Epsilon is what was spent. Where releases were chosen by looking at earlier ones, it is the epsilon of "
+    "the ledger's budget that holds."
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was released, what it cost, and what was taken for granted; none of it depends on private data.
+
+    ``files`` are the private files that it was read from.
+
+    >>> Source("A mean.", Cost.of_pair(0.5, 0.0), ()).cost.steps
+    1
+    """
+
+    what: str
+    cost: Cost
+    files: tuple[Path, ...]
+    settings: Pairs = ()
+    assumptions: tuple[str, ...] = field(default=())
+
+
+def read_source(path: str | Path) -> Source:
+    """Reads a run of ``PrivacyEngine.save``, an account, or a file of ``Ledger``.
+
+    An account is account.json of a ``DecisionRelease``, or the ``state_dict`` of an accountant as JSON.
+
+    Guarantee: of the private numbers in these files none is kept but those that hold for every dataset. The
+    number of examples is not kept where another ``public_size`` was given, and no seed is.
+    """
+    path = Path(path)
+    start = path.read_bytes()[:1]
+    if start == b"{":
+        return _of_account(path)
+    try:
+        header, _ = Journal.read(path)
+    except ValueError:
+        return _of_run(path)
+    if header.get("kind") != "Ledger":
+        raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
+    return _of_ledger(path, header)
+
+
+def _of_run(path: Path) -> Source:
+    file = RunFile(path)
+    state = file.read()
+    account, _ = file.released(state)
+    settings = state.settings
+    numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
+    cost = account.cost() + Cost(numbers=account.steps * numbers if settings["secure"] else 0)
+    sampled = settings["sampling"] == "poisson"
+    share = settings["batch_size"] / settings["public_size"]
+    return Source(
+        what=f"The {numbers:,} parameters of a trained model, after each of {account.steps:,} steps.",
+        cost=cost,
+        files=(file.path, file.journal),
+        settings=(
+            ("mechanism", repr(Mechanism.from_state_dict(settings["mechanism"]))),
+            ("clip", settings["clip"]),
+            ("batches", f"each example with probability {share:.6g}" if sampled else "all examples"),
+            ("public size", f"{settings['public_size']:g}"),
+            ("randomness", "secure releases" if settings["secure"] else "pseudorandom, from a seed"),
+        ),
+        assumptions=state.assumptions,
+    )
+
+
+def _of_ledger(path: Path, header: dict[str, Any]) -> Source:
+    names = ("epsilon", "delta", "neighbours", "planned")
+    budget = {name: header[name] for name in names}
+    with Ledger(**budget, path=path) as ledger:
+        entries, total = ledger.entries, ledger.total
+    return Source(
+        what="; ".join(entry.what for entry in entries) + ".",
+        cost=total,
+        files=(path,),
+        settings=tuple((f"ledger: {name}", str(value)) for name, value in budget.items()),
+        assumptions=(_PLANNED if header["planned"] else _ALONG_THE_WAY,),
+    )
+
+
+def _of_account(path: Path) -> Source:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is not JSON") from None
+    if "kind" not in checks.mapping("account", state):
+        return _of_release(path, state)
+    if state["kind"] == "DecisionAccountant":
+        decided = DecisionAccountant.from_state_dict(state)
+        return Source(
+            what=f"{decided.steps:,} decisions.",
+            cost=decided.cost(),
+            files=(path,),
+            settings=(("mechanism", repr(decided.law)),),
+        )
+    account = accountant_from_state_dict(state)
+    return Source(
+        what=f"{account.steps:,} releases.",
+        cost=account.cost(),
+        files=(path,),
+        settings=(("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement)),
+    )
+
+
+def _of_release(path: Path, state: dict[str, Any]) -> Source:
+    """The file of a job has no sums: its mu describes it, since everything is released."""
+    missing = sorted(_RELEASE - state.keys())
+    if missing:
+        raise ValueError(f"{path} is no account: it has no {', '.join(missing)}")
+    mu = checks.number("mu", state["mu"], checks.not_negative)
+    said = path.with_name("statement.txt")
+    what = said.read_text(encoding="utf-8").strip() if said.exists() else f"{state['steps']:,} releases."
+    return Source(
+        what=what,
+        cost=Cost(
+            releases=((mu, 1.0, 1),),
+            zcdp=mu * mu / 2,
+            steps=checks.count("steps", state["steps"], at_least=1),
+            change=state["change"],
+        ),
+        files=(path,),
+        assumptions=tuple(state.get("assumptions", ())),
+    )
