@@ -89,8 +89,18 @@ class OpacusRun:
     have sensitivity max_grad_norm, as Opacus' own accountants do: what float32 rounds there is not charged.
     Numbers of single examples are those of ``SampledExampleAccountant``.
 
-    >>> OpacusRun.__init__.__name__  # made by ``watch``
-    '__init__'
+    >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
+    >>> engine, module = opacus.PrivacyEngine(), nn.Linear(3, 1)
+    >>> model, optimizer, loader = engine.make_private(
+    ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+    ...     data_loader=torch.utils.data.DataLoader(torch.ones(8, 3), batch_size=8),
+    ...     noise_multiplier=2.0, max_grad_norm=1.0)
+    >>> run = watch(engine, model, optimizer, loader)
+    >>> for inputs in run.loader:
+    ...     model(inputs).mean().backward()
+    ...     optimizer.step()
+    >>> round(run.guarantee(delta=1e-3).mu, 3), len(run.example_epsilons(delta=1e-3))
+    (0.5, 8)
     """
 
     def __init__(
