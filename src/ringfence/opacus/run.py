@@ -117,7 +117,11 @@ class OpacusRun:
             if checks.count(name, value, at_least=0) and loss is None:
                 raise ValueError(f"{name} needs loss, a function of outputs and targets, got None")
         self._parts, self._lengths_every = parts, lengths_every
-        self.random_layers = _reason(refuse_random_layers, parts.module)
+        self.random_layers: str | None = None  # why nothing is said of single examples
+        try:
+            refuse_random_layers(parts.module)
+        except ValueError as error:
+            self.random_layers = str(error)
         if self.random_layers is not None and (lengths_every or fisher_every):
             raise ValueError(self.random_layers)
         self.loader = WatchedLoader(parts.loader, parts.sampler)
@@ -242,11 +246,3 @@ def _clipped(lengths: Tensor, longest: float) -> Tensor:
     """The lengths after Opacus' clip, C / (length + 1e-6), from above and at most C."""
     factors = (longest / (lengths + 1e-6)).clamp(max=1.0)
     return (factors * lengths * _LONGER).clamp(max=longest)
-
-
-def _reason(refuse: Callable[[nn.Module], None], module: nn.Module) -> str | None:
-    try:
-        refuse(module)
-    except ValueError as error:
-        return str(error)
-    return None
