@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from opacus import PrivacyEngine as OpacusEngine
 from ringfence import checks
