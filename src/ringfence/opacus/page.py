@@ -57,8 +57,8 @@ def _information(run: "OpacusRun") -> Section:
     etas = run.fisher_information_loss()
     steps, failing = run.fisher.measured, run.fisher.failure_probability
     statement = (
-        f"Eta, the Fisher information loss, of each example: an upper bound of that of the {steps} steps that "
-        "were measured, as far as the example was in their batches, except with probability "
+        f"Eta, the Fisher information loss, of each example: an upper bound of that of the {steps} steps "
+        "that were measured, as far as the example was in their batches, except with probability "
         f"{failing:g} over random probes. Were no step to depend on earlier releases, no unbiased estimator "
         "of the example's features from these releases would have a variance below 1 / eta^2. In training, "
         "the information is the average of such sums over runs, of which this is one. It is not differential "
