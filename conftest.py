@@ -7,3 +7,5 @@ collect_ignore_glob = [
     for compiler, device in _KERNELS.items()
     if not find_spec(compiler)
 ]
+# Importing these takes seconds in every process that collects them: their own tests run their examples.
+collect_ignore_glob += ["src/ringfence/huggingface.py", "src/ringfence/lightning.py"]

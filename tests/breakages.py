@@ -117,14 +117,14 @@ BREAKAGES = [
         f"{ACCOUNTING}/account_cost.py",
         "if at >= order), default",
         "if at <= order), default",
-        accounting("account_cost"),
+        accounting("costs/account_cost"),
     ),
     Breakage(
         "a budget covers samples that were chosen along the way",
         f"{ACCOUNTING}/budget.py",
         "if not total.is_whole:",
         "if False:",
-        accounting("budget"),
+        accounting("costs/budget"),
     ),
     Breakage(
         "an engine goes on after the steps that its ledger was charged",
@@ -1322,14 +1322,14 @@ BREAKAGES = [
         f"{ACCOUNTING}/finite_randomness.py",
         "of(math.nextafter(delta - added, 0.0))",
         "of(delta)",
-        accounting("finite_randomness"),
+        accounting("costs/finite_randomness"),
     ),
     Breakage(
         "finite randomness left out of what attacks can do",
         f"{ACCOUNTING}/finite_randomness.py",
         "attacks.off_by + added_delta(numbers, 0.0) / 2",
         "0.0",
-        accounting("finite_randomness"),
+        accounting("costs/finite_randomness"),
     ),
     Breakage(
         "secure releases that are made again free",

@@ -1,23 +1,20 @@
 """The private Trainer, against the engine alone and with the real libraries."""
 
+import doctest
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
-import transformers
-
-from ringfence.huggingface import PrivateTrainer, example_loss
 from tests import tiny_bert
 
 
-def trainer(
-    folder: Path, engine: Any = None, target: float | None = None, **arguments: Any
-) -> PrivateTrainer:
+def trainer(folder: Path, engine: Any = None, target: float | None = None, **arguments: Any) -> Any:
+    import transformers  # here, since a process that only collects this file would lose seconds
+
+    from ringfence.huggingface import PrivateTrainer
+
     settings = {
         "output_dir": str(folder),
         "per_device_train_batch_size": tiny_bert.BATCH,
@@ -119,6 +116,15 @@ def test_a_run_that_would_forget_its_account_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_loss_over_tokens_has_to_be_given() -> None:
+    from ringfence.huggingface import example_loss
+
     logits, labels = torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"compute_loss_func must be given for logits \[2, 5, 3\]"):
         example_loss({"logits": logits}, labels)
+
+
+def test_the_examples_of_the_docstrings() -> None:
+    import ringfence.huggingface
+
+    ran = doctest.testmod(ringfence.huggingface)
+    assert ran.failed == 0 < ran.attempted

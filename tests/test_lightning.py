@@ -1,8 +1,10 @@
 """The callback for Lightning, against the engine alone and with the real libraries."""
 
+import doctest
+import importlib
 import re
-import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,49 +14,57 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-lightning = pytest.importorskip("lightning.pytorch")
-
-from ringfence.lightning import PrivacyCallback  # noqa: E402
-from tests import tiny_bert  # noqa: E402
+from tests import tiny_bert
 
 # Lightning warns about few workers, few batches and its own dependencies
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-class Classifier(lightning.LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = tiny_bert.model()
+@cache
+def modules() -> dict[str, Any]:
+    """The LightningModules of these tests, made late: a process that only collects would lose seconds."""
+    from lightning.pytorch import LightningModule
 
-    def training_step(self, batch: dict[str, Tensor], number: int) -> Tensor:
-        labels = batch.pop("labels")
-        return nn.functional.cross_entropy(self.network(**batch).logits, labels)
+    class Classifier(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = tiny_bert.model()
 
-    def validation_step(self, batch: dict[str, Tensor], number: int) -> None:
-        self.log("accuracy", (self.network(**batch).logits.argmax(1) == batch["labels"]).float().mean())
+        def training_step(self, batch: dict[str, Tensor], number: int) -> Tensor:
+            labels = batch.pop("labels")
+            return nn.functional.cross_entropy(self.network(**batch).logits, labels)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD([p for p in self.parameters() if p.requires_grad], lr=tiny_bert.RATE)
+        def validation_step(self, batch: dict[str, Tensor], number: int) -> None:
+            self.log("accuracy", (self.network(**batch).logits.argmax(1) == batch["labels"]).float().mean())
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD([p for p in self.parameters() if p.requires_grad], lr=tiny_bert.RATE)
+
+    class Two(Classifier):
+        def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+            return [super().configure_optimizers(), super().configure_optimizers()]
+
+        automatic_optimization = False
+
+    class Apart(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+    return {"classifier": Classifier, "two": Two, "apart": Apart}
 
 
-class Two(Classifier):
-    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        return [super().configure_optimizers(), super().configure_optimizers()]
+def private_callback(engine: Any, **options: Any) -> Any:
+    from ringfence.lightning import PrivacyCallback
 
-    automatic_optimization = False
-
-
-class Apart(Classifier):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
+    return PrivacyCallback(engine, **{"delta": tiny_bert.DELTA, **options})
 
 
-def fitted(
-    module: nn.Module, private: PrivacyCallback, folder: Path, size: int = tiny_bert.BATCH, **options: Any
-) -> Any:
+def fitted(module: nn.Module, private: Any, folder: Path, size: int = tiny_bert.BATCH, **options: Any) -> Any:
+    from lightning.pytorch import Trainer
+
     settings = {"max_epochs": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(
+    trainer = Trainer(
         accelerator="cpu", callbacks=[private], default_root_dir=folder, **{**settings, **options}
     )
     trainer.fit(module, DataLoader(tiny_bert.data(), batch_size=size), DataLoader(tiny_bert.data()))
@@ -62,7 +72,7 @@ def fitted(
 
 
 def test_lightning_takes_the_steps_of_the_engine(tmp_path: Path) -> None:
-    module, private = Classifier(), PrivacyCallback(tiny_bert.engine(), delta=tiny_bert.DELTA)
+    module, private = modules()["classifier"](), private_callback(tiny_bert.engine())
     network, names = module.network, set(module.state_dict())
     trainer = fitted(module, private, tmp_path)
     torch.testing.assert_close(tiny_bert.trained(module), tiny_bert.by_hand(), rtol=1e-6, atol=1e-7)
@@ -77,10 +87,8 @@ def test_lightning_takes_the_steps_of_the_engine(tmp_path: Path) -> None:
 
 
 def test_what_is_clipped_again_was_released(tmp_path: Path) -> None:
-    module, private = (
-        Classifier(),
-        PrivacyCallback(tiny_bert.engine(sampling="full"), delta=0.1, target_epsilon=9.0),
-    )
+    module, engine = modules()["classifier"](), tiny_bert.engine(sampling="full")
+    private = private_callback(engine, delta=0.1, target_epsilon=9.0)
     start = tiny_bert.trained(module)
     options = {"gradient_clip_val": 1e-3, "enable_checkpointing": False}
     fitted(module, private, tmp_path, size=tiny_bert.EXAMPLES, **options)
@@ -92,17 +100,21 @@ def test_what_is_clipped_again_was_released(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "match"),
     [
-        (Classifier, {"accumulate_grad_batches": 2}, "accumulate_grad_batches must be 1, got 2: each"),
-        (Classifier, {"precision": "16-true"}, "precision must be '32-true'"),
-        (Classifier, {"reload_dataloaders_every_n_epochs": 1}, "reload_dataloaders_every_n_epochs must be 0"),
-        (Two, {}, "number of optimizers must be 1, got 2"),
-        (Apart, {}, r"all trained parameters in one attribute that is a module, got \['network', 'scale'\]"),
+        ("classifier", {"accumulate_grad_batches": 2}, "accumulate_grad_batches must be 1, got 2: each"),
+        ("classifier", {"precision": "16-true"}, "precision must be '32-true'"),
+        (
+            "classifier",
+            {"reload_dataloaders_every_n_epochs": 1},
+            "reload_dataloaders_every_n_epochs must be 0",
+        ),
+        ("two", {}, "number of optimizers must be 1, got 2"),
+        ("apart", {}, r"trained parameters in one attribute that is a module, got \['network', 'scale'\]"),
     ],
 )
 def test_what_would_be_another_mechanism_is_refused(
-    kind: type[nn.Module], options: dict[str, Any], match: str, tmp_path: Path
+    kind: str, options: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
-    module, private = kind(), PrivacyCallback(tiny_bert.engine(), delta=tiny_bert.DELTA)
+    module, private = modules()[kind](), private_callback(tiny_bert.engine())
     with pytest.raises(ValueError, match=match):
         fitted(module, private, tmp_path, enable_checkpointing=False, **options)
     assert private.engine.steps == 0
@@ -113,20 +125,20 @@ def test_settings_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         (tiny_bert.engine(sampling="full"), None, {}, "needs a batch_size of at least 24, got 8"),
         (tiny_bert.engine(), 1.0, {"max_steps": 3}, "target_epsilon needs max_epochs and no max_steps"),
     ):
-        private = PrivacyCallback(engine, delta=tiny_bert.DELTA, target_epsilon=target)
+        private = private_callback(engine, target_epsilon=target)
         with pytest.raises(ValueError, match=match):
-            fitted(Classifier(), private, tmp_path, enable_checkpointing=False, **options)
+            fitted(modules()["classifier"](), private, tmp_path, enable_checkpointing=False, **options)
     with pytest.raises(TypeError, match=r"engine must be a ringfence\.PrivacyEngine, got int"):
-        PrivacyCallback(3, delta=0.1)
+        private_callback(3)
 
 
 def test_a_step_that_fails_leaves_the_module_as_it_was(tmp_path: Path) -> None:
-    class Broken(Classifier):
+    class Broken(modules()["classifier"]):  # type: ignore[misc]
         def training_step(self, batch: dict[str, Tensor], number: int) -> Tensor:
             self.network(**{name: value for name, value in batch.items() if name != "labels"})
             raise ArithmeticError("broken")
 
-    module, private = Broken(), PrivacyCallback(tiny_bert.engine(), delta=tiny_bert.DELTA)
+    module, private = Broken(), private_callback(tiny_bert.engine())
     with pytest.raises(ArithmeticError, match="broken"):
         fitted(module, private, tmp_path, enable_checkpointing=False)
     assert "network" not in vars(module)
@@ -144,19 +156,22 @@ def test_the_guide_runs_and_names_the_versions(capsys: pytest.CaptureFixture[str
     assert len(listed) == 5
 
 
-def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
-    code = """
-import importlib, sys
-for name, missing in (("opacus", "opacus"), ("huggingface", "accelerate"), ("lightning", "lightning")):
-    sys.modules[missing] = None
-    try:
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("opacus", "opacus"), ("huggingface", "accelerate"), ("lightning", "lightning.pytorch")],
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    name: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"ringfence.{name}", raising=False)
+    needed = rf"^ringfence\.{name} needs .*: pip install 'ringfence\[{name}\]'$"
+    with pytest.raises(ModuleNotFoundError, match=needed):
         importlib.import_module(f"ringfence.{name}")
-    except ModuleNotFoundError as error:
-        print(error)
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    lines = ran.stdout.splitlines()
-    assert len(lines) == 3
-    for line, name in zip(lines, ("opacus", "huggingface", "lightning"), strict=True):
-        assert line.startswith(f"ringfence.{name} needs ")
-        assert line.endswith(f"pip install 'ringfence[{name}]'")
+
+
+def test_the_examples_of_the_docstrings() -> None:
+    import ringfence.lightning
+
+    ran = doctest.testmod(ringfence.lightning)
+    assert ran.failed == 0 < ran.attempted

@@ -2,15 +2,11 @@
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
 import ringfence as rf
-
-transformers = pytest.importorskip("transformers")
-peft = pytest.importorskip("peft")
 
 EXAMPLES, BATCH, STEPS, RATE = 24, 8, 3, 0.3
 DELTA = 1e-3
@@ -18,6 +14,9 @@ DELTA = 1e-3
 
 def model() -> nn.Module:
     """The dropout of BERT and of LoRA is left on."""
+    import peft  # here, since a process that only collects the tests would lose seconds
+    import transformers
+
     torch.manual_seed(1)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     bert = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=20, **sizes))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.accounting.budget import BudgetExceededError
+from ringfence.accounting.costs.budget import BudgetExceededError
 from ringfence.files.journal import Journal
 
 LAW = rf.RectifiedGaussian(2.0, bound=4.0)

@@ -12,7 +12,7 @@ opacus = pytest.importorskip("opacus")
 from opacus.accountants import PRVAccountant, create_accountant  # noqa: E402
 
 import ringfence.opacus  # noqa: E402
-from tests.opacus.runs import examples  # noqa: E402
+from tests.opacus.runs import EXAMPLES, examples  # noqa: E402
 
 
 def test_it_is_registered_and_close_to_the_best_of_opacus() -> None:
@@ -41,16 +41,16 @@ def test_opacus_finds_its_noise_with_it() -> None:
         _, optimizer, _ = engine.make_private_with_epsilon(
             module=module,
             optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
-            data_loader=DataLoader(examples(), batch_size=10),
+            data_loader=DataLoader(examples(), batch_size=EXAMPLES),
             target_epsilon=3.0,
             target_delta=1e-3,
-            epochs=1,
+            epochs=4,
             max_grad_norm=1.0,
             epsilon_tolerance=0.5,
         )
     account = create_accountant("ringfence")
     for _ in range(4):
-        account.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=0.25)
+        account.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=1.0)
     assert 2.5 < account.get_epsilon(1e-3) <= 3.0
 
 

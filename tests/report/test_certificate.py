@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ringfence as rf
-from ringfence.accounting.cost import Cost
+from ringfence.accounting.costs.cost import Cost
 from ringfence.report.certificate import Certificate, verify
 from ringfence.report.certificate_source import Source, read_source
 

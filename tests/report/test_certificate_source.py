@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.accounting.budget import composed_guarantee
+from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.report.certificate_source import read_source
 
 DELTA = 1e-5

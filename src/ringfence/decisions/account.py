@@ -12,7 +12,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.cost import Cost
+from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from opacus import PrivacyEngine as OpacusEngine
 from ringfence import checks
@@ -89,8 +89,18 @@ class OpacusRun:
     have sensitivity max_grad_norm, as Opacus' own accountants do: what float32 rounds there is not charged.
     Numbers of single examples are those of ``SampledExampleAccountant``.
 
-    >>> OpacusRun.__init__.__name__  # made by ``watch``
-    '__init__'
+    >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
+    >>> engine, module = opacus.PrivacyEngine(), nn.Linear(3, 1)
+    >>> model, optimizer, loader = engine.make_private(
+    ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+    ...     data_loader=torch.utils.data.DataLoader(torch.ones(8, 3), batch_size=8),
+    ...     noise_multiplier=2.0, max_grad_norm=1.0)
+    >>> run = watch(engine, model, optimizer, loader)
+    >>> for inputs in run.loader:
+    ...     model(inputs).mean().backward()
+    ...     optimizer.step()
+    >>> round(run.guarantee(delta=1e-3).mu, 3), len(run.example_epsilons(delta=1e-3))
+    (0.5, 8)
     """
 
     def __init__(
@@ -107,7 +117,11 @@ class OpacusRun:
             if checks.count(name, value, at_least=0) and loss is None:
                 raise ValueError(f"{name} needs loss, a function of outputs and targets, got None")
         self._parts, self._lengths_every = parts, lengths_every
-        self.random_layers = _reason(refuse_random_layers, parts.module)
+        self.random_layers: str | None = None  # why nothing is said of single examples
+        try:
+            refuse_random_layers(parts.module)
+        except ValueError as error:
+            self.random_layers = str(error)
         if self.random_layers is not None and (lengths_every or fisher_every):
             raise ValueError(self.random_layers)
         self.loader = WatchedLoader(parts.loader, parts.sampler)
@@ -232,11 +246,3 @@ def _clipped(lengths: Tensor, longest: float) -> Tensor:
     """The lengths after Opacus' clip, C / (length + 1e-6), from above and at most C."""
     factors = (longest / (lengths + 1e-6)).clamp(max=1.0)
     return (factors * lengths * _LONGER).clamp(max=longest)
-
-
-def _reason(refuse: Callable[[nn.Module], None], module: nn.Module) -> str | None:
-    try:
-        refuse(module)
-    except ValueError as error:
-        return str(error)
-    return None

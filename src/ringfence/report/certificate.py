@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence import checks
-from ringfence.accounting.budget import composed_guarantee
+from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.numerics.rounding import rounded_up
@@ -39,7 +39,7 @@ KEPT = (
 class Certificate:
     """The content of a certificate as plain data, and the nonce of its commitments, which is private.
 
-    >>> from ringfence.accounting.cost import Cost
+    >>> from ringfence.accounting.costs.cost import Cost
     >>> made = Certificate.of(Source("A mean.", Cost(((0.5, 1.0, 1),), zcdp=0.125, steps=1), ()), delta=1e-5)
     >>> round(made.content["mu"], 6), made.content["protects"]
     (0.5, 'every single record added or removed')

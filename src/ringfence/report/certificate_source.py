@@ -8,7 +8,7 @@ from typing import Any
 
 from ringfence import checks
 from ringfence.accounting.account import accountant_from_state_dict
-from ringfence.accounting.cost import Cost
+from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.decisions.accountant import DecisionAccountant
 from ringfence.accounting.ledger import Ledger
 from ringfence.files.journal import Journal

@@ -10,7 +10,7 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.accounting.finite_randomness import TooSmallDeltaError
+from ringfence.accounting.costs.finite_randomness import TooSmallDeltaError
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.account_cost import whole_cost
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.cost import Cost
+from ringfence.accounting.costs.account_cost import whole_cost
+from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.data_independent import data_independent_proof
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.account_cost import at_orders
 from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.cost import Cost
+from ringfence.accounting.costs.account_cost import at_orders
+from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.data_independent import GAUSSIAN, ZCDP, DataIndependent
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.account import Account
-from ringfence.accounting.cost import Cost
+from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.base import Mechanism, checked_mechanism

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ringfence.accounting.cost import Cost
+from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.noise import Noise
 from ringfence.training import distributed

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS
-from ringfence.accounting.cost import Cost, Sums
+from ringfence.accounting.costs.cost import Cost, Sums
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 
 

@@ -10,7 +10,7 @@ import torch
 from dp_accounting import pld
 
 import ringfence as rf
-from ringfence.accounting.cost import ADDED_UP, Cost
+from ringfence.accounting.costs.cost import ADDED_UP, Cost
 
 DELTA = 1e-5
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from ringfence.accounting.budget import budget_epsilon, composed_guarantee
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.accounting.cost import Cost
-from ringfence.accounting.finite_randomness import TooSmallDeltaError
+from ringfence.accounting.costs.budget import budget_epsilon, composed_guarantee
+from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import TooSmallDeltaError
 
 WHOLE = Cost(releases=((0.5, 1.0, 1),), zcdp=0.01)  # a law that proves less than its Gaussian
 

@@ -3,8 +3,8 @@
 import math
 
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.accounting.cost import Cost
-from ringfence.accounting.finite_randomness import TooSmallDeltaError, secure_guarantee
+from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import TooSmallDeltaError, secure_guarantee
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.secure.release import added_delta
 

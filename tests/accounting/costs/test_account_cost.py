@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from ringfence.accounting.account_cost import at_orders
 from ringfence.accounting.conversion import DEFAULT_ORDERS
+from ringfence.accounting.costs.account_cost import at_orders
 
 
 def test_a_missing_order_has_the_sum_of_the_next_larger_one() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.finite_randomness import secure_guarantee
+from ringfence.accounting.costs.finite_randomness import secure_guarantee
 
 LAW = rf.RectifiedGaussian(1.0, bound=2.0)
 
