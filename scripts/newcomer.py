@@ -2,7 +2,7 @@
 
     python scripts/newcomer.py dist              installs from the index, then goes through the three doors
     python scripts/newcomer.py dist --borrow     the same with the dependencies that this Python has
-    python scripts/newcomer.py dist --extras     instead: one empty environment per extra, each used once
+    python scripts/newcomer.py dist --extras     instead: one empty environment per extra, each used once; all, or NAME ...
 
 ``dist`` is the folder of the wheel. With ``--borrow`` pip still resolves every requirement, the extras too,
 and installs the wheel, but nothing is downloaded, and the doors are one process. A door that takes five
@@ -37,7 +37,14 @@ bound = [16]
 learning_rate = [2]
 steps = [3]
 """
-_SWEEP = f"cat > small.toml <<'END'\n{_GRID}END\nringfence sweep small.toml --out sweep"
+_FEATURES = """import numpy as np
+from sklearn.datasets import load_digits
+x, y = load_digits(return_X_y=True)
+np.savez('digits.npz', x_train=x[:1500], y_train=y[:1500], x_test=x[1500:], y_test=y[1500:])"""
+_SWEEP = f"""cat > small.toml <<'END'
+{_GRID}END
+python -c "{_FEATURES}"
+ringfence sweep small.toml --features digits.npz --out sweep"""
 _TABLE = """import pyarrow, ringfence as rf
 print(rf.release_counts(pyarrow.table({'smoker': [True] * 99}), by='smoker', epsilon=1.0))"""
 _ACCOUNT = """import numba, torch, ringfence as rf
@@ -109,10 +116,11 @@ def follow_the_readme(folder: Path, wheel: Path, borrow: bool) -> None:
             )
 
 
-def use_every_extra(folder: Path, wheel: Path) -> None:
+def use_extras(folder: Path, wheel: Path, asked: list[str]) -> None:
+    """Those that were asked for, or all."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for extra, requirements in project["optional-dependencies"].items():
-        if extra == "dev":
+        if extra == "dev" or (asked and extra not in asked):
             continue
         place = folder / extra
         variables = environment(place / "environment", borrow=False)
@@ -128,12 +136,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dist", type=Path)
     parser.add_argument("--borrow", action="store_true")
-    parser.add_argument("--extras", action="store_true")
+    parser.add_argument("--extras", nargs="*", metavar="NAME")
     asked = parser.parse_args()
     (wheel,) = asked.dist.glob("ringfence-*.whl")
     with tempfile.TemporaryDirectory() as empty:
-        if asked.extras:
-            use_every_extra(Path(empty), wheel)
+        if asked.extras is not None:
+            use_extras(Path(empty), wheel, asked.extras)
         else:
             follow_the_readme(Path(empty), wheel, asked.borrow)
-    sys.exit(0)
