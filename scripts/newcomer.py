@@ -2,7 +2,7 @@
 
     python scripts/newcomer.py dist              installs from the index, then goes through the three doors
     python scripts/newcomer.py dist --borrow     the same with the dependencies that this Python has
-    python scripts/newcomer.py dist --extras     instead: one empty environment per extra, each used once; all, or NAME ...
+    python scripts/newcomer.py dist --extras     instead: one empty environment per extra, or per extra named
 
 ``dist`` is the folder of the wheel. With ``--borrow`` pip still resolves every requirement, the extras too,
 and installs the wheel, but nothing is downloaded, and the doors are one process. A door that takes five
@@ -13,7 +13,6 @@ import argparse
 import os
 import re
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
