@@ -114,14 +114,14 @@ BREAKAGES = [
     ),
     Breakage(
         "a missing order has the sum of a smaller one",
-        f"{ACCOUNTING}/account_cost.py",
+        f"{ACCOUNTING}/costs/account_cost.py",
         "if at >= order), default",
         "if at <= order), default",
         accounting("costs/account_cost"),
     ),
     Breakage(
         "a budget covers samples that were chosen along the way",
-        f"{ACCOUNTING}/budget.py",
+        f"{ACCOUNTING}/costs/budget.py",
         "if not total.is_whole:",
         "if False:",
         accounting("costs/budget"),
@@ -1319,14 +1319,14 @@ BREAKAGES = [
     ),
     Breakage(
         "finite randomness not taken off delta",
-        f"{ACCOUNTING}/finite_randomness.py",
+        f"{ACCOUNTING}/costs/finite_randomness.py",
         "of(math.nextafter(delta - added, 0.0))",
         "of(delta)",
         accounting("costs/finite_randomness"),
     ),
     Breakage(
         "finite randomness left out of what attacks can do",
-        f"{ACCOUNTING}/finite_randomness.py",
+        f"{ACCOUNTING}/costs/finite_randomness.py",
         "attacks.off_by + added_delta(numbers, 0.0) / 2",
         "0.0",
         accounting("costs/finite_randomness"),
