@@ -57,7 +57,7 @@ def watch(
 
     >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
     >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randint(0, 2, (64,)))
-    >>> module, engine = nn.Linear(3, 2), opacus.PrivacyEngine()
+    >>> module, engine = torch.nn.Linear(3, 2), opacus.PrivacyEngine()
     >>> model, optimizer, loader = engine.make_private(
     ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
     ...     data_loader=torch.utils.data.DataLoader(data, batch_size=16),
@@ -90,7 +90,7 @@ class OpacusRun:
     Numbers of single examples are those of ``SampledExampleAccountant``.
 
     >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
-    >>> engine, module = opacus.PrivacyEngine(), nn.Linear(3, 1)
+    >>> engine, module = opacus.PrivacyEngine(), torch.nn.Linear(3, 1)
     >>> model, optimizer, loader = engine.make_private(
     ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
     ...     data_loader=torch.utils.data.DataLoader(torch.ones(8, 3), batch_size=8),
