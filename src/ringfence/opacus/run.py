@@ -65,7 +65,7 @@ def watch(
     >>> run = watch(engine, model, optimizer, loader)
     >>> for inputs, labels in run.loader:
     ...     optimizer.zero_grad()
-    ...     nn.functional.cross_entropy(model(inputs), labels).backward()
+    ...     torch.nn.functional.cross_entropy(model(inputs), labels).backward()
     ...     optimizer.step()
     >>> run.steps, len(run.example_epsilons(delta=1e-3))
     (4, 64)
