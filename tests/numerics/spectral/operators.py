@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.singular_values import SingularValueBounds
 from tests.accounting.drawing import draw
+from tests.accounting.matrices import SVD, largest, ones
 from tests.tensors import float64
 
 SPECTRA = torch.stack(
@@ -41,3 +43,14 @@ def diagonal(values: Tensor, rounding: float = 1e-12, error: float = 0.0) -> Bat
 
     count, width = values.shape
     return BatchedOperator(count, (width, width), lambda b, r: gram(b, r)[0], gram, rounding)
+
+
+def ends_hold(bounds: SingularValueBounds, gap: float) -> None:
+    """Both ends of the bounds for ``matrices`` hold, and are no further apart than ``gap``."""
+    for index, matrix in enumerate(matrices()):
+        truth = largest(ones(60), matrix)
+        assert float(bounds.lower[index]) <= truth * (1 + SVD)
+        assert float(bounds.upper[index]) >= truth * (1 - SVD)
+    assert bool((bounds.gap <= gap).all())
+    assert float(bounds.upper[-1]) == float(bounds.lower[-1]) == 0
+    assert bounds.failure_probability == 1e-6

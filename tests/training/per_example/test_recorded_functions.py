@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ringfence.training.per_example.recorded_functions import Window, normalised, patches, product
+from ringfence.training.kernels.window import Window
+from ringfence.training.per_example.recorded_functions import normalised, patches, product
 from tests.accounting.drawing import draw
 
 WINDOW = Window((3, 2), (2, 1), (1, 2), (1, 2))

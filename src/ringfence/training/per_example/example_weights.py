@@ -14,7 +14,8 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ringfence.training.per_example.recorded_functions import Window, normalised, patches, product
+from ringfence.training.kernels.window import Window
+from ringfence.training.per_example.recorded_functions import normalised, patches, product
 
 
 class UnknownUseError(Exception):
@@ -79,7 +80,7 @@ def _linear(mode: _ExampleWeights, x: Tensor, weight: Tensor, bias: Tensor | Non
     return result.reshape(*x.shape[:-1], result.shape[-1])
 
 
-def _conv1d(
+def _convolution(
     mode: _ExampleWeights,
     x: Tensor,
     weight: Tensor,
@@ -89,26 +90,16 @@ def _conv1d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    each = mode.each(weight, len(x)).unsqueeze(3)
-    window = Window((1, each.shape[-1]), *(_pair(*one) for one in ((stride, 1), (padding, 0), (dilation, 1))))
-    result = _convolved(x.unsqueeze(2), each, window, groups).squeeze(2)
-    return result if bias is None else result + mode.each(bias, len(x))[:, :, None]
-
-
-def _conv2d(
-    mode: _ExampleWeights,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
+    """In one dimension, which is an image of one row, or in two."""
     each = mode.each(weight, len(x))
-    window = Window(tuple(each.shape[-2:]), *(_pair(one) for one in (stride, padding, dilation)))
-    result = _convolved(x, each, window, groups)
-    return result if bias is None else result + mode.each(bias, len(x))[:, :, None, None]
+    if flat := each.dim() == 4:
+        x, each = x.unsqueeze(2), each.unsqueeze(3)
+    rows = (1, 0, 1) if flat else (None, None, None)
+    steps, sides, gaps = map(_pair, (stride, padding, dilation), rows)
+    result = _convolved(x, each, Window(tuple(each.shape[-2:]), steps, sides, gaps, groups))
+    if bias is not None:
+        result = result + mode.each(bias, len(x))[:, :, None, None]
+    return result.squeeze(2) if flat else result
 
 
 def _pair(value: Any, first: int | None = None) -> tuple[int, int]:
@@ -119,13 +110,13 @@ def _pair(value: Any, first: int | None = None) -> tuple[int, int]:
     return (numbers[0] if first is None else first), numbers[-1]
 
 
-def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
+def _convolved(x: Tensor, weight: Tensor, window: Window) -> Tensor:
     """Convolutions of (n, C, H, W) with (n, O, C / groups, h, w)."""
     if x.dim() != 4:
         raise UnknownUseError("a convolution of an example without a batch")
-    columns = patches(x, window).unflatten(1, (groups, -1))
-    result = product(weight.flatten(2).unflatten(1, (groups, -1)), columns)
-    return result.reshape(*weight.shape[:2], *window.places(x.shape[-2:]))
+    columns = patches(x, window).unflatten(1, (window.groups, -1))
+    result = product(weight.flatten(2).unflatten(1, (window.groups, -1)), columns)
+    return result.reshape(*weight.shape[:2], *window.positions(tuple(x.shape[-2:])))
 
 
 def _group_norm(
@@ -166,8 +157,8 @@ def _scaled(
 _HARMLESS = {torch.Tensor.dtype.__get__, torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__}  # type: ignore[attr-defined]
 _KNOWN: dict[Callable[..., Any], Callable[..., Tensor]] = {
     functional.linear: _linear,
-    torch.conv1d: _conv1d,
-    torch.conv2d: _conv2d,
+    torch.conv1d: _convolution,
+    torch.conv2d: _convolution,
     functional.group_norm: _group_norm,
     functional.layer_norm: _layer_norm,
 }

@@ -145,14 +145,8 @@ class ExampleGradients:
         def by_autograd(inputs: Inputs, cotangents: list[Tensor]) -> Tensor:
             with torch.enable_grad():
                 outputs = tree_leaves(self._one(trained, fixed, inputs))
-            pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
-            found = torch.autograd.grad(
-                [output for output, _ in pairs],
-                [parameter for name, parameter in self.parameters.items() if name in trained],
-                [cotangent for _, cotangent in pairs],
-                allow_unused=True,
-                materialize_grads=True,
-            )
+            parameters = [parameter for name, parameter in self.parameters.items() if name in trained]
+            found = pulled_back(outputs, cotangents, parameters)
             return torch.cat([gradient.reshape(-1) for gradient in found])
 
         return by_func if self.loop_because is None else by_autograd
@@ -210,11 +204,33 @@ class ExampleGradients:
 
     def _bytes_per_example(self, inputs: Inputs) -> int:
         """Three copies of the gradient (itself, flat, clipped), and twice what a backward pass keeps."""
+        gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())
+        return 3 * gradient + 2 * self._kept_by_one(inputs)
+
+    def _kept_by_one(self, inputs: Inputs) -> int:
+        """How many bytes the pass of the first example keeps for the way back."""
         args, kwargs = mapped(lambda tensor: tensor[:1], inputs)
         with same_draws(inputs), restored_buffers(self.model):
-            kept = bytes_kept(lambda: self.model(*args, **kwargs))
-        gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())
-        return 3 * gradient + 2 * kept
+            return bytes_kept(lambda: self.model(*args, **kwargs))
+
+
+def pulled_back(
+    outputs: list[Tensor], cotangents: list[Tensor], parameters: list[nn.Parameter]
+) -> tuple[Tensor, ...]:
+    """The gradients by parameters, of the gradients by outputs; zero where nothing depends on a parameter.
+
+    >>> weight = nn.Parameter(torch.tensor([2.0]))
+    >>> pulled_back([3 * weight, torch.ones(1)], [torch.ones(1), torch.ones(1)], [weight])
+    (tensor([3.]),)
+    """
+    pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
+    return torch.autograd.grad(
+        [output for output, _ in pairs],
+        parameters,
+        [cotangent for _, cotangent in pairs],
+        allow_unused=True,
+        materialize_grads=True,
+    )
 
 
 def bytes_kept(call: Callable[[], object]) -> int:

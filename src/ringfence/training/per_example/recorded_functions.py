@@ -6,29 +6,14 @@ a function records in its second walk needs a derivative by the direction alone.
 the same numbers; what they would compute beside them, and in other layouts, takes longer.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-
-class Window(NamedTuple):
-    """The places of a convolution's kernel on an image, (rows, columns) each."""
-
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-
-    def places(self, size: Sequence[int]) -> list[int]:
-        """How many places there are in each direction."""
-        return [
-            (length + 2 * pad - gap * (kernel - 1) - 1) // step + 1
-            for length, kernel, step, pad, gap in zip(size, *self, strict=True)
-        ]
+from ringfence.training.kernels.window import Window
 
 
 def patches(images: Tensor, window: Window) -> Tensor:
@@ -119,14 +104,7 @@ class _Patches(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, images: Tensor, window: Window) -> Tensor:
         ctx.window, ctx.size = window, images.shape[-2:]
-        (top, left), (down, right) = window.padding, window.dilation
-        padded = functional.pad(images, (left, left, top, top))
-        height, width = window.places(ctx.size)
-        n, channels, row, column = padded.stride()
-        steps = (row * window.stride[0], column * window.stride[1])
-        shape = (*images.shape[:2], *window.kernel, height, width)
-        patches = padded.as_strided(shape, (n, channels, row * down, column * right, *steps))
-        return patches.reshape(len(images), -1, height * width)
+        return window.patches(images).flatten(1, 2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:

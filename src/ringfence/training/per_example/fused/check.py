@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.per_example.fused.tape import Part
+from ringfence.training.per_example.gradients import pulled_back
 from ringfence.training.per_example.inputs import Inputs, example_count, mapped
 
 _TOLERANCE = 1e-3  # relative to the largest entry: what is wrong is wrong by far more
@@ -125,14 +126,7 @@ def _alone(
     with torch.enable_grad():
         outputs = tree_leaves(model(*inputs[0], **inputs[1]))
     cotangents = [torch.randn_like(output) for output in outputs]
-    pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
-    found = torch.autograd.grad(
-        [output for output, _ in pairs],
-        list(parameters.values()),
-        [cotangent for _, cotangent in pairs],
-        allow_unused=True,
-        materialize_grads=True,
-    )
+    found = pulled_back(outputs, cotangents, list(parameters.values()))
     return outputs, cotangents, dict(zip(parameters, found, strict=True))
 
 

@@ -17,15 +17,16 @@ from ringfence.training.per_example.fused.plan import Plan, planned
 from ringfence.training.per_example.fused.tape import ALL, Part, Tape, without_gradients
 from ringfence.training.per_example.fused.together import joined_parts
 from ringfence.training.per_example.fused.watching import watched
-from ringfence.training.per_example.gradients import ExampleGradients, bytes_kept
+from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass over some examples, of which the first ``count`` are real and the others fill up."""
+    """A forward pass over examples of which the first ``count``, the ``inputs``, are real: others fill up."""
 
     tape: Tape
+    inputs: Inputs
     outputs: Any
     count: int
 
@@ -101,17 +102,18 @@ class FusedGradients(ExampleGradients):
         total = self.nothing()
         if clip.looks_at == "all" or dtype not in (None, total.dtype):
             raise ValueError(f"the fused pass needs Clamp or Norm and no dtype, got {clip!r} and {dtype}")
-        passes = iter(kept[1]) if kept is not None and kept[0] is inputs else None
+        passes: Iterable[Pass] = (self._pass(some, count) for some, count in self._parts(inputs))
+        if kept is not None and kept[0] is inputs:
+            passes = kept[1]
         leaves, start = tree_leaves(cotangents), 0
         with torch.autocast(total.device.type, enabled=False):
-            for some, count in self._parts(inputs):
-                one = self._pass(some, count) if passes is None else next(passes)
-                theirs = [leaf[start : start + count] for leaf in leaves]
-                self._add(total, one, theirs, mapped(lambda value: value[:count], some), clip)  # noqa: B023
-                start += count
+            for one in passes:
+                stop = start + one.count
+                self._add(total, one, [leaf[start:stop] for leaf in leaves], clip)
+                start = stop
         return total
 
-    def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], inputs: Inputs, clip: Clip) -> None:
+    def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], clip: Clip) -> None:
         """Adds the clipped sum of one pass to the total."""
         places, several = self.split(total), self.plan.several
         weights: Tensor | None = None
@@ -137,12 +139,12 @@ class FusedGradients(ExampleGradients):
             squares = torch.zeros(one.tape.examples, dtype=torch.float64, device=total.device)
             for _, _, contribution in waiting:
                 squares += contribution.squares()
-            for some, others in self._others(inputs, cotangents):
+            for some, others in self._others(one.inputs, cotangents):
                 squares[some] += others.squares()
             weights = clip.factors(squares.sqrt(), total.dtype)
         for part in waiting:
             put(part)
-        for some, others in self._others(inputs, cotangents):
+        for some, others in self._others(one.inputs, cotangents):
             flat = others.sum(clip.limit, None if weights is None else weights[some])
             for name, value in self.split(flat, self.plan.rest).items():
                 places[name] += value
@@ -207,7 +209,7 @@ class FusedGradients(ExampleGradients):
             if not isinstance(output, Tensor) or output.shape[:1] != (tape.examples,):
                 what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
                 raise TypeError(f"the model must return tensors with one row for each example, got {what}")
-        return Pass(tape, outputs, count)
+        return Pass(tape, mapped(lambda value: value[:count], inputs), outputs, count)
 
     def _parts(self, inputs: Inputs) -> Iterator[tuple[Inputs, int]]:
         """The inputs in parts of one size, filled up to it where ``rows`` is given, and how many are real."""
@@ -231,8 +233,5 @@ class FusedGradients(ExampleGradients):
     def _at_once(self, inputs: Inputs) -> int:
         """How many examples the memory budget holds: what a pass keeps, twice for the gradients."""
         if self._fitting is None:
-            args, kwargs = mapped(lambda value: value[:1], inputs)
-            with same_draws(inputs), restored_buffers(self.model):
-                kept = bytes_kept(lambda: self.model(*args, **kwargs))
-            self._fitting = max(1, self.memory_budget // max(1, 2 * kept))
+            self._fitting = max(1, self.memory_budget // max(1, 2 * self._kept_by_one(inputs)))
         return self._fitting
