@@ -6,16 +6,19 @@ Everybody starts from a model, a batch and its labels. Ordinary training ends wi
 loss; the others end with the sum of clipped gradients: Clamp and Norm are ours, "hooks" and "ghost" are the
 two ways of Opacus (Norm only), "one by one" is torch.func, our way for models that are not known. All take
 turns, and a ratio is the median over rounds of the time over that of ordinary training in the same round.
-"step" is a whole step of the engine: batch, gradients, noise, account, optimizer.
+"step" is a whole step of the engine: batch, gradients, noise, account, optimizer. "recorded" ones repeat a
+CUDA graph; their ratio is to ordinary training without one, beside which each of them runs alone, and their
+memory is what the process holds.
 
 On a GPU everything runs under autocast in bfloat16, or in float32 with ``--float32``, in channels last where
 the network has images, and with cudnn's search. Memory is the peak on the GPU, model and batch included.
 """
 
 import argparse
+import gc
 import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +31,13 @@ import ringfence as rf
 from benchmarks.timing import seconds
 from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
 from ringfence.training.per_example.fused.gradients import FusedGradients
+from ringfence.training.per_example.fused.recording import RecordedGradients
 from ringfence.training.per_example.gradients import ExampleGradients
 
 CLAMP, NORM = rf.Clamp(0.01), rf.Norm(1.0)
 Work = Callable[[], object]
+EAGER = ("ordinary", "clamp", "norm", "hooks", "ghost", "one by one", "step")
+RECORDED = ("recorded ordinary", "recorded clamp", "recorded norm", "recorded step")
 
 
 class Attention(nn.Module):
@@ -131,6 +137,21 @@ def ordinary(model: nn.Module, inputs: Tensor, labels: Tensor, precision: Any) -
     return work
 
 
+def recorded(model: nn.Module, inputs: Tensor, labels: Tensor, precision: Any) -> Work:
+    """Ordinary training from a recording (a CUDA graph)."""
+    work = ordinary(model, inputs, labels, precision)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    model.zero_grad()
+    with torch.cuda.graph(graph, stream=stream), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        cross_entropy(model(inputs), labels).backward()
+    return graph.replay
+
+
 def ours(gradients: ExampleGradients, clip: rf.Clip, inputs: Tensor, labels: Tensor, precision: Any) -> Work:
     given: Any = ((inputs,), {})
 
@@ -175,11 +196,19 @@ def opacus(model: nn.Module, inputs: Tensor, labels: Tensor, precision: Any, *, 
     return work
 
 
-def engine_step(problem: Problem, model: nn.Module, batch: int, device: torch.device, precision: Any) -> Work:
+def engine_step(
+    problem: Problem,
+    model: nn.Module,
+    batch: int,
+    device: torch.device,
+    precision: Any,
+    cuda_graphs: bool = False,
+) -> Work:
     """A step of an engine with Poisson batches, over a dataset of ten batches that is on the device."""
     inputs, labels = problem.batch(10 * batch, device)
     data = _Resident(inputs, labels)
-    engine = rf.PrivacyEngine(rf.RectifiedGaussian(1.0, bound=2.0), CLAMP, seed=0)
+    law = rf.RectifiedGaussian(1.0, bound=2.0)
+    engine = rf.PrivacyEngine(law, CLAMP, seed=0, cuda_graphs=cuda_graphs)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     loader = DataLoader(data, batch_size=batch, collate_fn=lambda batch: batch)
     model, optimizer, loader = engine.make_private(model, optimizer, loader)
@@ -222,6 +251,9 @@ def candidates(
         fresh = problem.make().to(device).train()
         return fresh if problem.words else fresh.to(memory_format=torch.channels_last)
 
+    def repeated(clip: rf.Clip) -> Work:
+        return ours(RecordedGradients(model(), rows=batch), clip, inputs, labels, precision)
+
     inputs, labels = problem.batch(batch, device)
     ways: dict[str, Callable[[], Work]] = {
         "ordinary": lambda: ordinary(model(), inputs, labels, precision),
@@ -231,11 +263,15 @@ def candidates(
         "ghost": lambda: opacus(model(), inputs, labels, precision, ghost=True),
         "one by one": lambda: ours(ExampleGradients(model()), CLAMP, inputs, labels, precision),
         "step": lambda: engine_step(problem, model(), batch, device, precision),
+        "recorded ordinary": lambda: recorded(model(), inputs, labels, precision),
+        "recorded clamp": lambda: repeated(CLAMP),
+        "recorded norm": lambda: repeated(NORM),
+        "recorded step": lambda: engine_step(problem, model(), batch, device, precision, cuda_graphs=True),
     }
-    for name in wanted or ways:
+    for name in wanted:
         try:
             work = ways[name]()
-            for _ in range(3):
+            for _ in range(4):
                 work()
         except Exception as error:
             print(f"  {name} fails: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
@@ -251,15 +287,22 @@ def measured(work: Work, device: torch.device) -> tuple[float, float]:
     return taken, torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
 
 
+def show(rounds: list[dict[str, tuple[float, float]]], ways: Iterable[str], held: float) -> None:
+    """Prints the median ratios, times and the memory of some ways; recordings hold theirs all the time."""
+    for way in ways:
+        ratio = statistics.median(each[way][0] / each["ordinary"][0] for each in rounds)
+        taken = statistics.median(each[way][0] for each in rounds)
+        memory = held if way in RECORDED else max(each[way][1] for each in rounds)
+        print(f"  {way:17s} {ratio:6.2f} times  {1e3 * taken:8.2f} ms  {memory:6.2f} GiB", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--networks")
     parser.add_argument("--batches")
-    parser.add_argument(
-        "--ways", help="ordinary, clamp, norm, hooks, ghost, one by one, step; all by default"
-    )
+    parser.add_argument("--ways", help=f"{', '.join((*EAGER, *RECORDED))}; all by default")
     parser.add_argument("--rounds", type=int, default=11)
     asked = parser.parse_args()
     device = torch.device(asked.device)
@@ -276,19 +319,23 @@ def main() -> None:
     for name in names:
         for batch in map(int, (asked.batches or ("200,1000" if on_gpu else "250")).split(",")):
             print(f"{name}, batch {batch}")
-            wanted = asked.ways.split(",") if asked.ways else []
-            works = dict(candidates(PROBLEMS[name], batch, device, precision, wanted))
-            rounds = [
-                {way: measured(work, device) for way, work in works.items()} for _ in range(asked.rounds)
-            ]
-            for way in works:
-                ratio = statistics.median(each[way][0] / each["ordinary"][0] for each in rounds)
-                taken = statistics.median(each[way][0] for each in rounds)
-                memory = max(each[way][1] for each in rounds)
-                print(f"  {way:10s} {ratio:6.2f} times  {1e3 * taken:8.2f} ms  {memory:6.2f} GiB")
-            if on_gpu:
+            wanted = asked.ways.split(",") if asked.ways else [*EAGER, *(RECORDED if on_gpu else ())]
+            # a recording holds its memory: one at a time
+            groups = [[way for way in wanted if way in EAGER]]
+            groups += [["ordinary", way] for way in wanted if way in RECORDED]
+            for group in groups:
+                if on_gpu:
+                    gc.collect()
+                    torch.cuda.empty_cache()
+                works = dict(candidates(PROBLEMS[name], batch, device, precision, group))
+                if on_gpu:
+                    torch.cuda.empty_cache()
+                held = torch.cuda.memory_reserved() / 2**30 if on_gpu else float("nan")
+                rounds = [
+                    {way: measured(work, device) for way, work in works.items()} for _ in range(asked.rounds)
+                ]
+                show(rounds, [way for way in works if way != "ordinary" or group is groups[0]], held)
                 del works
-                torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from ringfence.training.engine.run import TrainingRun, run_noise
 from ringfence.training.engine.sampling import Examples, PoissonBatches, PrivateLoader
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.fused.gradients import FusedGradients
+from ringfence.training.per_example.fused.recording import RecordedGradients
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.jacobian_operator import Loss
 from ringfence.training.secure_run import NEEDS_SIZE
@@ -61,7 +62,9 @@ class PrivacyEngine:
     a whole and its layers add up their clipped sums themselves, at about the cost of ordinary training. When
     training begins, this is compared with examples that go through the model alone, on made-up inputs; where
     the two differ, and with ``one_by_one``, with ``secure`` and with ``Scale``, each example goes through the
-    model alone. ``slow_because`` says why.
+    model alone. ``slow_because`` says why. With ``cuda_graphs`` a GPU repeats the passes from a recording of
+    the second one, which saves the work of Python: what the model decides there, such as a rate of dropout
+    that falls from step to step, is then decided once.
 
     Randomness. ``seed`` None takes 256 bits from the operating system; whoever knows the seed knows the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
@@ -105,6 +108,7 @@ class PrivacyEngine:
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
         one_by_one: bool = False,
+        cuda_graphs: bool = False,
         seed: int | None = None,
         secure: bool = False,
     ) -> None:
@@ -131,6 +135,9 @@ class PrivacyEngine:
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
         self.one_by_one = checks.flag("one_by_one", one_by_one)
+        self.cuda_graphs = checks.flag("cuda_graphs", cuda_graphs)
+        if cuda_graphs and (one_by_one or secure or clip.looks_at == "all"):
+            raise ValueError("cuda_graphs must be False with one_by_one, secure or Scale, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
         self._seed, self.secure = Noise(seed).seed, secure
         self.fisher: FisherTracking | None = None
@@ -209,7 +216,10 @@ class PrivacyEngine:
         if self.one_by_one or self.secure or self.clip.looks_at == "all":
             return ExampleGradients(module, self.memory_budget)
         on_gpu = any(parameter.is_cuda for parameter in module.parameters())
-        return FusedGradients(module, self.memory_budget, rows if on_gpu else None)
+        if self.cuda_graphs and not on_gpu:
+            raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
+        kind = RecordedGradients if self.cuda_graphs else FusedGradients
+        return kind(module, self.memory_budget, rows if on_gpu else None)
 
     def _plan(self, loader: DataLoader[Any]) -> RunPlan:
         return RunPlan.of(loader, self.clip, self.public_size, self.sampling, secure=self.secure)

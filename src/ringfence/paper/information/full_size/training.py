@@ -116,7 +116,13 @@ def _train(
             moments.append(Moment(weights, engine.run.theta.clone()))
 
     rate = setting.learning_rate / setting.clip
-    engine = PrivacyEngine(setting.law, clip_of(setting), on_step=look, seed=_number(job, "engine"))
+    engine = PrivacyEngine(
+        setting.law,
+        clip_of(setting),
+        on_step=look,
+        cuda_graphs=data.train[0].is_cuda,
+        seed=_number(job, "engine"),
+    )
     private, optimizer, loader = engine.make_private(
         model,
         torch.optim.SGD(model.parameters(), lr=rate, momentum=settings.momentum),

@@ -1,0 +1,144 @@
+"""A pass that a GPU repeats from a recording (a CUDA graph), so that it does not wait for Python."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ringfence.training.clipping import Clip
+from ringfence.training.per_example.fused.gradients import FusedGradients, Pass
+from ringfence.training.per_example.inputs import Inputs, example_count, mapped
+
+
+class RecordedGradients(FusedGradients):
+    """``FusedGradients`` that a GPU repeats from a recording: the work of Python is done once for each shape.
+
+    The first batch goes as in ``FusedGradients``, and the second one is recorded. A recording is made anew
+    where shapes, modes of layers, precision, or the places of parameters in memory change. Whatever else a
+    model decides in Python, such as a rate of dropout that falls from step to step, is decided once.
+    Batches that need several passes are not repeated, and neither are models of which some parameters take
+    torch.func; what else cannot be recorded is said in a warning.
+
+    Guarantee: that of ``FusedGradients``, for the computation that was recorded.
+    """
+
+    def __init__(self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None) -> None:
+        super().__init__(model, memory_budget, rows)
+        self.not_recorded_because: str | None = None
+        self._clip: Clip | None = None  # that of the last sum, with which the next recording is made
+        self._granted: object = None  # what the recording takes for granted, or will
+        self._recording: Recording | None = None
+        self._repeated: Inputs | None = None  # the inputs of the last repetition
+
+    def forward(self, inputs: Inputs) -> Any:
+        """The model's outputs, without a graph, in memory of their own."""
+        self._repeated = None
+        if not self._is_recordable(inputs):
+            return super().forward(inputs)
+        self._remember_autocast(inputs)
+        ((some, count),) = self._parts(inputs)
+        granted = (state_of(self.model, some), self._autocast)
+        if granted != self._granted:
+            self._granted, self._recording = granted, None
+        elif self._recording is None and self._clip is not None:
+            self._recording = self._recorded(some, self._clip)
+        if self._recording is None:
+            return super().forward(inputs)
+        self._kept, self._repeated = None, inputs
+        return tree_map(lambda output: output[:count].clone(), self._recording.forward(some))
+
+    def clipped_sum(
+        self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """The sum of ``FusedGradients``; a repeated one if the last forward pass was repeated."""
+        repeated, self._repeated = self._repeated is inputs, None
+        if self._recording is None or not repeated or clip != self._clip or dtype is not None:
+            if clip != self._clip:
+                self._clip, self._recording = clip, None
+            return super().clipped_sum(inputs, cotangents, clip, dtype)
+        return self._recording.clipped_sum(tree_leaves(cotangents))
+
+    def _is_recordable(self, inputs: Inputs) -> bool:
+        """Whether one known pass does it all."""
+        count = example_count(inputs)
+        return (
+            self.not_recorded_because is None
+            and self.rows is not None
+            and 0 < count <= self.rows
+            and self._is_fused(inputs)
+            and not self.plan.rest
+            and self._at_once(inputs) >= self.rows
+        )
+
+    def _recorded(self, inputs: Inputs, clip: Clip) -> "Recording | None":
+        def add(total: Tensor, one: Pass, cotangents: list[Tensor]) -> None:
+            with torch.autocast(total.device.type, enabled=False):
+                self._add(total, one, cotangents, clip)
+
+        try:
+            return Recording(inputs, lambda some: self._pass(some, example_count(some)), add, self.nothing())
+        except RuntimeError as error:  # such as a model that waits for a number from the GPU
+            self.not_recorded_because = str(error).splitlines()[0]
+            warnings.warn(f"passes are not recorded: {self.not_recorded_because}", stacklevel=4)
+            return None
+
+
+class Recording:
+    """The forward and the backward pass over inputs of one shape, recorded when it is made, and repeated.
+
+    ``run`` makes the forward pass, and ``add(total, pass, cotangents)`` goes back and adds the clipped sum.
+    Both must have run before, so that kernels are compiled and chosen. ``nothing`` is an empty total.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        run: Callable[[Inputs], Pass],
+        add: Callable[[Tensor, Pass, list[Tensor]], None],
+        nothing: Tensor,
+    ) -> None:
+        self._inputs, self._total = mapped(torch.clone, inputs), nothing
+        self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        # errors of other threads, such as those that pin memory, are their own
+        how: Any = {"stream": torch.cuda.Stream(), "capture_error_mode": "thread_local"}
+        with torch.cuda.graph(self._forward, **how):
+            one = run(self._inputs)
+        self._outputs = tree_map(torch.detach, one.outputs)
+        self._cotangents = [torch.zeros_like(output) for output in tree_leaves(self._outputs)]
+        with torch.cuda.graph(self._backward, pool=self._forward.pool(), **how):
+            self._total.zero_()
+            add(self._total, one, self._cotangents)
+
+    def forward(self, inputs: Inputs) -> Any:
+        """The outputs for these inputs, which the next pass overwrites."""
+        for own, given in zip(tree_leaves(self._inputs), tree_leaves(inputs), strict=True):
+            own.copy_(given)
+        self._forward.replay()
+        return self._outputs
+
+    def clipped_sum(self, cotangents: list[Tensor]) -> Tensor:
+        """The clipped sum of the last forward pass, in memory of its own; missing rows count zero."""
+        for own, given in zip(self._cotangents, cotangents, strict=True):
+            own[: len(given)].copy_(given)
+            own[len(given) :].zero_()
+        self._backward.replay()
+        return self._total.clone()
+
+
+def state_of(model: nn.Module, inputs: Inputs) -> tuple[Any, ...]:
+    """What a recording takes for granted: shapes, modes of the layers, and where parameters and buffers are.
+
+    >>> model = nn.Linear(2, 2)
+    >>> before = state_of(model, ((torch.zeros(1, 2),), {}))
+    >>> before == state_of(model, ((torch.ones(1, 2),), {}))
+    True
+    >>> before == state_of(model.eval(), ((torch.ones(1, 2),), {}))
+    False
+    """
+    shapes = tuple((tuple(each.shape), each.dtype) for each in tree_leaves(inputs))
+    modes = tuple(layer.training for layer in model.modules())
+    places = tuple(value.data_ptr() for value in (*model.parameters(), *model.buffers()))
+    return shapes, modes, places

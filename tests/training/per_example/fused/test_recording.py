@@ -1,0 +1,165 @@
+"""The fused pass on a GPU, as it is and repeated from a recording, against examples alone in float64."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import ringfence as rf
+from ringfence.training.networks import wide_resnet_16_4
+from ringfence.training.per_example.fused.gradients import FusedGradients
+from ringfence.training.per_example.fused.recording import RecordedGradients
+from tests.training.per_example.fused.alone import drawn, gradients_alone, seeded, words
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+class First(nn.Module):
+    """The first result of a layer that is given its input as often as it wants it."""
+
+    def __init__(self, layer: nn.Module, times: int = 1) -> None:
+        super().__init__()
+        self.layer, self.times = layer, times
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.layer(*(x,) * self.times)[0]
+        return found
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
+    "dense": (lambda: nn.Sequential(nn.Linear(20, 33), nn.Tanh(), nn.Linear(33, 5)), drawn(12, 20)),
+    "images": (
+        lambda: nn.Sequential(
+            *(nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU()),
+            *(nn.Conv2d(16, 32, 3, stride=2, groups=2), nn.InstanceNorm2d(32, affine=True), nn.ReLU()),
+            *(nn.Flatten(), nn.Linear(288, 5)),
+        ),
+        drawn(12, 3, 8, 8),
+    ),
+    "words": (
+        lambda: nn.Sequential(
+            nn.Embedding(50, 32),
+            nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True),
+            First(nn.MultiheadAttention(32, 2, batch_first=True), 3),
+            nn.RMSNorm(32),
+            nn.Linear(32, 5),
+        ),
+        words(12, 17, below=50),
+    ),
+    "recurrent": (
+        lambda: nn.Sequential(
+            First(nn.LSTM(8, 16, batch_first=True)), First(nn.GRU(16, 16, batch_first=True)), nn.Linear(16, 5)
+        ),
+        drawn(12, 6, 8),
+    ),
+    "wide residual": (wide_resnet_16_4, drawn(12, 3, 32, 32)),
+}
+
+
+@on_gpu
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_sums_on_a_gpu(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    make, inputs = MODELS[name]
+    model = seeded(make).cuda()
+    exact = seeded(make).double()
+    given = ((inputs.double() if inputs.is_floating_point() else inputs,), {})
+    slopes = drawn(*exact(*given[0]).shape)
+    alone = gradients_alone(exact, given, [slopes.double()])
+    scale = float(alone.abs().max())
+    every = {}
+    for clip in (rf.Clamp(0.1 * scale), rf.Norm(0.5 * scale), rf.Norm(0.5 * scale, each=0.1 * scale)):
+        fused, recorded = FusedGradients(model, rows=16), RecordedGradients(model, rows=16)
+        for gradients in (fused, recorded, recorded, recorded, recorded):
+            some = ((inputs.cuda().clone(),), {})
+            with torch.autocast("cuda", torch.bfloat16, enabled=half):
+                outputs = gradients.forward(some)
+            assert gradients.slow_because is None, gradients.slow_because
+            every[gradients] = gradients.clipped_sum(some, slopes.cuda(), clip)
+            assert outputs.shape == slopes.shape
+        assert recorded.not_recorded_because is None
+        assert recorded._recording is not None
+        ours, theirs = every[fused].double().cpu(), clip(alone).sum(dim=0)
+        if half:
+            assert float((ours - theirs).norm() / theirs.norm()) < 0.1
+        else:  # float32 rounds what goes through the layers; a product adds 1e-6 of c
+            assert float((ours - theirs).abs().max()) <= 1e-4 * clip.largest, clip
+        assert torch.allclose(every[recorded], every[fused], rtol=1e-5, atol=1e-5 * clip.largest), clip
+        (enormous,) = (gradients.clipped_sum(some, 1e10 * slopes.cuda(), clip) for gradients in (fused,))
+        assert float(enormous.abs().max()) <= 12 * clip.largest
+
+
+@on_gpu
+def test_what_is_repeated_is_this_batch_with_its_own_masks() -> None:
+    """A smaller batch, other weights, other masks of dropout: nothing of the recorded batch is left."""
+    model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 3)).cuda()
+    recorded, fused, clip = RecordedGradients(model, rows=16), FusedGradients(model, rows=16), rf.Clamp(0.1)
+    for seed, count in enumerate((16, 16, 16, 5, 1, 12)):
+        inputs, sums = ((torch.randn(count, 8, device="cuda"),), {}), []
+        for gradients in (recorded, fused):
+            torch.manual_seed(seed)
+            outputs = gradients.forward(inputs)
+            sums.append((outputs, gradients.clipped_sum(inputs, torch.ones_like(outputs), clip)))
+        assert (recorded._recording is not None) == (seed > 0)
+        if seed == 0:
+            assert torch.equal(sums[0][0], sums[1][0])
+        assert torch.count_nonzero(sums[0][1]) > 0
+        with torch.no_grad():
+            model[2].weight += 0.1
+    masks = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        masks.append(recorded.forward(inputs))
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
+
+
+@on_gpu
+def test_a_model_that_waits_for_the_gpu_is_not_recorded_and_says_so() -> None:
+    class Waiting(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return super().forward(input) * (1 + 0 * float(self.bias[0]))
+
+    model = nn.Sequential(nn.Linear(4, 4), Waiting(4, 3)).cuda()
+    recorded, inputs = RecordedGradients(model, rows=8), ((torch.randn(8, 4, device="cuda"),), {})
+    plain = FusedGradients(model, rows=8)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            outputs = recorded.forward(inputs)
+            total = recorded.clipped_sum(inputs, torch.ones_like(outputs), rf.Clamp(0.1))
+    assert any("passes are not recorded" in str(each.message) for each in seen)
+    plain.forward(inputs)
+    assert torch.allclose(total, plain.clipped_sum(inputs, torch.ones_like(outputs), rf.Clamp(0.1)))
+
+
+@on_gpu
+def test_an_engine_takes_the_same_steps_with_recordings() -> None:
+    ends = []
+    for cuda_graphs in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).cuda()
+        data = TensorDataset(torch.randn(200, 6).cuda(), torch.randint(3, (200,)).cuda())
+        engine = rf.PrivacyEngine(rf.Gaussian(0.01), rf.Clamp(0.1), seed=0, cuda_graphs=cuda_graphs)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        private, optimizer, loader = engine.make_private(model, optimizer, DataLoader(data, batch_size=20))
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(private(inputs), labels).backward()
+            optimizer.step()
+        ends.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    assert torch.allclose(*ends, atol=1e-5)
+
+
+def test_recordings_are_refused_where_nothing_would_be_recorded() -> None:
+    law, data = rf.Gaussian(1.0), TensorDataset(drawn(4, 2), words(4, below=2))
+    with pytest.raises(ValueError, match="cuda_graphs must be False with one_by_one, secure or Scale"):
+        rf.PrivacyEngine(law, rf.Clamp(0.1), one_by_one=True, cuda_graphs=True)
+    model = nn.Linear(2, 2)
+    engine = rf.PrivacyEngine(law, rf.Clamp(0.1), cuda_graphs=True)
+    with pytest.raises(ValueError, match="cuda_graphs needs a model on a GPU"):
+        engine.make_private(model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data))
