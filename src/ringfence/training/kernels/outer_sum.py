@@ -46,8 +46,7 @@ def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor)
 
 def finite_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
     """``clipped_outer_sum`` for arguments known to be right: it saves a pass over the features."""
-    limits = torch.as_tensor(clip, dtype=features.dtype, device=features.device)
-    limits = limits.expand(residuals.shape[1])
+    limits = _limits(clip, residuals, features)
     if features.dtype == torch.float32 and residuals.numel() and features.numel():
         if features.is_cuda and _HAS_TRITON:
             from ringfence.training.kernels.outer_sum_cuda import outer_sum_cuda
@@ -62,10 +61,16 @@ def finite_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) 
 
 def plain_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
     """``clipped_outer_sum`` in chunks of plain torch: the kernels are tested against it."""
-    limits = torch.as_tensor(clip, dtype=features.dtype, device=features.device)
-    limits = limits.expand(residuals.shape[1]).unsqueeze(1)
+    limits = _limits(clip, residuals, features).unsqueeze(1)
     total = features.new_zeros(residuals.shape[1], features.shape[1])
     length = max(1, _CHUNK_ENTRIES // max(1, total.numel()))
     for some, others in zip(residuals.split(length), features.split(length), strict=True):
         total += (some.unsqueeze(2) * others.unsqueeze(1)).clamp_(-limits, limits).sum(dim=0)
     return total
+
+
+def _limits(clip: float | Tensor, residuals: Tensor, features: Tensor) -> Tensor:
+    """The clip of each column of the residuals; one number is not copied from the host to a GPU."""
+    if isinstance(clip, Tensor):
+        return clip.to(features).expand(residuals.shape[1])
+    return features.new_full(residuals.shape[1:], clip)

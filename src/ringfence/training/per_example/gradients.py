@@ -208,10 +208,12 @@ class ExampleGradients:
         return 3 * gradient + 2 * self._kept_by_one(inputs)
 
     def _kept_by_one(self, inputs: Inputs) -> int:
-        """How many bytes the pass of the first example keeps for the way back."""
-        args, kwargs = mapped(lambda tensor: tensor[:1], inputs)
+        """How many bytes a pass keeps for the way back because of one example more: weights do not count."""
+        first = mapped(lambda tensor: tensor[:1], inputs)
+        two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
         with same_draws(inputs), restored_buffers(self.model):
-            return bytes_kept(lambda: self.model(*args, **kwargs))
+            one, both = (bytes_kept(lambda: self.model(*each[0], **each[1])) for each in (first, two))  # noqa: B023
+        return max(1, both - one)
 
 
 def pulled_back(
@@ -234,19 +236,21 @@ def pulled_back(
 
 
 def bytes_kept(call: Callable[[], object]) -> int:
-    """How many bytes autograd keeps for the backward pass of ``call``.
+    """How many bytes autograd keeps for the backward pass of ``call``, each tensor once.
 
     >>> x = torch.ones(10, requires_grad=True)
-    >>> bytes_kept(lambda: x.exp())
+    >>> bytes_kept(lambda: x.exp().square())  # both need the same exp(x)
     40
     """
-    kept = 0
+    kept: dict[tuple[int, int], Tensor] = {}
 
-    def count(tensor: Tensor) -> Tensor:
-        nonlocal kept
-        kept += tensor.numel() * tensor.element_size()
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.data_ptr(), tensor.numel()] = tensor
         return tensor
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         call()
-    return kept
+    return sum(
+        min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+        for tensor in kept.values()
+    )

@@ -231,7 +231,7 @@ class FusedGradients(ExampleGradients):
         return super().memory_budget if given else torch.cuda.mem_get_info(device)[0] * 3 // 4
 
     def _at_once(self, inputs: Inputs) -> int:
-        """How many examples the memory budget holds: what a pass keeps, twice for the gradients."""
+        """How many examples the memory budget holds: half as much again as a pass keeps, for gradients."""
         if self._fitting is None:
-            self._fitting = max(1, self.memory_budget // max(1, 2 * self._kept_by_one(inputs)))
+            self._fitting = max(1, 2 * self.memory_budget // (3 * self._kept_by_one(inputs)))
         return self._fitting

@@ -78,9 +78,15 @@ class RecordedGradients(FusedGradients):
             with torch.autocast(total.device.type, enabled=False):
                 self._add(total, one, cotangents, clip)
 
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        before = generator.get_state()
         try:
             return Recording(inputs, lambda some: self._pass(some, example_count(some)), add, self.nothing())
         except RuntimeError as error:  # such as a model that waits for a number from the GPU
+            # what was begun belongs to the recording, and cannot be used any more
+            fresh = torch.Generator(generator.device)
+            fresh.set_state(before)
+            generator.graphsafe_set_state(fresh)
             self.not_recorded_because = str(error).splitlines()[0]
             warnings.warn(f"passes are not recorded: {self.not_recorded_because}", stacklevel=4)
             return None

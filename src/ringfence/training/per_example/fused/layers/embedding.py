@@ -13,7 +13,7 @@ from ringfence.training.per_example.fused.contributions import Contribution, Con
 class Words(Contribution):
     """Gradients of a table of ``size`` words: row t of example i belongs to word ``words[i, t]``.
 
-    A word has at most one row in each example that is not zero.
+    A word has at most one row in each example. Rows of ``size``, which is no word, count nothing.
 
     >>> table = Words(torch.ones(2, 2, 1), torch.tensor([[0, 2], [0, 1]]), size=3)
     >>> table.sum(limit=0.5)
@@ -35,7 +35,7 @@ class Words(Contribution):
             rows = rows * weights.to(rows.dtype).view(-1, 1, 1)
         if limit is not None:
             rows = rows.clamp(-limit, limit)
-        return _sums(rows, self.words, self.size)
+        return row_sums(rows, self.words, self.size)
 
     def squares(self) -> Tensor:
         return row_lengths(self.rows.flatten(1)).square() * (1 + 2.0**-20)
@@ -59,21 +59,35 @@ def bag(layer: nn.Module, gradient: Tensor, words: Tensor) -> Contributions:
 
 
 def _once_each(rows: Tensor, words: Tensor, size: int) -> Words:
-    """All rows of a word go to the place of its first row, and its other places stay zero."""
+    """All rows of a word are added up at the place of its first row; its other places are left empty."""
     rows = rows if rows.dtype == torch.float64 else rows.float()
     ordered, order = words.sort(dim=1, stable=True)
     first = order.gather(1, torch.searchsorted(ordered, ordered))
     places = torch.empty_like(first).scatter_(1, order, first)
+    others = places != torch.arange(words.shape[1], device=words.device)
     places += torch.arange(len(words), device=words.device).unsqueeze(1) * words.shape[1]
-    return Words(_sums(rows, places, words.numel()).view_as(rows), words, size)
+    sums = row_sums(rows, places, words.numel()).view_as(rows)
+    return Words(sums, words.masked_fill(others, size), size)
 
 
-def _sums(rows: Tensor, places: Tensor, size: int) -> Tensor:
-    """The sums of the rows that belong to the same place: (size, width)."""
-    sums: Tensor = torch.ops.aten.embedding_dense_backward(
-        rows.flatten(0, 1).contiguous(), places.flatten().contiguous(), size, -1, False
-    )
-    return sums
+def row_sums(rows: Tensor, places: Tensor, size: int) -> Tensor:
+    """The sums of the rows (..., width) that belong to the same of ``size`` places: (size, width).
+
+    The order of the additions is always the same, and nothing waits for the device. Rows of place ``size``
+    are left out.
+
+    >>> row_sums(torch.tensor([[1.0], [2.0], [4.0], [8.0]]), torch.tensor([1, 0, 1, 2]), 2)
+    tensor([[2.],
+            [5.]])
+    """
+    rows, places = rows.flatten(0, -2), places.flatten()
+    if rows.is_cuda:
+        # torch's own gradient of an embedding takes as many sums as there were when it was recorded
+        ordered, order = places.sort(stable=True)
+        starts = torch.searchsorted(ordered, torch.arange(size + 1, device=places.device))
+        return torch.segment_reduce(rows[order], "sum", offsets=starts, unsafe=True, initial=0.0)
+    sums: Tensor = torch.ops.aten.embedding_dense_backward(rows, places, size + 1, size, False)
+    return sums[:size]
 
 
 def counts_once(layer: nn.Module) -> bool:
