@@ -8,17 +8,17 @@ from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.settings import SweepSetting, digest, label, searched_setting
 from ringfence.training.clipping import Clamp, Clip, Norm
 
-# What is compared: a law and a kind of clip.
+# What is compared: a law and a kind of clip. Ranges of either kind are as wide as those of the other.
 METHODS = (("gaussian", "clamp"), ("rectified", "clamp"), ("truncated", "clamp"), ("gaussian", "norm"))
 _RANGES = FairSearch(
-    clip=(0.1, 2.0),
-    noise_multiplier=(1.0, 30.0),
+    clip=(0.1, 1.0),
+    noise_multiplier=(1.0, 10.0),
     bound_over_sigma=(0.3, 10.0),
-    learning_rate=(1e-3, 0.1),
+    learning_rate=(2e-3, 5e-2),
     clips=("clamp", "norm"),
-    norm=(0.1, 10.0),
-    norm_noise_multiplier=(0.05, 1.0),
-    norm_learning_rate=(1e-2, 1.0),
+    norm=(0.5, 5.0),
+    norm_noise_multiplier=(0.05, 0.5),
+    norm_learning_rate=(2e-2, 0.5),
 )
 
 
@@ -45,9 +45,9 @@ class FullSizeSettings:
     batch_size: int = 200
     momentum: float = 0.9
     examples: int = 1000
-    moments: int = 3
+    moments: int = 2
     probes: int = 50
-    least_accuracy: float = 0.4
+    least_accuracy: float = 0.5
     delta: float = 1e-5
 
     def __post_init__(self) -> None:

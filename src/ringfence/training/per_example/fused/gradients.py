@@ -227,8 +227,10 @@ class FusedGradients(ExampleGradients):
     def memory_budget(self) -> int:
         """The budget as given; by default 1 GiB, or three quarters of the free memory of the model's GPU."""
         device = next(iter(self.parameters.values())).device
-        given = self._given is not None or device.type != "cuda"
-        return super().memory_budget if given else torch.cuda.mem_get_info(device)[0] * 3 // 4
+        if self._given is not None or device.type != "cuda":
+            return super().memory_budget
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch holds it
+        return (torch.cuda.mem_get_info(device)[0] + unused) * 3 // 4
 
     def _at_once(self, inputs: Inputs) -> int:
         """How many examples the memory budget holds: half as much again as a pass keeps, for gradients."""
