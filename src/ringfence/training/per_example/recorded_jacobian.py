@@ -14,7 +14,7 @@ from ringfence.training.per_example.example_weights import UnknownUseError, outp
 from ringfence.training.per_example.jacobian_operator import MixedDerivatives
 
 _TINY = torch.finfo(torch.float64).tiny
-_AGREEMENT = {torch.float64: 1e-8, torch.float32: 1e-3}
+_AGREEMENT = 1e-8  # relative, in float64
 _COPIES = 6  # of an example's gradient, in float64, that a product holds
 
 
@@ -149,21 +149,21 @@ def recorded_bytes_per_example(derivatives: MixedDerivatives, x: Tensor, y: Tens
 def is_recordable(derivatives: MixedDerivatives, x: Tensor, y: Tensor) -> bool:
     """Whether every use of a weight is known, and examples have the same derivatives together and alone.
 
-    Warns where they have others: something in the model mixes the examples of a batch.
+    Warns where they have others: something in the model mixes the examples of a batch. This is seen in
+    float64, because in float32 rounding may turn a ReLU on or off.
     """
+    x, y = x.double(), y.double() if y.is_floating_point() else y
+    derivatives = MixedDerivatives(derivatives.model, derivatives.loss, torch.float64)
     try:
         recorded = RecordedJacobian(derivatives, x, y)
     except UnknownUseError:
         return False
     direction = torch.linspace(-1, 1, derivatives.size, dtype=torch.float64, device=x.device).cos()
     together = recorded.gradients, recorded.apply_transpose(direction.expand(len(x), -1))
-    alone = (
-        vmap(derivatives.flat)(x, y),
-        vmap(lambda x, y: derivatives.backward(x, y, direction.to(x.dtype)))(x, y),
-    )
+    alone = (vmap(derivatives.flat)(x, y), vmap(lambda x, y: derivatives.backward(x, y, direction))(x, y))
     for ours, theirs in zip(together, alone, strict=True):
         # a NaN agrees: it is refused later, by name
-        if bool(((ours - theirs).norm(dim=1) > _AGREEMENT[x.dtype] * theirs.norm(dim=1)).any()):
+        if bool(((ours - theirs).norm(dim=1) > _AGREEMENT * theirs.norm(dim=1)).any()):
             warnings.warn(
                 "the model mixes the examples of a batch: each goes through it alone, which is slower",
                 stacklevel=3,

@@ -27,7 +27,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.information import example_information
 
-_BLOCK = 250  # how many examples are measured between two pauses
+_BLOCK = 1000  # how many examples are measured between two pauses
 _FAILURE = 1e-6  # with which an upper bound of a run may fail, over the probes
 
 
@@ -102,8 +102,7 @@ def run_etas(
                 failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
                 probes=number,
                 generator=generator,
-                # a trace has room for float32; a spectral bound takes fewer products in float64
-                dtype=torch.float32 if inputs.is_cuda and kind == "trace" else torch.float64,
+                dtype=torch.float64,
                 tolerance=0.1,
                 memory=_memory(inputs),
             )
@@ -136,5 +135,5 @@ def _asked(probes: int) -> tuple[tuple[InformationNorm, int | None], ...]:
 
 
 def _memory(inputs: Tensor) -> int:
-    """How many bytes may be held: on a GPU an eighth of what is free, as others may use it too."""
-    return torch.cuda.mem_get_info(inputs.device)[0] // 8 if inputs.is_cuda else 1 << 30
+    """How many bytes may be held: on a GPU a third of what is free, as others may use it too."""
+    return torch.cuda.mem_get_info(inputs.device)[0] // 3 if inputs.is_cuda else 1 << 30
