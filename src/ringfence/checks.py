@@ -122,15 +122,16 @@ def flag(name: str, value: object) -> bool:
 def like(theta: Tensor, name: str, value: object, check: Callable[[str, object], Tensor]) -> Tensor:
     """``value`` on theta's device and in its dtype, checked before and after (float32 may round it)."""
     tensor = check(name, value)
-    if tensor.dtype == theta.dtype:
-        return tensor.to(theta.device)
-    return check(f"{name} (as {theta.dtype})", tensor.to(theta))
+    if tensor.dtype != theta.dtype:
+        tensor = check(f"{name} (as {theta.dtype})", tensor.to(theta.dtype))
+    return tensor.to(theta.device)  # at last: a check on a GPU waits for it
 
 
 def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
     """The common shape, or a ValueError that lists the shape of each argument."""
     try:
-        return torch.Size(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)))
+        shape: torch.Size = torch.broadcast_tensors(*tensors)[0].shape
+        return shape
     except RuntimeError:
         shapes = ", ".join(
             f"{name} {list(tensor.shape)}" for name, tensor in zip(names, tensors, strict=True)

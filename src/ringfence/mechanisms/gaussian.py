@@ -68,7 +68,7 @@ class Gaussian(Mechanism):
 
 def standard_normal(draws: Draws, *like: Tensor) -> Tensor:
     """Draws from N(0, 1) in float64, of the shape that the tensors ``like`` broadcast to."""
-    return draws.normals(torch.broadcast_shapes(*(tensor.shape for tensor in like)))
+    return draws.normals(torch.broadcast_tensors(*like)[0].shape)
 
 
 def log_density(value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:

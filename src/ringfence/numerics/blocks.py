@@ -29,7 +29,7 @@ def blockwise(
     >>> blockwise(torch.add, torch.zeros(2, 1), torch.ones(3)).shape
     torch.Size([2, 3])
     """
-    shape = torch.broadcast_shapes(*(argument.shape for argument in arguments))
+    shape = torch.broadcast_tensors(*arguments)[0].shape
     count = math.prod(shape)
     first = arguments[0]
     leading = () if rows is None else (rows,)
