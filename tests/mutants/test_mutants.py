@@ -1,13 +1,11 @@
 """The tool that looks for missing tests: what it changes, and that its verdict can go either way."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.afresh import afresh
 from tests.mutants.__main__ import ROOT, report, sampled, target_files
 from tests.mutants.mutations import SIZES, mutants
 from tests.mutants.selection import Selection
@@ -160,14 +158,8 @@ def test_verdict_can_go_either_way() -> None:
         "tests/numerics/test_normal.py::test_log_tail_ratio[1.01-8.5]",
         f"{file}::ringfence.numerics.normal.mills_ratio",
     ]
-    run = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(list(names.values())), json.dumps(tests)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    run = afresh(RUN, json.dumps(list(names.values())), json.dumps(tests))
+    assert run.returncode == 0, run.stderr
     outcomes = {name: (outcome, test) for name, outcome, test in map(json.loads, run.stdout.splitlines())}
     assert outcomes.pop(names[EQUIVALENT]) == ("survived", "")
     assert {outcome for outcome, _ in outcomes.values()} == {"killed"}

@@ -1,11 +1,8 @@
 """A sweep that is killed, doubled or given another grid: every row once, and the same rows."""
 
 import multiprocessing
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +15,7 @@ from ringfence.paper.sweep.data import SweepData
 from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.store import FILE
+from tests.afresh import afresh
 from tests.paper.sweep.sweeps import DATA, GRID, comparable
 
 # imports once and forks from there: a process that has used OpenMP cannot be forked itself
@@ -149,20 +147,14 @@ def test_torch_alone_trains_and_this_machine_converts(tmp_path: Path, uninterrup
     """As on a GPU machine that has torch, numpy and safetensors, and nothing else."""
     program = (
         "import sys\n"
-        "for name in ('sklearn', 'dp_accounting', 'scipy', 'rich', 'typer', 'matplotlib'):\n"
-        "    sys.modules[name] = None\n"
         "from pathlib import Path\n"
         "from ringfence.paper.sweep.run import run_sweep\n"
         "from tests.paper.sweep.sweeps import DATA, GRID\n"
         "run_sweep(GRID, DATA, Path(sys.argv[1]), batch_size=2, with_epsilons=False)\n"
     )
-    subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        check=True,
-        timeout=100,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=Path(__file__).parents[3],
-    )
+    nothing_else = ["sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib"]
+    ran = afresh(program, tmp_path, without=nothing_else)
+    assert ran.returncode == 0, ran.stderr
     assert comparable(read_rows(tmp_path)) == uninterrupted
 
 

@@ -1,13 +1,12 @@
 """The fused kernels against the plain version and against the definition in float64."""
 
 import itertools
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
+from tests.afresh import afresh
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -60,8 +59,7 @@ def test_torch_keeps_its_number_of_threads() -> None:
         "torch.set_num_threads(1); clipped_outer_sum(torch.ones(9, 2), torch.ones(9, 3), 0.1);"
         "print(torch.get_num_threads())"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "1"
+    assert afresh(code).stdout.strip() == "1"
 
 
 def test_the_plain_version_is_the_definition_and_serves_float64() -> None:

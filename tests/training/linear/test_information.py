@@ -1,8 +1,6 @@
 """Fisher information loss of a linear model's examples: against jacobians by automatic differentiation."""
 
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ import ringfence as rf
 from ringfence.numerics.spectral import diagonal_plus_low_rank
 from ringfence.training.linear import information as subject
 from ringfence.training.linear.information import linear_information
+from tests.afresh import afresh
 from tests.mechanisms.cases import CASES, Case
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -198,8 +197,8 @@ def test_bad_arguments_are_refused_by_name(changes: dict[str, Any], message: str
 
 
 def test_needs_no_scikit_learn() -> None:
-    code = "import sys; sys.modules['sklearn'] = None; import ringfence.training.linear.information"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    ran = afresh("import ringfence.training.linear.information", without=["sklearn"])
+    assert ran.returncode == 0, ran.stderr
 
 
 # ------------------------------------------------------------------ the probe
