@@ -201,16 +201,17 @@ def log_excess(rho: Tensor, alpha: Tensor) -> Tensor:
 def _log_excess_by_series(rho: Tensor, alpha: Tensor, largest: float) -> Tensor:
     """alpha (alpha-1) rho^2 sum_j G_j (alpha rho)^j / (j+2)!,  G_j = sum_{i<=j} alpha^-i <= j+1."""
     scaled = alpha * rho
+    inverse = alpha.reciprocal()
     geometric = torch.ones_like(alpha)
-    term = torch.full_like(scaled, 0.5)
-    total = term.clone()
-    j, bound, negligible = 0, 0.5, torch.finfo(rho.dtype).eps / 8
+    power = torch.ones_like(scaled)
+    total = torch.full_like(scaled, 0.5)
+    j, factorial, bound, negligible = 0, 2.0, 0.5, torch.finfo(rho.dtype).eps / 8
     while bound * (j + 1) > negligible:
         j += 1
+        factorial *= j + 2
         bound *= largest / (j + 2)
-        geometric = 1 + geometric / alpha
-        term.mul_(scaled).div_(j + 2)
-        total.addcmul_(geometric, term)
+        geometric.mul_(inverse).add_(1)
+        total.addcmul_(geometric, power.mul_(scaled), value=1 / factorial)
     return total.mul_(rho * rho).mul_(alpha * (alpha - 1)).log_()
 
 

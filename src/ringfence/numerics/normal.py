@@ -6,6 +6,7 @@ Notation: phi and Phi are the density and the distribution function of N(0, 1).
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -97,11 +98,17 @@ def mills_ratio(x: Tensor) -> Tensor:
     1.5707963267949
     """
     t = (x - _CENTRE).div_(x + _CENTRE)
-    *coefficients, last = _MILLS[x.dtype]
-    result = torch.full_like(t, last)
-    for coefficient in reversed(coefficients):
-        result.mul_(t).add_(coefficient)
+    last, *coefficients = _mills_coefficients(x.dtype, x.device)
+    result = last.expand_as(t).clone()
+    for coefficient in coefficients:
+        torch.addcmul(coefficient, result, t, out=result)
     return result.div_(x + 1)
+
+
+@lru_cache(maxsize=32)
+def _mills_coefficients(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+    """The coefficients from the highest power of t down, each a tensor, so that a step is one operation."""
+    return torch.tensor(_MILLS[dtype][::-1], dtype=dtype, device=device).unbind()
 
 
 def hazard(x: Tensor) -> Tensor:

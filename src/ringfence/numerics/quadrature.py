@@ -37,7 +37,7 @@ def _rule(count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def gauss_legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes in (0, 1), ascending, and weights that sum to 1, as tensors like ``like``.
+    """Nodes in (0, 1), ascending, and weights that sum to 1, as tensors like ``like``, not to be changed.
 
     >>> nodes, weights = gauss_legendre(8, torch.zeros(1, dtype=torch.float64))
     >>> round(float((weights * nodes**15).sum()) * 16, 14)  # exact up to degree 15
@@ -45,8 +45,11 @@ def gauss_legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """
     if count < 2:
         raise ValueError(f"count must be at least 2, got {count}")
-    nodes, weights = _rule(count)
-    return (
-        torch.tensor(nodes, dtype=like.dtype, device=like.device),
-        torch.tensor(weights, dtype=like.dtype, device=like.device),
-    )
+    return _tensors(count, like.dtype, like.device)
+
+
+@lru_cache(maxsize=256)
+def _tensors(count: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The rule as tensors, which are made once: a GPU would wait for them at every call."""
+    nodes, weights = (torch.tensor(numbers, dtype=dtype, device=device) for numbers in _rule(count))
+    return nodes, weights
