@@ -826,8 +826,8 @@ BREAKAGES = [
     Breakage(
         "examples that are mixed in a batch measured as if they were not",
         f"{TRAINING}/per_example/recorded_jacobian.py",
-        "> _AGREEMENT[x.dtype] * theirs.norm(dim=1)).any()",
-        "> _AGREEMENT[x.dtype] * theirs.norm(dim=1)).all() and False",
+        "> _AGREEMENT * theirs.norm(dim=1)).any()",
+        "> _AGREEMENT * theirs.norm(dim=1)).all() and False",
         training("per_example/recorded_jacobian"),
     ),
     Breakage(
