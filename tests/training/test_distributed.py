@@ -1,71 +1,79 @@
 """Two processes train the model that one process trains, and the example for several processes runs."""
 
 import json
+import multiprocessing
 import os
-import subprocess
+import runpy
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed, nn
 
 import ringfence as rf
-from tests.training.engine.runs import Run
-
-ROOT = Path(__file__).parent.parent.parent
-
-_WORKER = """
-import json, os, runpy, sys, torch
-sys.path.insert(0, {root!r})
-from pathlib import Path
-from torch import nn
+from tests.afresh import written_to
+from tests.forks import ended
 from tests.training.engine.runs import Run, network
-import ringfence as rf
-torch.set_num_threads(1)
-torch.distributed.init_process_group("gloo")
-rank = torch.distributed.get_rank()
-out = Path(sys.argv[1])
-for sampling, sigma in (("full", 1e-7), ("poisson", 1e-7), ("full", 1.0)):
-    model = network()
-    if rank == 1:  # another start: the first process's counts
-        for p in model.parameters():
-            p.data.zero_()
-    if sampling == "full":  # as users of several GPUs wrap it
-        model = nn.parallel.DistributedDataParallel(model)
-    run = Run(model, sampling=sampling, mechanism=rf.Gaussian(sigma), seed=3 if rank == 0 else 99,
-              batch_size=20, loss=nn.functional.cross_entropy,
-              fisher_every=2 if sigma < 1 else 0).train(4)
-    run.engine.save(out / f"{{sampling}} {{sigma}}.ckpt")
-    result = {{"weights": run.weights().tolist(), "forward": run.engine.account.forward.tolist(),
-               "steps": run.engine.account.steps}}
-    if sigma < 1:
-        result["eta"] = run.engine.fisher_information_loss().tolist()
-    (out / f"{{sampling}} {{sigma}} {{rank}}.json").write_text(json.dumps(result))
-# the example joins this group: a second one in the same processes waits for ever, now and then
-torch.distributed.init_process_group = lambda backend: None
-# gloo's threads abort a process that takes its group down or ends, now and then: end without either
-torch.distributed.destroy_process_group = lambda: None
-runpy.run_path({example!r}, run_name="__main__")
-sys.stdout.flush()
-os._exit(0)
-"""
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "several_processes.py"
+
+
+def worker(rank: int, folder: Path) -> None:
+    """One of two processes: three trainings and the example. Never returns."""
+    written_to((folder / f"printed {rank}", folder / f"errors {rank}"))
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", f"file://{folder / 'meeting'}", rank=rank, world_size=2)
+    for sampling, sigma in (("full", 1e-7), ("poisson", 1e-7), ("full", 1.0)):
+        model: nn.Module = network()
+        if rank == 1:  # another start: the first process's counts
+            for parameter in model.parameters():
+                parameter.data.zero_()
+        if sampling == "full":  # as users of several GPUs wrap it
+            model = nn.parallel.DistributedDataParallel(model)
+        run = Run(
+            model, sampling=sampling, mechanism=rf.Gaussian(sigma), batch_size=20, seed=(3, 99)[rank],
+            loss=nn.functional.cross_entropy, fisher_every=2 if sigma < 1 else 0,
+        ).train(4)  # fmt: skip
+        run.engine.save(folder / f"{sampling} {sigma}.ckpt")
+        account = run.engine.account
+        result = {
+            "weights": run.weights().tolist(), "forward": account.forward.tolist(), "steps": account.steps,
+        }  # fmt: skip
+        if sigma < 1:
+            result["eta"] = run.engine.fisher_information_loss().tolist()
+        (folder / f"{sampling} {sigma} {rank}.json").write_text(json.dumps(result))
+    # the example joins this group: a second one in the same processes waits for ever, now and then
+    distributed.init_process_group = lambda backend: None
+    # gloo's threads abort a process that takes its group down or ends, now and then: end without either
+    distributed.destroy_process_group = lambda: None
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def both(folder: Path) -> None:
+    """Starts the two processes, after it has imported once what each of them would import for seconds."""
+    import_module("torch._dynamo")  # by models that several processes share
+    import_module("sklearn.datasets")  # by the example
+    processes = [multiprocessing.get_context("fork").Process(target=worker, args=(i, folder)) for i in (0, 1)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(100)
+        process.kill()  # if it still waits for the other
+        process.join()
+    sys.exit(any(process.exitcode for process in processes))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder where two processes, started once, left what came of three trainings and of the example."""
     folder = tmp_path_factory.mktemp("trained")
-    script = folder / "worker.py"
-    script.write_text(_WORKER.format(root=str(ROOT), example=str(ROOT / "examples" / "several_processes.py")))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [*launch, str(script), str(folder)],
-        env=environment, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    (folder / "printed").write_text(ran.stdout)
+    status = ended(both, folder)
+    assert status == 0, "".join(file.read_text() for file in folder.glob("errors *"))[-3000:]
     return folder
 
 
@@ -103,4 +111,5 @@ def test_noise_comes_once(trained: Path) -> None:
 
 
 def test_the_example_runs_and_speaks_once(trained: Path) -> None:
-    assert (trained / "printed").read_text().count("for every dataset") == 1
+    printed = [(trained / f"printed {rank}").read_text() for rank in range(2)]
+    assert [text.count("for every dataset") for text in printed] == [1, 0]

@@ -10,18 +10,14 @@ from typing import Any
 import pytest
 
 from ringfence.paper.sweep import ray as sweep_ray
-from ringfence.paper.sweep.batch import measure
-from ringfence.paper.sweep.data import sweep_data
-from ringfence.paper.sweep.epsilons import epsilons
+from ringfence.paper.sweep import run
 from ringfence.paper.sweep.measured import Measured, failed
 from ringfence.paper.sweep.ray import ray_results
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.settings import Job
-from ringfence.paper.sweep.store import SweepStore
 from tests.paper.sweep.sweeps import DATA, GRID, comparable
 
 JOBS = GRID.jobs("paper")
-BATCHES = [JOBS[start : start + 9] for start in range(0, len(JOBS), 9)]
 
 
 @pytest.fixture(scope="module")
@@ -38,56 +34,54 @@ def cluster() -> Iterator[Any]:
     ray.shutdown()
 
 
-def killer(marker: Path, victim: int | None) -> Any:
-    """Work whose process is killed: once, or whenever it gets to the victim's seed and setting."""
-    data = sweep_data(DATA, GRID, "paper")
-    bad = None if victim is None else JOBS[victim]
+@pytest.mark.usefixtures("cluster")
+def test_the_rows_are_those_of_one_machine_though_a_worker_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when it has trained a batch and nobody knows of it yet."""
+    run_sweep(GRID, DATA, tmp_path / "local", batch_size=9)
+    marker, on_device = tmp_path / "killed", run._OnDevice
 
     # made in here, so that it travels whole: workers cannot import tests
-    def work(jobs: Sequence[Job]) -> list[Measured]:
-        first = measure(data, jobs[:2])
-        if bad in jobs or (bad is None and not marker.exists()):
-            marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return first + measure(data, jobs[2:]) if jobs[2:] else first
+    def once_killed(*arguments: Any) -> Any:
+        work = on_device(*arguments)
 
-    return work
+        def measured(jobs: Sequence[Job]) -> list[Measured]:
+            results = work(jobs)
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return results
 
+        return measured
 
-@pytest.mark.usefixtures("cluster")
-def test_the_rows_are_those_of_one_machine(tmp_path: Path) -> None:
-    for engine in ("local", "ray"):
-        run_sweep(GRID, DATA, tmp_path / engine, engine=engine, batch_size=9)
+    monkeypatch.setattr(run, "_OnDevice", once_killed)
+    run_sweep(GRID, DATA, tmp_path / "ray", engine="ray", batch_size=9)
+    assert marker.exists()
     local, ray = (comparable(read_rows(tmp_path / engine)) for engine in ("local", "ray"))
     assert ray == local
     assert len(ray) == len(JOBS)
+    assert all(row.error is None for row in ray)
 
 
-@pytest.mark.usefixtures("cluster")
-def test_a_worker_killed_in_the_middle_costs_nothing_but_time(tmp_path: Path) -> None:
-    store = SweepStore(tmp_path, {"name": "toy", "delta": "1e-05"})
-    stored = 0
-    for results in ray_results(killer(tmp_path / "killed", None), BATCHES, failed):
-        store.add([(one, epsilons(one.sums, 2, 1e-5)) for one in results if one.sums], ("", ""))
-        stored += len(results)
-    assert (tmp_path / "killed").exists()
-    rows = read_rows(tmp_path)
-    assert stored == len(rows) == len(JOBS)
-    assert {(row.setting, row.seed) for row in rows} == set(JOBS)
-    assert all(row.error is None for row in rows)
-
-
-@pytest.mark.usefixtures("cluster")
 def test_a_job_that_kills_its_workers_is_a_row_with_the_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The second of two jobs, which are numbers here: workers that die soon need not import torch."""
+
+    def work(numbers: Sequence[int]) -> list[int]:
+        if 1 in numbers:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return list(numbers)
+
     monkeypatch.setattr(sweep_ray, "_RETRIES", 0)
-    results = [
-        one for batch in ray_results(killer(tmp_path / "killed", 1), [JOBS[:2]], failed) for one in batch
-    ]
-    assert {(one.setting, one.seed): one.error is None for one in results} == {JOBS[0]: True, JOBS[1]: False}
-    [error] = [one.error for one in results if one.error]
-    assert error.startswith("WorkerCrashedError")
+    cluster.cloudpickle.register_pickle_by_value(sweep_ray)
+    batches = ray_results(work, [[0, 1]], lambda number, error: failed(JOBS[number], error))
+    finished, lost = sorted((one for batch in batches for one in batch), key=lambda one: one != 0)
+    cluster.cloudpickle.unregister_pickle_by_value(sweep_ray)
+    assert finished == 0
+    assert (lost.setting, lost.seed) == JOBS[1]
+    assert lost.error.startswith("WorkerCrashedError")
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """A sweep that is killed, doubled or given another grid: every row once, and the same rows."""
 
-import multiprocessing
 import random
 import signal
 import time
@@ -16,11 +15,9 @@ from ringfence.paper.sweep.fair_search import FairSearch
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.store import FILE
 from tests.afresh import afresh
+from tests.forks import forked
 from tests.paper.sweep.sweeps import DATA, GRID, comparable
 
-# imports once and forks from there: a process that has used OpenMP cannot be forked itself
-FORK = multiprocessing.get_context("forkserver")
-FORK.set_forkserver_preload(["dp_accounting", "ringfence.training.kernels.outer_sum_cpu", __name__])
 TOTAL = len(GRID.jobs("paper"))
 
 
@@ -56,14 +53,13 @@ def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path: Path, unint
     moments, found = random.Random(0), 0
     counts = []
     for _ in range(3):
-        process = FORK.Process(target=run, args=(tmp_path,))
-        process.start()
+        process = forked(run, tmp_path)
         limit = time.monotonic() + 60
         # some progress, then any moment
         while time.monotonic() < limit and process.is_alive():
             if (tmp_path / FILE).exists() and len(rows_now(tmp_path)) > found:
                 break
-            time.sleep(0.002)
+            time.sleep(0.02)
         time.sleep(moments.uniform(0, 0.03))
         process.kill()
         process.join()
@@ -88,9 +84,7 @@ def rows_now(folder: Path) -> list[Any]:
 
 
 def test_two_at_once_do_the_work_of_one(tmp_path: Path, uninterrupted: Any) -> None:
-    both = [FORK.Process(target=run, args=(tmp_path,)) for _ in range(2)]
-    for process in both:
-        process.start()
+    both = [forked(run, tmp_path) for _ in range(2)]
     for process in both:
         process.join(60)
     assert [process.exitcode for process in both] == [0, 0]
