@@ -234,7 +234,7 @@ class _Resident(TensorDataset):
     """Examples that are gathered where they are, a batch at a time."""
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, ...]:
-        at = torch.tensor(indices, device=self.tensors[0].device)
+        at = torch.tensor(indices, dtype=torch.int64, device=self.tensors[0].device)
         return tuple(tensor[at] for tensor in self.tensors)
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:

@@ -86,7 +86,9 @@ class Noise:
         multilinear hash, which is, for each of four keyed streams of random words, the sum of words times
         numbers modulo 2^64.
 
-        Guarantee: two different tensors have the same digest with a probability below 2^-120 over the key.
+        Guarantee: on the CPU two different tensors have different digests, unless SHA-256 is broken. On a GPU
+        they have the same digest with a probability below 2^-120 if the words are random; they come from
+        torch's generator with a key of 64 bits, and whoever finds that key can find two such tensors.
 
         >>> noise, zeros = Noise(seed=7), torch.zeros(2)
         >>> noise.digest(zeros) == noise.digest(zeros), noise.digest(zeros) == noise.digest(torch.ones(2))

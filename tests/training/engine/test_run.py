@@ -94,3 +94,11 @@ def test_a_mechanism_with_a_bound_for_every_coordinate() -> None:
     grads = torch.cat([p.grad.reshape(-1) for p in run.original.parameters()])
     assert bool((grads.abs() <= bound / 60 + 1e-6).all())
     assert run.engine.account.steps == 2
+
+
+def test_released_gradients_lie_in_memory_as_their_parameters_do() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Conv2d(2, 2, 2), nn.Flatten(), nn.Linear(8, 2))
+    run = Run(model.to(memory_format=torch.channels_last)).train(1)  # type: ignore[call-overload]
+    layouts = [(p.stride(), p.grad.stride()) for p in run.original.parameters()]
+    assert layouts[2][0] == (8, 1, 4, 2)
+    assert all(own == released for own, released in layouts)

@@ -98,7 +98,8 @@ class TrainingRun:
             )
         parameters = self.gradients.parameters
         for name, value in self.gradients.split(released).items():
-            parameters[name].grad = value.to(parameters[name].dtype, copy=True)
+            # in the memory layout of the parameter: otherwise optimizers on a GPU go one parameter at a time
+            parameters[name].grad = torch.empty_like(parameters[name]).copy_(value)
         self.steps += 1
         self.observer.report(self.steps, self.guarantee)
 

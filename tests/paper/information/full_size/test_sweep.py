@@ -60,6 +60,20 @@ def test_it_goes_on_and_takes_turns(swept: Path, tmp_path: Path, monkeypatch: py
     assert again == {0, 1}  # the frontier has moved: the fakes are alike, and the first of them is on it
 
 
+def test_rows_of_a_csv_file_count_as_finished(
+    swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, seen = read_network_rows(swept), []  # type: ignore[var-annotated]
+    monkeypatch.setattr(place, "train_and_measure", fake(seen))
+    settings = replace(toys.SETTINGS, seeds=(0,))
+    run_full_size(swept / "images.npz", tmp_path, settings, rounds=1, earlier=rows[:-1])
+    assert [setting.label for setting, _ in seen] == [rows[-1].method]
+    assert read_network_rows(tmp_path)[:-1] == rows[:-1]
+    other = replace(rows[0], clip=rows[0].clip / 2)
+    with pytest.raises(ValueError, match="the row of Gaussian, round 0, was trained with settings of another"):
+        run_full_size(swept / "images.npz", tmp_path / "other", settings, rounds=1, earlier=[other])
+
+
 def test_it_stops_in_time_and_a_job_that_is_not_finished_is_free(
     swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def main(words: list[str]) -> None:
     how = {
         name: getattr(asked, name) for name in ("rounds", "device", "workers", "minutes", "engine", "address")
     }
+    how["earlier"] = () if asked.earlier is None else read_csv(asked.earlier)
     start = time.perf_counter()
     if asked.retry:
         forget_errors(asked.out)
@@ -99,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--workers", type=int, default=1, help="processes that share the GPUs")
     parser.add_argument("--minutes", type=float, help="stop after so long; what is finished is kept")
+    parser.add_argument("--earlier", type=Path, metavar="CSV", help="rows on these images that are finished")
     parser.add_argument("--retry", action="store_true", help="runs that ended with an error are tried again")
     parser.add_argument("--engine", default="local", choices=["local", "ray"])
     parser.add_argument("--address", help="of a Ray cluster")

@@ -15,6 +15,7 @@ from ringfence.paper.information.full_size.rows import (
     complete,
     network_file,
     read_network_rows,
+    restored,
     stored,
 )
 from ringfence.paper.information.full_size.settings import FullSizeSettings, methods
@@ -41,6 +42,9 @@ class Visit:
     rounds: int
     device: str
     ends: float = float("inf")  # in seconds since the epoch
+    earlier: tuple[
+        NetworkRow, ...
+    ] = ()  # of other visits, trained on the same images: they count as finished
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,10 @@ class Place:
             "delta": repr(settings.delta),
         }
         file = network_file(visit.out, identity)
+        if visit.earlier:
+            each = steps_per_epoch(data, settings)
+            rounds = settings.rounds(1 + max(row.round for row in visit.earlier), each)
+            file.add(restored(visit.earlier, rounds, each))
         # eta is measured in float32, which TF32 is not; training is in bfloat16 anyway
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         return cls(visit, data.to(device), file)

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ _ETAS = tuple(f"{kind}_{which}" for kind in ("spectral", "trace", "estimate") fo
 _SECONDS = ("training_seconds", "measuring_seconds")
 _NUMBERS = ("round", "epochs", *_ACCURACIES, *_ETAS, *_SECONDS)
 _TEXTS = ("ringfence", "torch", "device", "error")
+_GIVEN = ("clip", "noise_multiplier", "bound", "learning_rate")
 _PUBLIC = ("examples", "batch_size", "parameters", "delta")  # of the sweep's identity: what epsilon is about
 
 
@@ -76,6 +77,23 @@ def stored(job: Job, number: int, epochs: int, measured: Mapping[str, Any]) -> d
     return {**own, "round": number, "epochs": epochs, **measured}
 
 
+def restored(
+    rows: Iterable[NetworkRow], rounds: Sequence[tuple[SweepSetting, ...]], steps_per_epoch: int
+) -> list[dict[str, Any]]:
+    """Rows of a CSV file as the sweep's file keeps them; ``rounds`` are the settings that they must have."""
+    found = []
+    for row in rows:
+        setting = rounds[row.round][methods().index(row.method)]
+        wanted = (*(getattr(setting, name) for name in _GIVEN), setting.steps)
+        if wanted != (*(getattr(row, name) for name in _GIVEN), row.epochs * steps_per_epoch):
+            raise ValueError(
+                f"the row of {row.method}, round {row.round}, was trained with settings of another sweep"
+            )
+        measured = {name: getattr(row, name) for name in (*_ACCURACIES, *_ETAS, *_SECONDS, *_TEXTS)}
+        found.append(stored((setting, row.seed), row.round, row.epochs, measured))
+    return found
+
+
 def read_network_rows(folder: Path, *, with_epsilons: bool = True) -> list[NetworkRow]:
     """Reads every finished row, by round, method and seed. Epsilons need dp-accounting, and are made here."""
     about, found = read_jobs(folder, _NUMBERS, _TEXTS)
@@ -86,9 +104,7 @@ def read_network_rows(folder: Path, *, with_epsilons: bool = True) -> list[Netwo
         epsilon = (
             _epsilon(setting, **public) if with_epsilons and values["test_accuracy"] is not None else None
         )
-        given = {
-            name: getattr(setting, name) for name in ("clip", "noise_multiplier", "bound", "learning_rate")
-        }
+        given = {name: getattr(setting, name) for name in _GIVEN}
         kept = {name: values[name] for name in (*_ACCURACIES, *_ETAS, *_SECONDS, *_TEXTS)}
         rows.append(
             NetworkRow(

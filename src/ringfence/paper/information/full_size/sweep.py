@@ -13,7 +13,7 @@ import torch
 
 from ringfence import checks
 from ringfence.paper.information.full_size.place import OutOfTimeError, Place, Visit
-from ringfence.paper.information.full_size.rows import stored
+from ringfence.paper.information.full_size.rows import NetworkRow, stored
 from ringfence.paper.information.full_size.settings import METHODS, FullSizeSettings
 from ringfence.paper.information.full_size.training import steps_per_epoch
 from ringfence.paper.sweep.job_file import FILE
@@ -35,6 +35,7 @@ def run_full_size(
     minutes: float | None = None,
     engine: str = "local",
     address: str | None = None,
+    earlier: Sequence[NetworkRow] = (),
     progress: Progress | None = None,
 ) -> Path:
     """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.sqlite.
@@ -42,7 +43,8 @@ def run_full_size(
     First every method gets its setting of each of so many ``rounds``, then those on the frontiers get further
     seeds. The same call goes on where another ended, also with more rounds. ``workers`` processes share the
     GPUs of this machine, or each GPU of a Ray cluster; each claims the next job. After ``minutes`` all of
-    them stop, and what they had not finished is left to the next call.
+    them stop, and what they had not finished is left to the next call. Rows of ``earlier`` visits, such as
+    those of a CSV file, count as finished; that they are about the same images is taken for granted.
 
     Guarantee: that of ``train_and_measure``. The rows hold numbers that depend on private data.
     """
@@ -55,7 +57,7 @@ def run_full_size(
     checks.count("rounds", rounds, at_least=1)
     checks.count("workers", workers, at_least=1)
     ends = float("inf") if minutes is None else time.time() + 60 * float(checks.positive("minutes", minutes))
-    visit = Visit(images, out, settings, rounds, device, ends)
+    visit = Visit(images, out, settings, rounds, device, ends, tuple(earlier))
     if engine == "ray":
         _on_cluster(visit, workers, address, progress)
     elif workers == 1:
