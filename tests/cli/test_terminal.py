@@ -24,3 +24,17 @@ def test_bars_are_for_a_terminal_and_not_where_json_is_asked_for(monkeypatch: py
             progress("[b]votes", 0.5)
             progress("[b]votes", 1.0)
         assert ("[b]votes" in shown.getvalue()) is not quiet
+
+
+def test_statements_are_broken_between_words_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("NO_COLOR", "1")
+    for environment, lines in (("TTY_COMPATIBLE", ["epsilon holds for", "every dataset"]), ("", None)):
+        if environment:
+            monkeypatch.setenv(environment, "1")
+        else:
+            monkeypatch.delenv("TTY_COMPATIBLE")
+        monkeypatch.setattr("sys.stdout", shown := io.StringIO())
+        terminal.print_statement("epsilon holds for every dataset")
+        printed = [line.rstrip() for line in shown.getvalue().splitlines()]
+        assert printed == (lines or ["epsilon holds for every dataset"])

@@ -258,3 +258,9 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.parquet is not a \.parquet file"):
         read_features(file)
+
+
+def test_labels_that_are_not_beside_their_features_are_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    with pytest.raises(FileNotFoundError, match=r"No such file for the labels of .*a\.npy.*a\.labels\.npy"):
+        read_features(tmp_path / "a.npy")

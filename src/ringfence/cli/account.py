@@ -19,7 +19,7 @@ from ringfence.cli.options import (
     Sigma,
     one_record_moves,
 )
-from ringfence.cli.terminal import busy, law_beside_gaussian, print_table
+from ringfence.cli.terminal import busy, law_beside_gaussian, print_statement, print_table
 
 if TYPE_CHECKING:
     from ringfence.accounting.account_row import AccountRow
@@ -57,7 +57,7 @@ def account(
         typer.echo(json.dumps(row.as_dict()))
     else:
         print_table(account_table(row))
-        typer.echo(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
+        print_statement(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
 
 
 def account_table(row: "AccountRow") -> Table:

@@ -90,7 +90,7 @@ def sweep_features(
     """
     if features is None:
         if grid != "digits":
-            raise ValueError(f"--features is needed with {grid}: only digits come with a dependency")
+            raise ValueError(f"--features is needed with {grid}: only the digits need no file")
         if public_statistics is not None:
             raise ValueError("--public-statistics is for --features: digits are scaled by constants")
         return None, None

@@ -23,7 +23,7 @@ from ringfence.cli.options import (
     PublicStatistics,
     Seed,
 )
-from ringfence.cli.terminal import busy, law_beside_gaussian, print_table
+from ringfence.cli.terminal import busy, law_beside_gaussian, print_statement, print_table
 from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def probe(
         typer.echo(json.dumps(row.as_dict()))
     else:
         print_table(probe_table(row))
-        typer.echo(f"\n{row.statement}")
+        print_statement(f"\n{row.statement}")
 
 
 def probe_table(row: "ProbeRow") -> Table:

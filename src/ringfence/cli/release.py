@@ -9,7 +9,7 @@ import typer
 
 from ringfence.cli.options import AsJson, Out
 from ringfence.cli.public_values import read_bins, read_domains, read_names
-from ringfence.cli.terminal import busy
+from ringfence.cli.terminal import busy, print_statement
 
 if TYPE_CHECKING:
     from ringfence.decisions.result import DecisionRelease
@@ -247,6 +247,6 @@ def carry_out(make: "Callable[[], DecisionRelease]", folder: Path, as_json: bool
             plain["errors"] = {name: list(values) for name, values in made.error_columns.items()}
         typer.echo(json.dumps(plain))
         return
-    typer.echo(f"{made}\n")
+    print_statement(f"{made}\n")
     for path in paths:
         typer.echo(f"{path}{'  (private)' if path.name == 'account.json' else ''}")

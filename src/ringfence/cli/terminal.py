@@ -75,6 +75,16 @@ def print_text(*paragraphs: str) -> None:
         console.print(paragraph, highlight=False)
 
 
+def print_statement(text: str) -> None:
+    """Prints paragraphs as they are to files and pipes, and broken between words to a terminal.
+
+    >>> print_statement("One. " * 30 + "Two.")  # doctest: +ELLIPSIS
+    One. One. One. ...One. One. Two.
+    """
+    console = Console(markup=False)
+    console.print(text, highlight=False, soft_wrap=not console.is_terminal)
+
+
 def print_files(files: Sequence[Path], as_json: bool) -> None:
     """Prints the paths of files that were written, one per line or as one JSON object.
 

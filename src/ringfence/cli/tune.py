@@ -20,7 +20,7 @@ from ringfence.cli.options import (
     PublicStatistics,
     Seed,
 )
-from ringfence.cli.terminal import busy
+from ringfence.cli.terminal import busy, print_statement
 
 
 def tune(
@@ -101,4 +101,4 @@ def tune(
     typer.echo(f"score: {tuned.right:,} of the training examples right, with noise")
     if accuracy is not None:
         typer.echo(f"accuracy: {accuracy:.2%} on the test split, which is not protected")
-    typer.echo(f"\n{tuned.statement}")
+    print_statement(f"\n{tuned.statement}")

@@ -13,6 +13,7 @@
 Other arrays and columns are not read. Features are numbers, and labels are integers (in parquet also text).
 """
 
+import errno
 import lzma
 import struct
 import tokenize
@@ -76,7 +77,10 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     readers = {".npz": _npz, ".safetensors": _safetensors, ".parquet": read_parquet}
     if path.suffix == ".npy":
         beside = path.with_suffix(".labels.npy") if labels is None else labels
-        arrays: Arrays = {"features": read_array(path), "labels": read_array(beside)}
+        arrays: Arrays = {"features": read_array(path)}
+        if labels is None and not beside.exists():
+            raise FileNotFoundError(errno.ENOENT, f"No such file for the labels of {path}", str(beside))
+        arrays["labels"] = read_array(beside)
     elif labels is not None:
         raise ValueError(f"labels are for .npy files, {path} has its own, got {labels}")
     elif path.suffix in readers:

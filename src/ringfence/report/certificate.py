@@ -116,8 +116,8 @@ class Certificate:
         return Report(
             title="Privacy certificate",
             summary=(
-                f"({epsilon}, {content['delta']:g})-differential privacy for {content['protects']}: "
-                f"mu {mu}, and no attack's true positive rate is more than "
+                f"What was released satisfies ({epsilon}, {content['delta']:g})-differential privacy for "
+                f"{content['protects']}: mu is {mu}, and no attack's true positive rate is more than "
                 f"{rounded_up(content['advantage'])} above its false positive rate.",
                 content["audience"],
             ),

@@ -95,3 +95,10 @@ def test_what_is_not_public_is_refused(
     with pytest.raises((ValueError, TypeError), match=complaint) as raised:
         counted(data, by, domain, bins)
     assert "\n" not in str(raised.value)
+
+
+def test_a_misspelt_column_is_named_before_the_domain_that_lacks_it() -> None:
+    with pytest.raises(ValueError, match="by names the column 'regoin', which the table lacks; it has"):
+        counted(PEOPLE, ["regoin"], REGIONS, None)
+    with pytest.raises(ValueError, match="'region', which by does not; by names no column"):
+        counted(PEOPLE, [], REGIONS, None)

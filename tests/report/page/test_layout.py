@@ -97,3 +97,9 @@ def test_bars_have_whiskers_and_names() -> None:
     axis = drawing["layouts"][1]["xaxis"]
     assert (axis["tickvals"], axis["ticktext"]) == ([0, 1, 2], ["a $", "&lt;b&gt;", "c"])
     assert drawing["layouts"][1]["yaxis"]["range"] == (0.0, 42.0)
+
+
+def test_long_numbers_make_room_for_the_name_of_their_axis() -> None:
+    panel = Panel("", "region", "mean of income", (Line("sign", (1.0, 2.0), (21_000.0, 26_000.0)),))
+    layout = page_chart(Chart("", "", "", (panel, panel), columns=2))["layouts"][2]
+    assert [layout[axis]["automargin"] for axis in ("yaxis", "yaxis2")] == [True, False]

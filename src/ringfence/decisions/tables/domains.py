@@ -116,10 +116,13 @@ def public_cells(
     names = [str(name) for name in by]
     if len(set(names)) < len(names):
         raise ValueError(f"by must name each column once, got {names}")
+    for name in names:
+        rows.column("by", name)  # a misspelt column is the mistake to name, and not the domain that lacks it
     for argument, own in (("domain", given), ("bins", edges)):
         for name in own:
             if name not in names:
-                raise ValueError(f"{argument} names the column {name!r}, which by does not: {names}")
+                named = ", ".join(map(repr, names)) or "no column"
+                raise ValueError(f"{argument} names the column {name!r}, which by does not; by names {named}")
     axes = tuple(_axis(rows, name, given.get(name), edges.get(name)) for name in names)
     cells = Cells(axes)
     if cells.count > MOST_CELLS:

@@ -86,6 +86,7 @@ def _layout(chart: Chart, columns: int, traces: list[Data]) -> Data:
         layout[axis_name("yaxis", number)] = _axis(panel, "y") | {
             "domain": [max(0.0, bottom), top],
             "anchor": axis_name("x", number),
+            "automargin": column == 0,  # room for long numbers beside the name of the axis
         }
         layout["annotations"] += _annotations(panel, number, headings[number])
         layout["shapes"] += _shapes(panel, number, named)
