@@ -90,7 +90,7 @@ def engine_audit(law: Mechanism, seed: int = 0) -> AuditResult:
 @pytest.mark.parametrize("audit", [probe_audit, engine_audit])
 @pytest.mark.parametrize("law", [Gaussian(0.4), TruncatedGaussian(1.0, bound=2.0)])
 def test_claims_hold(audit: object, law: Mechanism) -> None:
-    for seed in range(3):
+    for seed in range(2):
         assert audit(law, seed).holds  # type: ignore[operator]
 
 

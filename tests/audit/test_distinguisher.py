@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ringfence import Gaussian, RectifiedGaussian, StochasticSign, TruncatedGaussian, privacy_profile
-from ringfence.audit.claims import printed_claims, with_profiles
+from ringfence.audit.claims import printed_claims
 from ringfence.audit.distinguisher import audit_release, audit_targets
 from ringfence.audit.result import AuditResult
 from ringfence.audit.targets import Target, random_targets
@@ -21,24 +21,23 @@ def attack(target: Target, **others: object) -> AuditResult:
 
 
 def test_no_claim_falls_in_many_settings() -> None:
-    generator = seeded(7)
-    targets = random_targets(120, generator)  # `make audit` attacks 5,000
+    generator = seeded(2)
+    targets = random_targets(70, generator)  # `make audit` attacks 5,000
     results = audit_targets(targets, trials=500, generator=generator, confidence=0.99, claims=printed_claims)
     assert [result.violated for result in results if not result.holds] == []
     # the attack is not idle: a good part of the bounds say something
-    assert sum(result.epsilon_lower > 0.1 for result in results) > 50
+    assert sum(result.epsilon_lower > 0.1 for result in results) > 29
     assert {target.theta.numel() for target in targets} >= {1, 2, 5, 10}
     assert max(target.theta.numel() for target in targets) > 40
 
 
 def test_the_tight_profile_holds_and_is_nearly_reached() -> None:
     target = Target(TruncatedGaussian(1.0, bound=1.0), float64([0.5]), 2.0, 0.01)
-    [claim] = with_profiles([target])
     profile = privacy_profile(target.mechanism, target.theta, target.sensitivity)
-    assert claim["profile"] == profile.epsilon(0.01)
-    [result] = audit_targets([target], trials=200_000, generator=seeded(), confidence=0.99)
+    [result] = audit_targets([target], trials=100_000, generator=seeded(), confidence=0.99)
+    assert result.claims["profile"] == profile.epsilon(0.01)
     assert result.holds
-    assert result.epsilon_lower > 0.8 * claim["profile"]
+    assert result.epsilon_lower > 0.8 * result.claims["profile"]
 
 
 @pytest.mark.parametrize("law", [RectifiedGaussian(1.0, bound=1.0), StochasticSign(1.0), Gaussian(1.0)])
@@ -52,7 +51,7 @@ def test_the_worst_of_both_signs_and_directions_is_attacked(law: Mechanism) -> N
             return max(float(law.hockey_stick(at, shift, epsilon)) for at, shift in sides)
 
         bound = audit_release(
-            law, theta, 1.0, 0.05, trials=100_000, generator=seeded(), confidence=0.99, claims=printed_claims
+            law, theta, 1.0, 0.05, trials=50_000, generator=seeded(), confidence=0.99, claims=printed_claims
         ).epsilon_lower
         assert delta(bound) > 0.05 > delta(bound + 0.3)
 
@@ -71,11 +70,7 @@ def test_a_wrong_sigma_is_seen() -> None:
 def test_the_same_seed_gives_the_same_audit() -> None:
     first, again = (
         audit_targets(
-            random_targets(10, seeded(1)),
-            trials=50,
-            generator=seeded(),
-            confidence=0.9,
-            claims=printed_claims,
+            random_targets(5, seeded(1)), trials=50, generator=seeded(), confidence=0.9, claims=printed_claims
         )
         for _ in range(2)
     )

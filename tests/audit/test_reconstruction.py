@@ -44,7 +44,7 @@ def test_the_jacobian_is_that_of_the_sum_of_gradients() -> None:
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_the_bound_holds_and_is_attained(law: Mechanism) -> None:
     theta = 0.8 * torch.randn(6, generator=seeded(1), dtype=torch.float64)
-    result = audit_reconstruction(law, theta, linear_jacobian(2, 3, 0), trials=40_000, generator=seeded(2))
+    result = audit_reconstruction(law, theta, linear_jacobian(2, 3, 0), trials=10_000, generator=seeded(2))
     assert result.holds
     assert result.variance == pytest.approx(result.claim, rel=0.1)
 
@@ -53,9 +53,9 @@ def test_the_bound_holds_and_is_attained(law: Mechanism) -> None:
 def test_an_eta_that_is_too_small_is_seen(law: Mechanism) -> None:
     theta, jacobian = torch.zeros(6, dtype=torch.float64), linear_jacobian(2, 3, 0)
     eta = float(fisher_information_loss(law, theta, jacobian))
-    for share, holds in ((0.8, False), (1.0, True), (1.2, True)):
+    for share, holds in ((0.8, False), (1.0, True)):
         result = audit_reconstruction(
-            law, theta, jacobian, trials=40_000, generator=seeded(), eta=share * eta
+            law, theta, jacobian, trials=10_000, generator=seeded(), eta=share * eta
         )
         assert result.holds is holds
 

@@ -33,16 +33,16 @@ def audited(law: Mechanism, runs: int, steps: int = 3, clip: float = 0.5) -> Aud
 
 
 def test_the_gaussian_is_nearly_told_apart_as_well_as_claimed() -> None:
-    result = audited(Gaussian(1.0), 1000)
+    result = audited(Gaussian(1.0), 600)
     assert result.holds
     assert result.epsilon_lower > 0.3 * result.claims["data-independent"]
     # more steps are told apart better
-    assert result.epsilon_lower > audited(Gaussian(1.0), 1000, steps=1).epsilon_lower
+    assert result.epsilon_lower > audited(Gaussian(1.0), 600, steps=1).epsilon_lower
 
 
 @pytest.mark.parametrize("law", [RectifiedGaussian(1.0, bound=2.0), TruncatedGaussian(1.0, bound=2.0)])
 def test_bounded_laws_hold(law: Mechanism) -> None:
-    result = audited(law, 400, steps=2)
+    result = audited(law, 200, steps=2)
     assert result.holds
     assert result.epsilon_lower > 0.1
 

@@ -14,7 +14,7 @@ from tests.shell import ringfence
 @pytest.fixture(scope="module")
 def theta(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("theta") / "theta.npy"
-    np.save(file, np.linspace(-3, 3, 500))
+    np.save(file, np.linspace(-3, 3, 50))
     return file
 
 
@@ -24,7 +24,7 @@ SETTINGS = ["--mechanism", "rectified", "--sigma", 1, "--bound", 2, "--sensitivi
 def test_account_prints_every_number_and_what_it_promises(theta: Path) -> None:
     run = ringfence("account", theta, *SETTINGS)
     assert run.returncode == 0, run.stderr
-    for words in ("data-independent", "ex-post", "per-instance", "tight", "500 coordinates", "releases: 10"):
+    for words in ("data-independent", "ex-post", "per-instance", "tight", "50 coordinates", "releases: 10"):
         assert words in run.stdout
     assert "must not be published" in run.stdout
 
@@ -33,7 +33,7 @@ def test_account_as_json_is_what_the_library_says(theta: Path) -> None:
     run = ringfence("account", theta, *SETTINGS, "--json")
     row = json.loads(run.stdout)
     account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 2.0), 5e-3)
-    account.step(torch.linspace(-3, 3, 500, dtype=torch.float64), count=10)
+    account.step(torch.linspace(-3, 3, 50, dtype=torch.float64), count=10)
     claim = account.guarantee(1e-5)
     assert row["epsilon_pdp"] == pytest.approx(claim.epsilon_pdp, rel=1e-6)
     assert row["epsilon_profile"] <= row["epsilon_pdp"]
@@ -76,8 +76,8 @@ def test_what_floats_do_not_hold_is_one_line(tmp_path: Path) -> None:
 
 
 def test_one_person_sits_in_one_cell(tmp_path: Path) -> None:
-    """240 cells, sigma 4, delta 1e-6: epsilon 1.06, where every cell used to be charged."""
-    np.save(tmp_path / "counts.npy", np.arange(240.0))
+    """24 cells, sigma 4, delta 1e-6: epsilon 1.06, where every cell used to be charged."""
+    np.save(tmp_path / "counts.npy", np.arange(24.0))
     shared = ["account", tmp_path / "counts.npy", "--mechanism", "gaussian", "--sigma", 4, "--delta", 1e-6]
     run = ringfence(*shared, "--sensitivity", 1, "--at-most", 1)
     assert run.returncode == 0, run.stderr

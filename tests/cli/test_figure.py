@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.cli.figure import figures
+from ringfence.paper import figures as paper
 from ringfence.paper.figures import FIGURES
 from tests.shell import ringfence
 
@@ -23,9 +24,12 @@ def test_figure_motivation_leaves_png_pdf_and_csv(tmp_path: Path) -> None:
     assert run.stderr == ""  # no spinner into a pipe
 
 
-def test_json_is_one_object(tmp_path: Path) -> None:
+def test_json_is_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [tmp_path / "motivation.png", tmp_path / "motivation.csv"]
+    monkeypatch.setattr(paper, "draw", lambda name, out, _: drawn if (name, out) == asked else [])
+    asked = ("motivation", tmp_path)
     run = ringfence("figure", "motivation", "--out", tmp_path, "--json")
-    assert len(json.loads(run.stdout)["files"]) == 3
+    assert json.loads(run.stdout)["files"] == [str(file) for file in drawn]
 
 
 def test_the_command_line_and_the_library_know_the_same_figures() -> None:

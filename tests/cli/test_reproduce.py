@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.paper import reproduce
+from ringfence.paper import figures, reproduce
 from tests.shell import ringfence
 
 
@@ -29,8 +29,11 @@ def test_one_figure_alone_and_images_for_figure_4_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "draw", lambda *asked: drawn.extend(asked[:2]) or [tmp_path / "x.csv"])
     run = ringfence("reproduce", "--figure", "motivation", "--out", tmp_path / "out")
-    assert [Path(line).name for line in run.stdout.split()][-1] == "motivation.csv"
+    assert drawn == ["motivation", tmp_path / "out"]
+    assert run.stdout == f"{tmp_path / 'x.csv'}\n"
     for words, message in (
         (
             ("--figure", "fil", "--data", "cifar10-images"),

@@ -1,16 +1,22 @@
 """``ringfence tune``: the library's numbers, a model that can be used, and one line for bad input."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 import ringfence as rf
+from ringfence.decisions.tune import TuningPlan
 from tests.shell import ringfence
 
 
-def test_tune_as_json_and_in_words_is_what_the_library_says(tmp_path: Path) -> None:
+def test_tune_as_json_and_in_words_is_what_the_library_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TuningPlan, "for_target", cache(TuningPlan.for_target))  # three times the same plan
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 400)
     values = (rng.normal(size=(400, 6)) + 2 * np.eye(3, 6)[labels]).astype(np.float32)

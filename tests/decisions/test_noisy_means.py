@@ -23,8 +23,7 @@ def covered(means: NoisyMeans, truth: float) -> Tensor:
     return (means.low <= truth) & (truth <= means.high)
 
 
-@pytest.mark.parametrize("truth", [0.0, 0.6, -0.95])
-@pytest.mark.parametrize("size", [60, 400])
+@pytest.mark.parametrize(("truth", "size"), [(0.6, 60), (0.0, 400), (-0.95, 60)])
 def test_intervals_cover_as_often_as_they_say(truth: float, size: int) -> None:
     """Groups of the same mean; the noise of their sizes is 8.7, so 60 people are seven deviations."""
     sizes = torch.full((GROUPS,), float(size), dtype=torch.float64)
@@ -50,12 +49,12 @@ def test_a_group_that_is_shown_misses_no_more_often_than_promised() -> None:
 
 
 def test_the_two_releases_cost_what_one_of_length_1_costs() -> None:
-    for at_most in (1, 3):
-        account, _ = with_private_sizes(torch.zeros(5).double(), torch.zeros(5).double(), plan(20, at_most))
-        assert account.epsilon == pytest.approx(gaussian_epsilon(1 / 5, 1e-6), rel=1e-9)
-        account, _ = with_public_sizes(
-            torch.full((5,), 9.0).double(), torch.zeros(5).double(), plan(1, at_most)
-        )
+    """Also where a person is in three groups."""
+    nobody, nine = torch.zeros(5).double(), torch.full((5,), 9.0).double()
+    for account, _ in (
+        with_private_sizes(nobody, nobody, plan(20, at_most=3)),
+        with_public_sizes(nine, nobody, plan(1, at_most=3)),
+    ):
         assert account.epsilon == pytest.approx(gaussian_epsilon(1 / 5, 1e-6), rel=1e-9)
 
 

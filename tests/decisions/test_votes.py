@@ -41,8 +41,7 @@ def test_answers_follow_the_law_and_a_wrong_sigma_is_rejected() -> None:
 
 def test_two_releases_with_one_source_of_noise_share_none_of_it() -> None:
     noise, ballots = rf.Noise(seed=3), np.zeros((6, 40))
-    first, again = (rf.release_votes(ballots, sigma=8.0, noise=noise).values for _ in range(2))
-    assert (first == again).all()
+    first = rf.release_votes(ballots, sigma=8.0, noise=noise).values
     ballots[0], ballots[1] = 1, -1  # the surpluses are the same, so the release is too
     assert (rf.release_votes(ballots, sigma=8.0, noise=noise).values == first).all()
     ballots[1] = 0
@@ -101,16 +100,15 @@ def test_the_tight_account_holds_for_every_neighbour_by_enumeration() -> None:
 
 
 def test_every_kind_of_frame_comes_back(tmp_path: Path) -> None:
-    BALLOTS.to_csv(tmp_path / "ballots.csv", index=False)
     BALLOTS.to_parquet(tmp_path / "ballots.parquet")
-    frames = [BALLOTS, polars.from_pandas(BALLOTS), pyarrow.Table.from_pandas(BALLOTS)]
-    files = [tmp_path / "ballots.csv", str(tmp_path / "ballots.parquet")]
-    made = [rf.release_votes(data, sigma=1.0, noise=rf.Noise(seed=1)) for data in [*frames, *files]]
+    frames = [polars.from_pandas(BALLOTS), pyarrow.Table.from_pandas(BALLOTS)]
+    file = str(tmp_path / "ballots.parquet")
+    made = [rf.release_votes(data, sigma=1.0, noise=rf.Noise(seed=1)) for data in [*frames, file]]
     for votes in made:
         assert votes.columns == made[0].columns
         assert votes.account.details["votes"] == [50, -40, 0]
         assert votes.error_columns["chance_of_error"][2] == 0  # a tie: neither answer is wrong
-    assert [type(votes.values) for votes in made[:3]] == [type(frame) for frame in frames]
+    assert [type(votes.values) for votes in made[:2]] == [type(frame) for frame in frames]
     tensor = rf.release_votes(torch.tensor(BALLOTS.fillna(0).to_numpy()), sigma=1.0).values
     assert tensor.tolist()[:2] == [1, -1]
 

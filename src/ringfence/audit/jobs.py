@@ -109,7 +109,7 @@ def audit_jobs(trials: int, *, noise: Noise, confidence: float) -> list[AuditRes
     Guarantee: where every claim is right, one or more ``holds`` are False with probability at most
     1 - ``confidence``.
 
-    >>> found = audit_jobs(200, noise=Noise(seed=0), confidence=0.99)
+    >>> found = audit_jobs(50, noise=Noise(seed=0), confidence=0.99)
     >>> all(result.holds for result in found)
     True
     """

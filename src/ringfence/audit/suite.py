@@ -83,9 +83,11 @@ def run_audit(
     Guarantee: where every claim is right, one is called wrong with probability at most
     1 - ``confidence``, all attacks together.
 
-    >>> audit = run_audit(10, trials=100, tight=0, probes=0)
-    >>> audit.holds, len(audit.releases), [result.holds for result in audit.planted]
-    (True, 10, [False, False, False, False])
+    ``run_audit(10, trials=100, tight=0, probes=0).holds`` takes some seconds. Arguments are checked before:
+
+    >>> run_audit(settings=0)
+    Traceback (most recent call last):
+    ValueError: settings must be at least 1, got 0
     """
     for name, value, least in (("settings", settings, 1), ("tight", tight, 0), ("probes", probes, 0)):
         checks.count(name, value, at_least=least)

@@ -81,7 +81,8 @@ class Tuned:
     How many runs there were is not here, nor anything about the others: that must stay secret.
 
     >>> from sklearn.datasets import load_iris
-    >>> tuned = tune(*load_iris(return_X_y=True), {"steps": [8, 32]}, target_epsilon=8.0, target_delta=1e-3)
+    >>> tuned = tune(*load_iris(return_X_y=True), {"steps": [4, 8]}, target_epsilon=8.0, target_delta=1e-3,
+    ...     expected_runs=2)
     >>> sorted(tuned.setting), tuned.epsilon <= 8.0
     (['steps'], True)
     """
@@ -162,7 +163,7 @@ def tune(
     >>> features = rng.normal(size=(500, 4)) + 2 * labels[:, None]
     >>> grid = {"learning_rate": [0.01, 10.0, 100.0], "steps": [8, 32]}
     >>> tuned = tune(features, labels, grid, target_epsilon=3.0, target_delta=1e-3, public_center=1.0,
-    ...     random_state=0)
+    ...     expected_runs=4, random_state=0)
     >>> bool(tuned.probe.score(features, labels) > 0.9), tuned.epsilon <= 3.0
     (True, True)
     """

@@ -84,7 +84,7 @@ def privacy_profile(
     >>> round(profile.epsilon(delta=1e-5), 2), profile.proof(delta=1e-5)
     (0.92, 'central limit')
     >>> cell = Sensitivity(each=1.0, at_most=1)
-    >>> profile = privacy_profile(TruncatedGaussian(4.0, bound=20.0), torch.arange(240.0), cell)
+    >>> profile = privacy_profile(TruncatedGaussian(4.0, bound=20.0), torch.arange(24.0), cell)
     >>> round(profile.epsilon(delta=1e-6), 2), profile.proof(delta=1e-6)
     (1.06, 'worst coordinate')
     """
