@@ -71,7 +71,7 @@ def _epsilon(account: dp_accounting.PrivacyAccountant, sigma: float, rate: float
     return account.compose(dp_accounting.SelfComposedDpEvent(release, steps)).get_epsilon(1e-5)
 
 
-@pytest.mark.parametrize(("rate", "steps", "epsilon"), [(1 / 6, 4, 0.2), (0.01, 100, 0.1)])
+@pytest.mark.parametrize(("rate", "steps", "epsilon"), [(1 / 6, 4, 0.1), (0.01, 100, 0.1)])
 def test_a_sampled_sigma_is_above_the_exact_one_and_below_the_renyi_one(
     rate: float, steps: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_sampled_sigma_is_above_the_exact_one_and_below_the_renyi_one(
 
 
 def test_sampled_answers_are_what_the_account_charges() -> None:
-    law, rate, given = rf.TruncatedGaussian(20.0, 6.0), 0.1, {"epsilon": 0.05, "delta": 1e-5}
+    law, rate, given = rf.TruncatedGaussian(40.0, 6.0), 0.1, {"epsilon": 0.02, "delta": 1e-5}
 
     def charged(law: rf.Mechanism, steps: int) -> float:
         account = rf.SampledAccountant(law, 0.5, rate)
@@ -97,9 +97,9 @@ def test_sampled_answers_are_what_the_account_charges() -> None:
 
     sigma = rf.calibrate_sigma(law, None, 0.5, coordinates=60, **given, steps=5, sampling_rate=rate)
     enough, less = (charged(rf.TruncatedGaussian(tried, 6.0), 5) for tried in (sigma, 0.997 * sigma))
-    assert enough <= 0.05 < less
+    assert enough <= 0.02 < less
     steps = rf.calibrate_steps(law, THETA[:15], 0.5, coordinates=60, **given, sampling_rate=rate)
-    assert charged(law, steps) <= 0.05 < charged(law, steps + 1)
+    assert charged(law, steps) <= 0.02 < charged(law, steps + 1)
     assert rf.calibrate_steps(rf.Gaussian(1e-5), None, 0.5, coordinates=1, **given, sampling_rate=rate) == 0
 
 
@@ -130,8 +130,10 @@ def cost(law: rf.Mechanism, sensitivity: float, steps: int, kind: str = "pdp") -
     return fields[kind]
 
 
-@pytest.mark.parametrize("kind", ["pdp", "ex_post", "data_independent"])
-@pytest.mark.parametrize("start", [0.1, 50.0])
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [("pdp", 0.1), ("ex_post", 50.0), ("data_independent", 0.1), ("data_independent", 50.0)],
+)
 def test_sigma_meets_the_target_and_hardly_more(kind: EpsilonKind, start: float) -> None:
     law = rf.TruncatedGaussian(start, bound=3.0)
     sigma = rf.calibrate_sigma(law, THETA, 0.05, steps=4, kind=kind, **TARGET)
@@ -208,8 +210,9 @@ def test_a_theta_far_outside_allows_the_widest_bound() -> None:
     assert rf.calibrate_bound(law, theta, 1.0, epsilon=0.1, delta=1e-5, kind="pdp") == 128.0
 
 
-def test_nothing_passes_through_float32() -> None:
+def test_nothing_passes_through_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was: the cost was that of another sigma or bound than the one returned."""
+    monkeypatch.setattr(calibration, "_TOLERANCE", 0.1)  # a few halvings are no powers of two any more
     law, theta = rf.RectifiedGaussian(1.0, 0.5), torch.zeros(100, dtype=torch.float64)
     target = {"epsilon": 0.5, "delta": 1e-5, "kind": "pdp"}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import dp_accounting
 import mpmath
+import numpy as np
 import pytest
 import torch
 from dp_accounting import pld
@@ -62,8 +63,7 @@ def test_the_gaussian_is_that_of_dp_accounting_and_riskcal(mu: float) -> None:
     assert whole(mu).advantage == pytest.approx(riskcal.get_advantage_from_gdp(mu), abs=1e-6)
 
 
-@pytest.mark.parametrize("bound", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("move", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize(("bound", "move"), [(0.3, 0.1), (0.3, 3.0), (1.0, 1.0), (4.0, 0.1), (4.0, 3.0)])
 def test_no_attack_on_the_truncated_law_is_better(bound: float, move: float) -> None:
     """Its likelihood ratio grows with what is released, so the best attacks are thresholds."""
     account = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=bound), sensitivity=move)
@@ -71,13 +71,15 @@ def test_no_attack_on_the_truncated_law_is_better(bound: float, move: float) -> 
     claim = account.guarantee(1e-5)
     assert claim.every_dataset is not None
     cuts = torch.linspace(-bound, bound, 31).numpy()
+    pairs = []
     for theta in (-bound, -move / 2, 0.0, 2 * bound):
         laws = [truncnorm(-bound - at, bound - at, loc=at) for at in (theta, theta + move)]
-        for false, true in ((laws[0].sf(cuts), laws[1].sf(cuts)), (laws[1].cdf(cuts), laws[0].cdf(cuts))):
-            highest, lowest = claim.every_dataset.rates(torch.as_tensor(false).clamp(0, 1))
-            assert (highest.numpy() >= true - 1e-12).all()
-            assert (lowest.numpy() <= 1 - true + 1e-12).all()
-            assert (true - false).max() <= claim.advantage
+        pairs += [(laws[0].sf(cuts), laws[1].sf(cuts)), (laws[1].cdf(cuts), laws[0].cdf(cuts))]
+    false, true = np.concatenate(pairs, axis=1)
+    highest, lowest = claim.every_dataset.rates(torch.as_tensor(false).clamp(0, 1))
+    assert (highest.numpy() >= true - 1e-12).all()
+    assert (lowest.numpy() <= 1 - true + 1e-12).all()
+    assert (true - false).max() <= claim.advantage
     gaussian = gaussian_rates(move, RATES)[0]
     sharper = (claim.every_dataset.rates(RATES)[0] < gaussian * (1 - 1e-6)).any()
     assert bool(sharper) == (bound < 4)  # its zCDP is 0.03, 0.29 and 0.99 of the Gaussian's
@@ -91,7 +93,7 @@ def sampled_by_hand(mu: float, rate: float) -> list[tuple[Any, Any]]:
     return [(without, mixed), (mixed_below, below)]
 
 
-@pytest.mark.parametrize(("mu", "rate"), [(0.5, 0.02), (1.0, 0.3), (2.0, 0.1)])
+@pytest.mark.parametrize(("mu", "rate"), [(0.3, 0.1), (0.6, 0.3)])
 def test_no_attack_on_a_sample_is_better_and_one_is_as_good(mu: float, rate: float) -> None:
     bound = TradeOff(((mu, rate, 1),))
     for false, true in sampled_by_hand(mu, rate):
@@ -105,7 +107,7 @@ def test_no_attack_on_a_sample_is_better_and_one_is_as_good(mu: float, rate: flo
 
 
 @pytest.mark.parametrize("slack", [1e-3, 1e-6])
-@pytest.mark.parametrize(("mu", "rate"), [(1.0, 0.3), (2.0, 0.1)])
+@pytest.mark.parametrize(("mu", "rate"), [(0.3, 0.1), (0.6, 0.3)])
 def test_mu_of_a_sample_holds_up_to_delta_and_not_below(mu: float, rate: float, slack: float) -> None:
     found = TradeOff(((mu, rate, 1),)).mu(slack)
     assert found < mu

@@ -26,7 +26,7 @@ def test_finite_randomness_is_in_it() -> None:
         budget_epsilon("a mean", secure, 1e-58, planned=False)
 
 
-@pytest.mark.parametrize("other", [Cost.of_pair(0.2, 1e-7), Cost(releases=((0.5, 0.1, 10),), zcdp=math.inf)])
+@pytest.mark.parametrize("other", [Cost.of_pair(0.2, 1e-7), Cost(releases=((0.1, 0.1, 10),), zcdp=math.inf)])
 def test_samples_and_pairs_need_a_plan(other: Cost) -> None:
     total = WHOLE + other
     composed = composed_guarantee(total, 1e-5).epsilon_data_independent

@@ -22,7 +22,7 @@ def gaussian(mu: float, count: int = 1) -> Cost:
 
 
 def sampled() -> rf.SampledAccountant:
-    account = rf.SampledAccountant(rf.Gaussian(1.0), sensitivity=0.8, sampling_rate=0.05)
+    account = rf.SampledAccountant(rf.Gaussian(1.0), sensitivity=0.3, sampling_rate=0.05)
     account.step_of_any([0.0], count=40)
     return account
 
@@ -55,7 +55,7 @@ def test_gaussians_and_samples_compose_exactly() -> None:
     mixed = (gaussian(0.3) + sampled().cost()).guarantee(DELTA).epsilon_data_independent
     accountant = pld.PLDAccountant()
     accountant.compose(dp_accounting.GaussianDpEvent(1 / 0.3))
-    once = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(1 / 0.8))
+    once = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(1 / 0.3))
     accountant.compose(dp_accounting.SelfComposedDpEvent(once, 40))
     assert mixed == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
 

@@ -46,7 +46,7 @@ def test_every_voter_is_covered(neighbours: str) -> None:
 
 def test_sharper_than_renyi_and_the_gaussian() -> None:
     generator = torch.Generator().manual_seed(0)
-    shares = torch.rand(60, 10, generator=generator).pow(6)
+    shares = torch.rand(24, 10, generator=generator).pow(6)
     counts = torch.stack(
         [torch.multinomial(row, 250, True, generator=generator).bincount(minlength=10) for row in shares]
     )

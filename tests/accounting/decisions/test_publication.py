@@ -40,11 +40,9 @@ def test_no_voter_changes_a_sum_of_winners_by_more_than_beta(law: rf.NoisyWinner
 
 def test_no_voter_changes_a_sum_of_yes_and_no_by_more_than_beta() -> None:
     surplus, law = float64([28.0, -35.0, 50.0, 80.0]), rf.StochasticSign(10.0)
-    largest = 0.0
+    largest, here = 0.0, published_sum(law, surplus, "added")
     for ballot in itertools.product((-1.0, 0.0, 1.0), repeat=4):
-        change = math.log(
-            published_sum(law, surplus + float64(ballot), "added") / published_sum(law, surplus, "added")
-        )
+        change = math.log(published_sum(law, surplus + float64(ballot), "added") / here)
         assert abs(change) <= BETA * (1 + 1e-9)
         largest = max(largest, abs(change))
     assert largest > 0.5 * BETA  # less would be noise for nothing
@@ -76,7 +74,7 @@ def test_no_law_costs_more_than_its_surety_says() -> None:
     generator = torch.Generator().manual_seed(0)
     for sigma, alpha in itertools.product((2.0, 8.0), (2.0, 12.0)):
         law, mu = rf.NoisyWinner(sigma), math.sqrt(2.0) / sigma
-        counts = (40 * torch.rand(200, 4, generator=generator, dtype=torch.float64).pow(3)).round()
+        counts = (40 * torch.rand(60, 4, generator=generator, dtype=torch.float64).pow(3)).round()
         (part,) = pairs(law, counts, "replaced")
         rows = torch.unique(counts.sort(dim=1, descending=True).values, dim=0)
         worst = law.renyi_divergence(rows.unsqueeze(1), moves_of(rows, "replaced"), alpha).amax(dim=1)
@@ -98,7 +96,7 @@ def test_a_sign_costs_what_its_table_says() -> None:
 
 
 def test_the_published_number_fails_as_rarely_as_it_says() -> None:
-    surplus, law = torch.arange(100, dtype=torch.float64) * 9, rf.StochasticSign(20.0)
+    surplus, law = torch.arange(40, dtype=torch.float64) * 9, rf.StochasticSign(20.0)
     account = rf.DecisionAccountant(law, neighbours="added")
     account.step(surplus)
     claim = account.guarantee(1e-5)

@@ -14,19 +14,18 @@ LAWS = [rf.NoisyWinner(5.0), rf.ConfidentWinner(5.0, threshold=22.0, threshold_s
 
 
 def worst_by_definition(law: rf.NoisyWinner, row: list[int], alpha: float) -> tuple[float, float]:
-    forward, backward = 0.0, 0.0
+    moves = []
     for taken, given in itertools.product([None, 0, 1, 2], repeat=2):
         move = [0.0, 0.0, 0.0]
         if taken is not None:
             move[taken] -= 1
         if given is not None:
             move[given] += 1
-        moved = [count + step for count, step in zip(row, move, strict=True)]
-        if min(moved) < 0:
-            continue
-        forward = max(forward, float(law.renyi_divergence(row, move, alpha)))
-        backward = max(backward, float(law.renyi_divergence(moved, [-step for step in move], alpha)))
-    return forward, backward
+        if min(count + step for count, step in zip(row, move, strict=True)) >= 0:
+            moves.append(move)
+    here, move = float64(row), float64(moves)
+    both = law.renyi_divergence(here, move, alpha), law.renyi_divergence(here + move, -move, alpha)
+    return float(both[0].max()), float(both[1].max())
 
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)

@@ -28,7 +28,7 @@ def test_one_move_costs_what_the_worst_coordinate_does(law: rf.Mechanism) -> Non
 
 def test_two_moves_cost_no_less_than_any_two_coordinates() -> None:
     law = rf.StochasticSign(4.0)
-    theta = torch.tensor([-3.0, 12.0, 40.0], dtype=torch.float64)
+    theta = torch.tensor([-3.0, 6.0, 12.0], dtype=torch.float64)
     delta = envelope_delta(law, theta, 3 * ONE, 2)
     pairs = [composed_delta(law, torch.stack(pair), 3 * ONE, 1) for pair in combinations(theta, 2)]
     for epsilon in (0.0, 0.5, 1.5):
@@ -54,16 +54,9 @@ def test_a_coordinate_that_cannot_move_costs_nothing() -> None:
         rf.StochasticSign(4.0),
         rf.Gaussian(4.0),
     ],
+    ids=lambda law: law.name,
 )
-def test_single_epsilons_are_the_tight_profile(law: rf.Mechanism) -> None:
-    theta = torch.tensor([1.0, 12.0], dtype=torch.float64)
-    found = single_epsilons(law, theta, 1.0, 1e-5).tolist()
-    expected = [rf.privacy_profile(law, value, 1.0).epsilon(1e-5) for value in theta.split(1)]
-    assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
-
-
-def test_single_epsilons_hold_and_no_less_would() -> None:
-    law = rf.RectifiedGaussian(4.0, (18.0, 1e4))
+def test_single_epsilons_hold_and_no_less_would(law: rf.Mechanism) -> None:
     theta = torch.tensor([1.0, 2.0, 10.0], dtype=torch.float64)
     epsilon = single_epsilons(law, theta, 1.0, 1e-5)
 
@@ -74,7 +67,7 @@ def test_single_epsilons_hold_and_no_less_would() -> None:
         ).amax(dim=0)
 
     assert bool((delta(epsilon) <= 1e-5 * (1 + 1e-9)).all())
-    assert bool((delta(epsilon * 0.999) > 1e-5).all())
+    assert bool((delta(epsilon * 0.99999) > 1e-5).all())
 
 
 def test_parameters_may_differ_by_coordinate() -> None:

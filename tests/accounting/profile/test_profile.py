@@ -40,31 +40,32 @@ def patterns(theta: Array, size: float) -> list[Array]:
 
 @pytest.mark.parametrize(("bound", "law", "published"), TABLE)
 def test_the_six_cases_are_within_a_percent_of_exact(bound: float, law: str, published: float) -> None:
-    """512 coordinates two hundred times cost what 10,240 cost ten times, and are summed faster."""
-    theta = draw(512, scale=0.5 * bound)
-    profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=1e-3, steps=200)
+    """128 coordinates eight hundred times cost what 10,240 cost ten times, and are summed faster."""
+    theta = 0.5 * bound * torch.special.ndtri((torch.arange(128, dtype=torch.float64) + 0.5) / 128)
+    profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=1e-3, steps=800)
     got = profile.epsilon(delta=1e-5)
     array, worst = theta.numpy(), 0.0
     for shift in patterns(array, 1e-3):
         for start, move in ((array, shift), (array + shift, -shift)):
-            exact = ExactProfile(law, start, move, bound, 200, near=published)
+            exact = ExactProfile(law, start, move, bound, 800, near=published)
             worst = max(worst, exact.epsilon(1e-5))
     assert worst <= got <= 1.01 * worst
-    assert got == pytest.approx(published, rel=0.025)  # another draw of the same theta
-    assert profile.proof(delta=1e-5) == "central limit"
+    assert got == pytest.approx(published, rel=0.025)  # quantiles for a draw of theta
+    assert profile.proofs["central limit"](got) <= 1e-5  # it is this proof that says so
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize(("count", "size", "steps"), [(500, 2e-2, 3), (40, 0.05, 10)])
+@pytest.mark.parametrize(("count", "size", "steps"), [(200, 2e-2, 7), (40, 0.05, 10)])
 def test_sound_for_every_pattern_and_both_directions(law: str, count: int, size: float, steps: int) -> None:
     theta, bound = draw(count, seed=1), 1.0
     profile = rf.privacy_profile(LAWS[law](1.0, bound), theta, sensitivity=size, steps=steps)
+    deltas = {epsilon: profile.delta(epsilon) for epsilon in (0.3, 1.0, 2.0)}
     array = theta.numpy()
     for shift in patterns(array, size):
         for start, move in ((array, shift), (array + shift, -shift)):
             exact = ExactProfile(law, start, move, bound, steps, near=1.0)
-            for epsilon in (0.3, 1.0, 2.0):
-                assert profile.delta(epsilon) >= exact.delta(epsilon) * (1 - 1e-9)
+            for epsilon, delta in deltas.items():
+                assert delta >= exact.delta(epsilon) * (1 - 1e-9)
 
 
 def test_sound_where_the_direction_matters() -> None:
@@ -90,14 +91,13 @@ def test_one_release_of_one_coordinate_is_the_hockey_stick(case: Case) -> None:
 
 
 @every_case
-@pytest.mark.parametrize(("count", "size", "steps"), [(2, 0.3, 2), (200, 0.02, 5)])
+@pytest.mark.parametrize(("count", "size", "steps"), [(2, 0.3, 2), (40, 0.04, 5)])
 def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, steps: int) -> None:
     law, theta = case.make(1.0, -1.0, 1.0), draw(count, scale=1.5)
     profile = rf.privacy_profile(law, theta, sensitivity=size, steps=steps)
     gaussian = gaussian_epsilon(size * (count * steps) ** 0.5, 1e-5)
-    assert profile.epsilon(1e-5) <= gaussian * (1 + 1e-6)
-    epsilons = [profile.epsilon(delta) for delta in (1e-7, 1e-5, 1e-3)]
-    assert epsilons == sorted(epsilons, reverse=True)
+    small, large = (profile.epsilon(delta) for delta in (1e-5, 1e-3))
+    assert large <= small <= gaussian * (1 + 1e-6)
     deltas = [profile.delta(epsilon) for epsilon in (0.0, 0.1, 1.0)]
     assert deltas == sorted(deltas, reverse=True)
 
@@ -223,6 +223,7 @@ def test_proofs_go_by_their_names() -> None:
 def test_fewer_moves_have_their_own_proofs() -> None:
     law, theta = rf.RectifiedGaussian(1.0, 1.0), torch.linspace(-3, 3, 40, dtype=torch.float64)
     plain = rf.privacy_profile(law, theta, 0.2)
+    most = plain.epsilon(1e-5)
     names = {
         rf.Sensitivity(0.2): set(plain.proofs),
         rf.Sensitivity(0.2, at_most=40, norm=9.0): set(plain.proofs),
@@ -233,9 +234,9 @@ def test_fewer_moves_have_their_own_proofs() -> None:
     for size, expected in names.items():
         profile = rf.privacy_profile(law, theta, size)
         assert set(profile.proofs) == expected
-        assert profile.epsilon(1e-5) <= plain.epsilon(1e-5)
         usual = size.binding(theta.shape).longest_square(law.sigma, theta.shape)
-        assert profile.epsilon(1e-5) <= gaussian_epsilon(math.sqrt(usual), 1e-5) * (1 + 1e-6)
+        gaussian = gaussian_epsilon(math.sqrt(usual), 1e-5)
+        assert profile.epsilon(1e-5) <= min(most, gaussian * (1 + 1e-6))
 
 
 def test_a_table_costs_what_its_worst_cell_does() -> None:
@@ -244,10 +245,13 @@ def test_a_table_costs_what_its_worst_cell_does() -> None:
     table = rf.privacy_profile(rf.Gaussian(4.0), counts, rf.Sensitivity(1.0, at_most=1)).epsilon(1e-6)
     assert table == pytest.approx(1.0607, abs=1e-4)
     assert rf.privacy_profile(rf.Gaussian(4.0), counts, 1.0).epsilon(1e-6) == pytest.approx(25.3, abs=0.05)
-    law = rf.RectifiedGaussian(4.0, (100.0, 1e4))
-    cells = [rf.privacy_profile(law, counts[:9][i], 1.0).epsilon(1e-6) for i in range(9)]
-    both = rf.privacy_profile(law, counts[:9], rf.Sensitivity(1.0, at_most=1))
-    assert both.epsilon(1e-6) == pytest.approx(max(cells), rel=1e-6, abs=1e-9)
+    law, few = rf.RectifiedGaussian(4.0, (18.0, 1e4)), counts[:9]
+    together = rf.privacy_profile(law, few, rf.Sensitivity(1.0, at_most=1))
+    cells = [rf.privacy_profile(law, cell, 1.0) for cell in few]
+    for epsilon in (0.0, 0.5, 1.0):
+        deltas = [cell.delta(epsilon) for cell in cells]
+        assert together.delta(epsilon) == pytest.approx(max(deltas), rel=1e-6, abs=0)
+        assert min(deltas) < 0.9 * max(deltas)
 
 
 @pytest.mark.parametrize(

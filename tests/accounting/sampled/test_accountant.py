@@ -17,11 +17,12 @@ from tests.tensors import float64
 
 ORDERS = [2, 4, 8, 16]
 LAW = rf.TruncatedGaussian(1.0, bound=1.0)
-BATCHES = 0.5 * torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double()
+BATCHES = 0.5 * torch.randn(3, 3, generator=torch.Generator().manual_seed(0)).double()
+MU = 0.05 * math.sqrt(3)  # of one release of everything
 
 
 def account(law: rf.Mechanism = LAW, **changes: object) -> SampledAccountant:
-    arguments = {"sensitivity": 0.2, "sampling_rate": 0.1, "orders": ORDERS, "failure_probability": 1e-9}
+    arguments = {"sensitivity": 0.05, "sampling_rate": 0.1, "orders": ORDERS, "failure_probability": 1e-9}
     return SampledAccountant(law, **{**arguments, **changes})
 
 
@@ -31,14 +32,14 @@ def test_n_steps_are_n_times_one() -> None:
     for _ in range(3):
         many.step(BATCHES)
     counted.step(BATCHES, count=3)
-    rdp = subsampled_rdp(LAW, BATCHES, 0.2, 0.1, ORDERS, failure_probability=1e-9)
+    rdp = subsampled_rdp(LAW, BATCHES, 0.05, 0.1, ORDERS, failure_probability=1e-9)
     torch.testing.assert_close(one.forward, rdp.forward, rtol=0, atol=0)
     torch.testing.assert_close(one.backward, rdp.backward, rtol=0, atol=0)
     for three in (many, counted):
         torch.testing.assert_close(three.worst, 3 * one.worst)
         assert three.steps == 3
         ((mu, rate),) = three.settings
-        assert (mu, rate, three.settings[mu, rate]) == (pytest.approx(0.2 * math.sqrt(3)), 0.1, 3)
+        assert (mu, rate, three.settings[mu, rate]) == (pytest.approx(MU), 0.1, 3)
     assert many.spent == pytest.approx(3e-9, rel=1e-9, abs=0)
     assert counted.spent == 1e-9  # one average, estimated once
 
@@ -54,9 +55,9 @@ def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
     claim = running.guarantee(1e-5)
     assert claim.epsilon <= claim.gaussian_epsilon
     assert claim.epsilon_pdp <= claim.gaussian_epsilon_pdp
-    sampled = sampled_gaussian_epsilon({(0.2 * math.sqrt(3), 0.1): 10}, 1e-5)
+    sampled = sampled_gaussian_epsilon({(MU, 0.1): 10}, 1e-5)
     assert claim.epsilon_data_independent <= sampled * (1 + 1e-6)
-    gaussian = TradeOff(((0.2 * math.sqrt(3), 0.1, 10),))
+    gaussian = TradeOff(((MU, 0.1, 10),))
     assert claim.mu == pytest.approx(gaussian.mu(1e-5), rel=1e-9)
     assert claim.advantage <= gaussian.advantage * (1 + 1e-9)
     for rate in (1e-6, 1e-3, 0.5):
@@ -95,7 +96,8 @@ def test_monotone_in_delta() -> None:
 
 def test_everything_released_agrees_with_the_plain_account() -> None:
     theta = BATCHES[0]
-    running, plain = account(sampling_rate=1.0), PerInstanceAccountant(LAW, 0.2, ORDERS)
+    running = account(sensitivity=0.2, sampling_rate=1.0)
+    plain = PerInstanceAccountant(LAW, 0.2, ORDERS)
     for _ in range(2):
         running.step([theta])
         plain.step(theta)
@@ -114,29 +116,29 @@ def test_settings_may_change() -> None:
     running = account()
     running.step(BATCHES)
     running.step(BATCHES, sampling_rate=0.2)
-    running.step(BATCHES, sensitivity=0.1)
+    running.step(BATCHES, sensitivity=0.025)
     running.step(BATCHES, mechanism=rf.RectifiedGaussian(2.0, 1.0))
     running.step(BATCHES[:1], sampling_rate=1.0, sensitivity=0.01)
     assert running.steps == 5
-    # (0.1, sigma 1) and (0.2, sigma 2) are the same Gaussian
+    # (0.025, sigma 1) and (0.05, sigma 2) are the same Gaussian
     assert sorted(running.settings.values()) == [1, 1, 1, 2]
     assert running.guarantee(1e-5).epsilon_data_independent > 0
 
 
 def test_sampled_gaussians_compose() -> None:
-    one = sampled_gaussian_epsilon({(1.0, 0.1): 5}, 1e-5)
-    both = sampled_gaussian_epsilon({(1.0, 0.1): 5, (0.5, 1.0): 1}, 1e-5)
-    assert both > max(one, gaussian_epsilon(0.5, 1e-5))
+    one = sampled_gaussian_epsilon({(0.3, 0.1): 5}, 1e-5)
+    both = sampled_gaussian_epsilon({(0.3, 0.1): 5, (0.1, 1.0): 1}, 1e-5)
+    assert both > max(one, gaussian_epsilon(0.1, 1e-5))
     assert sampled_gaussian_epsilon({(3.0, 1.0): 2, (0.0, 0.5): 7}, 1e-5) == pytest.approx(
         gaussian_epsilon(math.sqrt(18), 1e-5), rel=1e-12
     )
-    split = sampled_gaussian_epsilon({(1.0, 0.1): 3, (1.0 + 1e-12, 0.1): 2}, 1e-5)
+    split = sampled_gaussian_epsilon({(0.3, 0.1): 3, (0.3 + 1e-12, 0.1): 2}, 1e-5)
     assert split == pytest.approx(one, rel=1e-3)
     assert sampled_gaussian_epsilon({}, 1e-5) == 0
 
 
 def test_state_round_trip() -> None:
-    running = account(sensitivity=torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64))
+    running = account(sensitivity=float64([0.02, 0.04, 0.06]))
     running.step(BATCHES, count=2)
     running.step(BATCHES, sampling_rate=0.3)
     state = running.state_dict()
@@ -192,8 +194,8 @@ def test_refusals_name_the_argument() -> None:
 
 def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
     law = rf.RectifiedGaussian(1.0, bound=0.5)
-    batches = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double()
-    seen, unseen = (rf.SampledAccountant(law, 0.3, 0.2, orders=[2, 8, 32]) for _ in range(2))
+    batches = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).double()
+    seen, unseen = (rf.SampledAccountant(law, 0.1, 0.2, orders=[2, 8, 32]) for _ in range(2))
     seen.step(batches, count=7)
     unseen.step_of_any(torch.zeros(3), count=7)
     assert bool((unseen.worst >= seen.worst).all())
