@@ -1,3 +1,5 @@
+import gc
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -32,3 +34,9 @@ LONG = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, so that the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
