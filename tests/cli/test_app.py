@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ringfence import __version__
-from ringfence.cli.app import app
+from ringfence.cli.app import PANELS, app
 from tests.shell import ringfence
 
 
@@ -61,3 +61,10 @@ def test_every_command_has_help_with_an_example() -> None:
         run = CliRunner().invoke(app, [command, "--help"])
         assert run.exit_code == 0
         assert f"Example: ringfence {command}" in " ".join(run.stdout.split())
+
+
+def test_help_lists_every_command_and_begins_with_what_newcomers_need() -> None:
+    shown = " ".join(CliRunner().invoke(app, ["--help"]).stdout.split())
+    places = [shown.index(f"│ {name} ") for names in PANELS.values() for name in names]
+    assert places == sorted(places)
+    assert len(places) == len(app.registered_commands) + len(app.registered_groups)

@@ -6,9 +6,10 @@ their functions, because the experiments, scikit-learn and matplotlib take secon
 """
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ringfence import __version__
 from ringfence.cli.account import account
@@ -26,21 +27,39 @@ from ringfence.cli.reproduce import reproduce
 from ringfence.cli.sweep import sweep
 from ringfence.cli.tune import tune
 
+# The order in which help lists the commands, and the headings above them.
+PANELS = {
+    "Release and train": ("release", "probe", "tune", "features", "project"),
+    "Say what it cost": ("account", "certificate", "audit"),
+    "Compare noise distributions, and the paper": (
+        *("grid", "sweep", "compare", "report", "figure", "reproduce"),
+    ),
+}
+
+
+class _InOrder(TyperGroup):
+    """Lists commands as ``PANELS`` does: typer puts groups last, and a newcomer needs ``release`` first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, in order."""
+        return [name for names in PANELS.values() for name in names]
+
+
 app = typer.Typer(
-    help="Bounded-support Gaussian privacy.",
+    cls=_InOrder,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_panel = {name: panel for panel, names in PANELS.items() for name in names}
 for command in (
     *(reproduce, features, project, sweep, compare, report),
     *(account, probe, tune, audit, certificate),
 ):
-    app.command()(command)
-app.add_typer(figures, name="figure")
-app.add_typer(grid, name="grid")
-app.add_typer(release, name="release")
+    app.command(rich_help_panel=_panel[command.__name__])(command)
+for name, group in (("figure", figures), ("grid", grid), ("release", release)):
+    app.add_typer(group, name=name, rich_help_panel=_panel[name])
 
 
 def _version(asked: bool) -> None:
@@ -55,7 +74,10 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Bounded-support Gaussian privacy."""
+    """Release statistics and train models with differential privacy, and say what it cost.
+
+    Begin with: ringfence release counts --help
+    """
 
 
 def main() -> None:

@@ -77,10 +77,10 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     readers = {".npz": _npz, ".safetensors": _safetensors, ".parquet": read_parquet}
     if path.suffix == ".npy":
         beside = path.with_suffix(".labels.npy") if labels is None else labels
-        arrays: Arrays = {"features": read_array(path)}
+        values = read_array(path)
         if labels is None and not beside.exists():
             raise FileNotFoundError(errno.ENOENT, f"No such file for the labels of {path}", str(beside))
-        arrays["labels"] = read_array(beside)
+        arrays: Arrays = {"features": values, "labels": read_array(beside)}
     elif labels is not None:
         raise ValueError(f"labels are for .npy files, {path} has its own, got {labels}")
     elif path.suffix in readers:

@@ -153,7 +153,7 @@ def _statement(
         *(
             ("A count that is not shown may be larger than the threshold: the noise decides, too.",)
             if threshold is not None
-            else ("Counts are not changed after the noise: some may be negative (see non_negative).",)
+            else ("Counts are not changed after the noise: some may be negative.",)
         ),
     )
     return Statement(public, promises, leaves_out, (account.per_instance, *_gain(account, table, hidden)))
