@@ -33,7 +33,8 @@ def data() -> list[dict[str, Tensor]]:
 
 
 def engine(**options: Any) -> rf.PrivacyEngine:
-    return rf.PrivacyEngine(rf.Gaussian(0.1), rf.Norm(0.1), seed=7, **options)
+    """With little noise: epsilons of sampled releases are then found four times as fast."""
+    return rf.PrivacyEngine(rf.Gaussian(0.02), rf.Norm(0.1), seed=7, **options)
 
 
 def trained(module: nn.Module) -> Tensor:

@@ -29,19 +29,19 @@ def test_a_step_is_that_of_opacus_up_to_rounding() -> None:
 
 
 def test_noise_sampling_and_what_was_released_come_along() -> None:
-    theirs, model, optimizer, loader = made_private(network(), batch_size=16)
+    theirs, model, optimizer, loader = made_private(network(), batch_size=16, noise_multiplier=0.2)
     rate, divisor = loader.batch_sampler.sample_rate, optimizer.expected_batch_size
     trained(loader, model, optimizer, epochs=1)
     engine, model, optimizer, private = convert(theirs, model, optimizer, loader, seed=1)
     batches = engine.run.batches
     assert (batches.sampling_rate, batches.divisor) == (rate, divisor) == (1 / 3, 13)
     assert batches.steps_an_epoch == len(private) == len(loader) == 3
-    assert repr((engine.mechanism, engine.clip)) == "(Gaussian(sigma=0.4), Norm(0.5))"
+    assert repr((engine.mechanism, engine.clip)) == "(Gaussian(sigma=0.1), Norm(0.5))"
     assert engine.account.steps == 3
     trained(private, model, optimizer, epochs=1)
     (setting, count) = next(iter(engine.account.settings.items()))
     assert (count, len(engine.account.settings)) == (6, 1)
-    assert setting == pytest.approx((1 / 0.8, rate), rel=1e-9)
+    assert setting == pytest.approx((1 / 0.2, rate), rel=1e-9)
     claim = engine.guarantee(1e-3)
     assert "number of records counts as public" in claim.statement
 

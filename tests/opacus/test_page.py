@@ -17,7 +17,7 @@ from tests.opacus.runs import made_private, network, trained  # noqa: E402
 
 @pytest.fixture(scope="module")
 def run() -> OpacusRun:
-    engine, model, optimizer, loader = made_private(network())
+    engine, model, optimizer, loader = made_private(network(), noise_multiplier=0.2)
     run = watch(engine, model, optimizer, loader, loss=nn.functional.cross_entropy, fisher_every=2)
     trained(run.loader, model, optimizer, epochs=1)
     return run

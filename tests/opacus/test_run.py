@@ -149,7 +149,7 @@ def test_a_step_whose_examples_are_not_known_is_refused() -> None:
 
 def test_dropout_leaves_the_claim_and_refuses_the_examples() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
-    engine, model, optimizer, loader = made_private(module)
+    engine, model, optimizer, loader = made_private(module, noise_multiplier=0.2)
     run = watch(engine, model, optimizer, loader)
     trained(run.loader, model, optimizer, epochs=1)
     assert run.guarantee(1e-3).steps == 4
@@ -160,7 +160,7 @@ def test_dropout_leaves_the_claim_and_refuses_the_examples() -> None:
 
 
 def test_what_was_released_before_is_charged_too() -> None:
-    engine, model, optimizer, loader = made_private(network())
+    engine, model, optimizer, loader = made_private(network(), noise_multiplier=0.2)
     trained(loader, model, optimizer, epochs=1)
     late = watch(engine, model, optimizer, loader)
     assert late.steps == 4

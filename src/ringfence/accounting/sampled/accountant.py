@@ -44,7 +44,7 @@ class SampledAccountant:
     promise.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> batches = torch.randn(30, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> batches = torch.randn(10, 2, generator=torch.Generator().manual_seed(0)).double()
     >>> account = SampledAccountant(TruncatedGaussian(1.0, bound=2.0), 0.1, 0.5, orders=[8, 16, 32])
     >>> account.step(batches, count=100)
     >>> claim = account.guarantee(delta=1e-5)

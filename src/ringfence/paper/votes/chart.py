@@ -25,7 +25,7 @@ def votes_chart(rows: Sequence[VotesRow], settings: VotesSettings) -> Chart:
     """Error against epsilon, and how many times less each statement is than the data-independent one.
 
     >>> from ringfence.paper.votes.rows import votes
-    >>> small = VotesSettings(sigmas=(20.0, 40.0), draws=1)
+    >>> small = VotesSettings(sigmas=(20.0,), draws=1)
     >>> chart = votes_chart(list(votes(small)), small)
     >>> len(chart.panels), chart.panels[1].reference
     (2, 1.0)
