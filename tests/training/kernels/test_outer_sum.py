@@ -40,16 +40,21 @@ def test_many_equal_examples_keep_their_digits(device: str) -> None:
     assert float(got.max()) == pytest.approx(200_000 * 0.05, rel=1e-5)
 
 
-def test_the_result_does_not_depend_on_the_threads() -> None:
-    numba = pytest.importorskip("numba")
+def test_the_result_does_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    from ringfence.training.kernels import outer_sum_cpu
+
     residuals, features = draw(3000, 5), draw(3000, 333, seed=1)
-    one = clipped_outer_sum(residuals, features, 0.1)
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        assert torch.equal(clipped_outer_sum(residuals, features, 0.1), one)
-    finally:
-        numba.set_num_threads(threads)
+    tiles: list[int] = []
+    add = outer_sum_cpu._add
+    monkeypatch.setattr(outer_sum_cpu, "_add", lambda *given: (tiles.append(given[3]), add(*given)))
+    short = clipped_outer_sum(residuals, features, 0.1)
+    monkeypatch.setattr(outer_sum_cpu, "_SHORT", 0)
+    for library in (outer_sum_cpu.numba, torch):
+        monkeypatch.setattr(library, "get_num_threads", lambda: 2)
+        monkeypatch.setattr(library, "set_num_threads", lambda threads: None)
+    assert torch.equal(clipped_outer_sum(residuals, features, 0.1), short)
+    assert tiles == [336, 176]  # all columns for one thread, half of them for each of two
 
 
 def test_torch_keeps_its_number_of_threads() -> None:

@@ -7,20 +7,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _ROWS = 1024  # how many examples are summed in float32 before the sum is added in float64
+_SHORT = 1 << 24  # up to so many products, waiting for threads costs more than they save
 
 
 def outer_sum_cpu(residuals: Tensor, features: Tensor, limits: Tensor) -> Tensor:
     """float32 sums of 1,024 examples, added in float64 and rounded once; ``limits`` has one per column.
 
-    The order of the additions does not depend on the number of threads, so neither does the result.
+    As many threads work as torch has, or one where there is little to do. The order of the additions does
+    not depend on their number, so neither does the result.
     """
-    threads = torch.get_num_threads()
+    torch_threads, numba_threads = torch.get_num_threads(), numba.get_num_threads()
     width, classes = features.shape[1], residuals.shape[1]
+    threads = 1 if residuals.numel() * width <= _SHORT else min(torch_threads, numba_threads)
     total = np.zeros((classes, width), dtype=np.float64)
-    tile = -(-width // (numba.get_num_threads() * 16)) * 16  # how many columns a thread takes
+    tile = -(-width // (threads * 16)) * 16  # how many columns a thread takes
     r, x, c = (part.contiguous().numpy() for part in (residuals, features, limits))
-    _add(r, x, c, tile, total)
-    torch.set_num_threads(threads)  # numba has set its own, and both use OpenMP
+    numba.set_num_threads(threads)
+    try:
+        _add(r, x, c, tile, total)
+    finally:
+        numba.set_num_threads(numba_threads)
+        torch.set_num_threads(torch_threads)  # numba has set its own, and both use OpenMP
     return torch.from_numpy(total).to(torch.float32)
 
 
