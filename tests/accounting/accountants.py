@@ -8,10 +8,10 @@ import torch
 
 import ringfence as rf
 
-THETA = torch.linspace(-2, 2, 40, dtype=torch.float64)
-BATCHES = THETA + 0.1 * torch.randn(8, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-GRADIENTS = 0.05 * torch.cos(torch.arange(120, dtype=torch.float64)).reshape(3, 40)
-JACOBIAN = torch.sin(torch.arange(120, dtype=torch.float64)).reshape(40, 3)
+THETA = torch.linspace(-2, 2, 12, dtype=torch.float64)
+BATCHES = THETA + 0.1 * torch.randn(4, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+GRADIENTS = 0.05 * torch.cos(torch.arange(36, dtype=torch.float64)).reshape(3, 12)
+JACOBIAN = torch.sin(torch.arange(36, dtype=torch.float64)).reshape(12, 3)
 SENSITIVITY = 0.05
 
 
@@ -34,7 +34,9 @@ class Accountant:
 ACCOUNTANTS = [
     Accountant(
         "per instance",
-        lambda law, **more: rf.PerInstanceAccountant(law, **{"sensitivity": SENSITIVITY, **more}),
+        lambda law, **more: rf.PerInstanceAccountant(
+            law, **{"sensitivity": SENSITIVITY, "orders": (1.5, 4.0, 16.0, 64.0, 256.0), **more}
+        ),
         lambda account: account.step(THETA),
         lambda account: torch.stack((account.forward, account.backward)),
         lambda account, delta: account.guarantee(delta).epsilon,

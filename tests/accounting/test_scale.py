@@ -33,9 +33,9 @@ def many(law: rf.Mechanism, unit: float) -> object:
 
 def examples(law: rf.Mechanism, unit: float) -> object:
     accounts = [rf.ExampleAccountant(law, ORDERS) for _ in range(2)]
-    gradients = draw(6, 12, seed=1) * float64([1e-4, 1e-2, 0.1, 0.3, 2.0, 0.0]).unsqueeze(1)
+    gradients = draw(6, 3, seed=1) * float64([1e-4, 1e-2, 0.1, 0.3, 2.0, 0.0]).unsqueeze(1)
     for account, exact in zip(accounts, (False, True), strict=True):
-        account.step(FAR * unit, gradients * unit, exact=exact)
+        account.step(FAR[::4] * unit, gradients * unit, exact=exact)
     return torch.stack([account.sums for account in accounts])
 
 

@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.sensitivity import Sensitivity, filled
 
-ORDERS = torch.tensor([1.25, 2.0, 8.0, 64.0, 1024.0], dtype=torch.float64)
+ORDERS = torch.tensor([1.25, 8.0, 1024.0], dtype=torch.float64)
 LAWS = (
     rf.Gaussian(1.0),
     rf.RectifiedGaussian(1.0, bound=0.5),
@@ -66,24 +66,24 @@ def test_filling_is_the_best_of_all_ways_to_spend_a_budget() -> None:
 
 def _moves(size: Sensitivity, count: int, generator: torch.Generator) -> torch.Tensor:
     """Random and adversarial moves that ``size`` allows: (moves, count)."""
-    moves = torch.randn(400, count, generator=generator, dtype=torch.float64)
-    moves[:100] = moves[:100].sign()  # corners
-    moves[100:200] *= torch.rand(100, count, generator=generator) < 1.5 / count  # all in a few coordinates
-    moves[200:300] = moves[200:300].pow(3)
+    moves = torch.randn(120, count, generator=generator, dtype=torch.float64)
+    moves[:30] = moves[:30].sign()  # corners
+    moves[30:60] *= torch.rand(30, count, generator=generator) < 1.5 / count  # all in a few coordinates
+    moves[60:90] = moves[60:90].pow(3)
     if size.at_most is not None and size.at_most < count:
-        order = torch.rand(400, count, generator=generator).argsort(dim=1)
+        order = torch.rand(120, count, generator=generator).argsort(dim=1)
         moves = moves * (order < size.at_most)
     farthest = size.farthest.expand(count)
     if size.each is not None and size.norm is None:
         return (moves * 3).clamp(-farthest, farthest)
     length = moves.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    lengths = torch.rand(400, 1, generator=generator, dtype=torch.float64).pow(0.3)
-    lengths[:350] = 1.0
+    lengths = torch.rand(120, 1, generator=generator, dtype=torch.float64).pow(0.3)
+    lengths[:105] = 1.0
     return (moves / length * lengths * size.norm).clamp(-farthest, farthest)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
-@pytest.mark.parametrize("count", [1, 3, 40])
+@pytest.mark.parametrize("count", [1, 3, 12])
 def test_no_move_beats_the_bound(law: rf.Mechanism, count: int) -> None:
     """Random and adversarial moves, from a table, by evaluation and for every theta."""
     generator = torch.Generator().manual_seed(count)
@@ -108,10 +108,10 @@ def test_no_move_beats_the_bound(law: rf.Mechanism, count: int) -> None:
 def test_at_most_is_the_sum_of_the_largest_terms() -> None:
     """Exact for few coordinates; for many, from a table, at most 0.5 % above."""
     law, generator = LAWS[1], torch.Generator().manual_seed(0)
-    theta = 2 * torch.randn(2_000, generator=generator, dtype=torch.float64)
+    theta = 2 * torch.randn(600, generator=generator, dtype=torch.float64)
     up, down = (law.renyi_curve(theta, torch.full_like(theta, move), ORDERS) for move in (0.3, -0.3))
     terms = torch.maximum(up, down).sort(dim=1, descending=True)[0]
-    for most in (1, 7, 1_999):
+    for most in (1, 7, 599):
         size = Sensitivity(each=0.3, at_most=most)
         want = terms[:, :most].sum(dim=1)
         bound = rf.per_instance_rdp(law, theta, size, ORDERS).forward

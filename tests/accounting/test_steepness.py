@@ -50,9 +50,9 @@ def steepest(name: str, bound: float, move: float, alpha: float) -> float:
     for shift in (move, -move):
         values = law.renyi_divergence(theta, shift, alpha)
         rises = (torch.diff(values) / torch.diff(theta)).abs()
-        for place in rises.topk(3).indices.tolist():
-            middle = float(theta[place] + theta[place + 1]) / 2
-            found = max(found, abs(slope(setting, middle, shift, alpha)))
+        place = int(rises.argmax())
+        middle = float(theta[place] + theta[place + 1]) / 2
+        found = max(found, abs(slope(setting, middle, shift, alpha)))
     return found * unit / (0.5 * alpha * (move / unit) ** 2)
 
 

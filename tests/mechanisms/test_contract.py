@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 import torch
@@ -182,8 +183,14 @@ def test_mass_is_one(case: Case, point: tuple[float, ...]) -> None:
     assert total == pytest.approx(1, abs=1e-12)
 
 
+@cache
+def _rule() -> tuple[torch.Tensor, torch.Tensor]:
+    nodes, weights = leggauss(200)
+    return torch.from_numpy(nodes), torch.from_numpy(weights)
+
+
 def _gauss(left: float, right: float) -> tuple[torch.Tensor, torch.Tensor]:
-    nodes, weights = (torch.from_numpy(part) for part in leggauss(200))
+    nodes, weights = _rule()
     half = (right - left) / 2
     inside = (left + half * (1 + nodes)).clamp(left + 1e-15 * abs(left), right)
     return inside, half * weights
@@ -235,24 +242,25 @@ def test_never_above_the_gaussian(case: Case, bound: float) -> None:
     law, gaussian = case.make(1.0, -bound, bound), rf.Gaussian(1.0)
     slack = 1 + 1e-12
     assert (law.fisher_information(GRID) <= slack * gaussian.fisher_information(GRID)).all()
+    # pair by pair: the largest shift and order of a call decide how all of them are evaluated
     for shift, alpha in itertools.product([1e-6, 1e-3, -0.3, 2.0, -10.0], [1.01, 2.0, 8.0, 1024.0]):
         limit = gaussian.renyi_divergence(GRID, shift, alpha)
-        for value in (
-            law.renyi_divergence(GRID, shift, alpha),
-            law.renyi_divergence(GRID + shift, -shift, alpha),
-        ):
-            assert (value >= 0).all()
-            assert (value <= slack * limit).all(), (shift, alpha)
+        both_ways = torch.stack((GRID, GRID + shift)), float64([[shift], [-shift]])
+        value = law.renyi_divergence(*both_ways, alpha)
+        assert (value >= 0).all()
+        assert (value <= slack * limit).all(), (shift, alpha)
 
 
 @every_case
 def test_hockey_stick_never_above_the_gaussian(case: Case) -> None:
     """Stronger than the paper's theorem: the pair is |shift|/sigma-GDP."""
     gaussian = rf.Gaussian(1.0)
-    for bound, shift, epsilon in itertools.product(WIDTHS, [1e-3, 0.3, -2.0], [0.0, 0.1, 1.0]):
-        law = case.make(1.0, -bound, bound)
+    epsilon = float64([0.0, 0.1, 1.0]).view(-1, 1)
+    for shift in (1e-3, 0.3, -2.0):  # one by one: the largest of a call decides how all are evaluated
         limit = gaussian.hockey_stick(GRID, shift, epsilon)
-        assert (law.hockey_stick(GRID, shift, epsilon) <= limit * (1 + 1e-10) + 1e-300).all()
+        for bound in WIDTHS:
+            law = case.make(1.0, -bound, bound)
+            assert (law.hockey_stick(GRID, shift, epsilon) <= limit * (1 + 1e-10) + 1e-300).all()
 
 
 @every_case
@@ -324,9 +332,14 @@ def test_a_wide_bound_gives_the_gaussian(case: Case) -> None:
 
 
 @every_case
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4), (70_000,)])
-def test_shape_and_dtype_are_those_of_theta(case: Case, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        *itertools.product([(), (0,), (3,), (2, 3, 4)], [torch.float64, torch.float32]),
+        ((70_000,), torch.float32),  # two blocks
+    ],
+)
+def test_shape_and_dtype_are_those_of_theta(case: Case, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     law, theta = case.make(1.0, -1.0, 1.0), torch.full(shape, 0.4, dtype=dtype)
     results = [
         law.sample(theta, generator=torch.Generator().manual_seed(0)),
@@ -345,7 +358,7 @@ def test_shape_and_dtype_are_those_of_theta(case: Case, dtype: torch.dtype, shap
 def test_blocks_change_nothing(case: Case) -> None:
     """A long tensor, its transpose and its pieces give the same numbers."""
     law = case.make(1.0, -1.0, 1.0)
-    theta = torch.linspace(-3, 3, 140_000, dtype=torch.float64).reshape(700, 200)
+    theta = torch.linspace(-3, 3, 70_000, dtype=torch.float64).reshape(700, 100)
     whole = law.renyi_divergence(theta, 0.1, 4.0)
     torch.testing.assert_close(whole.T, law.renyi_divergence(theta.T, 0.1, 4.0), rtol=1e-13, atol=0)
     torch.testing.assert_close(whole[123], law.renyi_divergence(theta[123], 0.1, 4.0), rtol=1e-13, atol=0)

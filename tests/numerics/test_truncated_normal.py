@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -70,8 +71,10 @@ def total_and_mean(lower: float, width: float) -> tuple[mpf, mpf]:
         return total, integral(lower, width, lambda x: x) / total
 
 
-@pytest.mark.parametrize("tilt", TILTS)
-@pytest.mark.parametrize(("lower", "width"), INTERVALS)
+@pytest.mark.parametrize(
+    ("lower", "width", "tilt"),  # every interval with four or five tilts, every tilt with six intervals
+    [(*interval, tilt) for interval, tilt in product(INTERVALS, TILTS)][::2],
+)
 def test_log_mgf(lower: float, width: float, tilt: float) -> None:
     total, mean = total_and_mean(lower, width)
     with mp.workdps(60):

@@ -44,7 +44,7 @@ def test_the_mechanism_may_change() -> None:
 @every_law
 def test_never_above_the_gaussian_and_falling_in_delta(law: rf.Mechanism) -> None:
     for scale in (1e-3, 0.1, 3.0):
-        theta, gradients = draws(3, 20, scale)
+        theta, gradients = draws(3, 6, scale)
         account, gaussian = ExampleAccountant(law, ORDERS), ExampleAccountant(rf.Gaussian(1.0), ORDERS)
         for each in (account, gaussian):
             each.step(theta, gradients)
@@ -57,7 +57,7 @@ def test_never_above_the_gaussian_and_falling_in_delta(law: rf.Mechanism) -> Non
 
 @every_law
 def test_chunks_and_dtypes_do_not_matter(law: rf.Mechanism) -> None:
-    theta, gradients = draws(7, 20, 1e-2)
+    theta, gradients = draws(7, 6, 1e-2)
     gradients[2] *= 100  # examples of very different size
     theta, gradients = theta.float(), gradients.float()
     whole, streamed, double = (ExampleAccountant(law, [2.0, 8.0, 64.0]) for _ in range(3))

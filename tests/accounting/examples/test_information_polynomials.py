@@ -30,9 +30,9 @@ TRUNCATED = [
 
 @pytest.mark.parametrize(("sigma", "bound"), TRUNCATED)
 def test_truncated_is_within_one_percent_and_never_below(sigma: float, bound: tuple[float, float]) -> None:
-    theta, gradients = draws(3, 40, 1e-3)
+    theta, gradients = draws(2, 30, 1e-3)
     law = rf.TruncatedGaussian(sigma, bound)
-    for spread, orders in ((0.7, DEFAULT_ORDERS), (3.0, ORDERS)):
+    for spread, orders in ((0.7, DEFAULT_ORDERS[::6]), (3.0, ORDERS)):
         bounds, exact = both(law, spread * sigma * theta, sigma * gradients, orders)
         assert (bounds >= exact).all()
         assert (bounds <= 1.01 * exact).all()

@@ -1,7 +1,10 @@
 """Sums of many settings at once: never below the exact ones, hardly above, as the tables of one."""
 
+from functools import cache
+
 import pytest
 import torch
+from torch import Tensor
 
 import ringfence as rf
 from ringfence.accounting.per_instance import block_sums as reader
@@ -31,6 +34,13 @@ THETAS = {
 }
 
 
+@cache
+def spread() -> tuple[DivergenceTable, Tensor]:
+    """The sums of coordinates that are spread out, and the pages they were read from."""
+    pages = DivergenceTable(ORDERS)
+    return pages, block_sums(pages, SETTINGS, THETAS["spread"])
+
+
 @pytest.mark.parametrize("name", THETAS)
 def test_upper_bounds_within_half_a_percent(name: str) -> None:
     theta = THETAS[name]
@@ -50,8 +60,8 @@ def test_they_agree_with_the_table_of_one_setting() -> None:
 
 
 def test_the_order_and_the_company_of_a_setting_do_not_matter() -> None:
-    theta, pages = THETAS["spread"], DivergenceTable(ORDERS)
-    together = block_sums(pages, SETTINGS, theta)
+    theta = THETAS["spread"]
+    pages, together = spread()
     alone = torch.cat(
         [block_sums(pages, [one], row.unsqueeze(0)) for one, row in zip(SETTINGS, theta, strict=True)]
     )
@@ -61,8 +71,7 @@ def test_the_order_and_the_company_of_a_setting_do_not_matter() -> None:
 
 
 def test_a_second_sum_reads_the_pages_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = DivergenceTable(ORDERS)
-    first = block_sums(pages, SETTINGS, THETAS["spread"])
+    pages, first = spread()
 
     def refuse(*_: object) -> None:
         raise AssertionError("evaluated again")
@@ -72,8 +81,7 @@ def test_a_second_sum_reads_the_pages_it_has(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_pages_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    theta = THETAS["spread"]
-    kept = block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
+    theta, (_, kept) = THETAS["spread"], spread()
     monkeypatch.setattr(divergence_table, "_KEPT", 1)
     monkeypatch.setattr(reader, "_READ_TOGETHER", 1)
     monkeypatch.setattr(divergence_table, "_FILLED_TOGETHER", 3)

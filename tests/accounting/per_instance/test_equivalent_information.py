@@ -10,7 +10,7 @@ from ringfence.accounting.per_instance.equivalent_information import equivalent_
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
 
-ORDERS = float64([1.02, 1.5, 2.0, 5.0, 32.0, 300.0, 1024.0])
+ORDERS = float64([1.02, 2.0, 32.0, 1024.0])
 SMALLEST = 1e-4  # alpha s
 
 
@@ -49,20 +49,20 @@ def test_parameters_may_differ_by_coordinate_and_shapes_are_kept() -> None:
     farthest = float64([0.1, 1.0, 2.0])
     both = equivalent_information(rf.RectifiedGaussian(sigma, 1.0), theta, farthest, ORDERS)
     assert both.shape == (2, len(ORDERS), 2, 3)
-    for row in range(2):
-        for column in range(3):
-            one = equivalent_information(
-                rf.RectifiedGaussian(float(sigma[row]), 1.0),
-                theta[column : column + 1],
-                farthest[column],
-                ORDERS,
-            )
-            assert torch.allclose(both[:, :, row, column], one[:, :, 0], rtol=3e-3)
+    for row, column in ((0, 0), (0, 2), (1, 1)):
+        one = equivalent_information(
+            rf.RectifiedGaussian(float(sigma[row]), 1.0), theta[column : column + 1], farthest[column], ORDERS
+        )
+        assert torch.allclose(both[:, :, row, column], one[:, :, 0], rtol=3e-3)
 
 
 def test_no_coordinates_and_no_move() -> None:
     law = rf.StochasticSign(1.0)
-    assert equivalent_information(law, torch.zeros(0).double(), float64(1.0), ORDERS).shape == (2, 7, 0)
+    assert equivalent_information(law, torch.zeros(0).double(), float64(1.0), ORDERS).shape == (
+        2,
+        len(ORDERS),
+        0,
+    )
     still = equivalent_information(law, float64([0.5]), float64(0.0), ORDERS)
     assert bool((still >= law.fisher_information(float64([0.5]))).all())
 

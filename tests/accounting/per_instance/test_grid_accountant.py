@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.conversion import DEFAULT_ORDERS
 from ringfence.accounting.per_instance.divergence_sums import exact_sums
+from ringfence.accounting.per_instance.divergence_table import DivergenceTable
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64
 
+ORDERS = float64([1.5, 4.0, 20.0, 64.0, 512.0])
 LAWS = [
     *(case.make(sigma, -1.0, 1.5) for case in CASES for sigma in (0.8, 3.0)),
     rf.RectifiedGaussian(torch.tensor([1.0, 2.0]).view(2, 1), 2.0),
@@ -29,20 +30,19 @@ def thetas(step: int) -> torch.Tensor:
 
 @cache
 def charged() -> list[rf.PerInstanceAccountant]:
-    accounts = GridAccountant(LAWS, SIZES, [2, 150])
+    accounts = GridAccountant(LAWS, SIZES, [2, 150], DivergenceTable(ORDERS))
     for step in range(3):
         accounts.step(thetas(step)[: sum(steps > step for steps in STEPS)])
     return accounts.accounts()
 
 
 def test_each_is_the_ordinary_account_and_at_least_the_exact_sums() -> None:
-    orders = float64(DEFAULT_ORDERS)
     for i, (law, size, account) in enumerate(zip(LAWS, SIZES, charged(), strict=True)):
-        ordinary = rf.PerInstanceAccountant(law, size)
-        exact = torch.zeros(2, len(orders), dtype=torch.float64)
+        ordinary = rf.PerInstanceAccountant(law, size, ORDERS)
+        exact = torch.zeros(2, len(ORDERS), dtype=torch.float64)
         for step in range(STEPS[i]):
             ordinary.step(thetas(step)[i])
-            exact += exact_sums(law, thetas(step)[i], float64(size), orders)
+            exact += exact_sums(law, thetas(step)[i], float64(size), ORDERS)
         got = torch.stack((account.forward, account.backward))
         assert bool((got >= exact * (1 - 1e-10)).all()), law
         assert torch.allclose(got, torch.stack((ordinary.forward, ordinary.backward)), rtol=5e-3, atol=0)

@@ -66,7 +66,7 @@ def masses(law: rf.Mechanism, theta: float, step: float | None) -> dict[float, m
         ends = (-np.inf, np.inf)
     else:
         low, high = (float(end) for end in law.support.interval)
-        reach = (low if np.isfinite(low) else theta - 20, high if np.isfinite(high) else theta + 20)
+        reach = (low if np.isfinite(low) else theta - 12, high if np.isfinite(high) else theta + 12)
         numbers = range(round(reach[0] / step), round(reach[1] / step) + 1)
         points = [step * number for number in numbers]
         points[0], points[-1] = (
@@ -161,7 +161,7 @@ def test_levels_are_drawn_exactly(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_ends_of_the_uniform_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for (name, law), theta in product(LAWS.items(), (0.0, 3.0, -1e9, 1e9, 1e300, -1e300)):
+    for (name, law), theta in product(LAWS.items(), (0.0, 3.0, -1e9, 1e300)):
         for bits in (0, 2**256 - 1):
             _only(bits, monkeypatch)
             value = float(law.release(theta))
@@ -176,7 +176,7 @@ def test_float64_is_trusted_no_more_than_it_deserves() -> None:
     """The distribution functions are off by less than 2^-41; a draw within 2^-36 is decided exactly."""
     random = np.random.default_rng(3)
     assert secure_module._DOUBT >= 32 * 2.0**-41
-    for _ in range(500):
+    for _ in range(300):
         width, reach = 10 ** random.uniform(-9, 2.5), 10 ** random.uniform(-4, 4.5)
         low, sigma = random.uniform(-5, 5), 10 ** random.uniform(-1, 1)
         theta = float(random.choice([low - reach, low + width + reach, low + width * random.uniform()]))
@@ -187,7 +187,7 @@ def test_float64_is_trusted_no_more_than_it_deserves() -> None:
         exact = below(x, theta, sigma, low, low + width)
         assert abs(exact - conditioned.below(float64([x])).item()) < 2**-41
         assert abs(exact - conditioned.exactly(x, 0)) < mpf(2) ** -300
-        assert abs(below(x, theta, sigma) - normal.below(float64([x])).item()) < 2**-50
+        assert abs(mp.ncdf((mpf(x) - mpf(theta)) / mpf(sigma)) - normal.below(float64([x])).item()) < 2**-50
 
 
 def test_where_float64_has_no_answer_it_says_so() -> None:
@@ -219,7 +219,7 @@ def test_search(start: int, answer: int) -> None:
 def test_points_are_hit_with_their_mass(name: str, theta: float) -> None:
     law, step = LAWS[name], None if name in ("sign", "quantized") else 0.25
     expected = masses(law, theta, step)
-    values = law.release(everywhere(theta, 100_000), step=step).numpy()
+    values = law.release(everywhere(theta, 50_000), step=step).numpy()
     found = dict(zip(*np.unique(values, return_counts=True), strict=True))
     counts = [int(sum(found.pop(x) for x in list(found) if abs(x - point) < 1e-9)) for point in expected]
     assert not found
@@ -274,7 +274,7 @@ def test_a_release_costs_no_more_than_its_law(name: str, theta: float) -> None:
     for shift in (0.05, -0.4):
         p, q = here, masses(law, theta + shift, step)
         shared = [point for point in p if point in q]
-        if name == "gaussian":  # the oracle ends at 20 sigma from theta
+        if name == "gaussian":  # the oracle ends at 12 sigma from theta
             p, q = ({point: found[point] for point in shared} for found in (p, q))
         for alpha in (1.5, 8.0):
             with mp.workdps(60):

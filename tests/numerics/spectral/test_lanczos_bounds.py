@@ -85,8 +85,7 @@ def test_what_is_no_gram_is_refused_whatever_the_rounding(rounding: float) -> No
         probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("probes", [1, 4])
-@pytest.mark.parametrize("spectrum", [1, 3, 5])
+@pytest.mark.parametrize(("spectrum", "probes"), [(1, 1), (1, 4), (3, 4), (5, 1)])
 def test_all_upper_ends_fail_no_more_often_than_stated(
     spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +180,7 @@ def test_rounding_loosens_the_bound_until_there_is_none() -> None:
     uppers = [
         float(
             probable_bounds_of_many(
-                diagonal(SPECTRA[3:4], e), generator=generator(), probes=2, tolerance=0.0
+                diagonal(SPECTRA[3:4], e), generator=generator(), probes=2, tolerance=0.0, maximum_degree=32
             ).upper
         )
         for e in (1e-15, 1e-6, 1e-5)
