@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas
 import polars
-import pyarrow
 import pytest
 import torch
 
@@ -66,11 +65,10 @@ def test_two_candidates_are_a_yes_or_no_question() -> None:
     assert winners.errors.tolist() == pytest.approx(votes.errors.tolist())
 
 
-def test_every_kind_of_frame_comes_back() -> None:
-    for data in (polars.from_pandas(COUNTS), pyarrow.Table.from_pandas(COUNTS)):
-        winners = rf.release_winners(data, sigma=0.5)
-        assert type(winners.values) is type(data)
-        assert winners.columns == {"query": [1, 2, 3], "winner": ["cat", "dog", "cat"]}
+def test_the_kind_of_frame_comes_back() -> None:
+    winners = rf.release_winners(polars.from_pandas(COUNTS), sigma=0.5)
+    assert type(winners.values) is polars.DataFrame
+    assert winners.columns == {"query": [1, 2, 3], "winner": ["cat", "dog", "cat"]}
     tensor = rf.release_winners(torch.tensor(COUNTS.to_numpy()), sigma=0.5)
     assert tensor.values.tolist() == [0, 1, 0]
     named = rf.release_winners(COUNTS.assign(place=["a", "b", "c"]), query="place", sigma=0.5)
