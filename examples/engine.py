@@ -13,10 +13,10 @@ train, test = TensorDataset(inputs[:1500], labels[:1500]), (inputs[1500:], label
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(72, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.8)
 loader = DataLoader(train, batch_size=250)
 
-with rf.StepProgress(steps=30, delta=1e-4) as progress:
+with rf.StepProgress(steps=15, delta=1e-4) as progress:
     engine = rf.PrivacyEngine(
         mechanism=rf.RectifiedGaussian(sigma=8.0, bound=16.0),
         clip=rf.Clamp(0.05),
@@ -26,7 +26,7 @@ with rf.StepProgress(steps=30, delta=1e-4) as progress:
         public_size=1500,
     )
     model, optimizer, loader = engine.make_private(model, optimizer, loader)
-    while engine.steps < 30:
+    while engine.steps < 15:
         for inputs, labels in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs), labels).backward()

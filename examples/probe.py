@@ -12,8 +12,8 @@ train, test, train_labels, test_labels = train_test_split(images, labels, test_s
 probe = rf.LinearProbe(
     mechanism=rf.TruncatedGaussian(sigma=5.0, bound=20.0),
     clip=0.05,  # no example moves a coordinate of the summed gradient by more
-    learning_rate=8.0,
-    steps=10,
+    learning_rate=16.0,
+    steps=4,
     public_center=8.0,  # pixels are known to lie in 0 .. 16: constants, not statistics of the data
     public_scale=8.0,
     public_size=1257,

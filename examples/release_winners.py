@@ -5,9 +5,9 @@ import numpy as np
 import ringfence as rf
 
 random = np.random.default_rng(0)
-truth = random.integers(0, 10, 100)  # what 100 pictures show
-easy = random.beta(4, 1, 100)  # how many of the teachers see it
-ballots = np.where(random.random((250, 100)) < easy, truth, random.integers(0, 10, (250, 100)))
+truth = random.integers(0, 10, 40)  # what 40 pictures show
+easy = random.beta(4, 1, 40)  # how many of the teachers see it
+ballots = np.where(random.random((250, 40)) < easy, truth, random.integers(0, 10, (250, 40)))
 
 winners = rf.release_winners(
     ballots,  # rows are teachers, columns pictures; an array in, an array out
@@ -18,7 +18,7 @@ winners = rf.release_winners(
 )
 labels = winners.values
 print(winners.statement.public)
-print(f"\n{(labels == truth).sum()} labels right, {(labels == -1).sum()} pictures without one, of 100.")
+print(f"\n{(labels == truth).sum()} labels right, {(labels == -1).sum()} pictures without one, of 40.")
 
 account = winners.account  # sensitive: all of it but the first number
 print(f"\nepsilon for every dataset {account.epsilon:.2f}, and not to be published:")

@@ -31,6 +31,7 @@ steps = [3]
 
 [fair]
 settings = 4
+steps = [2, 4]
 """
 
 

@@ -55,9 +55,8 @@ def worker(rank: int, folder: Path) -> None:
 
 
 def both(folder: Path) -> None:
-    """Starts the two processes, after it has imported once what each of them would import for seconds."""
-    import_module("torch._dynamo")  # by models that several processes share
-    import_module("sklearn.datasets")  # by the example
+    """Starts the two processes, after it has imported once what the example would import in each of them."""
+    import_module("sklearn.datasets")
     processes = [multiprocessing.get_context("fork").Process(target=worker, args=(i, folder)) for i in (0, 1)]
     for process in processes:
         process.start()

@@ -177,11 +177,11 @@ def victim(path: Path, trace: Path, result: Path) -> None:
         run.engine.load(path)
     else:
         run.engine.save(path)
-    while run.engine.steps < 40:
+    while run.engine.steps < 20:
         run.train(run.engine.steps + 1)
         with trace.open("a") as file:  # the world outside sees the release
             file.write(f"{run.engine.steps} {float(run.weights().double().sum())!r}\n")
-        if run.engine.steps % 7 == 0:
+        if run.engine.steps % 5 == 0:
             run.engine.save(path)
     result.write_text(f"{run.engine.account.steps} {run.weights().double().sum().item().hex()}")
 
@@ -207,14 +207,14 @@ def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
             spent = max([saved["account"]["steps"], *(r["account"]["steps"] for r in records)])
             assert spent >= seen
     assert ended(victim, path, trace, result) == 0
-    whole = Run(sampling="poisson", batch_size=10).train(40)
-    assert result.read_text() == f"40 {whole.weights().double().sum().item().hex()}"
+    whole = Run(sampling="poisson", batch_size=10).train(20)
+    assert result.read_text() == f"20 {whole.weights().double().sum().item().hex()}"
     seen_sums: dict[str, set[str]] = {}
     for line in trace.read_text().splitlines():
         step, value = line.split()
         seen_sums.setdefault(step, set()).add(value)
     assert all(len(values) == 1 for values in seen_sums.values())
-    assert len(trace.read_text().splitlines()) > 40  # it did die on the way
+    assert len(trace.read_text().splitlines()) > 20  # it did die on the way
 
 
 def _lines(path: Path) -> int:
