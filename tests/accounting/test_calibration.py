@@ -244,7 +244,7 @@ def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch)
         return honest(law, *arguments)
 
     monkeypatch.setattr(calibration_question, "per_instance_rdp", counted)
-    for start in (0.01, 1.0, 40.0):
+    for start in (0.01, 40.0):
         tried.clear()
         answer = rf.calibrate_sigma(rf.Gaussian(start), THETA[:2], 0.5, **HERE)
         assert answer in tried

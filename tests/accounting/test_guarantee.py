@@ -101,13 +101,12 @@ def test_third_paragraph_is_a_guarantee_for_one_release_only() -> None:
         assert paragraph.endswith("is computed from it and must not be published.")
 
 
-@pytest.mark.parametrize("epsilon", [0.0001, 0.5])
-def test_the_ex_post_sentence_is_true_along_an_adaptive_run(epsilon: float) -> None:
+def test_the_ex_post_sentence_is_true_along_an_adaptive_run() -> None:
     """Ville's inequality on two adaptive steps: the loss passes the realised bound rarely enough.
 
     theta of the second step depends on the first output, and so do its divergences.
     """
-    law, c, alpha, delta = rf.TruncatedGaussian(1.0, bound=1.0), 1.5, 4.0, 0.05 + epsilon / 1e9
+    law, c, alpha, delta = rf.TruncatedGaussian(1.0, bound=1.0), 1.5, 4.0, 0.05
     generator = torch.Generator().manual_seed(1)
     count = 100_000
     start = torch.zeros(count, dtype=torch.float64)

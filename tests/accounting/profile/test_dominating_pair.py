@@ -88,7 +88,7 @@ def test_gaussians_compose_to_a_gaussian(count: int, steps: int) -> None:
 def test_falls_with_epsilon_and_grows_with_steps() -> None:
     law, theta = rf.RectifiedGaussian(1.0, 1.0), float64([0.3, -2.0])
     rows = []
-    for steps in (1, 2, 3):
+    for steps in (1, 3):
         composed = composed_delta(law, theta, float64(0.4), steps)
         rows.append([composed(epsilon) for epsilon in EPSILONS])
     for row in rows:

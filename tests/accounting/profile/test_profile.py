@@ -91,7 +91,7 @@ def test_one_release_of_one_coordinate_is_the_hockey_stick(case: Case) -> None:
 
 
 @every_case
-@pytest.mark.parametrize(("count", "size", "steps"), [(2, 0.3, 2), (40, 0.04, 5)])
+@pytest.mark.parametrize(("count", "size", "steps"), [(1, 0.4, 2), (40, 0.04, 5)])
 def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, steps: int) -> None:
     law, theta = case.make(1.0, -1.0, 1.0), draw(count, scale=1.5)
     profile = rf.privacy_profile(law, theta, sensitivity=size, steps=steps)
@@ -245,7 +245,7 @@ def test_a_table_costs_what_its_worst_cell_does() -> None:
     table = rf.privacy_profile(rf.Gaussian(4.0), counts, rf.Sensitivity(1.0, at_most=1)).epsilon(1e-6)
     assert table == pytest.approx(1.0607, abs=1e-4)
     assert rf.privacy_profile(rf.Gaussian(4.0), counts, 1.0).epsilon(1e-6) == pytest.approx(25.3, abs=0.05)
-    law, few = rf.RectifiedGaussian(4.0, (18.0, 1e4)), counts[:9]
+    law, few = rf.RectifiedGaussian(4.0, (18.0, 1e4)), counts[[0, 4, 8]]
     together = rf.privacy_profile(law, few, rf.Sensitivity(1.0, at_most=1))
     cells = [rf.privacy_profile(law, cell, 1.0) for cell in few]
     for epsilon in (0.0, 0.5, 1.0):
