@@ -125,7 +125,7 @@ def test_one_seed_never_covers_two_counts_with_the_same_noise() -> None:
     assert abs(noise[0] - noise[1]) > 1000
 
 
-@pytest.mark.parametrize(("epsilon", "share"), [(0.01, 0.5), (1.0, 0.01), (50.0, 0.5)])
+@pytest.mark.parametrize(("epsilon", "share"), [(0.01, 0.5), (50.0, 0.01)])
 def test_what_a_run_is_asked_for_is_its_part_of_mu(epsilon: float, share: float) -> None:
     plan = TuningPlan.for_target(Target(epsilon, 1e-6), 10, share)
     assert plan.training_mu**2 + plan.score_sigma**-2 == pytest.approx(plan.mu**2)
