@@ -57,7 +57,7 @@ def test_a_coordinate_that_cannot_move_costs_nothing() -> None:
     ids=lambda law: law.name,
 )
 def test_single_epsilons_hold_and_no_less_would(law: rf.Mechanism) -> None:
-    theta = torch.tensor([1.0, 2.0, 10.0], dtype=torch.float64)
+    theta = torch.tensor([1.0, 10.0, 17.0], dtype=torch.float64)  # of a sign at 17 the move down is worse
     epsilon = single_epsilons(law, theta, 1.0, 1e-5)
 
     def delta(at: torch.Tensor) -> torch.Tensor:
