@@ -102,3 +102,18 @@ def test_released_gradients_lie_in_memory_as_their_parameters_do() -> None:
     layouts = [(p.stride(), p.grad.stride()) for p in run.original.parameters()]
     assert layouts[2][0] == (8, 1, 4, 2)
     assert all(own == released for own, released in layouts)
+
+
+def test_examples_one_by_one_have_the_masks_of_dropout_that_their_outputs_had() -> None:
+    """Of y = w (mask x) with x = 1, output and gradient are the same number where w is 1."""
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(1, 1, bias=False))
+    nn.init.ones_(model[1].weight)
+    ones = torch.ones(20, 1)
+    law, clip = rf.Gaussian(1e-7), rf.Clamp(9.0)
+    run = Run(model, inputs=ones, labels=ones, batch_size=20, mechanism=law, clip=clip, one_by_one=True)
+    outputs = run.model(next(iter(run.loader))[0])
+    outputs.mean().backward()
+    run.optimizer.step()
+    total = outputs.sum().item()
+    assert 0 < total < 40
+    assert model[1].weight.grad.item() * 20 == pytest.approx(total, abs=1e-4)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
-from tests.afresh import afresh
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -40,31 +39,26 @@ def test_many_equal_examples_keep_their_digits(device: str) -> None:
     assert float(got.max()) == pytest.approx(200_000 * 0.05, rel=1e-5)
 
 
-def test_the_result_does_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_does_not_depend_on_the_threads_which_are_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("numba")
     from ringfence.training.kernels import outer_sum_cpu
 
     residuals, features = draw(3000, 5), draw(3000, 333, seed=1)
     tiles: list[int] = []
+    threads: list[int] = []
     add = outer_sum_cpu._add
     monkeypatch.setattr(outer_sum_cpu, "_add", lambda *given: (tiles.append(given[3]), add(*given)))
-    short = clipped_outer_sum(residuals, features, 0.1)
-    monkeypatch.setattr(outer_sum_cpu, "_SHORT", 0)
+    monkeypatch.setattr(outer_sum_cpu.numba, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for library in (outer_sum_cpu.numba, torch):
-        monkeypatch.setattr(library, "get_num_threads", lambda: 2)
-        monkeypatch.setattr(library, "set_num_threads", lambda threads: None)
+        monkeypatch.setattr(library, "set_num_threads", threads.append)
+    short = clipped_outer_sum(residuals, features, 0.1)
+    assert (tiles, threads) == ([336], [1, 2, 3])  # one thread for all columns; then as many as there were
+    monkeypatch.setattr(outer_sum_cpu, "_SHORT", 0)
     assert torch.equal(clipped_outer_sum(residuals, features, 0.1), short)
-    assert tiles == [336, 176]  # all columns for one thread, half of them for each of two
-
-
-def test_torch_keeps_its_number_of_threads() -> None:
-    """In a process of its own: numba sets its number when it starts its threads."""
-    code = (
-        "import torch; from ringfence.training.kernels.outer_sum import clipped_outer_sum;"
-        "torch.set_num_threads(1); clipped_outer_sum(torch.ones(9, 2), torch.ones(9, 3), 0.1);"
-        "print(torch.get_num_threads())"
-    )
-    assert afresh(code).stdout.strip() == "1"
+    assert (tiles, threads) == ([336, 176], [1, 2, 3, 2, 2, 3])
 
 
 def test_the_plain_version_is_the_definition_and_serves_float64() -> None:

@@ -236,7 +236,7 @@ def _settings_at_once(features: Tensor, classes: int) -> int:
 
 def _check_shape(index: int, mechanism: Mechanism, shape: tuple[int, int]) -> None:
     parameters = mechanism.parameters()
-    own = torch.broadcast_shapes(*(value.shape for value in parameters.values()))
+    own = torch.broadcast_tensors(*parameters.values())[0].shape  # broadcast_shapes loads sympy: a second
     whole = checks.broadcast(("weights", "mechanism"), (torch.empty(shape), torch.empty(own)))
     if whole != shape:
         raise ValueError(
