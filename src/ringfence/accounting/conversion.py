@@ -129,6 +129,7 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     return _up(epsilon)
 
 
+@lru_cache(maxsize=4096)  # searches for an epsilon come back to the same places
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """delta(epsilon) of a mu-GDP release: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -39,6 +39,7 @@ class PrivacyProfile:
     """
 
     proofs: dict[str, Callable[[float], float]]
+    _found: dict[float, dict[str, float]] = field(default_factory=dict, repr=False, compare=False)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound of the smallest delta for which (epsilon, delta) holds."""
@@ -47,13 +48,21 @@ class PrivacyProfile:
 
     def epsilon(self, delta: float) -> float:
         """An epsilon with delta(epsilon) <= delta, within a relative 1e-7 of the smallest that is proved."""
-        delta = checks.probability("delta", delta)
-        return min(_smallest_epsilon(proof, delta) for proof in self.proofs.values())
+        return min(self._epsilons(delta).values())
 
     def proof(self, delta: float) -> str:
         """The name of the proof that gives ``epsilon(delta)``."""
+        found = self._epsilons(delta)
+        return min(found, key=lambda name: found[name])
+
+    def _epsilons(self, delta: float) -> dict[str, float]:
+        """The epsilon of every proof. Searching takes time, so what was found is kept."""
         delta = checks.probability("delta", delta)
-        return min(self.proofs, key=lambda name: _smallest_epsilon(self.proofs[name], delta))
+        if delta not in self._found:
+            self._found[delta] = {
+                name: _smallest_epsilon(proof, delta) for name, proof in self.proofs.items()
+            }
+        return self._found[delta]
 
 
 def privacy_profile(
