@@ -16,7 +16,12 @@ import math
 import torch
 
 import ringfence as rf
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, gaussian_epsilon
+from ringfence.accounting.claim.conversion import (
+    DEFAULT_ORDERS,
+    checked_orders,
+    epsilon_from_rdp,
+    gaussian_epsilon,
+)
 from ringfence.data.assembly.assembly import assembly_ballots
 
 SIGMA, DELTA = 10.0, 1e-5

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.audit.attacks.distinguisher import audit_release
 from ringfence.audit.claims import printed_claims
-from ringfence.audit.distinguisher import audit_release
 from ringfence.audit.targets import example
 from ringfence.paper.sweep.run import read_rows, run_sweep
 from ringfence.paper.sweep.settings import Grid

@@ -28,7 +28,7 @@ WITHOUT = {
     "training/kernels/outer_sum_cpu.py": "training/kernels/test_outer_sum.py runs for every kernel",
     "training/kernels/outer_sum_cuda.py": "training/kernels/test_outer_sum.py runs for every kernel",
     "training/kernels/product_sum_cuda.py": "training/kernels/test_product_sum.py runs for every kernel",
-    "training/linear/file_settings.py": "plain data; training/linear/test_file_probe.py: bad settings",
+    "training/probe/file_settings.py": "plain data; training/probe/test_from_file.py: bad settings",
     "training/linear/run_noise.py": "test_noise.py: which runs share noise",
     "training/linear/residual_derivative.py": "training/linear/test_information.py: jacobians by autograd",
 }

@@ -11,6 +11,7 @@ from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
 from ringfence.accounting.calibration_question import (
     PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
 )
+from ringfence.accounting.claim.guarantee import Guarantee as Guarantee
 from ringfence.accounting.decisions.accountant import DecisionAccountant as DecisionAccountant
 from ringfence.accounting.decisions.profile import decision_profile as decision_profile
 from ringfence.accounting.decisions.publication import (
@@ -24,7 +25,6 @@ from ringfence.accounting.fisher.loss import fisher_information_bounds as fisher
 from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_information_loss
 from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor
 from ringfence.accounting.fisher.loss import reconstruction_error_bound as reconstruction_error_bound
-from ringfence.accounting.guarantee import Guarantee as Guarantee
 from ringfence.accounting.ledger import Ledger as Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant as PerInstanceAccountant
 from ringfence.accounting.per_instance.rdp import PerInstanceRdp as PerInstanceRdp
@@ -72,17 +72,17 @@ if _typing.TYPE_CHECKING:
     from ringfence.decisions.tune import Tuned as Tuned
     from ringfence.decisions.tune import tune as tune
     from ringfence.training.engine.progress import StepProgress as StepProgress
-    from ringfence.training.linear.probe import LinearProbe as LinearProbe
-    from ringfence.training.linear.probe_grid import fit_probes as fit_probes
+    from ringfence.training.probe.many import fit_probes as fit_probes
+    from ringfence.training.probe.probe import LinearProbe as LinearProbe
 
 __version__ = "0.6.0"
 
 # Loaded at first use: these need scikit-learn or rich, which take a second to import.
 _LATER = {
-    "LinearProbe": "ringfence.training.linear.probe",
+    "LinearProbe": "ringfence.training.probe.probe",
     "StepProgress": "ringfence.training.engine.progress",
     "Tuned": "ringfence.decisions.tune",
-    "fit_probes": "ringfence.training.linear.probe_grid",
+    "fit_probes": "ringfence.training.probe.many",
     "tune": "ringfence.decisions.tune",
 }
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.conversion import gaussian_delta
+from ringfence.accounting.claim.conversion import gaussian_delta
 from ringfence.accounting.examples.sums import InUnits, exact_bound
 from ringfence.accounting.fisher import loss as fisher
 from ringfence.accounting.per_instance.block_sums import block_sums

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ringfence.audit.attacks.reconstruction import ReconstructionResult
 from ringfence.audit.page import audit_cells, audit_chart, audit_tables, write_audit
-from ringfence.audit.reconstruction import ReconstructionResult
 from ringfence.audit.result import AuditResult
 from ringfence.audit.suite import Audit
 from tests.report.samples import assert_readable

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.decisions.noisy_means import MeanPlan, NoisyMeans, with_private_sizes, with_public_sizes
 
 GROUPS = 4000

@@ -7,8 +7,8 @@ import torch
 from hypothesis import strategies as st
 
 import ringfence as rf
-from ringfence.accounting import conversion
-from ringfence.accounting.data_independent import data_independent_epsilon
+from ringfence.accounting.claim import conversion
+from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ringfence as rf
-from ringfence.training.linear.file_settings import ProbeSettings
+from ringfence.training.probe.file_settings import ProbeSettings
 from tests.training.engine.runs import CLIP, LAW, Run
 
 RNG = np.random.default_rng(0)

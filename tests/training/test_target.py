@@ -5,7 +5,7 @@ import math
 import pytest
 
 import ringfence as rf
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.training.secure_run import run_guarantee
 from ringfence.training.target import Target, beginning
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol, Self
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity

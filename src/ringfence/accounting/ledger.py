@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.claim.guarantee import REPLACED, Guarantee
 from ringfence.accounting.costs.account_cost import HasCost, as_cost
 from ringfence.accounting.costs.budget import BudgetExceededError, budget_epsilon, composed_guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.guarantee import REPLACED, Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real

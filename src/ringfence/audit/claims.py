@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.data_independent import data_independent_proof
-from ringfence.accounting.guarantee import guarantee
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.data_independent import data_independent_proof
+from ringfence.accounting.claim.guarantee import guarantee
 from ringfence.accounting.per_instance.divergence_sums import worse_sign
 from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.profile.profile import privacy_profile

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from ringfence import checks
-from ringfence.audit import planted
-from ringfence.audit.canaries import Canaries, audit_engine_canaries, audit_probe_canaries
+from ringfence.audit.attacks import planted
+from ringfence.audit.attacks.canaries import Canaries, audit_engine_canaries, audit_probe_canaries
+from ringfence.audit.attacks.decisions import audit_decisions, random_decisions
+from ringfence.audit.attacks.distinguisher import audit_release, audit_targets
+from ringfence.audit.attacks.jobs import audit_job, audit_jobs, jobs
+from ringfence.audit.attacks.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
+from ringfence.audit.attacks.trajectories import audit_training
 from ringfence.audit.claims import printed_claims, with_profiles
-from ringfence.audit.decisions import audit_decisions, random_decisions
-from ringfence.audit.distinguisher import audit_release, audit_targets
-from ringfence.audit.jobs import audit_job, audit_jobs, jobs
-from ringfence.audit.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
 from ringfence.audit.result import AuditResult
 from ringfence.audit.targets import Target, example, random_targets
-from ringfence.audit.trajectories import audit_training
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.progress import Progress
@@ -217,7 +217,7 @@ def _training(law: Mechanism, index: int, runs: int, seed: int, confidence: floa
 
 def _canaries(law: Mechanism, seed: int, confidence: float) -> list[AuditResult]:
     """A probe and a small network, with 200 canaries each."""
-    from ringfence.training.linear.probe import LinearProbe  # scikit-learn takes a second to load
+    from ringfence.training.probe.probe import LinearProbe  # scikit-learn takes a second to load
 
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(100, 256, generator=generator)

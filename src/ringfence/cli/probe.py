@@ -27,7 +27,7 @@ from ringfence.cli.terminal import busy, law_beside_gaussian, print_statement, p
 from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
-    from ringfence.training.linear.file_probe import ProbeRow
+    from ringfence.training.probe.from_file import ProbeRow
 
 _ENDS = {0.0: "the smallest", 1.0: "the largest"}
 
@@ -103,8 +103,8 @@ def probe(
     from ringfence.data.features import read_features
     from ringfence.data.projection import PublicProjection
     from ringfence.training.clipping import Norm
-    from ringfence.training.linear.file_probe import probe_row, save_model
-    from ringfence.training.linear.file_settings import ProbeSettings
+    from ringfence.training.probe.file_settings import ProbeSettings
+    from ringfence.training.probe.from_file import probe_row, save_model
 
     any_clip = clip if clip_norm is None else clip_norm
     needed = {"sigma": sigma, "clip or --clip-norm": any_clip, "learning-rate": learning_rate}
@@ -149,7 +149,7 @@ def probe(
 
 def probe_table(row: "ProbeRow") -> Table:
     """Accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
-    from ringfence.accounting.guarantee import RENYI
+    from ringfence.accounting.claim.guarantee import RENYI
     from ringfence.numerics.rounding import rounded_up
 
     claim = row.guarantee

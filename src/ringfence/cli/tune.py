@@ -60,8 +60,8 @@ def tune(
     from ringfence.data.projection import PublicProjection
     from ringfence.decisions.tune import tune as tuned_probe
     from ringfence.decisions.tuning_grid import read_tuning_grid
-    from ringfence.training.linear.file_probe import data_arguments, probe_arrays, save_arrays
-    from ringfence.training.linear.file_settings import ProbeSettings
+    from ringfence.training.probe.file_settings import ProbeSettings
+    from ringfence.training.probe.from_file import data_arguments, probe_arrays, save_arrays
 
     settings = ProbeSettings(
         intercept=intercept,

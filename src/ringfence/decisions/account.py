@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
+from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.coordinates import distinct, with_numbers
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.few_moves import single_epsilons

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from ringfence import checks
-from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.accounting.decisions.selection import checked_runs, selection_epsilon
 from ringfence.decisions.tuning_grid import TUNED, tuning_settings
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
-from ringfence.training.linear.probe import LinearProbe
-from ringfence.training.linear.probe_input import plain, seed_of
+from ringfence.training.probe.input import plain, seed_of
+from ringfence.training.probe.probe import LinearProbe
 from ringfence.training.target import Target
 
 # LinearProbe's arguments that all runs share, besides those of TUNED that are not in the grid.

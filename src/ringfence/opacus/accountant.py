@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import torch
 from opacus.accountants import IAccountant, register_accountant
 
-from ringfence.accounting.conversion import sampled_gaussian_epsilon
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.claim.conversion import sampled_gaussian_epsilon
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.gaussian import Gaussian

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from opacus import PrivacyEngine as OpacusEngine
 from ringfence import checks
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.fisher.loss import InformationNorm
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sampled.examples import SampledExampleAccountant
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.lengths import row_lengths

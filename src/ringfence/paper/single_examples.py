@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ringfence import checks
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.fisher.loss import InformationNorm
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.numerics.rounding import rounded_up
 from ringfence.paper.comparison.chosen_settings import like_for_like
 from ringfence.paper.comparison.comparison import Comparison

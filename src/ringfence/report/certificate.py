@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ringfence import checks
+from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.costs.budget import composed_guarantee
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.certificate_source import Source

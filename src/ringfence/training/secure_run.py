@@ -19,8 +19,8 @@ import math
 
 from ringfence import checks
 from ringfence.accounting.account import Account
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.finite_randomness import secure_guarantee
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.numerics.spectral.singular_values import gamma
 

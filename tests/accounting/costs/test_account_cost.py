@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ringfence.accounting.conversion import DEFAULT_ORDERS
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
 from ringfence.accounting.costs.account_cost import at_orders
 
 

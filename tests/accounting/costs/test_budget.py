@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.costs.budget import budget_epsilon, composed_guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import TooSmallDeltaError

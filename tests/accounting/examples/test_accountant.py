@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting.claim.guarantee import EpsilonKind
 from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.examples.sums import VARIANTS
-from ringfence.accounting.guarantee import EpsilonKind
 from tests.accounting.gradients import LAWS, ORDERS, draws
 from tests.tensors import float64
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon
+from ringfence.accounting.claim.conversion import epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.examples.accountant import ExampleAccountant
 from tests.accounting.gradients import LAWS, draws
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.conversion import DEFAULT_ORDERS
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
 from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.examples.information_polynomials import (
     _fit_above,

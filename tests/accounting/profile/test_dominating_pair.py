@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.conversion import gaussian_delta
+from ringfence.accounting.claim.conversion import gaussian_delta
 from ringfence.accounting.profile.dominating_pair import Coordinate, composed_delta, grid_step
 from tests.accounting.exact_profile import enumerated_delta
 from tests.mechanisms.cases import CASES, Case

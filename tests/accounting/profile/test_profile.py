@@ -8,7 +8,7 @@ import torch
 from mpmath import mpf
 
 import ringfence as rf
-from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, gaussian_epsilon
 from ringfence.accounting.profile import profile as privacy_loss
 from tests import oracle
 from tests.accounting.drawing import draw

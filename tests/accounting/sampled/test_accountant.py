@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.claim.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.claim.trade_off import TradeOff
 from ringfence.accounting.per_instance import rdp as per_instance
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sampled.subsampling import subsampled_rdp
-from ringfence.accounting.trade_off import TradeOff
 from tests.tensors import float64
 
 ORDERS = [2, 4, 8, 16]

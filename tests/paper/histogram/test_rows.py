@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance.rdp import per_instance_rdp
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.paper.histogram.rows import HistogramSettings, absolute_error, histogram, shown_probability

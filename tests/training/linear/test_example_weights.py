@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.training.linear import example_weights as module
 from ringfence.training.linear.example_weights import ExampleWeights
-from ringfence.training.linear.probe_input import prepared
+from ringfence.training.probe.input import prepared
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 60)

@@ -6,9 +6,9 @@ from typing import Protocol
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
+from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.costs.cost import Cost, Sums
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 
 
 class HasCost(Protocol):

@@ -2,10 +2,10 @@
 
 import math
 
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import TooSmallDeltaError, secure_guarantee
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.mechanisms.secure.release import added_delta
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.data_independent import GAUSSIAN, ZCDP, DataIndependent, data_independent_proof
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, guarantee
-from ringfence.accounting.trade_off import TradeOff
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, epsilon_from_rdp, sampled_gaussian_epsilon
+from ringfence.accounting.claim.data_independent import SAMPLED, ZCDP, DataIndependent, data_independent_proof
+from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, guarantee
+from ringfence.accounting.claim.trade_off import TradeOff
 
 Sums = tuple[float, ...]  # one Rényi divergence per order of DEFAULT_ORDERS
 
@@ -141,7 +141,7 @@ class Cost:
             orders=tuple(DEFAULT_ORDERS[place] for place in finite),
             divergences=tuple(self.ceiling[place] for place in finite),
         )
-        return DataIndependent(*min((exact, GAUSSIAN), (bound, ZCDP)), exact, attacks)
+        return DataIndependent(*min((exact, SAMPLED), (bound, ZCDP)), exact, attacks)
 
     def _with_pairs(self, claim: Guarantee, delta: float) -> Guarantee:
         """The claim about all but the pairs, with the pairs added."""

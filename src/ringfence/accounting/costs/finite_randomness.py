@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.mechanisms.secure.release import added_delta
 
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.data_independent import data_independent_proof
+from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, guarantee
 from ringfence.accounting.costs.account_cost import whole_cost
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.data_independent import data_independent_proof
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,
@@ -19,7 +20,6 @@ from ringfence.accounting.decisions.moves import (
     number_of_queries,
 )
 from ringfence.accounting.decisions.rdp import decision_rdp, zcdp
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, guarantee
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision

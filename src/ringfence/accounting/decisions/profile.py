@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.data_independent import data_independent_epsilon
+from ringfence.accounting.claim.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
+from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
 from ringfence.accounting.profile.backward_induction import Array, Grid, Loss
 from ringfence.checks import Real

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.guarantee import EpsilonKind
 from ringfence.accounting.examples.guarantee import (
     ExampleGuarantee,
     ex_post_epsilons,
@@ -31,7 +32,6 @@ from ringfence.accounting.examples.guarantee import (
 from ringfence.accounting.examples.information_polynomials import polynomial_bound
 from ringfence.accounting.examples.shift_tables import ShiftTable, table_bound
 from ringfence.accounting.examples.sums import EXACT_BLOCK, VARIANTS, checked_blocks, exact_bound, fits
-from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.data_independent import data_independent_proof
+from ringfence.accounting.claim.guarantee import Guarantee, guarantee
 from ringfence.accounting.costs.account_cost import whole_cost
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.data_independent import data_independent_proof
-from ringfence.accounting.guarantee import Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.per_instance.block_sums import block_maxima, block_sums
 from ringfence.accounting.per_instance.divergence_sums import exact_sums_of_many

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.coordinates import released_shape
 from ringfence.accounting.per_instance.divergence_sums import both_directions, exact_sums
 from ringfence.accounting.per_instance.divergence_table import Tabulated

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.coordinates import distinct, with_numbers
 from ringfence.accounting.profile.dominating_pair import (
     FFT_ROUNDING,

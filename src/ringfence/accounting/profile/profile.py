@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
 from ringfence.accounting.coordinates import released_shape
 from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
 from ringfence.accounting.per_instance.translation import from_nearer_end

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
+from ringfence.accounting.claim.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
+from ringfence.accounting.claim.data_independent import ZCDP, DataIndependent, gaussian_proof
+from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, Guarantee, guarantee
+from ringfence.accounting.claim.trade_off import TradeOff
 from ringfence.accounting.costs.account_cost import at_orders
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.data_independent import GAUSSIAN, ZCDP, DataIndependent
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED, Guarantee, guarantee
 from ringfence.accounting.per_instance.rdp import DivergenceTables
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.accounting.trade_off import TradeOff
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
@@ -179,11 +179,12 @@ class SampledAccountant:
             orders=tuple(self._orders.tolist()),
             divergences=tuple(self.data_independent.tolist()),
         )
+        proof = gaussian_proof(rate for _, rate in self.settings)
         return guarantee(
             orders=self._orders,
             worst=self.worst,
             gaussian=self.gaussian,
-            data_independent=DataIndependent(*min((exact, GAUSSIAN), (ceiling, ZCDP)), exact, attacks),
+            data_independent=DataIndependent(*min((exact, proof), (ceiling, ZCDP)), exact, attacks),
             steps=self.steps,
             delta=delta,
             spent=self.spent,

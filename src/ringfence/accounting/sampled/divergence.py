@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import checked_orders
+from ringfence.accounting.claim.conversion import checked_orders
 from ringfence.accounting.coordinates import number_of_coordinates, released_shape
 from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
 from ringfence.accounting.per_instance.translation import from_nearer_end

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance.divergence_sums import worse_sign
 from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.mechanisms.rectified import RectifiedGaussian

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringfence.accounting.conversion import DEFAULT_ORDERS
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian

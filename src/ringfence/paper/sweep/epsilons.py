@@ -6,8 +6,8 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from ringfence.accounting.data_independent import data_independent_proof
-from ringfence.accounting.guarantee import guarantee
+from ringfence.accounting.claim.data_independent import data_independent_proof
+from ringfence.accounting.claim.guarantee import guarantee
 from ringfence.paper.sweep.measured import Sums
 
 

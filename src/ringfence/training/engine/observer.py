@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.training.engine.auxiliary import each_loss, targets_of
 from ringfence.training.engine.sampling import MicroBatch
 from ringfence.training.per_example.fisher_tracking import FisherTracking

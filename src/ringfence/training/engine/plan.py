@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity

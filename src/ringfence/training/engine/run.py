@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip

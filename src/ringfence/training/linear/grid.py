@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.per_instance.divergence_table import DivergenceTable
 from ringfence.accounting.per_instance.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant

@@ -70,9 +70,7 @@ def test_rows_of_a_csv_file_count_as_finished(
     assert [setting.label for setting, _ in seen] == [rows[-1].method]
     assert read_network_rows(tmp_path)[:-1] == rows[:-1]
     other = replace(rows[0], clip=rows[0].clip / 2)
-    with pytest.raises(
-        ValueError, match="the row of Gaussian, round 0, was trained with settings"
-    ):
+    with pytest.raises(ValueError, match="the row of Gaussian, round 0, was trained with settings"):
         run_full_size(swept / "images.npz", tmp_path / "other", settings, rounds=1, earlier=[other])
 
 

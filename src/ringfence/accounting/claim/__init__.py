@@ -1,0 +1,1 @@
+"""From divergences to what may be said."""

@@ -1,0 +1,121 @@
+"""Conversions agree with dp-accounting, and where they are ours with their definition."""
+
+import math
+
+import dp_accounting
+import pytest
+from dp_accounting import rdp
+
+from ringfence.accounting.claim import conversion
+from tests.fuzz import exact
+from tests.tensors import float64
+
+ORDERS = conversion.checked_orders(conversion.DEFAULT_ORDERS)
+
+
+def test_default_orders_rise_past_a_thousand() -> None:
+    assert len(ORDERS) == 60
+    assert bool((ORDERS[1:] > ORDERS[:-1]).all())
+    assert float(ORDERS[0]) > 1.05
+    assert float(ORDERS[-1]) > 1000
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.7, 3.0, 40.0])
+def test_renyi_route_is_that_of_dp_accounting(noise_multiplier: float) -> None:
+    accountant = rdp.RdpAccountant(orders=ORDERS.tolist())
+    accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier))
+    epsilon, order = conversion.epsilon_from_rdp(ORDERS, 0.5 * ORDERS / noise_multiplier**2, 1e-6)
+    expected, best = accountant.get_epsilon_and_optimal_order(1e-6)
+    assert expected <= epsilon <= expected * (1 + 1e-10)
+    assert order == best
+
+
+@pytest.mark.parametrize("mu", [5e-4, 0.01, 0.3, 2.0])
+def test_gaussian_epsilon_and_delta_are_inverse(mu: float) -> None:
+    delta = min(1e-5, 1e-3 * mu)
+    epsilon = conversion.gaussian_epsilon(mu, delta)
+    assert conversion.gaussian_delta(mu, epsilon) <= delta
+    assert conversion.gaussian_delta(mu, epsilon * (1 - 1e-6)) > delta
+    assert epsilon >= dp_accounting.get_epsilon_gaussian(1 / mu, delta) or mu < 1e-3  # where it loses digits
+
+
+def test_nothing_released_costs_nothing() -> None:
+    assert conversion.gaussian_epsilon(0.0, 1e-5) == 0
+    assert conversion.gaussian_delta(0.0, 0.0) == 0
+    assert conversion.sampled_gaussian_epsilon({(0.0, 0.1): 10}, 1e-5) == 0
+
+
+def test_sampling_with_rate_one_is_no_sampling() -> None:
+    whole = conversion.gaussian_epsilon(0.5 * math.sqrt(10), 1e-5)
+    assert conversion.sampled_gaussian_epsilon({(0.5, 1.0): 10}, 1e-5) == pytest.approx(whole, rel=1e-3)
+    assert conversion.sampled_gaussian_epsilon({(0.5, 0.01): 10}, 1e-5) < whole / 5
+
+
+def test_ex_post_is_the_union_over_orders() -> None:
+    orders, sums = float64([2.0, 11.0]), float64([0.1, 0.5])
+    epsilon, order = conversion.ex_post_epsilon(orders, sums, 1e-3)
+    assert order == 11.0
+    assert epsilon == pytest.approx(0.5 + math.log(2 / 1e-3) / 10, rel=1e-10)
+    assert epsilon >= 0.5 + math.log(2 / 1e-3) / 10
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])
+def test_delta_outside_its_range_is_refused(delta: float) -> None:
+    for convert in (conversion.epsilon_from_rdp, conversion.ex_post_epsilon):
+        with pytest.raises(ValueError, match="delta must"):
+            convert(ORDERS, ORDERS, delta)
+    with pytest.raises(ValueError, match="delta must"):
+        conversion.gaussian_epsilon(1.0, delta)
+
+
+@pytest.mark.parametrize(
+    ("orders", "message"),
+    [
+        ([], "orders must hold at least one order, got none"),
+        ([2.0, 1.0], r"orders must be > 1, got 1.0 at index \[1\]"),
+        ([math.nan], "orders must not be NaN"),
+        ([math.inf], "orders must be finite"),
+    ],
+)
+def test_orders_are_checked(orders: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        conversion.checked_orders(orders)
+
+
+@pytest.mark.parametrize("mu", [1e-160, 1e-9, 1e-5, 1e-4, 1e-3, 0.1, 3.0, 100.0, 1e5, 1e12, 1e160])
+@pytest.mark.parametrize("delta", [5e-324, 1e-285, 1e-15, 1e-9, 1e-5, 0.4, 1 - 2.0**-53])
+def test_no_gaussian_epsilon_is_below_the_exact_one(mu: float, delta: float) -> None:
+    """A root found to within 1e-12 was below it where epsilon is small, and warned where mu is extreme."""
+    epsilon = conversion.gaussian_epsilon(mu, delta)
+    assert epsilon == math.inf or exact.gaussian_delta(mu, epsilon) <= delta
+
+
+@pytest.mark.parametrize("mu", [1e-6, 1.0, 1e6])
+def test_no_gaussian_delta_is_below_the_exact_one(mu: float) -> None:
+    """Was 0 where the exact one is e^(-5e11)."""
+    for epsilon in (0.0, 1.0, mu * mu):
+        assert conversion.gaussian_delta(mu, epsilon) >= exact.gaussian_delta(mu, epsilon)
+
+
+def test_a_sum_that_is_no_number_is_not_converted() -> None:
+    """Gave an epsilon of 0."""
+    for convert in (conversion.epsilon_from_rdp, conversion.ex_post_epsilon):
+        with pytest.raises(FloatingPointError, match="epsilon cannot be represented"):
+            convert(float64([2.0, 8.0]), float64([math.nan, math.nan]), 1e-5)
+
+
+@pytest.mark.parametrize("orders", [None, "2", ["a"], object()])
+def test_orders_that_are_no_numbers_are_refused_by_name(orders: object) -> None:
+    with pytest.raises(TypeError, match="orders must be a number or a tensor"):
+        conversion.checked_orders(orders)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shift", [2700.0, 1e6, 1e160])
+def test_losses_too_large_to_compose_are_charged_as_releases_of_everything(shift: float) -> None:
+    """dp-accounting raises a bare OverflowError."""
+    several = {(shift, 0.1): 3, (1.0, 0.5): 2, (2.0, 1.0): 1}
+    together = math.sqrt(3 * shift * shift + 2 * 1.0 + 4.0)
+    found = conversion.sampled_gaussian_epsilon(several, 1e-5)
+    assert found == pytest.approx(conversion.gaussian_epsilon(together, 1e-5), rel=1e-14)
+    below = conversion.sampled_gaussian_epsilon({(2600.0, 0.1): 1}, 1e-5)
+    assert below < conversion.sampled_gaussian_epsilon({(shift, 0.1): 1}, 1e-5)

@@ -1,0 +1,176 @@
+"""Rates of attacks: exact ones, those of dp-accounting and riskcal, and attacks that are carried out."""
+
+import math
+from typing import Any
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+import torch
+from dp_accounting import pld
+from scipy.stats import norm, truncnorm
+
+import ringfence as rf
+from ringfence.accounting.claim.trade_off import TradeOff, curve_rates, gaussian_rates
+from tests.tensors import float64
+
+RATES = float64([0.0, 1e-300, 1e-12, 1e-6, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, 1 - 1e-12, 1.0])
+SAMPLES = (0.2, 0.1, 200)  # shift / sigma, sampling rate, releases
+
+
+def whole(mu: float, **more: Any) -> TradeOff:
+    return TradeOff(((mu, 1.0, 1),), **more)
+
+
+def composed(mu: float, rate: float, count: int) -> pld.PLDAccountant:
+    """As the package does, with another library's names."""
+    release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
+    return pld.PLDAccountant(value_discretization_interval=1e-4).compose(release, count)
+
+
+@pytest.mark.parametrize("mu", [0.0, 1e-6, 0.3, 2.0, 25.0])
+def test_the_gaussian_is_exact_and_rounded_against_the_defender(mu: float) -> None:
+    highest, lowest = whole(mu).rates(RATES)
+    with mpmath.workdps(40):
+        for x, y, z in zip(RATES.tolist(), highest.tolist(), lowest.tolist(), strict=True):
+            if 0 < x < 1:
+                place = mpmath.findroot(lambda q, x=x: mpmath.ncdf(q) / x - 1, norm.ppf(x)) + mu
+                assert mpmath.ncdf(place) <= y <= min(1, mpmath.ncdf(place) * (1 + 1e-8))
+                assert mpmath.ncdf(-place) * (1 - 1e-8) <= z <= mpmath.ncdf(-place)
+        exact = mpmath.erf(mu / mpmath.sqrt(8))
+        assert exact <= whole(mu).advantage <= exact * (1 + 1e-10) + 1e-280
+    assert (float(highest[0]), float(lowest[0])) == (0.0, pytest.approx(1.0))
+    assert (float(highest[-1]), float(lowest[-1])) == (1.0, 0.0)
+
+
+def test_nothing_is_hidden_where_floats_do_not_hold_the_cost() -> None:
+    assert [values.tolist() for values in whole(math.inf).rates(float64([0.0, 0.5]))] == [
+        [1.0, 1.0],
+        [0.0, 0.0],
+    ]
+    assert (whole(math.inf).advantage, whole(math.inf).mu(1e-5)) == (1.0, math.inf)
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
+def test_the_gaussian_is_that_of_dp_accounting_and_riskcal(mu: float) -> None:
+    theirs = pld.privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-3)
+    assert whole(mu).advantage == pytest.approx(theirs.get_delta_for_epsilon(0.0), abs=1e-6)
+    riskcal = pytest.importorskip("riskcal.analysis")
+    inner = RATES[2:-1]
+    lowest = whole(mu).rates(inner)[1].numpy()
+    assert lowest == pytest.approx(riskcal.get_beta_from_gdp(mu, inner.numpy()), rel=0, abs=1e-6)
+    assert whole(mu).advantage == pytest.approx(riskcal.get_advantage_from_gdp(mu), abs=1e-6)
+
+
+@pytest.mark.parametrize(("bound", "move"), [(0.3, 0.1), (0.3, 3.0), (1.0, 1.0), (4.0, 0.1), (4.0, 3.0)])
+def test_no_attack_on_the_truncated_law_is_better(bound: float, move: float) -> None:
+    """Its likelihood ratio grows with what is released, so the best attacks are thresholds."""
+    account = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=bound), sensitivity=move)
+    account.step([0.0])
+    claim = account.guarantee(1e-5)
+    assert claim.every_dataset is not None
+    cuts = torch.linspace(-bound, bound, 31).numpy()
+    pairs = []
+    for theta in (-bound, -move / 2, 0.0, 2 * bound):
+        laws = [truncnorm(-bound - at, bound - at, loc=at) for at in (theta, theta + move)]
+        pairs += [(laws[0].sf(cuts), laws[1].sf(cuts)), (laws[1].cdf(cuts), laws[0].cdf(cuts))]
+    false, true = np.concatenate(pairs, axis=1)
+    highest, lowest = claim.every_dataset.rates(torch.as_tensor(false).clamp(0, 1))
+    assert (highest.numpy() >= true - 1e-12).all()
+    assert (lowest.numpy() <= 1 - true + 1e-12).all()
+    assert (true - false).max() <= claim.advantage
+    gaussian = gaussian_rates(move, RATES)[0]
+    sharper = (claim.every_dataset.rates(RATES)[0] < gaussian * (1 - 1e-6)).any()
+    assert bool(sharper) == (bound < 4)  # its zCDP is 0.03, 0.29 and 0.99 of the Gaussian's
+
+
+def sampled_by_hand(mu: float, rate: float) -> list[tuple[Any, Any]]:
+    """(false positive rates, true positive rates) of thresholds, for a record that is added and removed."""
+    cuts = torch.linspace(-9, 9 + mu, 4001).double().numpy()
+    without, mixed = norm.sf(cuts), (1 - rate) * norm.sf(cuts) + rate * norm.sf(cuts - mu)
+    below, mixed_below = norm.cdf(cuts), (1 - rate) * norm.cdf(cuts) + rate * norm.cdf(cuts - mu)
+    return [(without, mixed), (mixed_below, below)]
+
+
+@pytest.mark.parametrize(("mu", "rate"), [(0.3, 0.1), (0.6, 0.3)])
+def test_no_attack_on_a_sample_is_better_and_one_is_as_good(mu: float, rate: float) -> None:
+    bound = TradeOff(((mu, rate, 1),))
+    for false, true in sampled_by_hand(mu, rate):
+        highest, lowest = bound.rates(torch.as_tensor(false))
+        assert (highest.numpy() >= true).all()
+        assert (lowest.numpy() <= 1 - true + 1e-15).all()
+        assert 0 <= bound.advantage - (true - false).max() < 1e-6
+    false, true = sampled_by_hand(mu, rate)[0]
+    inside = (false > 1e-6) & (false < 0.03)
+    assert bound.rates(torch.as_tensor(false[inside]))[0].numpy() == pytest.approx(true[inside], rel=2e-3)
+
+
+@pytest.mark.parametrize("slack", [1e-3, 1e-6])
+@pytest.mark.parametrize(("mu", "rate"), [(0.3, 0.1), (0.6, 0.3)])
+def test_mu_of_a_sample_holds_up_to_delta_and_not_below(mu: float, rate: float, slack: float) -> None:
+    found = TradeOff(((mu, rate, 1),)).mu(slack)
+    assert found < mu
+    beyond = []
+    for false, true in sampled_by_hand(mu, rate):
+        at = torch.as_tensor(false)
+        assert (gaussian_rates(found, at)[0].numpy() + slack >= true).all()
+        beyond.append((true - gaussian_rates(0.999 * found, at)[0].numpy()).max())
+    assert max(beyond) > slack
+
+
+def test_samples_are_those_of_dp_accounting_and_riskcal() -> None:
+    bound, accountant = TradeOff((SAMPLES,)), composed(*SAMPLES)
+    assert bound.advantage == pytest.approx(accountant.get_delta(0.0), abs=1e-8)
+    highest, lowest = bound.rates(RATES)
+    for epsilon in (0.0, 0.1, 0.5, 1.0):
+        allowed = math.exp(epsilon) * RATES + accountant.get_delta(epsilon)
+        assert (highest <= allowed + 1e-8).all()
+    assert (highest + lowest - 1).abs().max() < 1e-9
+    riskcal = pytest.importorskip("riskcal.analysis")
+    theirs = riskcal.get_beta_from_pld(accountant._pld, RATES[2:-1].numpy())
+    assert lowest[2:-1].numpy() == pytest.approx(theirs, rel=0, abs=1e-6)
+
+
+def test_samples_cost_no_more_than_everything() -> None:
+    everything = TradeOff(((0.2, 1.0, 3),))
+    mixed = TradeOff(((0.2, 1.0, 1), (0.2, 0.1, 2)))
+    too_large = TradeOff(((1e4, 0.1, 1),))
+    assert mixed.whole == pytest.approx(0.2 * math.sqrt(3))
+    assert 0.2 < mixed.mu(1e-6) < everything.mu(1e-6) == everything.whole
+    assert (mixed.rates(RATES)[0] <= everything.rates(RATES)[0]).all()
+    assert (mixed.rates(RATES)[0] >= whole(0.2).rates(RATES)[0] * (1 - 1e-9)).all()
+    assert too_large.mu(1e-6) == too_large.whole
+    assert mixed.mu(1e-14) == mixed.whole  # the curve ends before
+
+
+def test_finite_randomness_moves_both_rates() -> None:
+    off, at = 0.01, float64([0.0, 0.2, 0.995])
+    highest, lowest = whole(1.0, off_by=off).rates(at)
+    assert highest.tolist() == pytest.approx(
+        [norm.cdf(norm.ppf(0.01) + 1) + off, norm.cdf(norm.ppf(0.21) + 1) + off, 1]
+    )
+    assert lowest.tolist() == pytest.approx(
+        [norm.sf(norm.ppf(0.01) + 1) - off, norm.sf(norm.ppf(0.21) + 1) - off, 0]
+    )
+    assert whole(1.0, off_by=off).advantage == pytest.approx(whole(1.0).advantage + 2 * off)
+
+
+def test_lines_of_a_curve_are_all_used() -> None:
+    """Against the smallest over all lines, both those of an attack and those of its opposite."""
+    epsilons = torch.linspace(0, 3, 40, dtype=torch.float64)
+    deltas = rf.Gaussian(1.0).hockey_stick(0.0, 1.0, epsilons)
+    at = RATES[1:-1].unsqueeze(1)
+    straight = (epsilons.exp() * at + deltas).amin(dim=1)
+    opposite = (1 - (1 - deltas - at) / epsilons.exp()).amin(dim=1)
+    highest, lowest = curve_rates(epsilons, deltas, RATES[1:-1])
+    assert torch.allclose(highest, torch.minimum(straight, opposite), rtol=1e-9, atol=1e-10)
+    assert torch.allclose(lowest, 1 - torch.minimum(straight, opposite), rtol=0, atol=1e-10)
+    assert (highest >= gaussian_rates(1.0, RATES[1:-1])[0]).all()
+    one = curve_rates(epsilons[:1], deltas[:1], float64([0.25]))
+    assert float(one[0]) == pytest.approx(0.25 + float(deltas[0]))
+
+
+def test_what_floats_cannot_hold_is_an_error() -> None:
+    with pytest.raises(FloatingPointError, match="rates of attacks cannot be represented"):
+        whole(math.nan).rates(RATES)

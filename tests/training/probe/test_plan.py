@@ -1,0 +1,115 @@
+"""A target instead of a sigma: met and never over, from public numbers alone; without one nothing changes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import ringfence as rf
+from ringfence.training.probe.default_settings import default_settings
+from ringfence.training.target import Target
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, 300)
+FEATURES = RNG.normal(size=(300, 6)) + 2 * np.eye(3, 6)[LABELS] + 1.0
+CHOSEN = ("clip_", "learning_rate_", "steps_", "momentum_", "unit_rows_")
+
+
+def probe(**changes: Any) -> rf.LinearProbe:
+    return rf.LinearProbe(**{"target_epsilon": 2.0, "target_delta": 1e-5, "random_state": 0, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"mechanism": "gaussian", "clip": rf.Norm(1.0), "fit_intercept": True},
+        {"mechanism": rf.TruncatedGaussian(90.0, 3.0), "clip": 0.05, "steps": 5},
+        {"mechanism": "sign", "clip": rf.Norm(0.2, each=0.1), "unit_rows": False},
+        {"secure": True, "public_size": 280, "random_state": None},
+        {"target_epsilon": 0.01, "public_classes": [0, 1, 2, 9]},
+        {"target_epsilon": 30.0, "public_center": 1.0},
+    ],
+    ids=["default", "norm", "clamp", "each", "secure", "little", "much"],
+)
+def test_the_target_is_met_and_never_exceeded(changes: dict[str, Any]) -> None:
+    fitted = probe(**changes).fit(FEATURES, LABELS)
+    target = fitted.target_epsilon
+    assert 0.99 * target <= fitted.guarantee(1e-5).epsilon_data_independent <= target
+    given = changes.get("mechanism")
+    if isinstance(given, rf.Mechanism):
+        assert fitted.mechanism_.parameters()["upper"] == given.parameters()["upper"]
+        assert fitted.mechanism is given
+
+
+def test_it_learns_and_a_smaller_target_learns_less() -> None:
+    scores = [probe(target_epsilon=e).fit(FEATURES, LABELS).score(FEATURES, LABELS) for e in (0.01, 8.0)]
+    assert scores[0] < scores[1]
+    assert scores[1] > 0.8
+
+
+def test_what_is_chosen_follows_from_public_numbers_alone() -> None:
+    one = probe().fit(FEATURES, LABELS)
+    other = probe().fit(100 - 7 * FEATURES**3, (LABELS + 1) % 3)
+    for name in CHOSEN:
+        assert getattr(one, name) == getattr(other, name)
+    assert one.mechanism_.sigma == other.mechanism_.sigma
+    declared = [probe(public_size=400).fit(FEATURES[:n], LABELS[:n]) for n in (250, 300)]
+    assert declared[0].learning_rate_ == declared[1].learning_rate_
+
+
+def test_the_learning_rate_moves_the_weights_as_far_as_the_rule_says_whatever_the_clip() -> None:
+    mu = Target(2.0, 1e-5).mu
+    movement = default_settings(mu, 300, 6, 3, centred=False, unit_rows=True).movement
+    for clip, length in (
+        (rf.Norm(0.3), 0.3),
+        (rf.Clamp(0.1), 0.1 * 18**0.5),
+        (rf.Norm(9.0, each=0.1), 0.1 * 18**0.5),
+    ):
+        fitted = probe(clip=clip, steps=7, momentum=0.2).fit(FEATURES, LABELS)
+        assert fitted.learning_rate_ * length * 7 / 0.8 == pytest.approx(movement)
+
+
+def test_what_is_given_is_kept() -> None:
+    given = {"clip": rf.Scale(0.2), "learning_rate": 3.0, "steps": 4, "momentum": 0.1, "unit_rows": False}
+    fitted = probe(**given).fit(FEATURES, LABELS)
+    assert {name: getattr(fitted, f"{name}_") for name in given} == given
+    assert fitted.mean_ is None
+    again = clone(fitted)
+    assert (again.target_epsilon, again.learning_rate) == (2.0, 3.0)
+
+
+def test_without_a_target_the_settings_are_what_they_were() -> None:
+    law = rf.RectifiedGaussian(0.1, 2.0)
+    short = rf.LinearProbe(law, random_state=0).fit(FEATURES, LABELS)
+    written = {"clip": rf.Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0, "unit_rows": False}
+    assert np.array_equal(
+        short.coef_, rf.LinearProbe(law, random_state=0, **written).fit(FEATURES, LABELS).coef_
+    )
+    assert {name: getattr(short, f"{name}_") for name in written} == written
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target_delta": None}, "target_delta must be given together with target_epsilon, got None"),
+        ({"target_epsilon": None}, "target_epsilon must be given together with target_delta, got None"),
+        (
+            {"target_epsilon": None, "target_delta": None},
+            "target_epsilon must be given where mechanism is None",
+        ),
+        ({"target_epsilon": 0.0}, r"target_epsilon must be > 0, got 0\.0"),
+        ({"mechanism": "truncated"}, "mechanism 'truncated' needs bound: give a mechanism with any sigma"),
+        ({"mechanism": "laplace"}, r"mechanism must be one of .* got 'laplace'"),
+        ({"clip": rf.Norm(1e14)}, r"target_epsilon must be attainable, got 2\.0"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1\.0"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"learning_rate": -1.0}, r"learning_rate must be > 0, got -1\.0"),
+    ],
+)
+def test_bad_settings_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        probe(**changes).fit(FEATURES, LABELS)
+    with pytest.raises(TypeError, match="unit_rows must be True or False, got 1"):
+        probe(unit_rows=1).fit(FEATURES, LABELS)
