@@ -36,6 +36,11 @@ def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     private = json.loads((tmp_path / "account.json").read_text())
     assert sum(private["cell_values"]) == 500
     assert "cell_values" not in run.stdout
+    before = (tmp_path / "table.csv").read_bytes()
+    again = ringfence("release", "counts", *command, *options, *BUDGET)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "is the account of an earlier release, whose cost a new one adds to" in again.stderr
+    assert (tmp_path / "table.csv").read_bytes() == before
 
 
 def test_means_as_json_hold_nothing_private(people: Path, tmp_path: Path) -> None:

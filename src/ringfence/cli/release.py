@@ -231,7 +231,15 @@ def means(
 
 
 def carry_out(make: "Callable[[], DecisionRelease]", folder: Path, as_json: bool) -> None:
-    """Makes a release, saves it, and prints what may be published; private numbers are in one file only."""
+    """Makes a release, saves it, and prints what may be published; private numbers are in one file only.
+
+    A folder that holds a release is refused before anything is released: its account is the only record of
+    what that release cost.
+    """
+    if (account := folder / "account.json").exists():
+        raise ValueError(
+            f"{account} is the account of an earlier release, whose cost a new one adds to: give another --out"
+        )
     with busy("Releasing", quiet=as_json):
         made = make()
         paths = made.save(folder)
