@@ -39,7 +39,7 @@ def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     before = (tmp_path / "table.csv").read_bytes()
     again = ringfence("release", "counts", *command, *options, *BUDGET)
     assert (again.returncode, again.stdout) == (2, "")
-    assert "is the account of an earlier release, whose cost a new one adds to" in again.stderr
+    assert "records an earlier release, whose cost a new one adds to" in again.stderr
     assert (tmp_path / "table.csv").read_bytes() == before
 
 

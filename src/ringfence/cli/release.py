@@ -238,7 +238,7 @@ def carry_out(make: "Callable[[], DecisionRelease]", folder: Path, as_json: bool
     """
     if (account := folder / "account.json").exists():
         raise ValueError(
-            f"{account} is the account of an earlier release, whose cost a new one adds to: give another --out"
+            f"{account} records an earlier release, whose cost a new one adds to: give another --out"
         )
     with busy("Releasing", quiet=as_json):
         made = make()
