@@ -10,7 +10,8 @@ from typing import Any
 
 FORK = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(
-    ["dp_accounting", "ringfence.training.kernels.outer_sum_cpu", "tests.faults.jobs"]
+    # torch._dynamo is what the first optimizer of a process imports
+    ["dp_accounting", "torch._dynamo", "ringfence.training.kernels.outer_sum_cpu", "tests.faults.jobs"]
 )
 
 

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from ringfence.data.backbones import load_backbone
+from tests.later import Later
 
 SIZE = 16
 TINY: dict[str, Any] = {
@@ -24,14 +25,7 @@ PICTURES = [
 ]
 
 
-class Later:
-    """transformers, imported at its first use: a process that only collects this file would lose a second."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(pytest.importorskip("transformers"), name)
-
-
-transformers = Later()
+transformers = Later("transformers")
 
 
 @pytest.fixture(autouse=True)

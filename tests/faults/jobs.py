@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch._dynamo  # by the first optimizer of a process: here it is done before processes are forked
 
 from ringfence.data import extraction
 from ringfence.data.backbones import Backbone

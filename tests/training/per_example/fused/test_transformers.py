@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import ringfence as rf
+from tests.later import Later
 from tests.training.per_example.fused.alone import agree, drawn, seeded, words
 
-transformers = pytest.importorskip("transformers")
+transformers = Later("transformers")
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 6}
 IDS, MASK = words(6, 7, below=20), torch.ones(6, 7, dtype=torch.long)
 MASK[1:3, 5:] = 0
