@@ -20,6 +20,10 @@ class Docstrings(griffe.Extension):
 def shown(docstring: str) -> str:
     """The docstring as Markdown."""
     text = _SESSION.sub(lambda found: f"```pycon\n{found[0]}\n```", docstring)
-    return _GUARANTEE.sub(
-        lambda found: '!!! success "Guarantee"\n    ' + found[1].replace("\n", "\n    "), text
-    )
+    return _GUARANTEE.sub(lambda found: _box(found[1]), text)
+
+
+def _box(guarantee: str) -> str:
+    """A guarantee under a heading of its own, where it is a sentence and not the end of one."""
+    sentence = guarantee[0].upper() + guarantee[1:]
+    return '!!! success "Guarantee"\n    ' + sentence.replace("\n", "\n    ")

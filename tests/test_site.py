@@ -37,5 +37,5 @@ def test_links_of_the_repository_become_links_of_the_site(link: str, page: str) 
 def test_sessions_are_code_and_guarantees_stand_out() -> None:
     docstring = "One law.\n\nGuarantee: never\nworse.\n\n>>> 1 + 1\n2\n\nMore."
     assert site_docstrings.shown(docstring) == (
-        'One law.\n\n!!! success "Guarantee"\n    never\n    worse.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore.'
+        'One law.\n\n!!! success "Guarantee"\n    Never\n    worse.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore.'
     )
