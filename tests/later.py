@@ -12,8 +12,6 @@ class Later:
         self._package = package
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(
-            ("_", "pytest")
-        ):  # pytest looks for its own marks
+        if name.startswith(("_", "pytest")):  # pytest looks for its own marks
             raise AttributeError(name)
         return getattr(pytest.importorskip(self._package), name)

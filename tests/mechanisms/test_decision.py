@@ -100,7 +100,7 @@ BAD = (
     ("pair", (COUNTS, [1e9, 0.0, 0.0]), "move must be at most 10000 sigma, got 1000000000.0 at index [0]"),
     ("pair", (torch.ones(2, 3), torch.ones(5, 3)), "shapes do not broadcast: counts [2, 3], move [5, 3]"),
     ("renyi_divergence", (COUNTS, MOVE, 1.0), "alpha must be > 1, got 1.0"),
-    ("renyi_divergence", (COUNTS, MOVE, 1e9), "alpha |move| / sigma must be at most 100000, got "),
+    ("renyi_divergence", (COUNTS, MOVE, [2.0, 1e9]), "alpha |move| / sigma must be at most 100000, got "),
     ("hockey_stick", (COUNTS, MOVE, float("nan")), "epsilon must not be NaN, got nan"),
     ("chance_of_error", ([1.0],), "counts must have at least 2 candidates, got 1"),
     ("release", ([1.0],), "counts must have at least 2 candidates, got 1"),

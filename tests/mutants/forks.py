@@ -136,6 +136,7 @@ def _run(tests: list[str], importer: "_Importer") -> tuple[str, str]:
     """What became of the mutant, and the test that noticed it."""
     plugin = _Chosen(tests, importer)
     files = sorted({test.split("::")[0] for test in tests})
+    sys.meta_path.insert(0, importer)  # already now: a conftest.py may import the package
     status = pytest.main([*_OPTIONS.split(), "-W", _LOADED, *files], plugins=[plugin])
     if plugin.failed:
         return "killed", plugin.failed
@@ -175,7 +176,7 @@ class _Chosen:
         self.failed = ""
 
     def pytest_configure(self) -> None:
-        sys.meta_path.insert(0, self.importer)  # before pytest's own, which reads files named to it
+        sys.meta_path.insert(0, self.importer)  # again: before pytest's own, which reads files named to it
         from hypothesis import Phase, settings
 
         # A failure is enough; the smallest example is not needed.

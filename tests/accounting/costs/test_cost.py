@@ -66,7 +66,11 @@ def test_what_is_known_by_a_pair_is_added_up() -> None:
     alone = gaussian(0.3).guarantee(DELTA - 2e-7)
     assert claim.delta == DELTA
     assert claim.epsilon_data_independent == pytest.approx(alone.epsilon_data_independent + 0.5, rel=1e-9)
-    assert claim.epsilon == pytest.approx(alone.epsilon + 0.5 + math.log(2), rel=1e-9)
+    for name in ("epsilon", "gaussian_epsilon"):
+        more = 0.5 + math.log(2)
+        assert getattr(claim, name) == pytest.approx(getattr(alone, name) + more, rel=1e-9), name
+    for name in ("epsilon_pdp", "epsilon_renyi", "gaussian_epsilon_pdp", "gaussian_epsilon_renyi"):
+        assert getattr(claim, name) == pytest.approx(getattr(alone, name) + 0.5, rel=1e-9), name
     assert claim.proof_pdp == ADDED_UP
     with pytest.raises(ValueError, match="delta must be above 2e-07, which pairs and estimates take"):
         pair.guarantee(1e-7)
