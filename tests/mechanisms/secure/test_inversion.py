@@ -6,6 +6,7 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
+from ringfence.mechanisms.secure import inversion
 from ringfence.mechanisms.secure.inversion import Conditioned, Normal
 from tests import oracle
 from tests.tensors import float64
@@ -56,3 +57,8 @@ def test_normal() -> None:
     )
     uniform = float64([1e-9, 0.3, 0.999])
     assert torch.allclose(law.below(law.guess(uniform)), uniform, rtol=1e-9, atol=0)
+
+
+def test_a_parameter_of_one_number_holds_for_every_coordinate() -> None:
+    one, two = torch.tensor([7.0]), torch.tensor([5.0, 6.0])
+    assert inversion._entries(1, one, two) == [7.0, 6.0]
