@@ -235,9 +235,8 @@ def _settings_at_once(features: Tensor, classes: int) -> int:
 
 
 def _check_shape(index: int, mechanism: Mechanism, shape: tuple[int, int]) -> None:
-    parameters = mechanism.parameters()
-    own = torch.broadcast_tensors(*parameters.values())[0].shape  # broadcast_shapes loads sympy: a second
-    whole = checks.broadcast(("weights", "mechanism"), (torch.empty(shape), torch.empty(own)))
+    own = torch.broadcast_tensors(*mechanism.parameters().values())[0]  # broadcast_shapes would load sympy
+    whole = checks.broadcast(("weights", "mechanism"), (torch.empty(shape), own))
     if whole != shape:
         raise ValueError(
             f"settings[{index}].mechanism must fit weights of shape {list(shape)}, its own is {list(whole)}"

@@ -42,9 +42,7 @@ class Visit:
     rounds: int
     device: str
     ends: float = float("inf")  # in seconds since the epoch
-    earlier: tuple[
-        NetworkRow, ...
-    ] = ()  # of other visits, trained on the same images: they count as finished
+    earlier: tuple[NetworkRow, ...] = ()  # of other visits to the same images: they count as finished
 
 
 @dataclass(frozen=True)
