@@ -24,7 +24,8 @@ def real(name: str, value: object) -> Tensor:
 def finite(name: str, value: object) -> Tensor:
     """``value`` as ``tensor`` takes it, without NaN and infinity."""
     values = tensor(name, value)
-    if values.numel() and not all(map(math.isfinite, torch.aminmax(values))):  # one pass, no copy
+    # one pass, no copy, and a GPU is waited for once
+    if values.numel() and not all(map(math.isfinite, torch.stack(torch.aminmax(values)).tolist())):
         require(name, "must not be NaN", values, ~torch.isnan(values))
         require(name, "must be finite", values, torch.isfinite(values))
     return values
@@ -119,12 +120,16 @@ def flag(name: str, value: object) -> bool:
     return value
 
 
-def like(theta: Tensor, name: str, value: object, check: Callable[[str, object], Tensor]) -> Tensor:
-    """``value`` on theta's device and in its dtype, checked before and after (float32 may round it)."""
+def rounded(dtype: torch.dtype, name: str, value: object, check: Callable[[str, object], Tensor]) -> Tensor:
+    """``value`` in this dtype, checked before and after (float32 may round it)."""
     tensor = check(name, value)
-    if tensor.dtype != theta.dtype:
-        tensor = check(f"{name} (as {theta.dtype})", tensor.to(theta.dtype))
-    return tensor.to(theta.device)  # at last: a check on a GPU waits for it
+    return tensor if tensor.dtype == dtype else check(f"{name} (as {dtype})", tensor.to(dtype))
+
+
+def like(theta: Tensor, name: str, value: object, check: Callable[[str, object], Tensor]) -> Tensor:
+    """``value`` on theta's device and in its dtype, checked."""
+    # moved at last: a check on a GPU waits for it
+    return rounded(theta.dtype, name, value, check).to(theta.device)
 
 
 def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:

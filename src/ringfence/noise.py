@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -244,8 +245,8 @@ class CipherDraws(Draws):
         >>> Noise(seed=7).at("sample").chosen(5, 1.0)
         [0, 1, 2, 3, 4]
         """
-        taken = self.uniforms((count,)) + _STEP <= rate
-        chosen: list[int] = taken.nonzero().reshape(-1).tolist()
+        uniforms = self.uniforms((count,)).numpy()  # torch's threads would take longer to wake than to work
+        chosen: list[int] = np.flatnonzero(uniforms + _STEP <= rate).tolist()
         return chosen
 
     def _uniforms(self, count: int) -> Tensor:

@@ -11,6 +11,7 @@ from ringfence.mechanisms import saved
 from ringfence.mechanisms.evaluation import (
     at_any_shift_and_epsilon,
     checked_arguments,
+    checked_parameters,
     evaluated,
     without_nan,
 )
@@ -50,7 +51,7 @@ class Mechanism(Law):
         draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
         if draws.device.type != theta.device.type:
             raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
-        arguments = checked_arguments(self, theta)  # also refuses what theta's dtype cannot hold
+        arguments = {"theta": theta, **checked_parameters(self, theta.dtype)}
         checks.broadcast(list(arguments), list(arguments.values()))
         parameters = (value.to(theta.device).double() for value in self._parameters().values())
 

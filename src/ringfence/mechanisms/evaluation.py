@@ -12,15 +12,21 @@ from ringfence.numerics.blocks import blockwise
 Kernel = Callable[..., Tensor]
 
 
-def checked_arguments(law: Law, theta: Tensor) -> dict[str, Tensor]:
-    """theta and the parameters of the law by name, as theta's dtype and device hold them."""
-    arguments = {"theta": theta}
+def checked_parameters(law: Law, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The parameters of the law by name, as this dtype holds them, on the device where they are."""
+    parameters = {}
     for name, value in law.parameters().items():
         check = checks.positive if name == "sigma" else checks.real
-        arguments[name] = checks.like(theta, name, value, check)
-    if "lower" in arguments:
-        checks.interval("bound", (arguments["lower"], arguments["upper"]))
-    return arguments
+        parameters[name] = checks.rounded(dtype, name, value, check)
+    if "lower" in parameters:
+        checks.interval("bound", (parameters["lower"], parameters["upper"]))
+    return parameters
+
+
+def checked_arguments(law: Law, theta: Tensor) -> dict[str, Tensor]:
+    """theta and the parameters of the law by name, as theta's dtype and device hold them."""
+    parameters = checked_parameters(law, theta.dtype)
+    return {"theta": theta} | {name: value.to(theta.device) for name, value in parameters.items()}
 
 
 def evaluated(

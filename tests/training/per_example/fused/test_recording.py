@@ -59,6 +59,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
 
 
 @on_gpu
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")  # torch's own, about its RMSNorm under autocast
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("name", MODELS)
 def test_sums_on_a_gpu(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:

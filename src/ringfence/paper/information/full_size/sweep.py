@@ -1,7 +1,6 @@
 """Figure 4 at full size as a sweep: it may be stopped at any moment, and several visits add up."""
 
 import multiprocessing
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -61,19 +60,19 @@ def run_full_size(
     if engine == "ray":
         _on_cluster(visit, workers, address, progress)
     elif workers == 1:
-        work(visit, 0, 1, progress)
+        work(visit, 0, progress)
     else:
         _in_processes(visit, workers, progress)
     return out / FILE
 
 
-def work(visit: Visit, number: int, workers: int, progress: Progress | None = None) -> None:
-    """Worker ``number`` of so many: claims job after job until none is left that fits into the time."""
+def work(visit: Visit, number: int, progress: Progress | None = None) -> None:
+    """Worker ``number``: claims job after job until none is left that fits into the time."""
     device = "cpu"
     if visit.device == "cuda":
         device = f"cuda:{number % torch.cuda.device_count()}"
         torch.cuda.set_device(device)  # where kernels of our own run
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+        torch.set_num_threads(1)  # threads of several workers wait for each other
     place, fastest = Place.of(visit, device), 0.0  # seconds per step of the fastest job so far, 0 before any
     while True:
         jobs = place.jobs()
@@ -107,7 +106,7 @@ def work(visit: Visit, number: int, workers: int, progress: Progress | None = No
 def _in_processes(visit: Visit, workers: int, progress: Progress | None) -> None:
     file = Place.of(visit, "cpu").file  # what is refused is refused here, once
     processes = [
-        multiprocessing.get_context("spawn").Process(target=work, args=(visit, number, workers))
+        multiprocessing.get_context("spawn").Process(target=work, args=(visit, number))
         for number in range(workers)
     ]
     for process in processes:
