@@ -12,7 +12,7 @@ TITLE, LABEL = 30, 36  # how many characters of a line fit above a panel, and ho
 
 # The laws bring their own looks: Okabe and Ito's colours, which colour-blind readers can tell apart, and
 # markers that serve in black and white. "any" stands for no law in particular.
-_ANY = {"any": Look("#555555", "", ".")}
+_ANY = {"any": Look("#555555", "", "D")}
 _OTHERS = tuple(
     Look(color, marker, marker)
     for color, marker in (

@@ -84,12 +84,14 @@ def test_sums_on_a_gpu(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -
         assert recorded.not_recorded_because is None
         assert recorded._recording is not None
         ours, theirs = every[fused].double().cpu(), clip(alone).sum(dim=0)
-        if half:
+        again = every[recorded].double().cpu()
+        if half:  # attention adds up in any order, and bfloat16 shows it
             assert float((ours - theirs).norm() / theirs.norm()) < 0.1
+            assert float((ours - again).norm() / theirs.norm()) < 1e-3
         else:  # float32 turns a few of the many ReLUs of the residual network on or off
             tolerance = 0.1 if name == "wide residual" else 1e-4
             assert float((ours - theirs).abs().max()) <= tolerance * clip.largest, clip
-        assert torch.allclose(every[recorded], every[fused], rtol=1e-5, atol=1e-5 * clip.largest), clip
+            assert torch.allclose(again, ours, rtol=1e-5, atol=1e-5 * clip.largest), clip
         enormous = fused.clipped_sum(some, 1e10 * slopes.cuda(), clip)
         assert float(enormous.abs().max()) <= 12 * clip.largest * (1 + 1e-6)  # the rounding of the sum
 
@@ -121,11 +123,15 @@ def test_what_is_repeated_is_this_batch_with_its_own_masks() -> None:
 
 @on_gpu
 def test_a_model_that_waits_for_the_gpu_is_not_recorded_and_says_so() -> None:
-    class Waiting(nn.Linear):
-        def forward(self, input: Tensor) -> Tensor:
-            return super().forward(input) * (1 + 0 * float(self.bias[0]))
+    class Waiting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("factor", torch.ones(1))
 
-    model = nn.Sequential(nn.Linear(4, 4), Waiting(4, 3)).cuda()
+        def forward(self, input: Tensor) -> Tensor:
+            return input * float(self.factor[0])
+
+    model = nn.Sequential(nn.Linear(4, 4), Waiting(), nn.Linear(4, 3)).cuda()
     recorded, inputs = RecordedGradients(model, rows=8), ((torch.randn(8, 4, device="cuda"),), {})
     plain = FusedGradients(model, rows=8)
 
