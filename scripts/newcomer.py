@@ -1,12 +1,12 @@
 """A newcomer with a wheel: an empty environment, the README followed to the letter, and a watch.
 
     python scripts/newcomer.py dist              installs from the index, then goes through the three doors
-    python scripts/newcomer.py dist --borrow     the same with the dependencies that this Python has
+    python scripts/newcomer.py dist --borrow     the last door, with the dependencies that this Python has
     python scripts/newcomer.py dist --extras     instead: one empty environment per extra, or per extra named
 
 ``dist`` is the folder of the wheel. With ``--borrow`` pip still resolves every requirement, the extras too,
-and installs the wheel, but nothing is downloaded, and the doors are one process. A door that takes five
-minutes or more, installation included, is a failure, and so is a command that fails.
+and installs the wheel, but nothing is downloaded. A door that takes five minutes or more, installation
+included, is a failure, and so is a command that fails.
 """
 
 import argparse
@@ -102,9 +102,7 @@ def follow_the_readme(folder: Path, wheel: Path, borrow: bool) -> None:
     install, code = doors((ROOT / "README.md").read_text())
     installing = run(["bash", "-ec", install], folder, variables)
     print(f"{installing:6.1f} s  {install.strip()}", flush=True)
-    if borrow:  # in one process: importing torch three times takes longer than the rest
-        code = {"all three doors": "\n".join(code.values())}
-    for name, lines in code.items():
+    for name, lines in list(code.items())[-1 if borrow else 0 :]:
         place = folder / name.replace(" ", "_")
         place.mkdir()
         seconds = run(["python", "-c", lines], place, variables)

@@ -412,7 +412,7 @@ BREAKAGES = [
     Breakage(
         "infinite theta let through",
         "src/ringfence/checks.py",
-        "if values.numel() and not all(map(math.isfinite, torch.aminmax(values))):",
+        "if values.numel() and not all(map(math.isfinite, torch.stack(torch.aminmax(values)).tolist())):",
         "if values.numel() and bool(torch.isnan(values).any()):",
     ),
     Breakage("the global random state used", NOISE, "row.normal_(generator=generator)", "row.normal_()"),
@@ -1376,8 +1376,8 @@ BREAKAGES = [
     Breakage(
         "a Poisson choice more probable than the rate",
         NOISE,
-        "self.uniforms((count,)) + _STEP <= rate",
-        "self.uniforms((count,)) <= rate",
+        "uniforms + _STEP <= rate",
+        "uniforms <= rate",
         ("tests/test_noise.py",),
     ),
     Breakage(

@@ -153,10 +153,8 @@ def side_by_side(sources: Sequence[Noise], *place: Place, device: torch.device |
     """
     if torch.device(device).type == "cpu":
         return CipherDraws([source._derived(b"place", *place) for source in sources])
-    generators = [torch.Generator(device) for _ in sources]
-    for source, generator in zip(sources, generators, strict=True):
-        generator.manual_seed(source.torch_seed(*place))
-    return GeneratorDraws(generators)
+    seeds = [source.torch_seed(*place) for source in sources]
+    return GeneratorDraws([torch.Generator(device).manual_seed(seed) for seed in seeds])
 
 
 class Draws(ABC):

@@ -211,3 +211,13 @@ def test_a_norm_is_refused_by_name_unless_each_implies_it() -> None:
             rf.publishable_epsilon(rf.RectifiedGaussian(1.0, 1.0), theta, size, **SETTINGS)
     size = rf.Sensitivity(1e-3, norm=2e-3)
     assert rf.publishable_epsilon(rf.RectifiedGaussian(1.0, 1.0), theta, size, **SETTINGS).epsilon > 0
+
+
+def test_an_upper_bound_is_raised_by_the_quantile_and_by_half_a_step_of_the_grid() -> None:
+    class Still(SecureRelease):
+        def draw(self, theta: float) -> torch.Tensor:  # type: ignore[override]
+            return float64(theta)
+
+    noise = Still(rf.Gaussian(2.0))
+    quantile = -float(torch.special.ndtri(float64(1e-3)))
+    assert upper_bound(noise, 0.7, 1e-3) == pytest.approx(0.7 + 2 * (quantile + 2.0**-11), rel=1e-12)

@@ -152,3 +152,60 @@ def test_a_norm_is_read_from_a_table_close_to_its_evaluation(law: rf.Mechanism) 
         assert bool((bound <= 1.005 * exact).all())
         ceiling = 0.5 * orders * size.norm**2
         assert bool((bound <= ceiling * (1 + 1e-9)).all())
+
+
+def test_filling_by_hand() -> None:
+    """The largest values first: 4 of 1 room, 3 of half, then 1 of two and a quarter."""
+    values = torch.tensor([3.0, 1.0, 4.0, 1.0], dtype=torch.float64)
+    room = torch.tensor([0.5, 2.0, 1.0, 0.25], dtype=torch.float64)
+    for budget, best in ((0.0, 0.0), (0.3, 1.2), (1.2, 4.6), (2.0, 6.0), (3.75, 7.75), (10.0, 7.75)):
+        assert float(filled(values, room, budget)) == pytest.approx(best, rel=1e-14)
+        half, rows = min(budget, 1.2), torch.stack((values, 2 * values.flip(0)))
+        each = 4 * min(half, 0.5) + 3 * min(max(half - 0.5, 0.0), 0.5) + max(half - 1.0, 0.0)
+        assert filled(rows, room[0], half).tolist() == pytest.approx([each, 2 * each], rel=1e-14)
+    unbounded = torch.tensor([2.0, math.inf], dtype=torch.float64)
+    assert [float(filled(unbounded, room[:1], budget)) for budget in (0.0, 0.1)] == [0.0, math.inf]
+    assert float(filled(values, 0 * room, 1.0)) == 0.0
+
+
+def test_a_budget_is_raised_by_what_a_running_sum_may_lose() -> None:
+    """By 2^-52 for each value, whether all of them are sorted or only those that can be filled."""
+    for room in (torch.ones(()), torch.cat((torch.ones(9), torch.full((1,), 1e-3)))):
+        left = float(filled(torch.ones(10).double(), room.double(), 3.0)) - 3
+        assert left == pytest.approx(3 * 10 * 2.0**-52, rel=0.1)
+
+
+def test_the_longest_move_in_units_by_hand() -> None:
+    unit = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
+    one, three = torch.tensor(4.0), torch.Size([3])
+    for size, its_unit, shape, square in (
+        (Sensitivity(2.0, at_most=3), one, torch.Size([10]), 3 / 4),
+        (Sensitivity([1.0, 2.0, 3.0], at_most=2), one, three, 13 / 16),
+        (Sensitivity(1.0, at_most=2), unit, three, 5.0),
+        (Sensitivity(norm=3.0), unit, three, 36.0),
+        (Sensitivity(1.0, norm=1.2), unit, three, 4 + 0.44),
+        (Sensitivity([0.5, 1.0, 2.0], at_most=1, norm=1.5), unit, three, 4.0),  # one coordinate
+        (Sensitivity([0.5, 1.0, 2.0], at_most=2, norm=1.1), unit, three, 4 + 0.21),  # their length
+        (Sensitivity(1.0, norm=1.2), unit[:2], torch.Size([2]), 4 + 0.44),
+        (Sensitivity([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), torch.Size([2, 2]), 6.25),
+        (Sensitivity(3.0), one, torch.Size([5, 2]), 10 * 9 / 16),
+        (Sensitivity(1.0), one, torch.Size([0]), 0.0),
+    ):
+        assert size.longest_square(its_unit, shape) == pytest.approx(square, rel=1e-13), size
+
+
+def test_bounds_that_others_imply_are_left_out_and_equal_moves_are_equal() -> None:
+    each = torch.tensor([3.0, 4.0, 1.0], dtype=torch.float64)
+    three = torch.Size([3])
+    assert Sensitivity(each, at_most=2, norm=5.0).binding(three) == Sensitivity(each, at_most=2)
+    assert Sensitivity(each, at_most=2, norm=4.9).binding(three) == Sensitivity(each, at_most=2, norm=4.9)
+    assert Sensitivity(each, at_most=3).binding(three) == Sensitivity(each)
+    assert Sensitivity(1.0, at_most=4, norm=1.9).binding(torch.Size([9])) == Sensitivity(1.0, norm=1.9)
+    assert Sensitivity(1.0, norm=3.0).binding(torch.Size([9])) == Sensitivity(1.0)
+    assert Sensitivity(1.0) != 1.0
+    assert (
+        len({Sensitivity(1.0), Sensitivity(1.0, norm=1.0), Sensitivity(1.0, at_most=1), Sensitivity(1.0)})
+        == 3
+    )
+    assert Sensitivity(1.0, at_most=2).statement.startswith("One record moves at most 2 coordinates, by at")
+    assert Sensitivity(norm=2.0).statement == "One record moves theta by an L2 length of at most 2.0 in all."

@@ -1,24 +1,25 @@
 """The command line as a whole: help, errors in one line, and what it loads."""
 
-import subprocess
+import runpy
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from ringfence import __version__
-from ringfence.cli.app import PANELS, app
+from ringfence.cli.app import PANELS, app, main
 from tests.shell import ringfence
 
 
-def test_the_command_is_there() -> None:
-    """In a process of its own, once; the rest of these tests share one."""
+def test_the_command_and_the_module_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ringfence("--version").stdout == f"ringfence {__version__}\n"
-    command = [sys.executable, "-m", "ringfence", "compare", "nowhere"]
-    wrong = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("ringfence: ")
+    (command,) = entry_points(group="console_scripts", name="ringfence")
+    assert command.load() is main
+    monkeypatch.setattr(sys, "argv", ["ringfence", "compare", "nowhere"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module("ringfence", run_name="__main__")
 
 
 @pytest.mark.parametrize(

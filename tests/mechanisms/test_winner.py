@@ -87,6 +87,18 @@ def test_below_the_gaussian_and_growing_with_the_order(law: Decision) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
+def test_the_gaussian_holds_whatever_the_atoms_say(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest count falls from 12 to 10: |move|^2 / sigma^2 = 14 / 4, and 4 / 9 for the question."""
+    monkeypatch.setattr(pieces, "renyi", lambda log_p, rho, order: torch.full_like(order * rho[0], math.inf))
+    bound = 14 / 4 + (4 / 9 if law is CONFIDENT else 0)
+    found = law.renyi_divergence([12.0, 9.0, 3.0], [-2.0, 1.0, 3.0], [2.0, 8.0])
+    assert found.tolist() == pytest.approx([0.5 * order * bound for order in (2.0, 8.0)], rel=1e-14)
+    assert law.zcdp(torch.tensor([-2.0, 1.0, 3.0])) == pytest.approx(
+        0.5 * (14 / 4 + (9 / 9 if law is CONFIDENT else 0)), rel=1e-14
+    )
+
+
+@pytest.mark.parametrize("law", LAWS)
 def test_other_direction_and_other_order_of_candidates(law: Decision) -> None:
     log_p, rho = law.pair(ROWS.unsqueeze(1), SWAPS)
     moved, back = law.pair(ROWS.unsqueeze(1) + SWAPS, -SWAPS)

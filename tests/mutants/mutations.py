@@ -2,7 +2,8 @@
 
 Left alone, because no test should hang on them: annotations, docstrings, messages (``raise``,
 f-strings, text with spaces, names given to ``checks``), assertions that cannot fail in right code
-(``zip(strict=True)``), blocks for type checkers, ``__all__``, and the constants in ``SIZES``.
+(``zip(strict=True)``), blocks for type checkers, ``__all__``, the constants in ``SIZES``, and how many
+results a cache keeps (``lru_cache(maxsize=8)``).
 """
 
 import ast
@@ -21,11 +22,14 @@ _OTHER_SIGN: dict[type[ast.AST], tuple[str, str]] = {
 }  # fmt: skip
 _PAIRS = ("min max", "amin amax", "minimum maximum", "any all", "floor ceil")
 _OTHER_NAME = {a: b for pair in _PAIRS for a, b in (pair.split(), pair.split()[::-1])}
-_COMMUTES = re.compile(r"(^|\.)(min|max|minimum|maximum|logaddexp|broadcast_tensors|gcd|hypot|total)$")
+_COMMUTES = re.compile(
+    r"(^|\.)(min|max|minimum|maximum|logaddexp|broadcast_tensors|gcd|hypot|total|worst_of)$"
+)
+_ASIDE = ("strict", "maxsize")  # arguments that no result depends on
 _ONE_SIGN = {ast.USub: "-", ast.Not: "not ", ast.Invert: "~"}
 
-# How much is held or kept at once. No result depends on them, which tests/accounting/test_sizes.py
-# asserts with other sizes; so no test could notice another size but by its memory or its time.
+# How much is held or kept at once. No result depends on them, which tests/accounting/test_sizes.py, or the
+# test of the file, asserts with other sizes; so no test could notice another size but by its memory or its time.
 SIZES = {
     "src/ringfence/accounting/per_instance/divergence_table.py": ("_FILLED_TOGETHER", "_KEPT"),
     "src/ringfence/accounting/per_instance/block_sums.py": ("_READ_TOGETHER",),
@@ -37,6 +41,9 @@ SIZES = {
     "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE",),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
+    "src/ringfence/numerics/spectral/singular_values.py": ("_NUMBERS", "_ROWS"),
+    "src/ringfence/accounting/decisions/moves.py": ("_NUMBERS",),
+    "src/ringfence/accounting/decisions/voter.py": ("_ROWS",),
 }
 
 
@@ -121,7 +128,7 @@ class _Visitor(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = ast.unparse(node.func)
         self.visit(node.func)
-        for argument in (*node.args, *(word for word in node.keywords if word.arg != "strict")):
+        for argument in (*node.args, *(word for word in node.keywords if word.arg not in _ASIDE)):
             message = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
             if not (message and re.match(r"checks\.|cast$|evaluated|without_nan|warnings\.", function)):
                 self.visit(argument)

@@ -84,12 +84,8 @@ class Selection:
         new = [name for name in names if name not in self.seconds]
         files = {}
         for file, lines in self.files.items():
-            room = Path(file).parent.name.replace("ringfence", "")
-            theirs = {
-                name
-                for name in new
-                if Path(name.split("::")[0]).parent in (Path("tests", room), Path("tests"))
-            }
+            room = Path("tests", *Path(file).parent.parts[2:])
+            theirs = {name for name in new if Path(name.split("::")[0]).parent in (room, *room.parents)}
             files[file] = {line: (tests & seconds.keys()) | theirs for line, tests in lines.items()}
         return Selection(seconds, files, self.sources)
 

@@ -22,6 +22,9 @@ def rate(x: Literal[3], y: int = 4) -> float:
     if x <= y and not done:
         raise ValueError(f"6 {x + 7}")
     return min(x, -y) * pow(8, x)[zip(x, strict=True)]
+
+@lru_cache(maxsize=9)
+def kept(): ...
 '''
 
 
@@ -81,18 +84,19 @@ def test_tests_of_the_file_come_first_then_quick_ones_and_the_budget_holds(tmp_p
 
 
 def test_lines_that_moved_keep_their_tests_and_new_ones_are_given_all(tmp_path: Path) -> None:
-    file = "src/ringfence/accounting/a.py"
+    file = "src/ringfence/accounting/claim/a.py"
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text("new\none\ntwo\n")
-    names = ["tests/accounting/test_a.py::one", "tests/accounting/test_a.py::two", "tests/b.py::gone"]
+    room = "tests/accounting/claim"
+    names = [f"{room}/test_a.py::one", f"{room}/test_a.py::two", "tests/b.py::gone"]
     lines = {1: {names[0]}, 2: {names[1], names[2]}}
     selection = Selection(dict.fromkeys(names, 2.0), {file: lines}, {file: ["one", "two"]})
     moved = selection.moved(tmp_path)
     assert moved.files[file] == {1: set(names), 2: {names[0]}, 3: {names[1], names[2]}}
 
-    there = [*names[:2], "tests/accounting/test_c.py::new", "tests/test_d.py::new", "tests/data/e.py::new"]
+    there = [*names[:2], f"{room}/test_c.py::new", "tests/test_d.py::new", "tests/data/e.py::new"]
     known = moved.with_tests(there)
-    assert known.files[file][2] == {names[0], *there[2:4]}  # of its room, or of none
+    assert known.files[file][2] == {names[0], *there[2:4]}  # of its chapter, or of none
     assert known.files[file][3] == {names[1], *there[2:4]}
     assert known.seconds.keys() == set(there)
     assert known.seconds[names[0]] == 2.0

@@ -1,5 +1,7 @@
 """Chances of normal variables to be the largest, against 25 recorded digits, closed forms and finer grids."""
 
+import itertools
+import math
 import random
 from datetime import date
 
@@ -91,6 +93,52 @@ def test_a_finer_and_longer_grid_gives_the_same(variables: int, monkeypatch: pyt
     assert torch.allclose(rho, sharp, rtol=1e-10, atol=0)
 
 
+def test_long_moves_are_two_evaluations() -> None:
+    """They make densities narrower and wider than they were; differences of logarithms keep their digits."""
+    ahead = torch.full((2, 30), -6.0, dtype=torch.float64)
+    ahead[0, 0], ahead[1, :-1] = 0.0, 0.0
+    moves = torch.zeros(5, 30, dtype=torch.float64)
+    moves[0, 0], moves[1, -1], moves[2, -1], moves[3], moves[3, 0] = -40.0, -40.0, 40.0, 20.0, -20.0
+    moves[4, 1] = 0.75
+    for row, move in itertools.product(ahead.split(1), moves):  # together they would share the finer grid
+        log_p, rho = log_chances_and_ratios(row, move.view(1, 1, -1))
+        assert torch.allclose(rho[:, :, 0], log_p - log_chances(row + move), rtol=1e-10, atol=1e-13)
+
+
+def test_estimates_of_modes_solve_their_equation() -> None:
+    """u_k = sum over l of max(-u_l, 0), which is below the sum of h(u_l) over the others."""
+    location = torch.cat([random_rows(8, torch.Generator().manual_seed(seed)) for seed in range(4)])
+    estimates = largest_normal._modes_at_least(location)
+    own = location.sort(dim=1, descending=True).values
+    pulls = (location.unsqueeze(1) - estimates.unsqueeze(2)).clamp(min=0).sum(dim=2)
+    assert torch.allclose(estimates - own, pulls, rtol=1e-12, atol=1e-12)
+
+
+def test_windows_reach_as_far_as_the_outer_modes_and_the_widths_there() -> None:
+    """Modes by bisection: of f_k for the lowest and the highest location, of f_k phi(u_k) for the lowest."""
+    location = torch.cat([random_rows(6, torch.Generator().manual_seed(seed)) for seed in range(4)])
+    begin, end, width = largest_normal._outer_modes(location)
+
+    def mode(own: Tensor, factors: int) -> tuple[Tensor, Tensor]:
+        """The mode of each row, and the width of the density there."""
+        at = location.gather(1, own)
+        low, high = location.amin(dim=1, keepdim=True), torch.full_like(at, 9.0)
+        for _ in range(50):
+            x = (low + high) / 2
+            u = x - location
+            h = (torch.exp(-0.5 * u * u - log_tail(-u)) / math.sqrt(2 * math.pi)).scatter(1, own, 0.0)
+            beyond = factors * (x - at) > h.sum(dim=1, keepdim=True)
+            low, high = torch.where(beyond, low, x), torch.where(beyond, x, high)
+        return x[:, 0], (factors + (h * (u + h)).sum(dim=1)).rsqrt()
+
+    lowest, highest = location.argmin(dim=1, keepdim=True), location.argmax(dim=1, keepdim=True)
+    (first, narrow), (last, _), (further, wide) = mode(lowest, 1), mode(highest, 1), mode(lowest, 2)
+    reached = torch.minimum(first - 8.5 * narrow, further - 8.5 * wide)
+    assert torch.allclose(begin, reached, rtol=0, atol=0.03)
+    assert torch.allclose(end, last + 8.55, rtol=0, atol=0.03)
+    assert torch.allclose(width, narrow, rtol=0.03, atol=0)
+
+
 def test_chances_sum_to_one_before_and_after() -> None:
     """Where none is heavy, no chance is computed from the others."""
     location = 0.3 * torch.randn(20, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -110,6 +158,17 @@ def test_windows_that_are_far_apart() -> None:
     assert float(rho[3, 0, 0]) == pytest.approx(-(best + 5e5), rel=1e-5)
 
 
+@pytest.mark.parametrize("others", [[], [0.0], [-3.0, -3.5], [-300.0], [-20.0, -300.0]])
+def test_nothing_is_computed_between_windows(others: list[float]) -> None:
+    """However far apart they are, and between whichever two the way is long."""
+    still = torch.zeros(1, 0, 2 + len(others), dtype=torch.float64)
+    counts = [
+        float(largest_normal._Grids(torch.tensor([[0.0, *others, -far]]).double(), still).counts)
+        for far in (1e3, 1e6)
+    ]
+    assert counts[0] == counts[1] < 200 * (1 + len(others))
+
+
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     location = random_rows(6, torch.Generator().manual_seed(3))
     shared = torch.randn(1, 5, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
@@ -119,6 +178,29 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for again in (own, as_atoms(location, shared)):
         assert torch.allclose(again[0], log_p, rtol=1e-12, atol=0)
         assert torch.allclose(again[1], rho, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("numbers", [10_000, 200_000])
+def test_as_much_is_held_at_once_as_is_allowed(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows share their nodes, and moves of two variables a call, as far as they fit; one is taken anyway."""
+    location = random_rows(6, torch.Generator().manual_seed(3))
+    moves = torch.randn(1, 30, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    moves[..., 2:] = 0
+    held, honest = [], largest_normal._log_ratios
+
+    def recorded(nodes: largest_normal._Nodes, sizes: Tensor, places: Tensor) -> Tensor:
+        (rows, variables, count), together = nodes.u.shape, sizes.shape[1]
+        whole = rows * count * (4 * variables + 9 * moves.shape[1])
+        held.append((rows, together, whole, 9 * rows * count * together))
+        return honest(nodes, sizes, places)
+
+    monkeypatch.setattr(largest_normal, "_log_ratios", recorded)
+    monkeypatch.setattr(largest_normal, "_NUMBERS", numbers)
+    log_chances_and_ratios(location, moves)
+    assert all(rows == 1 or whole <= numbers for rows, _, whole, _ in held)
+    assert all(together == 1 or changes <= numbers for _, together, _, changes in held)
+    assert max(rows for rows, *_ in held) == (1 if numbers == 10_000 else 5)
+    assert max(together for _, together, *_ in held) == (9 if numbers == 10_000 else 30)
 
 
 def test_a_heavy_outcome_is_what_the_others_leave() -> None:

@@ -14,7 +14,7 @@ ONE = torch.ones((), dtype=torch.float64)
 _ROUNDING = 2.0**-52  # relative, of one addition
 
 
-@dataclass(frozen=True, eq=False, init=False, repr=False)
+@dataclass(frozen=True)
 class Sensitivity:
     """How far the contribution of one record can move theta.
 

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from inspect import signature
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -210,7 +211,7 @@ class Decision(ABC):
         self, name: str, kernel: Kernel, counts: Real, move: Real, of: str, value: Tensor
     ) -> Tensor:
         values, shift = self._arguments(counts, move)
-        queries = torch.broadcast_shapes(values.shape, shift.shape)[:-1]
+        queries = np.broadcast_shapes(values.shape, shift.shape)[:-1]
         value = value.to(values.device)
         checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
         return self._without_nan(name, by_queries(kernel, values, shift, value, _HELD))

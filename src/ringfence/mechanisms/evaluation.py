@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,8 +78,8 @@ def by_queries(kernel: Kernel, counts: Tensor, move: Tensor, value: Tensor, held
     >>> by_queries(sums, torch.ones(3, 2), torch.ones(2), torch.zeros(()), held=2).tolist()
     [4.0, 4.0, 4.0]
     """
-    queries = torch.broadcast_shapes(counts.shape, move.shape)[:-1]
-    shape = torch.broadcast_shapes(queries, value.shape)
+    queries = np.broadcast_shapes(counts.shape, move.shape)[:-1]
+    shape = np.broadcast_shapes(queries, value.shape)
     if not queries:
         return kernel(counts, move, value)
     result = counts.new_empty(shape)

@@ -1,5 +1,6 @@
 """Winners: of a row of noisy counts, only who has the largest is released."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,11 +41,11 @@ class NoisyWinner(Decision):
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
         shift = move / self.sigma
         checks.require("move", f"must be at most {_FARTHEST:g} sigma", move, shift.abs() <= _FARTHEST)
-        shape = torch.broadcast_shapes(counts.shape, shift.shape)
+        shape = np.broadcast_shapes(counts.shape, shift.shape)
         counts, shift = torch.atleast_2d(counts), torch.atleast_2d(shift)
         if counts.shape[-2] != 1:  # nothing to share: one move for each row of counts
             counts, shift = counts.unsqueeze(-2), shift.unsqueeze(-2)
-        leading = torch.broadcast_shapes(counts.shape[:-2], shift.shape[:-2])
+        leading = np.broadcast_shapes(counts.shape[:-2], shift.shape[:-2])
         location = self._location(counts.squeeze(-2).expand(*leading, -1))
         if shift.shape[:-2].numel() == 1:
             moves = shift.reshape(1, shift.shape[-2], shape[-1])

@@ -1,10 +1,18 @@
 """Rates from Rényi divergences: above every pair that has them, and as sharp as riskcal's."""
 
+import math
+
 import pytest
 import torch
 
 from ringfence.accounting.claim.conversion import gaussian_delta
-from ringfence.accounting.claim.renyi_rates import renyi_advantage, renyi_rates, zcdp_advantage, zcdp_rates
+from ringfence.accounting.claim.renyi_rates import (
+    _excess,
+    renyi_advantage,
+    renyi_rates,
+    zcdp_advantage,
+    zcdp_rates,
+)
 from ringfence.accounting.claim.trade_off import gaussian_rates
 from tests.tensors import float64
 
@@ -67,3 +75,13 @@ def test_as_sharp_as_riskcal(zcdp: float) -> None:
     assert zcdp_advantage(zcdp) == pytest.approx(
         riskcal.get_advantage_from_zcdp(zcdp, max_order=16, grid_size=60), abs=1e-6
     )
+
+
+def test_what_rounding_may_have_added_to_a_divergence_is_taken_off() -> None:
+    """Of equal coins nothing is left but 1e-14 of the logarithms, more at orders close to 1."""
+    orders, logit = float64([[1.0], [1.01], [2.0], [64.0]]), float64([-2.0])
+    logs = 1 + 2 * (math.log1p(math.exp(-2)) + math.log1p(math.exp(2)))
+    expected = [-1e-14 * logs * factor for factor in (1 / 0.03, 1.01 / 0.03, 2.0, 64 / 63)]
+    assert _excess(orders, 0 * orders, logit, logit).flatten().tolist() == pytest.approx(expected, rel=0.1)
+    charged = _excess(orders, 1 + 0 * orders, logit, logit).flatten() + 1
+    assert charged.tolist() == pytest.approx([-1e-11] * 4, rel=0.25)

@@ -12,6 +12,8 @@ from dp_accounting import pld
 from scipy.stats import norm, truncnorm
 
 import ringfence as rf
+from ringfence.accounting.claim import trade_off
+from ringfence.accounting.claim.conversion import sampled_gaussian_curve
 from ringfence.accounting.claim.trade_off import TradeOff, curve_rates, gaussian_rates
 from tests.tensors import float64
 
@@ -142,6 +144,10 @@ def test_samples_cost_no_more_than_everything() -> None:
     assert (mixed.rates(RATES)[0] >= whole(0.2).rates(RATES)[0] * (1 - 1e-9)).all()
     assert too_large.mu(1e-6) == too_large.whole
     assert mixed.mu(1e-14) == mixed.whole  # the curve ends before
+    curve = sampled_gaussian_curve(mixed.releases)
+    assert curve is not None
+    last = float(curve[1][-1])
+    assert mixed.mu(last) < mixed.mu(math.nextafter(last, 0.0)) == mixed.whole
 
 
 def test_finite_randomness_moves_both_rates() -> None:
@@ -174,3 +180,15 @@ def test_lines_of_a_curve_are_all_used() -> None:
 def test_what_floats_cannot_hold_is_an_error() -> None:
     with pytest.raises(FloatingPointError, match="rates of attacks cannot be represented"):
         whole(math.nan).rates(RATES)
+
+
+def test_what_is_not_known_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An infinite divergence would say that nothing is found without a false alarm, which is not so."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("asked for")
+
+    for name in ("zcdp_rates", "zcdp_advantage", "renyi_rates", "renyi_advantage"):
+        monkeypatch.setattr(trade_off, name, refuse)
+    assert float(whole(1.0).rates(float64([0.5]))[0]) == pytest.approx(norm.cdf(1.0))
+    assert whole(1.0).advantage == pytest.approx(2 * norm.cdf(0.5) - 1)

@@ -16,6 +16,8 @@ def test_steps_add_up_and_come_back_from_json() -> None:
         account = rf.DecisionAccountant(law, neighbours="added", at_most=2)
         account.step(votes)
         once = account.worst
+        assert torch.equal(once, torch.stack((account.forward, account.backward)).amax(dim=0))
+        assert bool((account.forward != account.backward).any())
         account.step(votes)
         torch.testing.assert_close(account.worst, 2 * once, rtol=1e-14, atol=0.0)
         again = rf.DecisionAccountant.from_state_dict(json.loads(json.dumps(account.state_dict())))

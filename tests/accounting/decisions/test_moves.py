@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.decisions.moves import moves_of, pairs
+from ringfence.accounting.decisions import moves
+from ringfence.accounting.decisions.moves import checked_at_most, moves_of, pairs
 from ringfence.accounting.decisions.rdp import decision_rdp
 from tests.tensors import float64
 
@@ -84,3 +85,31 @@ def test_a_replaced_ballot_may_leave_queries_and_join_others() -> None:
             asked(rf.NoisyWinner(4.0), [[20, 8, 8]] * 3, neighbours="replaced", at_most=2, **more)
     with pytest.raises(ValueError, match=refused):
         rf.DecisionAccountant(rf.NoisyWinner(4.0), neighbours="replaced", at_most=2)
+
+
+def test_a_voter_who_counts_in_every_query_has_no_limit() -> None:
+    assert [checked_at_most(2, "added", queries) for queries in (1, 2, 3)] == [None, None, 2]
+    assert checked_at_most(2, "added") == 2
+
+
+@pytest.mark.parametrize(
+    ("law", "votes"),
+    [
+        (rf.NoisyWinner(3.0), [[5, 3, 1], [1, 5, 3], [4, 4, 0], [9, 0, 0]]),
+        (rf.StochasticSign(3.0), [3.0, 5.0, -4.0]),
+    ],
+)
+def test_as_many_queries_together_as_can_be_held(
+    law: rf.NoisyWinner, votes: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = pairs(law, votes, "added")
+    monkeypatch.setattr(moves, "_NUMBERS", 1)
+    parts = list(pairs(law, votes, "added"))
+    assert [part.rho.shape[-1] for part in parts] == [1, 1, 1]
+    assert torch.equal(torch.cat([part.repeats for part in parts]), whole.repeats)
+    for j, part in enumerate(parts):
+        known = part.rho.shape[1]  # a query alone has no moves that change nothing
+        torch.testing.assert_close(part.rho, whole.rho[:, :known, j : j + 1], rtol=1e-12, atol=1e-15)
+    # 64 numbers for each pair of candidates, or two moves of every value
+    monkeypatch.setattr(moves, "_NUMBERS", 2 * 9 * 64 if isinstance(law, rf.NoisyWinner) else 2 * 2)
+    assert [part.rho.shape[-1] for part in pairs(law, votes, "added")] == [2, 1]

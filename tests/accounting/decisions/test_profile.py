@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.decisions.moves import moves_of
+from ringfence.accounting.claim.conversion import gaussian_delta
+from ringfence.accounting.decisions.moves import moves_of, pairs
+from ringfence.accounting.decisions.profile import joined
 from tests.tensors import float64
 
 LAW = rf.NoisyWinner(4.0)
@@ -73,3 +75,32 @@ def test_yes_or_no_agrees_with_the_profile_of_the_sign() -> None:
     own = rf.decision_profile(law, surplus, neighbours="added")
     known = rf.privacy_profile(law, surplus, 1.0)
     assert own.epsilon(1e-4) == pytest.approx(known.epsilon(1e-4), rel=1e-6)
+
+
+def test_every_outcome_of_every_query_is_charged_what_may_underflow() -> None:
+    """A single move has its exact curve, which is 0 at a large epsilon."""
+    law = rf.StochasticSign(10.0)
+    alone = rf.decision_profile(law, [3.0], neighbours="added").proofs["backward induction"]
+    assert alone(50.0) == pytest.approx(2e-290, rel=1e-12, abs=0)
+    one = rf.decision_profile(law, [3.0, 5.0, 5.0], neighbours="added", at_most=1)
+    assert one.proofs["backward induction"](50.0) == pytest.approx(6e-290, rel=1e-12, abs=0)
+    winners = rf.decision_profile(LAW, [[12, 9, 3]], neighbours="added").proofs["backward induction"]
+    assert winners(50.0) == pytest.approx(3e-290, rel=1e-12, abs=0)
+
+
+def test_the_gaussian_curve_is_that_of_the_queries_that_a_voter_takes_part_in() -> None:
+    for at_most, queries in ((None, 3), (2, 2), (3, 3), (7, 3)):
+        profile = rf.decision_profile(LAW, [*COUNTS, [9, 9, 9]], neighbours="added", at_most=at_most)
+        expected = gaussian_delta(math.sqrt(queries) / 4, 0.2)
+        assert profile.proofs["Gaussian"](0.2) == pytest.approx(expected, rel=1e-10)
+
+
+def test_moves_that_change_nothing_are_added_where_there_are_fewer() -> None:
+    short, long = (next(pairs(LAW, row, "added")) for row in ([[5.0, 0.0]], [[5.0, 3.0], [6.0, 3.0]]))
+    whole = joined([short, long])
+    assert torch.equal(whole.rho[:, :, 1:], long.rho)
+    assert torch.equal(whole.log_p[:, :, 1:], long.log_p.expand_as(long.rho))
+    assert torch.equal(whole.rho[:, :3, :1], short.rho)
+    assert whole.rho[:, 3:, :1].tolist() == [[[0.0]], [[0.0]]]
+    assert torch.equal(whole.log_p[:, :, :1], short.log_p[:, :1].expand(-1, 4, -1))
+    assert whole.repeats.tolist() == [1, 1, 1]

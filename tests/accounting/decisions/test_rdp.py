@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.decisions.rdp import decision_rdp, zcdp
+from ringfence.accounting.decisions.moves import Pairs, pairs
+from ringfence.accounting.decisions.rdp import decision_rdp, rdp_of_pairs, zcdp
 from tests.tensors import float64
 
 COUNTS = [[30, 12, 8], [20, 18, 12], [25, 25, 0], [12, 30, 8]]
@@ -67,3 +68,42 @@ def test_never_above_what_holds_for_all_votes() -> None:
         tie = decision_rdp(law, [[20, 20, 20]], neighbours="replaced", orders=orders)
         assert bool((tie.worst <= zcdp(law, "replaced") * orders).all())
     assert zcdp(LAWS[1], "added") == pytest.approx(0.5 / 25 + 0.5 / 16)
+
+
+@pytest.mark.parametrize(("moves", "lost"), [(2, 0.0), (3, 1e-12 / 2)])
+def test_where_nothing_moves_only_the_margins_are_left(moves: int, lost: float) -> None:
+    """More than two moves are evaluated with cancellation, for which (alpha - 1) D is charged 1e-12 each."""
+    still = Pairs(
+        float64([0.5, 0.5]).log().view(2, 1, 1), torch.zeros(2, moves, 1).double(), torch.tensor([4])
+    )
+    for at_most, queries in ((None, 4), (3, 3), (9, 4)):
+        rdp = rdp_of_pairs([still], float64([3.0]), 1.0, at_most)
+        expected = float64([queries * (lost * (1 + 1e-11) + 1e-290)])
+        torch.testing.assert_close(
+            torch.cat((rdp.forward, rdp.backward)), expected.expand(2), rtol=1e-13, atol=0
+        )
+    least = rdp_of_pairs([still], float64([3.0]), 1e-300, None)
+    assert least.worst.tolist() == pytest.approx([4 * 3e-300], rel=1e-13, abs=0)
+
+
+def test_sums_of_few_moves_and_the_bound_for_all_votes_are_raised_by_their_rounding() -> None:
+    law = rf.StochasticSign(2.0)
+    (part,) = pairs(law, [3.0, 3.0], "added")
+    exact = max(float(law.renyi_divergence(float64(3.0), float64(move), 4.0)) for move in (1.0, -1.0))
+    found = float(rdp_of_pairs([part], float64([4.0]), 1.0, None).forward)
+    assert found / (2 * exact) - 1 == pytest.approx(1e-11, rel=0.02)
+    for bound, plain in (
+        (zcdp(law, "added"), 0.125),
+        (zcdp(law, "replaced"), 0.5),
+        (zcdp(rf.NoisyWinner(2.0), "added"), 0.125),
+        (zcdp(rf.NoisyWinner(2.0), "replaced"), 0.25),
+    ):
+        assert bound / plain - 1 == pytest.approx(1e-12, rel=0.02)
+
+
+def test_what_floats_cannot_hold_is_an_error() -> None:
+    broken = Pairs(
+        torch.zeros(2, 1, 1).double(), torch.full((2, 3, 1), torch.nan).double(), torch.tensor([1])
+    )
+    with pytest.raises(FloatingPointError, match="Rényi divergences of decisions cannot be represented"):
+        rdp_of_pairs([broken], float64([2.0]), 1.0, None)

@@ -9,7 +9,7 @@ from dp_accounting import rdp
 from scipy.stats import norm
 
 from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
-from ringfence.accounting.decisions.selection import selection_delta, selection_epsilon
+from ringfence.accounting.decisions.selection import _slack, selection_delta, selection_epsilon
 
 
 def exact_delta(mu: float, runs: float, epsilon: float, rank: np.ndarray, x: np.ndarray) -> float:
@@ -68,3 +68,34 @@ def test_one_run_costs_one_run_and_nothing_costs_nothing() -> None:
 def test_fewer_than_one_run_is_refused(runs: float) -> None:
     with pytest.raises(ValueError, match="expected_runs"):
         selection_epsilon(0.1, runs, 1e-5)
+
+
+def test_roundings_are_charged() -> None:
+    mu = 0.2
+    assert selection_epsilon(mu, 1, 1e-5) / gaussian_epsilon(mu, 1e-5) - 1 == pytest.approx(1e-11, rel=0.02)
+    off = 1 - selection_delta(mu, 1, 0.5) / gaussian_delta(mu, 0.5)
+    assert off == pytest.approx(
+        1 - gaussian_delta(mu, 0.5 / (1 + 1e-11)) / gaussian_delta(mu, 0.5), abs=1e-12
+    )
+    assert off < -1e-11  # a smaller epsilon has a larger delta
+
+
+@pytest.mark.parametrize(("mu", "runs"), [(0.2, 10.0), (1.0, 3.0), (0.05, 1e5)])  # at last it exceeds mu
+def test_the_slack_holds_and_hardly_less_does(mu: float, runs: float) -> None:
+    def enough(h: float) -> bool:
+        return (runs - 1) * gaussian_delta(mu, h) * (1 + 1e-11) <= math.expm1(h)
+
+    h = _slack(mu, runs)
+    assert (h > mu) == (runs == 1e5)
+    assert enough(h)
+    assert not enough(h - 2 * max(mu, h) * 2.0**-40)
+
+
+def test_what_a_delta_is_at_most_and_where_nothing_is_proved() -> None:
+    mu, runs = 1.0, 10.0
+    twice = 2 * _slack(mu, runs)
+    assert selection_delta(mu, runs, twice * (1 + 2e-11)) == 1.0  # ten times the largest delta of one run
+    assert selection_delta(mu, runs, twice * (1 - 1e-6)) == 1.0
+    assert selection_delta(0.1, 2.0, 2 * _slack(0.1, 2.0)) == 1.0  # just below, as epsilon is rounded down
+    least = selection_delta(0.1, 2.0, 2 * _slack(0.1, 2.0) * (1 + 2e-11))
+    assert least == pytest.approx(2 * gaussian_delta(0.1, 0.0), rel=1e-6)

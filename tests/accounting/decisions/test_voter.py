@@ -9,6 +9,11 @@ import torch
 from scipy import stats
 
 import ringfence as rf
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
+from ringfence.accounting.decisions import voter
+from ringfence.accounting.decisions.voter import _block
+from ringfence.accounting.profile.backward_induction import Grid, Loss
+from tests.tensors import float64
 
 BALLOTS = torch.tensor(
     [[1.0, 1.0, -1.0]] * 9 + [[1.0, -1.0, 0.0]] * 5 + [[0.0, 0.0, 0.0]] + [[-1.0, 1.0, 1.0]] * 2
@@ -57,12 +62,12 @@ def test_winners() -> None:
             )
         return max(float(np.maximum(0, a - math.exp(epsilon) * b).sum()) for a, b in ((p, q), (q, p)))
 
-    for voter, moves in (
+    for who, moves in (
         (0, [[-1, 0, 0], [0, 0, -1]]),
         (12, [[0, -1, 0], [0, 0, -1]]),
         (17, [[0, 0, -1], [0, 0, 0]]),
     ):
-        epsilon = float(epsilons[voter])
+        epsilon = float(epsilons[who])
         assert exact(moves, epsilon) <= 1e-4
         assert exact(moves, 0.93 * epsilon) > 1e-4
     assert float(epsilons[-1]) == 0.0
@@ -84,11 +89,93 @@ def test_ballots_that_are_none(ballots: list, candidates: int | None, message: s
 
 
 def test_many_voters_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ringfence.accounting.decisions import voter
-
     generator = torch.Generator().manual_seed(0)
     ballots = torch.randint(-1, 2, (40, 6), generator=generator).double()
     whole = rf.voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4)
     monkeypatch.setattr(voter, "_ROWS", 1 << 12)
+    held = []
+
+    def block(choices: np.ndarray, losses: list[list[Loss]], grid: Grid, delta: float) -> np.ndarray:
+        held.append(len(choices) * (2 * grid.reach + 1))
+        return _block(choices, losses, grid, delta)
+
+    monkeypatch.setattr(voter, "_block", block)
     assert torch.equal(whole, rf.voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4))
+    assert len(held) > 2
+    assert max(held) <= 1 << 12
     assert len(list(itertools.chain(whole))) == 40
+
+
+def test_every_point_of_the_grid_by_hand_with_losses_beyond_it() -> None:
+    """On a grid from -1 to 1 a loss of 1.5, and nothing but the margin is added to the exact delta."""
+    grid, voters = Grid(0.1, 10), np.array([[1], [0], [2]])
+    losses = [[Loss(np.array([place]), np.array([0.25]), 1e-3) for place in (0, 15, 8)]]
+    for k in range(10):
+        delta = 1e-3 + 0.25 * -math.expm1(k / 10 - 1.5)
+        below, above = (_block(voters, losses, grid, delta * (1 + margin)) for margin in (1.9e-11, 2.1e-11))
+        assert below[:2].tolist() == [pytest.approx((k + 1) / 10), 0.0]
+        assert above[:2].tolist() == [pytest.approx(k / 10), 0.0]
+        assert below[2] == pytest.approx(max(0, k - 6) / 10)  # this loss is 0.7 smaller
+    assert math.isinf(_block(voters, losses, grid, 0.25 * -math.expm1(-0.5))[0])  # beyond the grid
+    nothing = [[Loss(np.array([0]), np.array([1.0]), 0.0)] * 3]
+    assert _block(voters, nothing, grid, 0.9e-290).tolist() == [math.inf] * 3
+    assert _block(voters, nothing, grid, 1.1e-290).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("law", [rf.StochasticSign(6.0), rf.NoisyWinner(6.0)], ids=repr)
+def test_where_ballots_are_too_many_to_compose_the_renyi_sums_count(
+    law: rf.NoisyWinner | rf.StochasticSign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By definition, order by order (Canonne, Kamath and Steinke 2020, proposition 12), with its margins."""
+    monkeypatch.setattr(voter, "_MOST_COMPOSED", 0)
+    signs, delta, orders = isinstance(law, rf.StochasticSign), 1e-3, float64(DEFAULT_ORDERS)
+    own = torch.tensor([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    others = torch.tensor([[1.0, 1.0, -1.0]] * 9)
+    if signs:
+        epsilons = rf.voter_epsilons(law, torch.cat((own, others)), delta=delta)[:3]
+        totals = torch.cat((own, others)).sum(dim=0).double()
+    else:  # -1 leaves a query out
+        own, others = torch.where(own == 0, -1.0, (own + 1) / 2), (others + 1) / 2
+        epsilons = rf.voter_epsilons(law, torch.cat((own, others)), delta=delta, candidates=2)[:3]
+        every = torch.cat((own, others))
+        totals = torch.stack([(every == k).sum(dim=0) for k in range(2)], dim=1).double()
+    for ballot, epsilon in zip(own, epsilons.tolist(), strict=True):
+        cast = [j for j in range(3) if float(ballot[j]) != (0 if signs else -1)]
+        if not cast:
+            assert epsilon == 0.0
+            continue
+        sums = torch.zeros(2, len(orders)).double()
+        for j in cast:
+            move = -ballot[j].double() if signs else -torch.eye(2).double()[int(ballot[j])]
+            sums[0] += law.renyi_divergence(totals[j], move, orders)
+            sums[1] += law.renyi_divergence(totals[j] + move, -move, orders)
+        slack = torch.log1p(-1 / orders) - (math.log(delta) + orders.log()) / (orders - 1)
+        # of ratios and of sums, which are most of it, and of the epsilon itself
+        assert 2.5e-11 < epsilon / float((sums.amax(dim=0) + slack).min()) - 1 < 3e-11
+
+
+def test_nobody_who_votes_costs_nothing() -> None:
+    assert rf.voter_epsilons(rf.StochasticSign(5.0), torch.zeros(2, 3), delta=1e-5).tolist() == [0.0, 0.0]
+    sure = rf.voter_epsilons(rf.StochasticSign(1.0), torch.ones(300, 1), delta=1e-5)
+    assert sure.tolist() == [0.0] * 300  # the other answer has a chance that floats do not hold
+
+
+def test_two_candidates_are_enough_and_ballots_begin_at_minus_one() -> None:
+    law = rf.NoisyWinner(5.0)
+    assert len(rf.voter_epsilons(law, [[0.0], [1.0], [-1.0]], delta=1e-5, candidates=2)) == 3
+    with pytest.raises(ValueError, match="candidates must be"):
+        rf.voter_epsilons(law, [[0.0]], delta=1e-5, candidates=1)
+    for bad in (-2.0, 2.0, 0.5):
+        with pytest.raises(ValueError, match="ballots must be candidates from -1 to 1"):
+            rf.voter_epsilons(law, [[bad]], delta=1e-5, candidates=2)
+
+
+def test_losses_whose_squares_floats_do_not_hold() -> None:
+    """Was NaN, or an error about integers. A ballot that decides costs 1 / (2 sigma^2), the others little."""
+    ballots = torch.tensor([[1.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
+    for sigma in (1e-60, 1e-77, 1e-100):
+        first, *others = rf.voter_epsilons(rf.StochasticSign(sigma), ballots, delta=1e-5).tolist()
+        assert first == pytest.approx(0.5 / sigma**2, rel=1e-3)
+        assert max(others) < 50
+    with pytest.raises(FloatingPointError, match="epsilons of voters cannot be represented"):
+        rf.voter_epsilons(rf.StochasticSign(1e-155), ballots, delta=1e-5)

@@ -138,3 +138,11 @@ def test_the_fit_is_raised_by_what_may_happen_between_two_points(curvature: floa
     assert fitted[0].tolist() == pytest.approx(expected, rel=0, abs=1e-8)
     assert float(fitted[0, 0]) == pytest.approx(expected[0], rel=1e-8, abs=0)
     assert float(lowest) == pytest.approx(factor * (0.5 - square / 4 * curvature), rel=1e-7, abs=0)
+
+
+def test_two_coordinates_have_their_own_parameters_in_their_own_order() -> None:
+    theta, sigma = float64([3.0, -1.0]), float64([1.0, 2.0])
+    together, _ = upper_polynomials(rf.TruncatedGaussian(sigma, 1.5), theta)
+    for j in range(2):
+        alone, _ = upper_polynomials(rf.TruncatedGaussian(sigma[j], 1.5), theta[j : j + 1])
+        torch.testing.assert_close(together[:, j : j + 1], alone, rtol=1e-12, atol=0)

@@ -11,12 +11,14 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.accounting.fisher import loss as fisher
 from ringfence.accounting.fisher.loss import (
+    checked_jacobian,
     fisher_information_bounds,
     fisher_information_loss,
     poisson_information_factor,
     reconstruction_error_bound,
 )
 from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.singular_values import squared_frobenius
 from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, TIGHT, exact, holds
@@ -68,6 +70,8 @@ def test_trace_is_the_root_mean_square_over_attributes() -> None:
     assert float(loss) < float(fisher_information_loss(law, theta, jacobian))
     batch = fisher_information_loss(law, theta, torch.stack([jacobian, 2 * jacobian]), kind="trace")
     assert batch.tolist() == pytest.approx([float(loss), 2 * float(loss)], rel=1e-12, abs=0)
+    weights, matrices, _ = checked_jacobian(law, theta, jacobian)
+    assert float(loss) > math.sqrt(float(squared_frobenius(weights, matrices)) / 7)  # the root is rounded up
     # one attribute: the two definitions agree
     one = [fisher_information_loss(law, theta, jacobian[:, :1], kind=kind) for kind in ("spectral", "trace")]
     assert float(one[0]) == pytest.approx(float(one[1]), rel=1e-11, abs=0)
@@ -309,3 +313,11 @@ def test_a_short_side_needs_no_chance_even_with_a_generator(monkeypatch: pytest.
         theta, generator = torch.zeros(len(jacobian)), torch.Generator().manual_seed(0)
         bounds = fisher.fisher_information_bounds(rf.Gaussian(1.0), theta, jacobian, generator=generator)
         assert bounds.failure_probability == 0.0
+
+
+def test_only_the_largest_entry_has_to_be_representable() -> None:
+    """The sign at 36 sigma has an eta of 1e-141, whose product with a jacobian of 1e-15 has no square."""
+    loss = fisher_information_loss(
+        rf.StochasticSign(1.0), float64([0.0, 36.0]), 1e-15 * torch.ones(2, 1).double()
+    )
+    assert float(loss) == pytest.approx(1e-15 * math.sqrt(2 / math.pi), rel=1e-9)

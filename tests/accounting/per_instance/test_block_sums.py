@@ -12,6 +12,7 @@ from ringfence.accounting.per_instance import divergence_table
 from ringfence.accounting.per_instance.block_sums import block_sums
 from ringfence.accounting.per_instance.divergence_sums import exact_sums
 from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance.histogram_sums import HistogramSums
 from ringfence.accounting.per_instance.setting import Setting
 from tests.accounting.drawing import draw
@@ -140,3 +141,20 @@ def test_chords_are_raised_by_what_each_release_may_bend() -> None:
         bend = (4 + (2 - orders).clamp(min=0) * size**2 / 4) * (size <= 32)
         expected = orders * size**2 / 2 / (1 - bend / 6 / 128**2) * (1 + 1e-11)
         torch.testing.assert_close(bound, expected.expand(2, 2), rtol=1e-13, atol=0)
+
+
+def test_rows_that_are_all_out_of_reach_have_no_largest_value() -> None:
+    orders, far = float64([2.0, 8.0]), float64([[2e6, 2e6], [-2e6, 0.0]])
+    table = DivergenceTable(orders, tabulated=equivalent_information)
+    for count in (1, 2):
+        found = reader.block_maxima(table, [Setting.of(rf.StochasticSign(1.0), 1e-3)] * count, far[:count])
+        assert torch.equal(found, torch.full((count, 2, 2), torch.inf, dtype=torch.float64))
+
+
+def test_no_page_is_filled_once_a_row_is_settled() -> None:
+    """Far inside the support a law has the largest information of all; outside, all pages are looked at."""
+    setting = [Setting.of(rf.RectifiedGaussian(1.0, 8.0), 1e-3)]
+    for row, pages in (([0.5, 12.5, 19.5], 1), ([12.5, 19.5], 2)):
+        table = DivergenceTable(float64([2.0]), tabulated=equivalent_information)
+        reader.block_maxima(table, setting, float64([row]))
+        assert len(table._keys) == pages

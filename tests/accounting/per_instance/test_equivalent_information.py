@@ -6,7 +6,13 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.per_instance.equivalent_information import equivalent_information
+from ringfence.accounting.per_instance.equivalent_information import (
+    _alike,
+    _between,
+    _closest,
+    equivalent_information,
+    largest_information,
+)
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
 
@@ -73,3 +79,64 @@ def test_a_single_number_may_have_dimensions(shape: tuple[int, ...]) -> None:
     law = rf.Gaussian(torch.full(shape, 2.0, dtype=torch.float64))
     one, orders = torch.ones(7, dtype=torch.float64), torch.tensor([2.0, 64.0], dtype=torch.float64)
     assert torch.allclose(equivalent_information(law, one, one, orders), torch.tensor(0.25).double())
+
+
+@pytest.mark.parametrize("sigma", [1.0, 4.0])
+def test_small_moves_are_taken_from_both_ends(sigma: float) -> None:
+    """Where alpha s is at most a tenth: 1.001 times the larger of the quotient at c and at 0."""
+    law, theta, orders = rf.StochasticSign(sigma), sigma * float64([0.3, -2.0]), float64([1.02, 2.0, 8.0])
+    move = sigma * 0.012
+    rho = equivalent_information(law, theta, float64(move), orders)
+    ends = [law.fisher_information(theta).expand(3, 2)] * 2
+    for side in (move, -move):
+        forward, backward = (
+            law.renyi_curve(start, shift, orders) / (0.5 * orders.unsqueeze(1) * move**2)
+            for start, shift in ((theta, float64(side)), (theta + side, float64(-side)))
+        )
+        ends = [torch.maximum(ends[0], forward), torch.maximum(ends[1], backward)]
+    torch.testing.assert_close(rho, 1.001 * torch.stack(ends), rtol=3e-11, atol=0)
+
+
+@pytest.mark.parametrize("ratio", [1.1, 2.0])
+def test_between_two_moves_the_chord_counts_and_what_may_lie_above_it(ratio: float) -> None:
+    """D is at most a chord from 1 to r, and backward by alpha (s - 1)(r - s) / (2 (alpha - 1)) above it."""
+    orders = float64([1.5, 32.0])
+    low = float64([1.0, 1.0, 1.0, 0.1, 0.0])
+    high = low.new_tensor([0.5, 0.9, 1.0, 2.0, 1.0]) + 0 * low
+    moves = torch.linspace(1, ratio, 2001, dtype=torch.float64).unsqueeze(1)
+    chord = low + (high * ratio**2 - low) * (moves - 1) / (ratio - 1)
+    largest = torch.minimum((chord / moves.square()).amax(dim=0), high * ratio**2)
+    forward, backward = (
+        _between(high.expand(2, -1), low.expand(2, -1), orders, ratio, direction)
+        for direction in (False, True)
+    )
+    torch.testing.assert_close(forward, largest.expand(2, -1), rtol=1e-6, atol=0)
+    # the largest of (s - 1)(r - s) / s^2 is (r - 1)^2 / (4 r)
+    above = ((moves - 1) * (ratio - moves) / moves.square()).max() / (orders - 1)
+    expected = torch.minimum(
+        (chord / moves.square()).amax(dim=0) + above.unsqueeze(1), (high * ratio**2).expand(2, -1)
+    )
+    torch.testing.assert_close(backward, expected, rtol=1e-6, atol=0)
+    unknown = _between(float64([[torch.nan], [torch.inf]]), float64([[1.0], [1.0]]), orders, ratio, False)
+    assert unknown.tolist() == [[torch.inf], [torch.inf]]
+
+
+def test_how_close_moves_are_and_which_orders_share_them() -> None:
+    """The closest are 10 % apart; below order 2 both bounds are to be raised equally, down to order 1.02."""
+    for order, share in ((64.0, 1.0), (2.0, 1.0), (1.5, 0.5), (1.02, 0.02), (1.001, 0.02)):
+        ratio = _closest(float64([order, 100.0]))
+        assert (ratio - 1) ** 2 / ratio == pytest.approx(share * 0.01 / 1.1, rel=1e-9)
+    assert _alike(float64([1.5, 7.9, 2.0, 8.0, 1.1, 31.0, 32.0])) == [[0, 4], [1, 2], [3, 5], [6]]
+
+
+def test_the_largest_information_is_the_laws_where_it_is_known() -> None:
+    class Told(rf.Gaussian):
+        told = 0.2
+
+        def information_bound(self) -> torch.Tensor:
+            return float64(self.told)
+
+    for told, most in ((0.2, 0.2), (0.3, 0.25), (1e-291, 0.25), (1e-289, 1e-289), (math.nan, 0.25)):
+        law = Told(2.0)
+        law.told = told
+        assert float(largest_information(law)) == most

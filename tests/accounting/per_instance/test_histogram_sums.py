@@ -188,3 +188,10 @@ def test_float32_far_from_zero_is_counted_in_float64() -> None:
     counts = histogram_sums._counts(theta, low, high, 4096)
     assert torch.equal(counts.double(), histogram_sums._counts(theta.double(), low, high, 4096))
     assert not torch.equal(counts.float(), torch.histc(theta, 4096, low, high))
+
+
+def test_a_page_more_only_where_rounding_may_lead_onto_it() -> None:
+    """A coordinate may be binned into the next cell, 1/128 sigma away."""
+    assert histogram_sums._places(0.01, 0.99) == range(1)
+    assert histogram_sums._places(0.007, 0.99) == range(-1, 1)
+    assert histogram_sums._places(-2.5, 0.993) == range(-3, 2)

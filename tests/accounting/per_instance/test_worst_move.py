@@ -49,3 +49,16 @@ def test_both_bounds_count() -> None:
     both = sums(law, theta, rf.Sensitivity(each, at_most=3, norm=0.25), exact=True)
     assert bool((both <= sums(law, theta, few, exact=True) * (1 + 1e-9)).all())
     assert bool((both <= sums(law, theta, short, exact=True) * (1 + 1e-9)).all())
+
+
+def test_coordinates_far_from_most_others_are_evaluated_apart() -> None:
+    """The table reaches 256 sigma; a theta that is wider is split."""
+    law, orders = rf.RectifiedGaussian(1.0, (-2.0, torch.inf)), float64([2.0, 32.0])
+    theta = torch.cat((torch.linspace(-6, 6, 290).double(), float64([400.0, 401.0, -300.0])))
+    for most in (1, 2, 3, 200):
+        size = rf.Sensitivity(0.1, at_most=most)
+        bound, exact = (
+            rf.per_instance_rdp(law, theta, size, orders, exact=way).worst for way in (False, True)
+        )
+        assert bool((exact * (1 - 1e-12) <= bound).all())
+        assert bool((bound <= 1.005 * exact).all())

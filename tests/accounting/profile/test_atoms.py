@@ -97,3 +97,22 @@ def test_ratios_are_raised_by_their_rounding() -> None:
     assert delta is not None
     assert delta(0.0) >= float(SIGN.hockey_stick(0.0, 0.5, 0.0))
     assert math.isfinite(delta(30.0))
+
+
+def test_two_moves_stay_as_they_are() -> None:
+    """Both are skewed the same way, so that an envelope would make one loss of them."""
+    log_p, rho = SIGN.pair(float64(1.0), float64([0.3, 0.2]))
+    mass, ratio = log_p.exp().numpy(), rho.numpy()
+    found = worst_losses(mass, ratio, 0.01)
+    assert len(worst_losses(mass[:, [0, 1, 1]], ratio[:, [0, 1, 1]], 0.01)) == 1
+    for move, one in enumerate(found):
+        assert one.places.tolist() == Loss.of_atoms(mass[:, move], ratio[:, move], 0.01).places.tolist()
+    assert len(found) == 2
+
+
+def test_losses_whose_squares_floats_do_not_hold_have_no_such_proof() -> None:
+    """Was an error about integers. The other proofs go on."""
+    assert mechanism_delta(rf.StochasticSign(1e-60), float64([2.0, 1.0]), float64(1.0), steps=1) is None
+    assert mechanism_delta(rf.StochasticSign(1e-40), float64([2.0, 1.0]), float64(1.0), steps=1) is not None
+    profile = rf.decision_profile(rf.StochasticSign(1e-60), [2.0, 1.0], neighbours="added")
+    assert sorted(profile.proofs) == ["Gaussian", "Rényi"]

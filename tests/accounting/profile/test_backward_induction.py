@@ -109,3 +109,13 @@ def test_losses_beyond_the_grid_are_not_lost() -> None:
 
 def test_what_would_take_minutes_is_left_out() -> None:
     assert induction([([loss(P, MOVES[0])], 10**6)], GRID) is None
+
+
+def test_beyond_the_grid_the_last_chord_is_exact_and_only_the_margin_is_added() -> None:
+    """On a grid from -1 to 1 losses of -1.5, 0 and 1.5, of which the first and the last lie beyond it."""
+    far = Loss(np.array([-15, 0, 15]), np.array([0.25, 0.5, 0.249]), 1e-3)
+    delta = induction([([far], 1)], Grid(0.1, 10))
+    assert delta is not None
+    for k in range(11):
+        exact = 1e-3 + 0.249 * -math.expm1(k / 10 - 1.5)
+        assert delta(k / 10) / exact - 1 == pytest.approx(2e-11, rel=0.02)

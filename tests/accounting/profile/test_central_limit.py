@@ -307,3 +307,14 @@ def test_of_a_normal_loss_only_the_margin_is_left(variance: float, epsilon: floa
     mu = math.sqrt(variance)
     truth = oracle.below(mu / 2 - epsilon / mu) - math.exp(epsilon) * oracle.below(-mu / 2 - epsilon / mu)
     assert float(sums.delta(epsilon) / truth - 1) == pytest.approx(1e-9, rel=0.01)
+
+
+@pytest.mark.parametrize("real", [0.3, 2.0])
+def test_where_the_expansion_ends(real: float) -> None:
+    """At e^-60 of the peak, for the smallest variance of any pattern under the tilted law; at pi / extent."""
+    wide = replace(SUMS, variance_spread=0.4)
+    decay = 2 / math.pi**2 * (0.9 - 0.4) * math.exp(-2 * real * 0.07)
+    expected = (math.sqrt(60 / decay), math.pi / 0.07)
+    assert wide._ends_of_the_expansion(real) == pytest.approx(expected, rel=1e-13)
+    assert replace(SUMS, variance_spread=0.9)._ends_of_the_expansion(real) is None
+    assert wide._ends_of_the_expansion(1e5) is None  # nothing is left of the variance

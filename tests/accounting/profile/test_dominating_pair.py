@@ -1,5 +1,7 @@
 """A few coordinates composed: the sign law against all outcomes and all patterns, enumerated."""
 
+import math
+
 import pytest
 import torch
 
@@ -120,3 +122,15 @@ def test_a_shift_of_very_many_sigma_is_charged_for_its_rounding(shift: float) ->
     assert 0.1 < curve < delta < 1
     assert delta >= curve * (1 + shift * shift * 2.0**-52)
     assert delta <= curve * (1 + shift * shift * 2.0**-50 + 1e-10)
+
+
+def test_every_value_of_every_composition_is_charged() -> None:
+    """At a large epsilon nothing else is left: 1e-15 for each point, release and composition."""
+    theta, move = float64([0.2, 0.2, -0.5]), float64(0.6)
+    delta = composed_delta(SIGN, theta, move, steps=2)(60.0)
+    coordinates = [Coordinate(SIGN, float64(value), move) for value in (-0.5, 0.2)]
+    step = grid_step(coordinates, [2, 4])
+    points = sum(
+        2 * (math.ceil(one.reach() / step) + 1) * many for one, many in zip(coordinates, (2, 4), strict=True)
+    )
+    assert 0.5 * points <= delta / (1e-15 * (6 + 2)) <= points + 1

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.profile.dominating_pair import composed_delta
+from ringfence.accounting.profile import few_moves
+from ringfence.accounting.profile.dominating_pair import Coordinate, composed_delta
 from ringfence.accounting.profile.few_moves import envelope_delta, single_epsilons
 
 ONE = torch.tensor(1.0, dtype=torch.float64)
@@ -78,3 +79,59 @@ def test_parameters_may_differ_by_coordinate() -> None:
         for s in sigma
     ]
     assert both.tolist() == pytest.approx([float(one) for one in each], rel=1e-9)
+
+
+def test_one_move_is_raised_by_its_rounding_and_no_more() -> None:
+    law, theta = LAWS[2], torch.tensor([1.0, 3.0], dtype=torch.float64)
+    sticks = [law.hockey_stick(theta, move, 0.1) for move in (1.0, -1.0)]
+    sticks += [law.hockey_stick(theta + move, -move, 0.1) for move in (1.0, -1.0)]
+    delta = envelope_delta(law, theta, ONE, 1)
+    assert delta(0.1) / float(torch.stack(sticks).max()) - 1 == pytest.approx(1e-11, rel=0.02)
+
+
+def test_how_many_coordinates_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few_moves, "_composed", lambda *_: None)
+    theta = torch.arange(4097, dtype=torch.float64)
+    assert envelope_delta(rf.Gaussian(4.0), theta[:-1], ONE, 1) is not None
+    assert envelope_delta(rf.Gaussian(4.0), theta, ONE, 1) is None
+    assert envelope_delta(rf.Gaussian(4.0), theta, (theta < 9).double(), 1) is not None  # the others stay
+    # 2^18 hockey sticks, two signs and two directions, of which half lie on either side of 0; at least 4
+    # points in a deviation of 1/4, whose reach is 12 deviations
+    most = 2**18 // (8 * 4 * 12)
+    for count, enough in ((most - 10, True), (most + 10, False)):
+        found = envelope_delta(rf.Gaussian(4.0), theta[:count], ONE, 2)
+        assert (found is not None) == enough
+
+
+def test_every_value_of_a_composition_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Composed:
+        size = 1000
+
+        def self_compose(self, moves: int, tail_mass_truncation: float) -> "Composed":
+            assert (moves, tail_mass_truncation) == (5, 1e-18)
+            return self
+
+        def get_delta_for_epsilon(self, epsilon: float) -> float:
+            return epsilon
+
+    seen = []
+    monkeypatch.setattr(
+        few_moves, "pessimistic", lambda curve, step: seen.append((curve, step)) or Composed()
+    )
+    sides = Coordinate(rf.Gaussian(1.0), torch.zeros(1).double(), ONE).direction(False)
+    delta = few_moves._composed(sides, 0.95, 5, 0.1)
+    assert delta(0.25) == pytest.approx(0.25 + 1e-15 * 1000 * 6, rel=1e-15)
+    ((curve, step),) = seen
+    epsilon = 0.1 * torch.arange(-11, 12).double()
+    assert step == 0.1
+    assert curve.tolist() == pytest.approx(sides[0].curve(epsilon).tolist(), rel=1e-12)
+
+
+def test_a_delta_that_covers_every_difference_costs_nothing_and_roundings_are_charged() -> None:
+    law, theta = rf.StochasticSign(4.0), torch.tensor([3.0], dtype=torch.float64)
+    largest = max(
+        float(law.hockey_stick(start, move, 0.0)) for start, move in ((3, 1), (3, -1), (4, -1), (2, 1))
+    )
+    assert float(single_epsilons(law, theta, 1.0, largest * (1 + 1.1e-11))) == 0.0
+    assert float(single_epsilons(law, theta, 1.0, largest * (1 + 0.9e-11))) > 0.0
+    assert torch.equal(single_epsilons(law, theta, 1.0, 1e-3), single_epsilons(law, theta, -1.0, 1e-3))

@@ -270,3 +270,25 @@ def test_as_many_moves_are_charged_as_there_are(law: rf.Mechanism, proof: str, a
     for epsilon in (0.0, 0.5, 1.0):  # of equal coordinates it does not matter which ones move
         assert alone.delta(epsilon) * (1 - 1e-6) <= three.delta(epsilon) <= above * alone.delta(epsilon)
     assert three.proof(1e-3) == proof
+
+
+def test_what_was_found_is_neither_shown_nor_compared() -> None:
+    proofs = {"pure": lambda epsilon: math.exp(-epsilon)}
+    asked, fresh = rf.PrivacyProfile(proofs), rf.PrivacyProfile(proofs)
+    asked.epsilon(1e-5)
+    assert (asked, repr(asked)) == (fresh, repr(fresh))
+
+
+def test_a_proof_is_never_asked_about_an_infinite_epsilon() -> None:
+    def finite(epsilon: float) -> float:
+        assert math.isfinite(epsilon)
+        return math.exp(-epsilon)
+
+    some = rf.PrivacyProfile({"first": finite, "nothing": lambda epsilon: 1.0})
+    assert some.epsilon(1e-3) == pytest.approx(math.log(1e3), rel=1e-7)
+    assert some.proof(1e-3) == "first"
+    none = rf.PrivacyProfile({"first": lambda epsilon: finite(epsilon) + 0.1, "nothing": lambda epsilon: 1.0})
+    assert none.epsilon(1e-3) == math.inf
+    assert (
+        rf.decision_profile(rf.StochasticSign(1e-3), [2.0, 1.0], neighbours="added").epsilon(1e-5) == math.inf
+    )

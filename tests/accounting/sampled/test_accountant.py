@@ -7,7 +7,12 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.claim.conversion import (
+    DEFAULT_ORDERS,
+    epsilon_from_rdp,
+    gaussian_epsilon,
+    sampled_gaussian_epsilon,
+)
 from ringfence.accounting.claim.trade_off import TradeOff
 from ringfence.accounting.per_instance import rdp as per_instance
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
@@ -242,3 +247,22 @@ def test_a_norm_costs_for_every_dataset_what_other_accountants_say() -> None:
     opacus_prv, opacus_rdp = 2.303403, 2.575660  # of Opacus 1.6.0; the first up to its error of 0.01
     assert opacus_prv - 0.02 <= claim.epsilon_data_independent <= opacus_prv
     assert claim.epsilon_renyi == pytest.approx(opacus_rdp, rel=1e-3)
+
+
+def test_the_cost_has_the_sums_at_their_own_orders_and_at_the_next_ones_below() -> None:
+    running = account()
+    running.step(BATCHES[:2], count=2)
+    cost = running.cost()
+    sums = {
+        "forward": running.forward,
+        "backward": running.backward,
+        "gaussian": running.gaussian,
+        "ceiling": running.data_independent,
+    }
+    for name, own in sums.items():
+        for order, value in zip(DEFAULT_ORDERS, getattr(cost, name), strict=True):
+            index = sum(order > at for at in ORDERS)
+            assert value == (float(own[index]) if index < len(ORDERS) else math.inf)
+    ((mu, rate, count),) = cost.releases
+    assert (mu, rate, count, cost.steps) == (pytest.approx(MU), 0.1, 2, 2)
+    assert (cost.zcdp, cost.spent) == (math.inf, running.spent)

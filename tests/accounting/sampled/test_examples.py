@@ -7,6 +7,7 @@ import pytest
 import torch
 from dp_accounting.rdp import RdpAccountant
 
+from ringfence.accounting.examples.guarantee import ex_post_epsilons
 from ringfence.accounting.sampled.examples import SampledExampleAccountant
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS
 from tests.tensors import float64
@@ -85,3 +86,31 @@ def test_bad_lengths_are_refused_and_charge_nothing(
         account.step(torch.tensor(lengths), chosen, sigma=1.0, longest=1.0)
     assert account.steps == 0
     assert not account.sums.any()
+
+
+def test_epsilons_are_raised_by_their_rounding_and_a_release_counts_as_often_as_it_is_made() -> None:
+    account = SampledExampleAccountant(2, 0.2, [2, 4, 16])
+    for length, count in ((0.5, 1), (0.8, 3)):
+        account.step(float64([length]), torch.tensor([1]), sigma=2.0, longest=1.0, count=count)
+    plain = ex_post_epsilons(account.orders, account.sums, 1e-5)
+    torch.testing.assert_close(account.epsilons(1e-5), plain * (1 + 1e-11), rtol=1e-14, atol=0)
+    alone = SampledExampleAccountant(2, 0.2, [2, 4, 16])
+    for length in (0.5, 0.8, 0.8, 0.8):
+        alone.step(float64([length]), torch.tensor([1]), sigma=2.0, longest=1.0)
+    torch.testing.assert_close(account.sums, alone.sums, rtol=1e-14, atol=0)
+    both = (one.epsilons(1e-5, estimated=True) for one in (account, alone))
+    torch.testing.assert_close(*both, rtol=1e-14, atol=0)
+    assert (account.steps, account.measured.tolist()) == (4, [0, 4])
+
+
+def test_only_what_costs_nothing_at_every_order_costs_nothing() -> None:
+    account = SampledExampleAccountant(2, 0.1, [2, 4])
+    account.sums[0, 1] = 1e-3
+    assert [epsilon > 0 for epsilon in account.epsilons(1e-5).tolist()] == [True, False]
+
+
+def test_a_cost_that_floats_do_not_hold_is_an_error_and_charges_nothing() -> None:
+    account = SampledExampleAccountant(1, 0.1, [2, 4])
+    with pytest.raises(FloatingPointError, match="float64 cannot represent what a sample costs"):
+        account.step(float64([0.5]), sigma=1e-200, longest=1.0)
+    assert (account.steps, account.sums.tolist(), account.measured.tolist()) == (0, [[0.0, 0.0]], [0])

@@ -1,6 +1,7 @@
 """Hockey sticks instead of moments: parameters of each coordinate, moves from nothing to very far."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from mpmath import mp, mpf
 
 import ringfence as rf
 from ringfence.accounting.coordinates import number_of_coordinates
+from ringfence.accounting.sampled import few_coordinates
 from ringfence.accounting.sampled.few_coordinates import log_excess_of_few
 from tests import oracle
 
@@ -77,3 +79,18 @@ def test_very_far_apart() -> None:
         excess = log_excess_of_few(law, number(-50.0), number(100.0), 0.2, ORDERS)[0]
         divergence = torch.logaddexp(excess, number(0.0)) / (ORDERS - 1)
         torch.testing.assert_close(divergence, torch.full_like(divergence, -math.log1p(-0.2)))
+
+
+def test_roundings_that_grow_with_the_square_of_the_move_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log densities of a move of m sigma go up to m^2 / 2, and are wrong by some 2^-52 of that."""
+    charged = []
+    pairs = few_coordinates._pairs
+
+    def seen(*arguments: Any) -> Any:
+        charged.append(arguments[-1])
+        return pairs(*arguments)
+
+    monkeypatch.setattr(few_coordinates, "_pairs", seen)
+    for move in (1e-3, 16.0, 512.0):
+        log_excess_of_few(rf.Gaussian(2.0), number(0.0), number(2 * move), 0.2, ORDERS)
+    assert charged == pytest.approx([1e-11, 1e-11 + 2.0**-43, 1e-11 + 2.0**-33], rel=1e-9, abs=0)

@@ -1,5 +1,6 @@
 """Sampled releases: a dataset of four records, all 16 batches, and the mixture they really make."""
 
+import math
 from collections.abc import Callable
 from itertools import product
 
@@ -10,6 +11,7 @@ from scipy.special import ndtr
 
 import ringfence as rf
 from ringfence.accounting.per_instance.rdp import per_instance_rdp
+from ringfence.accounting.sampled import subsampling
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.numerics.confidence import upper_confidence_bound
@@ -199,3 +201,8 @@ def test_few_coordinates_of_all_batches_are_evaluated(
     batches = torch.zeros(2, count, dtype=torch.float64)
     subsampled_rdp(rf.Gaussian(1.0), batches, 0.01, 0.1, [2, 4], failure_probability=1e-6)
     assert asked == [evaluated, evaluated]
+
+
+def test_the_averages_share_the_failure_probability_and_no_more() -> None:
+    assert len(subsampling._SHARES) == 3
+    assert math.fsum(subsampling._SHARES) == 1.0

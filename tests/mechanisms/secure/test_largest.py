@@ -1,6 +1,7 @@
 """The exact winner: what float64 decides is right, and what it cannot decide is decided by more bits."""
 
 from itertools import chain, repeat
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -48,12 +49,33 @@ def test_quantiles_in_float64_are_far_better_than_the_doubt() -> None:
         assert abs(value - float(exact)) < 1e-6 * file._DOUBT * (1 + abs(value))
 
 
+def test_float64_decides_almost_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More bits are asked for only where the noisy values are closer than a billionth of them."""
+    monkeypatch.setattr(file, "_exactly", None)
+    for scale in (1e-3, 1.0, 1e3):
+        values = scale * torch.randn(2000, 3, generator=torch.Generator().manual_seed(2)).double()
+        largest(values, 1.0, Noise(4).at("test"))
+
+
 def test_noises_that_53_bits_do_not_tell_apart() -> None:
     """The first words agree; the last bit of the last word decides."""
     ahead = Words(5 << 40, 5 << 40, 0, 0, 7, 0, 0, 8)
     assert largest(row(1.0, 1.0), 1.0, ahead).tolist() == [1]
     tied = Words(5 << 40, 5 << 40)
     assert largest(row(1.0, 1.0), 1.0, tied).tolist() == [0]  # by a public rule: the first
+
+
+@pytest.mark.parametrize(("offset", "sigma"), [(0.0, 1.0), (0.0, 1e6), (0.0, 1e-6), (2.0**52, 1.0)])
+def test_quantiles_that_are_off_by_less_than_the_doubt_decide_nothing(
+    offset: float, sigma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.5 - 5e-11 and 1 - 0.5 + 5e-11, off by 1e-10 against their order. Around 2^52 only integers are left:
+    rounding would make of them 1 and 0, apart by more than the doubt."""
+    honest = torch.special.ndtri
+    monkeypatch.setattr(torch.special, "ndtri", lambda uniform: (z := honest(uniform)) + 1e-10 * z.sign())
+    near = NormalDist().cdf(0.5 - 5e-11)
+    words = Words(int(near * 2**64) - 2**64, int((1 - near) * 2**64))
+    assert largest(row(offset, offset + sigma), sigma, words).tolist() == [1]
 
 
 def test_a_difference_of_counts_below_float64s_noise_is_seen() -> None:
@@ -69,6 +91,14 @@ def test_the_ends_of_the_uniform_numbers() -> None:
     most = Words(0, every, 0, 0, 0, every, every, every)
     assert largest(row(36.0, 0.0), 1.0, most).tolist() == [1]
     assert largest(row(38.0, 0.0), 1.0, Words(0, every, 0, 0, 0, every, every, every)).tolist() == [0]
+
+
+def test_all_that_the_first_bits_leave_open_is_seen() -> None:
+    """U in [1, 2] / 2^53 is a noise from -8.21 to -8.13 sigma, and here almost the upper end."""
+    every, half = 2**12 - 1, -(2**63)
+    assert largest(row(0.0, -8.14), 1.0, Words(every, half, -1, -1, -1)).tolist() == [0]
+    assert largest(row(0.0, -8.11), 1.0, Words(every, half, -1, -1, -1)).tolist() == [1]
+    assert largest(row(0.0, 8.14), 1.0, Words(-every - 1, half)).tolist() == [1]
 
 
 def test_quantiles_invert_the_distribution_function() -> None:

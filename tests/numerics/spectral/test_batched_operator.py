@@ -48,6 +48,22 @@ def test_bad_operators_are_refused_by_name() -> None:
         BatchedOperator(1, (3, 3), good.squares, good.gram, math.nan)
 
 
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+def test_a_vector_that_is_almost_lost_is_no_reason_to_refuse(scale: float) -> None:
+    """|A v| is a millionth of |v|, and the product errs by half of what the premise allows it."""
+
+    def gram(block: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        image = scale * block * torch.tensor([0.0, 1.0]).double()
+        back = scale * image
+        back[:, :, 0] = 0.5e-12 * back[:, :, 1]
+        return image.square().sum(2), back
+
+    operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram)
+    block = torch.tensor([[[1e6, 1.0]]]).double()
+    quotients, _ = chebyshev_bounds.checked_product(operator, block, torch.tensor([0]))
+    assert float(quotients) == pytest.approx(1e-12 * scale**2, rel=1e-9, abs=0)
+
+
 def test_what_is_charged_for_rounding() -> None:
     """A single 1 in a column of many: nothing is rounded, so the ends show the charge."""
     matrix = torch.zeros(1, 1000, 1).double()

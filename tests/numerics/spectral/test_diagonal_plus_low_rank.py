@@ -1,11 +1,14 @@
 """A diagonal plus a matrix of low rank: against the eigenvalues of the dense matrices."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from ringfence.numerics.spectral import diagonal_plus_low_rank as subject
 from ringfence.numerics.spectral.diagonal_plus_low_rank import DiagonalPlusLowRank
+from ringfence.numerics.spectral.singular_values import UNIT
 from tests.accounting.drawing import draw
 
 COUNT, CLASSES, WIDTH = 20, 3, 12
@@ -37,6 +40,41 @@ def test_both_numbers_are_above_the_dense_ones_and_near(units: int, peaked: bool
     assert bool((largest >= truth * (1 - 1e-13)).all())
     assert bool((largest <= truth * 1.005).all())
     torch.testing.assert_close(trace, dense.diagonal(dim1=1, dim2=2).sum(1), rtol=1e-10, atol=1e-9)
+
+
+def test_what_is_charged_for_rounding() -> None:
+    """Where nothing is rounded, what is left is the charge: the trace of e_1 e_1^T - e_2 e_2^T is 0."""
+    unit = torch.eye(64).double()
+    no_units, middle = torch.zeros(1, 0, dtype=torch.int64), torch.diag(torch.tensor([-1.0, 1.0])).double()
+    matrix = DiagonalPlusLowRank(0 * unit[:1], unit[1:2], no_units, unit[None, :1], middle[None])
+    charge = 4 * (64 + 2**2 + 8)
+    assert float(matrix._low_rank_norm()) == 2 * (1 + charge * UNIT)
+    assert float(matrix.trace()) / UNIT == pytest.approx(charge, rel=1e-12)
+    flat = replace(matrix, diagonal=torch.ones(1, 64).double())
+    assert float(flat.trace() - 64) / UNIT == pytest.approx(charge + 64 * 64, rel=0.02)
+
+    # the largest eigenvalue of -e_1 e_1^T is 0: 160 u are proposed, the proof may miss 12 u, and the product
+    # with the factor is charged 48 u
+    below = replace(matrix, middle=torch.diag(torch.tensor([0.0, -1.0])).double()[None])
+    ratio, quotient = below._trial(torch.ones(1).double())
+    assert float(ratio) / UNIT == pytest.approx(160 + 12 + 48, rel=0.01)
+    assert float(quotient) == 0
+    negative = replace(matrix, middle=-torch.eye(2).double()[None])
+    assert float(negative._trial(torch.ones(1).double())[1]) == 0
+
+    norms, scale, factor, is_above = subject._factor_above(4 * torch.eye(2).double()[None], 5)
+    assert (float(norms[0, 0]), float(scale[0, 0, 1]), bool(is_above)) == (2.0, 4.0, True)
+    assert float(factor[0, 0, 0] ** 2 - 1) / UNIT == pytest.approx(8 * 2 * (5 + 2 + 16), rel=0.01)
+
+
+def test_what_a_factorisation_misses_is_charged() -> None:
+    three = torch.stack((torch.eye(3), -torch.eye(3))).double()
+    factor, missing = subject._cholesky(three)
+    assert torch.equal(factor, torch.stack((torch.eye(3), torch.zeros(3, 3))).double())
+    assert float(missing[0]) / UNIT == pytest.approx(2 * (3 + 4) * 3, rel=1e-12)
+    assert float(missing[1]) == torch.inf
+    proved, largest, _ = subject._largest_eigenpair(torch.zeros(1, 2, 2).double())
+    assert float(largest) == 0 < float(proved) < 1e-290  # of a matrix of zeros as well
 
 
 def test_a_matrix_that_is_a_diagonal_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,9 +76,12 @@ def test_every_matrix_has_probes_of_its_own_whatever_the_batch() -> None:
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
-def test_what_is_no_gram_is_refused_whatever_the_rounding(rounding: float) -> None:
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+def test_what_is_no_gram_is_refused_whatever_the_rounding_and_the_scale(
+    rounding: float, scale: float
+) -> None:
     def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return block.square().sum(2), 1.5 * block
+        return scale * block.square().sum(2), 1.5 * scale * block
 
     operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram, rounding)
     with pytest.raises(ValueError, match=r"gram must be A\^T A"):
@@ -144,6 +147,15 @@ def test_the_upper_end_is_that_of_the_proof() -> None:
     threshold = mp.sqrt(2 * mp.mpf("1e-3"))  # two probes: exp(-t^2 / 2) is at least 1 - t^2 / 2
     truth = mp.findroot(reach, float(found.upper) ** 2 * 1.01)
     assert float(found.upper) == pytest.approx(float(mp.sqrt(truth)), rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize(("ceiling", "exactly"), [(math.inf, 2e-9), (1.6, 1e-6), (1.4999, None)])
+def test_the_least_bound_is_searched_for_up_to_the_ceiling(ceiling: float, exactly: float | None) -> None:
+    """One product, no rounding: h(x) = beta / (x - alpha), and |g| h(x) = t at x = alpha + |g| beta / t."""
+    one, limit = torch.ones(1, 1, 1).double(), torch.tensor([ceiling]).double()
+    for scale in (1.0, 1e60, 1e-60):
+        x = lanczos_bounds._upper(scale * one, scale * one, 3 * one[0], 0.0, 6.0, scale * limit)
+        assert float(x) / scale == (math.inf if exactly is None else pytest.approx(1.5, rel=exactly, abs=0))
 
 
 def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:

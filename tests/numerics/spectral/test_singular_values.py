@@ -99,6 +99,22 @@ def test_one_example_that_needs_a_second_try_does_not_loosen_the_others(
     assert float(excess[1]) > 1e-12
 
 
+@pytest.mark.parametrize(("numbers", "sizes"), [(100, [2, 2, 2, 1]), (30, [1] * 7), (1000, [7])])
+def test_as_many_examples_at_once_as_may_be_held(
+    numbers: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, of = [], Gram.of
+
+    def recorded(weights: Tensor, matrices: Tensor, **options: bool) -> Gram:
+        seen.append(len(matrices))
+        return of(weights, matrices, **options)
+
+    monkeypatch.setattr(Gram, "of", recorded)
+    monkeypatch.setattr(singular_values, "_NUMBERS", numbers)
+    upper_bounds(ones(9), draw(7, 9, 4))
+    assert seen == sizes
+
+
 def test_zero_is_exactly_zero_even_beside_others() -> None:
     matrices = torch.stack([torch.zeros(3, 2).double(), draw(3, 2)])
     bounds = dense_bounds(ones(3), matrices)

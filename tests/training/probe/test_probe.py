@@ -9,7 +9,6 @@ import numpy as np
 import pandas
 import polars
 import pytest
-import skops.io
 import torch
 from scipy.sparse import csc_array, csr_matrix
 from sklearn.base import clone
@@ -227,6 +226,8 @@ def test_the_names_of_features_are_kept(frame: Any) -> None:
     "law", [rf.Gaussian(2.0), rf.QuantizedGaussian(1.0, bound=(-4.0, 8.0), levels=17)], ids=repr
 )
 def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_path: Path) -> None:
+    import skops.io  # takes two seconds: only in the process that runs this test
+
     changes = {"mechanism": law, "clip": rf.Norm(0.5, each=0.1), "class_weight": {0: 2.0}}
     fitted = probe(**changes, public_projection=rf.PublicProjection.of(FEATURES, 4)).fit(FEATURES, LABELS)
     joblib.dump(fitted, tmp_path / "probe.joblib")

@@ -65,7 +65,8 @@ def zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
     replaced = neighbours == "replaced"
     if isinstance(law, Decision):
         return law.zcdp(torch.tensor([1.0, -1.0] if replaced else [1.0])) * (1 + 1e-12)
-    return 0.5 * ((2.0 if replaced else 1.0) / float(law.sigma)) ** 2 * (1 + 1e-12)
+    mu = (2.0 if replaced else 1.0) / float(law.sigma)
+    return 0.5 * mu * mu * (1 + 1e-12)  # which is infinite where a power raises an error
 
 
 def rdp_of_pairs(

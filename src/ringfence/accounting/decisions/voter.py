@@ -11,7 +11,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
-from ringfence.accounting.profile.backward_induction import Array, Grid, Loss
+from ringfence.accounting.profile.backward_induction import LARGEST_VARIANCE, Array, Grid, Loss
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
@@ -19,7 +19,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 Choices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-_ROWS = 1 << 23  # values of V that are held at once
+_ROWS = 1 << 19  # values of V that are held at once: they stay in cache
 _POINTS = 1 << 13
 _MOST_COMPOSED = 1 << 19  # ballots times queries; a second is about 1e5
 
@@ -61,6 +61,8 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     epsilons = _by_renyi(own, delta)
     if kinds.numel() <= _MOST_COMPOSED:
         epsilons = torch.minimum(epsilons, _by_composition(own, delta))
+    if bool(epsilons.isnan().any()):
+        raise FloatingPointError("epsilons of voters cannot be represented at these arguments")
     return epsilons[index]
 
 
@@ -116,11 +118,14 @@ def _by_composition(cast: Ballots, delta: float) -> Tensor:
 def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Array:
     """For each voter, the smallest point of a grid at which delta(epsilon) of its moves is at most delta."""
     mass, ratio = log_p.exp().numpy(), rho.numpy()
-    variance = (mass * ratio * ratio).sum(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = (mass * ratio * ratio).sum(axis=0)
     queries = np.arange(choices.shape[1])
     dearest = float(variance[choices, queries].sum(axis=1).max())
-    if not dearest > 0:
+    if dearest == 0:
         return np.zeros(len(choices))
+    if not dearest < LARGEST_VARIANCE:
+        return np.full(len(choices), np.inf)
     grid = Grid.fitted(
         dearest,
         2 * float(np.where(mass > 1e-16, ratio, 0.0).max()),

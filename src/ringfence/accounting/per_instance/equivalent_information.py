@@ -59,8 +59,8 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     """
     mechanism, theta = from_nearer_end(mechanism, theta)
     sigma = mechanism.sigma.to(theta)
-    # in units of sigma, where a square of sigma that floats do not hold stands for the Gaussian's 1
-    most = torch.nan_to_num(largest_information(mechanism).to(theta) * sigma.square(), nan=1.0).clamp(max=1.0)
+    # in units of sigma: the Gaussian's 1 or less, and 1 where floats do not hold the square of sigma
+    most = torch.fmin(largest_information(mechanism).to(theta) * sigma.square(), sigma.new_ones(()))
     theta, farthest, sigma, most = torch.broadcast_tensors(theta, farthest.to(theta), sigma, most)
     shape = theta.shape
     # a parameter that is a single number stays one, without dimensions: coordinates are taken in vectors

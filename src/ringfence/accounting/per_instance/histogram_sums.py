@@ -89,14 +89,13 @@ class HistogramSums:
     def charges(self, theta: Tensor, finest: bool) -> list[Charges]:
         """What single coordinates are charged, where not all of them count: few numbers for a long theta.
 
-        ``finest`` asks for the finest bins; without it there are as few as usually will do.
+        ``theta`` is finite. ``finest`` asks for the finest bins; without it there are as few as usually will
+        do.
         """
         theta, sigma = theta.reshape(-1), self.setting.sigma
         if theta.numel() == 0:
             return []
         low, high = (end / sigma for end in torch.stack(torch.aminmax(theta)).tolist())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            checks.finite("theta", theta)
         if shift_is_small(self.setting) and is_near(low, high):
             return [self._binned(theta, low, high, finest)]
         if not shift_is_small(self.setting) or is_narrow(low, high):

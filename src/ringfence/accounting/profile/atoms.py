@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ringfence.accounting.coordinates import distinct, with_numbers
 from ringfence.accounting.profile.backward_induction import (
+    LARGEST_VARIANCE,
     NEGLIGIBLE,
     Array,
     Grid,
@@ -58,7 +59,7 @@ def atoms_delta(
     """An upper bound of delta(epsilon) of all releases together, release j being made ``counts[j]`` times.
 
     A record makes any one of its moves at every release, or at ``at_most`` of them; a move that changes
-    nothing may be among them. None where it would take too long.
+    nothing may be among them. None where it would take too long, or where floats do not hold the losses.
 
     Guarantee: exact, up to a rounding that is charged, where one release moves; else as ``induction``.
 
@@ -76,9 +77,12 @@ def atoms_delta(
     margin = ROUNDING * rho.abs()
     pairs = (log_p, rho + margin), (log_p - rho, margin - rho)
     atoms = [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in pairs]
-    costs = np.maximum(*((mass * ratio * ratio).sum(axis=0).max(axis=0) for mass, ratio in atoms))
+    with np.errstate(over="ignore", invalid="ignore"):
+        costs = np.maximum(*((mass * ratio * ratio).sum(axis=0).max(axis=0) for mass, ratio in atoms))
     if not costs.any():
         return lambda epsilon: 0.0
+    if not costs.max() < LARGEST_VARIANCE:
+        return None
     dearest = np.argsort(-costs)
     ranked = counts.numpy()[dearest]
     before = np.cumsum(ranked) - ranked

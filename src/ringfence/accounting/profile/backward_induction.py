@@ -32,6 +32,7 @@ _MOST_POINTS = 1 << 16
 _MOST_WORK = 2e10  # multiplications; a second is about 1e9
 _DEVIATIONS = 10.0  # how far the grid reaches
 _FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or raised
+LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _DENSE = 48  # from so many points of mass on, numpy's correlation is faster than shifted copies
 

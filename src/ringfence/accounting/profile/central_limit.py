@@ -165,10 +165,8 @@ class LossSums:
         |E exp(w L)| <= E exp(real L) exp(-(2 / pi^2) v tau^2), where v is the variance under the law tilted
         by exp(real L), at least the variance times e^(-2 real B). None where that is not enough to decay.
         """
-        if real * self.extent > 50:
-            return None
         decay = 2 / math.pi**2 * (self.variance - self.variance_spread) * math.exp(-2 * real * self.extent)
-        if decay <= 0:  # no variance is sure
+        if decay <= 0:  # no variance is sure, or floats do not hold what is left of it
             return None
         end, last = math.sqrt(_NEGLIGIBLE / decay), math.pi / self.extent
         return (end, last) if end <= last else None

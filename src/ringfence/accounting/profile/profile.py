@@ -39,7 +39,7 @@ class PrivacyProfile:
     """
 
     proofs: dict[str, Callable[[float], float]]
-    _found: dict[float, dict[str, float]] = field(default_factory=dict, repr=False, compare=False)
+    _found: dict[float, tuple[float, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound of the smallest delta for which (epsilon, delta) holds."""
@@ -48,20 +48,23 @@ class PrivacyProfile:
 
     def epsilon(self, delta: float) -> float:
         """An epsilon with delta(epsilon) <= delta, within a relative 1e-7 of the smallest that is proved."""
-        return min(self._epsilons(delta).values())
+        return self._best(delta)[0]
 
     def proof(self, delta: float) -> str:
         """The name of the proof that gives ``epsilon(delta)``."""
-        found = self._epsilons(delta)
-        return min(found, key=lambda name: found[name])
+        return self._best(delta)[1]
 
-    def _epsilons(self, delta: float) -> dict[str, float]:
-        """The epsilon of every proof. Searching takes time, so what was found is kept."""
+    def _best(self, delta: float) -> tuple[float, str]:
+        """The smallest epsilon, and the proof that gives it: what was found once is kept."""
         delta = checks.probability("delta", delta)
         if delta not in self._found:
-            self._found[delta] = {
-                name: _smallest_epsilon(proof, delta) for name, proof in self.proofs.items()
-            }
+            best = math.inf, ""
+            for name, proof in reversed(self.proofs.items()):  # the sharp ones, which come last, go first
+                # what does not hold at the best epsilon has no smaller one
+                if best[0] == math.inf or proof(best[0]) <= delta:
+                    epsilon = _smallest_epsilon(proof, delta)
+                    best = (epsilon, name) if epsilon <= best[0] else best
+            self._found[delta] = best
         return self._found[delta]
 
 

@@ -130,12 +130,13 @@ class Conditioned:
         return mass
 
     def _flat_mass(self, distance: Tensor) -> Tensor:
-        total = torch.zeros_like(distance * self.near)
-        nodes, weights = gauss_legendre(_NODES, distance)
-        for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
-            here = node * distance
-            total += weight * torch.exp(-here * (self.near + 0.5 * here))
-        return distance * total
+        def density(here: Tensor) -> Tensor:
+            return torch.exp(-here * (self.near + 0.5 * here))
+
+        nodes, weights = (part.tolist() for part in gauss_legendre(_NODES, distance))
+        pairs = zip(nodes, weights, strict=True)
+        mass: Tensor = distance * sum(weight * density(node * distance) for node, weight in pairs)
+        return mass
 
 
 def _entries(place: int, *columns: Tensor) -> list[float]:

@@ -12,6 +12,7 @@ Where float64 leaves a doubt, 256 bits of U and 512 bits of F decide.
 import math
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -137,8 +138,8 @@ class SecureRelease:
         distribution = self.law.distribution(theta, *parameters)
         assert points is not None  # the constructor has asked for both
         assert distribution is not None
-        shape = torch.broadcast_shapes(*(column.shape for column in (theta, *columns)))
-        return points.point(numbers(distribution, points, bits, shape.numel()))
+        shape = np.broadcast_shapes(*(column.shape for column in (theta, *columns)))
+        return points.point(numbers(distribution, points, bits, math.prod(shape)))
 
 
 def added_delta(coordinates: int, epsilon: float) -> float:

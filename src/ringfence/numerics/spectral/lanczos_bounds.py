@@ -156,9 +156,8 @@ def _squares(
 
 
 def _tridiagonal(diagonal: Tensor, beside: Tensor) -> Tensor:
-    """T, (..., m, m), whose last beta is left out."""
-    inner = torch.diag_embed(beside[..., :-1], 1)
-    return torch.diag_embed(diagonal) + inner + inner.mT
+    """The lower triangle of T, (..., m, m), which is what eigensolvers read; its last beta is left out."""
+    return torch.diag_embed(diagonal) + torch.diag_embed(beside[..., :-1], -1)
 
 
 def _reach(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, x: Tensor) -> Tensor:

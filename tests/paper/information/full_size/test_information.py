@@ -55,7 +55,7 @@ def test_the_run_is_q_times_all_steps_times_the_mean_of_the_measured(monkeypatch
         exact, rel=1e-6
     )  # as many probes as pixels: nothing is left to chance
     assert etas.estimate_max == pytest.approx(exact, rel=1e-6)
-    assert len(paused) == 2 * 2
+    assert len(paused) == 2 * 2 * 2  # moments, blocks, and kinds of norm
 
 
 def test_a_network_that_is_sure_still_has_derivatives() -> None:

@@ -91,23 +91,25 @@ def run_etas(
     blocks = torch.arange(len(inputs), device=inputs.device).split(_BLOCK)
     for moment, block in product(moments, blocks):
         model.load_state_dict(moment.weights)
-        pause()
-        spectral, trace = (
-            example_information(
-                *(model, exact_cross_entropy, inputs[block], targets[block]),
-                clip=clip,
-                mechanism=law,
-                theta=moment.theta,
-                kind=kind,
-                failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
-                probes=number,
-                generator=generator,
-                dtype=torch.float64,
-                tolerance=0.1,
-                memory=_memory(inputs),
+        found = []
+        for kind, number in _asked(probes):
+            pause()
+            found.append(
+                example_information(
+                    *(model, exact_cross_entropy, inputs[block], targets[block]),
+                    clip=clip,
+                    mechanism=law,
+                    theta=moment.theta,
+                    kind=kind,
+                    failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
+                    probes=number,
+                    generator=generator,
+                    dtype=torch.float64,
+                    tolerance=0.1,
+                    memory=_memory(inputs),
+                )
             )
-            for kind, number in _asked(probes)
-        )
+        spectral, trace = found
         assert trace.estimate is not None
         parts = (spectral.upper, trace.upper, trace.estimate)
         total[:, block] += torch.stack(parts).to(total)
