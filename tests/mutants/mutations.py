@@ -29,7 +29,7 @@ _ASIDE = ("strict", "maxsize")  # arguments that no result depends on
 _ONE_SIGN = {ast.USub: "-", ast.Not: "not ", ast.Invert: "~"}
 
 # How much is held or kept at once. No result depends on them, which tests/accounting/test_sizes.py, or the
-# test of the file, asserts with other sizes; so no test could notice another size but by its memory or its time.
+# test of the file, asserts with other sizes: another size shows in memory or time alone.
 SIZES = {
     "src/ringfence/accounting/per_instance/divergence_table.py": ("_FILLED_TOGETHER", "_KEPT"),
     "src/ringfence/accounting/per_instance/block_sums.py": ("_READ_TOGETHER",),
@@ -42,6 +42,8 @@ SIZES = {
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
     "src/ringfence/numerics/spectral/singular_values.py": ("_NUMBERS", "_ROWS"),
+    "src/ringfence/accounting/per_instance/equivalent_information.py": ("_TOGETHER",),
+    "src/ringfence/mechanisms/decision.py": ("_HELD",),
     "src/ringfence/accounting/decisions/moves.py": ("_NUMBERS",),
     "src/ringfence/accounting/decisions/voter.py": ("_ROWS",),
 }

@@ -42,6 +42,7 @@ def test_gaussian_epsilon_and_delta_are_inverse(mu: float) -> None:
 def test_nothing_released_costs_nothing() -> None:
     assert conversion.gaussian_epsilon(0.0, 1e-5) == 0
     assert conversion.gaussian_delta(0.0, 0.0) == 0
+    assert conversion.gaussian_delta(1e6, 0.0) == 1
     assert conversion.sampled_gaussian_epsilon({(0.0, 0.1): 10}, 1e-5) == 0
 
 

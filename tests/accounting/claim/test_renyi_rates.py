@@ -52,6 +52,11 @@ def test_exact_where_the_pair_is_a_coin(found: float, alarm: float) -> None:
     assert renyi_advantage(orders, mirrored) == pytest.approx(0.4, rel=1e-9)
 
 
+def test_without_a_false_positive_nothing_is_found_and_with_all_of_them_everything() -> None:
+    highest, lowest = zcdp_rates(0.5, float64([0.0, 1.0]))
+    assert (highest.tolist(), lowest.tolist()) == ([0.0, 1.0], [1.0, 0.0])
+
+
 def test_the_sharpest_order_decides() -> None:
     orders = 1 + 2.0 ** torch.linspace(-4, 9, 14, dtype=torch.float64)
     pairs = zip(orders.split(1), (0.1 * orders).split(1), strict=True)

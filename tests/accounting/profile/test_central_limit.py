@@ -93,6 +93,12 @@ def test_sums_are_no_larger_than_the_worse_sign() -> None:
         2 * float(torch.maximum(up.third.abs(), down.third.abs()).sum()), rel=1e-11
     )
     assert sums.extent == pytest.approx(max(float(up.extent.max()), float(down.extent.max())), rel=1e-12)
+    fourth, cumulant = (
+        torch.stack([value(side) for side in (up, down)]).amax(dim=0).sum()
+        for value in (lambda side: side.fourth, lambda side: (side.fourth - 3 * side.variance**2).abs())
+    )
+    assert sums.fourth == pytest.approx(2 * float(fourth), rel=1e-11)
+    assert sums.fourth_cumulant == pytest.approx(2 * float(cumulant), rel=1e-11)
 
 
 @pytest.mark.parametrize("law", [rf.StochasticSign(1.0), *LAWS.values()], ids=repr)
