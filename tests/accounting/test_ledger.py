@@ -157,7 +157,9 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
 
 def test_the_statement_says_what_the_budget_covers() -> None:
     said = "also where releases were chosen by looking at earlier ones"
-    assert said in rf.Ledger(epsilon=4.0, delta=1e-5).statement
+    empty = rf.Ledger(epsilon=4.0, delta=1e-5).statement
+    assert said in empty
+    assert "Entries: nothing." in empty
     ledger = rf.Ledger(epsilon=4.0, delta=1e-5, planned=True)
     ledger.release(rf.Gaussian(2.0), 0.0, 1.0)
     ledger.charge("a mean of another library", (0.5, 1e-9))
