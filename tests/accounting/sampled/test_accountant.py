@@ -216,14 +216,16 @@ def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
 def test_a_step_of_any_dataset_may_have_settings_of_its_own() -> None:
     other = {"mechanism": rf.RectifiedGaussian(2.0, 1.0), "sensitivity": 0.3, "sampling_rate": 0.2}
     account, alone = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5), rf.SampledAccountant(*other.values())
-    account.step_of_any(torch.zeros(3))  # whose cost is kept for the next step, but not for this one:
-    before = account.forward, account.gaussian
     account.step_of_any(torch.zeros(3), **other)
     alone.step_of_any(torch.zeros(3))
-    torch.testing.assert_close(account.forward - before[0], alone.forward, rtol=1e-12, atol=0)
-    torch.testing.assert_close(account.gaussian - before[1], alone.gaussian, rtol=1e-12, atol=0)
-    account.step_of_any(torch.zeros(3))
-    torch.testing.assert_close(account.forward, 2 * before[0] + alone.forward, rtol=1e-12, atol=0)
+    torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
+    torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)
+    own = account.fresh()
+    for settings in ({}, other, {}):  # the cost of an account's own step is kept, for its own steps alone
+        own.step_of_any(torch.zeros(3), **settings)
+    single = account.fresh()
+    single.step_of_any(torch.zeros(3), count=2)
+    torch.testing.assert_close(own.forward, single.forward + alone.forward, rtol=1e-12, atol=0)
 
 
 def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

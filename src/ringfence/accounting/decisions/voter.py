@@ -11,7 +11,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
-from ringfence.accounting.profile.backward_induction import LARGEST_VARIANCE, Array, Grid, Loss
+from ringfence.accounting.profile.backward_induction import LARGEST_VARIANCE, Array, Grid, Loss, squares
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
@@ -118,8 +118,7 @@ def _by_composition(cast: Ballots, delta: float) -> Tensor:
 def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Array:
     """For each voter, the smallest point of a grid at which delta(epsilon) of its moves is at most delta."""
     mass, ratio = log_p.exp().numpy(), rho.numpy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        variance = (mass * ratio * ratio).sum(axis=0)
+    variance = squares(mass, ratio)
     queries = np.arange(choices.shape[1])
     dearest = float(variance[choices, queries].sum(axis=1).max())
     if dearest == 0:

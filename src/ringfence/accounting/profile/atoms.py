@@ -22,6 +22,7 @@ from ringfence.accounting.profile.backward_induction import (
     Loss,
     induction,
     nearest_below,
+    squares,
 )
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
@@ -77,8 +78,7 @@ def atoms_delta(
     margin = ROUNDING * rho.abs()
     pairs = (log_p, rho + margin), (log_p - rho, margin - rho)
     atoms = [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in pairs]
-    with np.errstate(over="ignore", invalid="ignore"):
-        costs = np.maximum(*((mass * ratio * ratio).sum(axis=0).max(axis=0) for mass, ratio in atoms))
+    costs = np.maximum(*(squares(mass, ratio).max(axis=0) for mass, ratio in atoms))
     if not costs.any():
         return lambda epsilon: 0.0
     if not costs.max() < LARGEST_VARIANCE:

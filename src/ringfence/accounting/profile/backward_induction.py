@@ -107,6 +107,17 @@ class Loss(NamedTuple):
         return total
 
 
+def squares(mass: Array, rho: Array) -> Array:
+    """E L^2 of losses, over the first dimension; infinite or NaN where floats do not hold it.
+
+    >>> squares(np.array([0.5, 0.5]), np.array([2.0, 1e200])).tolist()
+    inf
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        total: Array = (mass * rho * rho).sum(axis=0)
+    return total
+
+
 def nearest_below(rho: Array, step: float) -> tuple[NDArray[np.int64], Array]:
     """The points of the grid below these losses, and the shares of their masses that go to the points above.
 
