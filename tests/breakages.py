@@ -833,8 +833,8 @@ BREAKAGES = [
     Breakage(
         "the second derivative of a normalisation left out",
         f"{TRAINING}/per_example/recorded_functions.py",
-        "        total += _slope(by_slope, _moments(by_slope, result), result, rate)\n",
-        "",
+        "    return _curve(a, b, of_b, z, rate) + _slope(c, z, rate)\n",
+        "    return _slope(c, z, rate)\n",
         training("per_example/recorded_functions", "per_example/recorded_jacobian"),
     ),
     Breakage(

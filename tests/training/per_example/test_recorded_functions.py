@@ -11,6 +11,7 @@ from ringfence.training.kernels.window import Window
 from ringfence.training.per_example.recorded_functions import normalised, patches, product
 from tests.accounting.drawing import draw
 
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 WINDOW = Window((3, 2), (2, 1), (1, 2), (1, 2))
 CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "patches": (
@@ -32,9 +33,15 @@ CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple
 }
 
 
-def walks(function: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+def walks(
+    function: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...], device: str = "cpu"
+) -> list[Tensor]:
     """The value, the gradient by the last argument, and products with that gradient's derivative by x."""
-    x, *rest = (draw(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes))
+
+    def made(*shape: int, seed: int) -> Tensor:
+        return draw(*shape, seed=seed).to(device)
+
+    x, *rest = (made(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes))
     value = function(x, *rest)
     weight = rest[-1] if rest else x
     (gradient,) = torch.autograd.grad(value.pow(3).sum(), weight, create_graph=True)
@@ -42,16 +49,17 @@ def walks(function: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...]) 
     (pulled,) = torch.autograd.grad(gradient, x, u, create_graph=True)
     results = [value, gradient]
     for seed in (5, 6):  # a walk may be repeated
-        results += torch.autograd.grad(gradient, x, draw(*gradient.shape, seed=seed), retain_graph=True)
-        results += torch.autograd.grad(pulled, u, draw(*x.shape, seed=seed), retain_graph=True)
+        results += torch.autograd.grad(gradient, x, made(*gradient.shape, seed=seed), retain_graph=True)
+        results += torch.autograd.grad(pulled, u, made(*x.shape, seed=seed), retain_graph=True)
     return results
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CASES)
-def test_every_walk_is_that_of_torch(name: str) -> None:
+def test_every_walk_is_that_of_torch(name: str, device: str) -> None:
     ours, theirs, shapes = CASES[name]
-    for found, truth in zip(walks(ours, shapes), walks(theirs, shapes), strict=True):
-        torch.testing.assert_close(found, truth, rtol=1e-11, atol=1e-12)
+    for found, truth in zip(walks(ours, shapes, device), walks(theirs, shapes), strict=True):
+        torch.testing.assert_close(found.cpu(), truth, rtol=1e-11, atol=1e-12)
 
 
 def test_what_was_made_for_one_direction_refuses_another_derivative() -> None:

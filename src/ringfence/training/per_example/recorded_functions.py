@@ -6,6 +6,7 @@ a function records in its second walk needs a derivative by the direction alone.
 the same numbers; what they would compute beside them, and in other layouts, takes longer.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from ringfence.training.kernels.window import Window
+
+_HAS_TRITON = find_spec("triton") is not None
 
 
 def patches(images: Tensor, window: Window) -> Tensor:
@@ -81,23 +84,25 @@ class _ByWeight(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, direction: Tensor) -> Any:
         grad, columns = ctx.saved_tensors
-        return _Along.apply(direction, columns, False), _Along.apply(direction, grad, True)  # type: ignore[no-untyped-call]
+        return _Along.apply(direction, grad, columns)  # type: ignore[no-untyped-call]
 
 
 class _Along(torch.autograd.Function):
-    """direction @ other, or direction^T @ other, as a linear function of the direction alone."""
+    """direction @ columns and direction^T @ grad, as linear functions of the direction alone."""
 
     @staticmethod
-    def forward(ctx: Any, direction: Tensor, other: Tensor, transposed: bool) -> Tensor:
-        ctx.transposed = transposed
-        ctx.save_for_backward(other)
-        return direction.mT @ other if transposed else direction @ other
+    def forward(ctx: Any, direction: Tensor, grad: Tensor, columns: Tensor) -> Any:
+        ctx.save_for_backward(grad, columns)
+        return direction @ columns, direction.mT @ grad
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (other,) = ctx.saved_tensors
-        return (other @ grad.mT if ctx.transposed else grad @ other.mT), None, None
+    def backward(ctx: Any, by_grad: Tensor, by_columns: Tensor) -> Any:
+        grad, columns = ctx.saved_tensors
+        matrices = (part.flatten(0, -3) for part in (by_grad, columns, grad, by_columns))
+        first, second, third, fourth = matrices
+        total = torch.baddbmm(first @ second.mT, third, fourth.mT)  # added by the product itself
+        return total.view(*grad.shape[:-1], -1), None, None
 
 
 class _Patches(torch.autograd.Function):
@@ -117,6 +122,10 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, patches: Tensor, window: Window, size: Any) -> Tensor:
         ctx.window = window
+        if patches.is_cuda and _HAS_TRITON:  # torch's own is several times slower
+            from ringfence.training.kernels.recorded_cuda import patch_sums_cuda
+
+            return patch_sums_cuda(patches, window, tuple(size))
         return functional.fold(
             patches,
             tuple(size),
@@ -145,7 +154,7 @@ class _Normalised(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         rows, result, rate = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return _slope(grad, _moments(grad, result), result, rate), None
+            return _slope(grad, result, rate), None
         ctx.walks += 1
         made = _Slope if ctx.walks == 1 else _SlopeAlong
         return made.apply(rows, grad, result.detach(), rate), None  # type: ignore[no-untyped-call]
@@ -156,9 +165,8 @@ class _Slope(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, grad: Tensor, result: Tensor, rate: Tensor) -> Tensor:
-        moments = _moments(grad, result)
-        ctx.save_for_backward(grad, *moments, result, rate)
-        return _slope(grad, moments, result, rate)
+        ctx.save_for_backward(grad, *_moments(grad, result), result, rate)
+        return _slope(grad, result, rate)
 
     @staticmethod
     def backward(ctx: Any, direction: Tensor) -> Any:
@@ -172,13 +180,13 @@ class _SlopeAlong(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, direction: Tensor, result: Tensor, rate: Tensor) -> Tensor:
         ctx.save_for_backward(result, rate)
-        return _slope(direction, _moments(direction, result), result, rate)
+        return _slope(direction, result, rate)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         result, rate = ctx.saved_tensors
-        return None, _slope(grad, _moments(grad, result), result, rate), None, None
+        return None, _slope(grad, result, rate), None, None
 
 
 class _CurveAndSlopeAlong(torch.autograd.Function):
@@ -189,16 +197,13 @@ class _CurveAndSlopeAlong(torch.autograd.Function):
         ctx: Any, direction: Tensor, grad: Tensor, mean: Tensor, along: Tensor, result: Tensor, rate: Tensor
     ) -> Any:
         ctx.save_for_backward(grad, mean, along, result, rate)
-        moments = _moments(direction, result)
-        curve = _curve(direction, moments, grad, (mean, along), result, rate)
-        return curve, _slope(direction, moments, result, rate)
+        return _curve_and_slope(direction, grad, (mean, along), result, rate)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_curve: Tensor, by_slope: Tensor) -> Any:
         grad, mean, along, result, rate = ctx.saved_tensors
-        total = _curve(by_curve, _moments(by_curve, result), grad, (mean, along), result, rate)
-        total += _slope(by_slope, _moments(by_slope, result), result, rate)
+        total = _curve_plus_slope(by_curve, grad, (mean, along), by_slope, result, rate)
         return total, None, None, None, None, None
 
 
@@ -210,15 +215,40 @@ def _moments(a: Tensor, z: Tensor) -> _Moments:
     return a.mean(1, keepdim=True), (a * z).mean(1, keepdim=True)
 
 
-def _slope(a: Tensor, moments: _Moments, z: Tensor, rate: Tensor) -> Tensor:
+def _slope(a: Tensor, z: Tensor, rate: Tensor) -> Tensor:
     """P(a)."""
-    mean, along = moments
+    if a.is_cuda and _HAS_TRITON:
+        from ringfence.training.kernels.recorded_cuda import is_held, slope_cuda
+
+        if is_held(a):
+            return slope_cuda(a, z, rate)
+    mean, along = _moments(a, z)
     return torch.addcmul(-rate * mean, z, -rate * along).addcmul_(a, rate)
 
 
-def _curve(a: Tensor, of_a: _Moments, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> Tensor:
+def _curve(a: Tensor, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> Tensor:
     """D(a, b), the derivative of <a, P(b)> = r (<a, b> - m mean(a) mean(b) - <a, z> <b, z> / m) by x."""
-    (mean_a, along_a), (mean_b, along_b), square = of_a, of_b, rate.square()
+    (mean_a, along_a), (mean_b, along_b), square = _moments(a, z), of_b, rate.square()
     both = (a * b).mean(1, keepdim=True) - mean_a * mean_b - 3 * along_a * along_b
     result = torch.addcmul(square * (along_b * mean_a + along_a * mean_b), z, -square * both)
     return result.addcmul_(a, -square * along_b).addcmul_(b, -square * along_a)
+
+
+def _curve_and_slope(a: Tensor, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+    """D(a, b) and P(a)."""
+    if a.is_cuda and _HAS_TRITON:
+        from ringfence.training.kernels.recorded_cuda import curve_and_slope_cuda, is_held
+
+        if is_held(a):
+            return curve_and_slope_cuda(a, b, of_b, z, rate)
+    return _curve(a, b, of_b, z, rate), _slope(a, z, rate)
+
+
+def _curve_plus_slope(a: Tensor, b: Tensor, of_b: _Moments, c: Tensor, z: Tensor, rate: Tensor) -> Tensor:
+    """D(a, b) + P(c)."""
+    if a.is_cuda and _HAS_TRITON:
+        from ringfence.training.kernels.recorded_cuda import curve_plus_slope_cuda, is_held
+
+        if is_held(a):
+            return curve_plus_slope_cuda(a, b, of_b, c, z, rate)
+    return _curve(a, b, of_b, z, rate) + _slope(c, z, rate)

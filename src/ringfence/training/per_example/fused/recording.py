@@ -79,11 +79,12 @@ class RecordedGradients(FusedGradients):
                 self._add(total, one, cotangents, clip)
 
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        before = generator.get_state()
+        before, stream = generator.get_state(), torch.cuda.current_stream()
         try:
             return Recording(inputs, lambda some: self._pass(some, example_count(some)), add, self.nothing())
         except RuntimeError as error:  # such as a model that waits for a number from the GPU
             # what was begun belongs to the recording, and cannot be used any more
+            torch.cuda.set_stream(stream)
             fresh = torch.Generator(generator.device)
             fresh.set_state(before)
             generator.graphsafe_set_state(fresh)
