@@ -27,6 +27,9 @@ def watched(plan: Plan, tape: Tape) -> Iterator[None]:
                 layer.forward = partial(_rewritten, planned, rule, tape, called)
                 stack.callback(delattr, layer, "forward")
                 continue
+            if rule is not None and rule.output is not None:
+                layer.forward = partial(rule.output, layer)
+                stack.callback(delattr, layer, "forward")
             if rule is not None and rule.multiplies:
                 stack.callback(layer.register_forward_pre_hook(_cast).remove)
             hook = partial(_after, planned, rule, tape, called)

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from ringfence.training.kernels.normalisation_sum import group_norm_rows, layer_norm_rows
+from ringfence.training.kernels import normalisation
+from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
 from ringfence.training.per_example.fused.contributions import Contributions, Rows
 from ringfence.training.per_example.fused.layers.linear import summed
 
@@ -18,6 +19,11 @@ def layer_norm(layer: nn.Module, gradient: Tensor, x: Tensor) -> Contributions:
     centred = isinstance(layer, nn.LayerNorm)
     weight, bias = layer_norm_rows(slope, rows, rows.shape[2], eps, centred=centred)
     return {"weight": Rows(weight.view(-1, *shape)), "bias": Rows(bias.view(-1, *shape))}
+
+
+def group_norm_output(layer: nn.GroupNorm, input: Tensor) -> Tensor:
+    """What ``nn.GroupNorm`` computes, by a kernel that takes channels last as they are."""
+    return normalisation.group_norm(input, layer.num_groups, layer.weight, layer.bias, layer.eps)
 
 
 def group_norm(layer: nn.Module, gradient: Tensor, x: Tensor) -> Contributions:

@@ -17,6 +17,7 @@ from ringfence.training.per_example.fused.layers.linear import convolution, line
 from ringfence.training.per_example.fused.layers.normalisation import (
     frozen,
     group_norm,
+    group_norm_output,
     is_frozen,
     layer_norm,
     looks_at_one,
@@ -31,7 +32,7 @@ class Rule:
     ``suits`` says whether the rule holds for a layer with its options, ``several`` whether for k > 1, and
     ``pointwise`` whether the layer treats all but its last dimensions alike, so that any of the others may
     count examples. ``multiplies`` says that the layer is a matrix product, which autocast takes in half
-    precision.
+    precision. ``output(layer, input)`` is a faster way to the same output, up to rounding.
     """
 
     contributions: Callable[[nn.Module, Tensor, Tensor], Contributions]
@@ -39,6 +40,7 @@ class Rule:
     several: bool = True
     pointwise: bool = False
     multiplies: bool = False
+    output: Callable[..., Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ _RULES: tuple[tuple[type[nn.Module], Rule | Rewritten], ...] = (
     (nn.EmbeddingBag, Rule(bag, adds_up)),
     (nn.LayerNorm, _LAYER_NORM),
     (nn.RMSNorm, _LAYER_NORM),
-    (nn.GroupNorm, Rule(group_norm)),
+    (nn.GroupNorm, Rule(group_norm, output=group_norm_output)),
     *((kind, _INSTANCE_NORM) for kind in _INSTANCES),
     *((kind, _FROZEN) for kind in (*_INSTANCES, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)),
     (nn.MultiheadAttention, Rewritten(attention, is_plain, is_batched)),

@@ -1,10 +1,10 @@
-"""Per-example gradients of normalisations against those of single examples, by autograd in float64."""
+"""Normalisations against torch's, and their gradients of single examples, by autograd in float64."""
 
 import pytest
 import torch
 from torch.nn import functional
 
-from ringfence.training.kernels.normalisation_sum import group_norm_rows, layer_norm_rows
+from ringfence.training.kernels.normalisation import group_norm, group_norm_rows, layer_norm_rows
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-5, torch.float16: 2e-5}
@@ -32,6 +32,28 @@ def test_groups(device: str, dtype: torch.dtype, last: bool, shape: tuple[int, .
         wanted = torch.autograd.grad(output, parameters, slope[i : i + 1].cpu().double().contiguous())
         for got, exact in zip((weight[i], bias[i]), wanted, strict=True):
             assert float((got.cpu() - exact).abs().max()) <= DTYPES[dtype] * 10
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((3, 6, 5, 4), 2), ((2, 8, 7), 8), ((2, 48, 9, 9), 16), ((2, 64, 17, 16), 4)]
+)
+def test_group_norm(device: str, dtype: torch.dtype, last: bool, shape: tuple[int, ...], groups: int) -> None:
+    x, slope = (10 + 3 * draw(*shape)).to(device, dtype), draw(*shape, seed=1).to(device, dtype)
+    weight, bias = (draw(shape[1], seed=seed).to(device, dtype) for seed in (2, 3))
+    if last:
+        x, slope = (part.movedim(1, -1).contiguous().movedim(-1, 1) for part in (x, slope))
+    results = []
+    for function, given in ((group_norm, dtype), (functional.group_norm, torch.float64)):
+        leaf = x.to(given).requires_grad_()
+        output = function(leaf, groups, weight.to(given), bias.to(given), 1e-3)
+        results += [output.detach(), *torch.autograd.grad(output, leaf, slope.to(given))]
+    near = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
+    for got, exact in zip(results[:2], results[2:], strict=True):
+        assert got.dtype == dtype
+        assert float((got - exact).abs().max()) <= near * float(exact.abs().max())
 
 
 @pytest.mark.parametrize("device", DEVICES)

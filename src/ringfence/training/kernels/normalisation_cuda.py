@@ -57,6 +57,13 @@ def layer_norm_rows_cuda(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def over_group(values, MEMBERS: tl.constexpr, CHANNELS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """The mean over the channels of each group, for each of its channels."""
+    mean = tl.sum(tl.reshape(values, (CHANNELS // MEMBERS, MEMBERS)), axis=1) / MEMBERS
+    return tl.reshape(tl.broadcast_to(mean[:, None], (CHANNELS // MEMBERS, MEMBERS)), (CHANNELS,))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _group_rows(  # type: ignore[no-untyped-def]
     slopes, inputs, weight, bias, slope_example, slope_channel, slope_place,
     input_example, input_channel, input_place, channels, places, eps,
@@ -90,11 +97,8 @@ def _group_rows(  # type: ignore[no-untyped-def]
     own = sums / places  # the mean of a channel, from its pivot
     spread = tl.sum(second, axis=0) - sums * own
     level = pivot + own
-    mean = tl.sum(tl.reshape(level, (CHANNELS // MEMBERS, MEMBERS)), axis=1) / MEMBERS
-    mean = tl.reshape(tl.broadcast_to(mean[:, None], (CHANNELS // MEMBERS, MEMBERS)), (CHANNELS,))
-    spread += places * (level - mean) * (level - mean)
-    variance = tl.sum(tl.reshape(spread, (CHANNELS // MEMBERS, MEMBERS)), axis=1) / (MEMBERS * places)
-    variance = tl.reshape(tl.broadcast_to(variance[:, None], (CHANNELS // MEMBERS, MEMBERS)), (CHANNELS,))
+    mean = over_group(level, MEMBERS, CHANNELS)
+    variance = over_group(spread / places + (level - mean) * (level - mean), MEMBERS, CHANNELS)
     scale = 1 / tl.sqrt(variance + eps)
     at = i * channels + channel
     tl.store(weight + at, (tl.sum(mixed, axis=0) - (mean - pivot) * totals) * scale, mask=known)
