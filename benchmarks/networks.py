@@ -147,9 +147,16 @@ def recorded(model: nn.Module, inputs: Tensor, labels: Tensor, precision: Any) -
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     model.zero_grad()
-    with torch.cuda.graph(graph, stream=stream), torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+    with precision():
+        half = torch.is_autocast_enabled("cuda")
+    uncached = torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False)
+    with torch.cuda.graph(graph, stream=stream), uncached:
         cross_entropy(model(inputs), labels).backward()
-    return graph.replay
+
+    def replay(model: nn.Module = model) -> None:  # the recording reads parameters, which must stay
+        graph.replay()
+
+    return replay
 
 
 def ours(gradients: ExampleGradients, clip: rf.Clip, inputs: Tensor, labels: Tensor, precision: Any) -> Work:
