@@ -197,7 +197,7 @@ def test_bad_operators_are_refused_by_name() -> None:
     )
     with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
         LinearOperator((0, 3), lambda b: b, lambda b: b)
-    with pytest.raises(ValueError, match=r"rounding must be in \[0, 1\), got nan"):
+    with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
         LinearOperator((1, 3), lambda b: b, lambda b: b, rounding=math.nan)
 
 

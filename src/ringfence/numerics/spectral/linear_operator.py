@@ -45,8 +45,8 @@ class LinearOperator:
     def __post_init__(self) -> None:
         if len(self.shape) != 2 or min(self.shape) < 1:
             raise ValueError(f"shape must be two positive numbers, got {self.shape!r}")
-        if not 0 <= self.rounding < 1:
-            raise ValueError(f"rounding must be in [0, 1), got {self.rounding!r}")
+        if not 0 <= self.rounding <= 0.1:
+            raise ValueError(f"rounding must be in [0, 0.1], got {self.rounding!r}")
 
     @staticmethod
     def of(matrix: Tensor) -> "LinearOperator":
