@@ -14,6 +14,7 @@ from ringfence.mechanisms import pieces
 from ringfence.mechanisms.evaluation import Kernel, aligned, by_queries
 from ringfence.mechanisms.law import Look
 from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.largest_normal import FARTHEST
 
 _STEEPEST = 0.1 * FARTHEST  # alpha times the move, in sigma: up to here what is clamped does not matter
@@ -146,7 +147,7 @@ class Decision(ABC):
         if draws.device.type != values.device.type:
             raise ValueError(f"generator is on {draws.device}, counts on {values.device}")
         rows = values.reshape(-1, values.shape[-1])
-        blocks = rows.split(max(1, _DRAWN // rows.shape[1]))
+        blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
         return torch.cat([self._sample(draws, block) for block in blocks]).view(values.shape[:-1])
 
     def release(self, counts: Real, *, draws: CipherDraws | None = None) -> Tensor:
@@ -165,7 +166,7 @@ class Decision(ABC):
         values = self._checked(counts)
         bits = Noise().at("release") if draws is None else draws
         rows = values.cpu().reshape(-1, values.shape[-1])
-        blocks = rows.split(max(1, _DRAWN // rows.shape[1]))
+        blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
         drawn = torch.cat([self._release(bits, block) for block in blocks])
         return drawn.view(values.shape[:-1]).to(values.device)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.mechanisms.law import Law
-from ringfence.numerics.blocks import blockwise
+from ringfence.numerics.blocks import at_once, blockwise
 
 Kernel = Callable[..., Tensor]
 
@@ -84,7 +84,7 @@ def by_queries(kernel: Kernel, counts: Tensor, move: Tensor, value: Tensor, held
         return kernel(counts, move, value)
     result = counts.new_empty(shape)
     place = max(range(-len(queries), 0), key=lambda dimension: queries[dimension])
-    length = max(1, held * queries[place] // max(1, counts.shape[-1] * result.numel()))
+    length = at_once(held * queries[place], each=counts.shape[-1] * result.numel())
     for start in range(0, queries[place] if result.numel() else 0, length):
         stop = min(start + length, queries[place])
         rows = (_part(part, place - 1, start, stop) for part in (counts, move))

@@ -16,6 +16,16 @@ def block_length(device: torch.device) -> int:
     return 1 << 16 if device.type == "cpu" else 1 << 22
 
 
+def at_once(held: int, *, each: int) -> int:
+    """How many things that take ``each`` numbers are handled at once, if ``held`` numbers may be held: at
+    least one.
+
+    >>> at_once(1000, each=300), at_once(1000, each=3000), at_once(1000, each=0)
+    (3, 1, 1000)
+    """
+    return max(1, held // max(1, each))
+
+
 def blockwise(
     kernel: Callable[..., Tensor], *arguments: Tensor, values_per_coordinate: int = 1, rows: int | None = None
 ) -> Tensor:
@@ -38,7 +48,7 @@ def blockwise(
         argument.reshape(1) if argument.numel() == 1 else argument.expand(shape).reshape(-1)
         for argument in arguments
     ]
-    length = max(1, block_length(first.device) // values_per_coordinate)
+    length = at_once(block_length(first.device), each=values_per_coordinate)
     for start in range(0, count, length):
         stop = min(start + length, count)
         result[..., start:stop] = kernel(

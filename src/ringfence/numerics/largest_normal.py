@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import LOG_SQRT_TWO_PI, hazard, log_tail, log_tail_ratio
 
 FARTHEST = 1e6  # locations farther behind the largest are moved up to here: their chance is e^(-2.5e11)
@@ -78,7 +79,7 @@ def log_chances_and_ratios(location: Tensor, moves: Tensor) -> tuple[Tensor, Ten
     location = (location - location.amax(dim=1, keepdim=True)).clamp(min=-FARTHEST)
     chances = location.new_empty(count, rows)
     ratios = location.new_empty(count, rows, moves.shape[1])
-    planned = max(1, _NUMBERS // (2 * count * (1 + moves.shape[1])))
+    planned = at_once(_NUMBERS, each=2 * count * (1 + moves.shape[1]))
     for start in range(0, rows, planned):
         some = slice(start, min(start + planned, rows))
         for own, nodes, mine in _Grids(location[some], moves if shared else moves[some]).parts():
@@ -208,7 +209,7 @@ def _ratios(nodes: _Nodes, moves: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     """log p / q for some of the moves at a time: the first, the last, (K, rows, moves)."""
     moved = _most_moved(moves)
     rows, _, count = nodes.u.shape
-    length = max(1, _NUMBERS // (3 * rows * count * (moved + 1)))
+    length = at_once(_NUMBERS, each=3 * rows * count * (moved + 1))
     for first in range(0, moves.shape[1], length):
         last = min(first + length, moves.shape[1])
         sizes, places = _moved_variables(moves[:, first:last], moved)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ringfence.numerics.blocks import block_length
+from ringfence.numerics.blocks import at_once, block_length
 
 
 def row_lengths(values: Tensor) -> Tensor:
@@ -16,13 +16,13 @@ def row_lengths(values: Tensor) -> Tensor:
     [4.999999984567896e+30, 0.0]
     """
     rows = values.flatten(0, -2)
-    at_once = max(1, block_length(values.device) // max(1, rows.shape[1]))
-    return torch.cat([_lengths(some) for some in rows.split(at_once)]).view(values.shape[:-1])
+    together = at_once(block_length(values.device), each=rows.shape[1])
+    return torch.cat([_lengths(some) for some in rows.split(together)]).view(values.shape[:-1])
 
 
 def _lengths(rows: Tensor) -> Tensor:
     """Those of a few rows; long rows are cut into pieces, whose lengths have the same length as the row."""
-    pieces = rows.split(max(1, block_length(rows.device) // max(1, len(rows))), dim=1)
+    pieces = rows.split(at_once(block_length(rows.device), each=len(rows)), dim=1)
     parts = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
     whole: Tensor = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts), dim=0)
     return whole

@@ -11,6 +11,7 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
+from ringfence.numerics.blocks import at_once
 
 # Which datasets are neighbours: those in which one voter's ballot is another one, or is there or not.
 Neighbours = Literal["replaced", "added"]
@@ -90,7 +91,7 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     counts = checked_counts(votes)
     rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
     rows, repeats = torch.unique(rows, dim=0, return_counts=True)
-    size = max(1, _NUMBERS // counts.shape[-1] ** 2 // 64)
+    size = at_once(_NUMBERS, each=64 * counts.shape[-1] ** 2)
     for some, many in zip(rows.split(size), repeats.split(size), strict=True):
         moves = moves_of(some, neighbours)
         log_p, rho = law.pair(some.unsqueeze(1), moves)
@@ -157,7 +158,7 @@ def _of_surpluses(law: Mechanism, surpluses: Tensor, farthest: float) -> Iterato
     if any(value.numel() != 1 for value in law.parameters().values()):
         raise ValueError(f"law must have single numbers for parameters, got {law!r}")
     values, repeats = torch.unique(surpluses.cpu().reshape(-1), return_counts=True)
-    size = max(1, _NUMBERS // (2 * law.values_per_coordinate()))
+    size = at_once(_NUMBERS, each=2 * law.values_per_coordinate())
     for some, many in zip(values.split(size), repeats.split(size), strict=True):
         log_p, rho = law.pair(some, torch.tensor([[farthest], [-farthest]], dtype=torch.float64))
         yield Pairs(log_p, rho, many)

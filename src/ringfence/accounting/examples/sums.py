@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_representable
 
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
@@ -59,7 +60,7 @@ def checked_blocks(gradients: Tensor | Iterable[Tensor], width: int, length: int
         if tensor.dim() != 2 or tensor.shape[1] != width:
             raise ValueError(f"gradients must have shape (m, {width}), got {list(tensor.shape)}")
         entries = length or _BLOCK.get(tensor.device.type, _BLOCK_ELSEWHERE)
-        for block in tensor.split(max(1, entries // max(1, width))):
+        for block in tensor.split(at_once(entries, each=width)):
             yield block.double()
 
 

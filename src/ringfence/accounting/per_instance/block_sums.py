@@ -17,6 +17,7 @@ from ringfence.accounting.per_instance.divergence_table import CELLS, Divergence
 from ringfence.accounting.per_instance.equivalent_information import largest_information
 from ringfence.accounting.per_instance.histogram_sums import HistogramSums
 from ringfence.accounting.per_instance.setting import Setting, stacked
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _PARTS = 1 << 20  # of a cell: where in its cell a coordinate lies, rounded down
@@ -99,7 +100,7 @@ def _maxima(
         wanted = (choice & occupied.any(dim=1) & ~settled[pages.owner]).nonzero().squeeze(1)
         owner = pages.owner[wanted]
         rows = table.rows(settings, owner, pages.place[wanted])
-        together = max(1, _READ_TOGETHER // table.pages.shape[1:].numel())
+        together = at_once(_READ_TOGETHER, each=table.pages.shape[1:].numel())
         for start in range(0, len(rows), together):
             part = slice(start, start + together)
             largest = _largest(table.pages[rows[part]], occupied[wanted[part]])
@@ -196,7 +197,7 @@ def _added_up(pages: Tensor, rows: Tensor, weights: Tensor, owner: Tensor, count
     """The weighted entries of every page, added up for each of ``count`` owners: (owners, 2 orders)."""
     totals = pages.new_zeros(count, pages.shape[1])
     owners = torch.arange(count, device=pages.device).unsqueeze(1)
-    together = max(1, _READ_TOGETHER // pages[0].numel())
+    together = at_once(_READ_TOGETHER, each=pages[0].numel())
     for start in range(0, len(rows), together):
         part = slice(start, start + together)
         values = torch.bmm(pages[rows[part]], weights[part].unsqueeze(2)).squeeze(2)

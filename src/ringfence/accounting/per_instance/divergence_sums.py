@@ -14,6 +14,7 @@ from torch import Tensor
 from ringfence.accounting.per_instance.setting import Setting, stacked
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _TOGETHER = 1 << 22  # coordinates times orders whose divergences are held at once
@@ -32,7 +33,7 @@ def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders:
     mechanism, theta = from_nearer_end(mechanism, theta.double())
     sensitivity = sensitivity.to(theta.device).double()
     columns = []
-    for some in orders.split(max(1, _TOGETHER // max(1, theta.numel()))):
+    for some in orders.split(at_once(_TOGETHER, each=theta.numel())):
         worst = [_worse_sign(mechanism, theta, sensitivity, some, backward) for backward in (False, True)]
         columns.append(torch.stack([values.reshape(len(some), -1).sum(dim=1) for values in worst]).cpu())
     return torch.cat(columns, dim=1) * (1 + ROUNDING) + theta.numel() * UNDERFLOW

@@ -24,6 +24,7 @@ from ringfence.accounting.per_instance.divergence_table import (
     shift_is_small,
 )
 from ringfence.accounting.per_instance.setting import Setting
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 # Bins of a histogram are this fraction of a cell. On a GPU 8,192 bins fit the shared memory and
@@ -120,7 +121,7 @@ class HistogramSums:
         bins = _BINS_PER_CELL
         if not finest:
             fast = _BINS_PER_CALL.get(theta.device.type, _BINS_PER_CELL * CELLS * len(places))
-            bins = min(_FEW_BINS_PER_CELL, max(1, fast // (len(places) * CELLS)))
+            bins = min(_FEW_BINS_PER_CELL, at_once(fast, each=len(places) * CELLS))
         counts, occupied = self._counted(theta, places, bins)
         kept = counts.reshape(-1).nonzero().squeeze(1)
         cell = kept // bins
@@ -150,7 +151,7 @@ class HistogramSums:
         """From as few bins as will do: a GPU counts few bins much faster than many."""
         places = _places(low, high)
         per_call = _BINS_PER_CALL.get(theta.device.type)
-        bins = _BINS_PER_CELL if per_call is None else max(1, per_call // (len(places) * CELLS))
+        bins = _BINS_PER_CELL if per_call is None else at_once(per_call, each=len(places) * CELLS)
         while True:
             upper, gap = self._bounds(theta, places, min(bins, _BINS_PER_CELL))
             if bins >= _BINS_PER_CELL or bool((gap <= _COARSE_ENOUGH * upper).all()):

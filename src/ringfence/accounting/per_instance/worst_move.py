@@ -19,6 +19,7 @@ from ringfence.accounting.per_instance.setting import Setting, settings_of
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.accounting.sensitivity import Sensitivity, filled
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 Tables = Callable[[Setting, Tensor, Tabulated], HistogramSums]
@@ -94,10 +95,10 @@ class _Charged:
         room = torch.cat(
             [part.number * own.to(part.number) for part, own in zip(charges, rooms, strict=True)]
         )
-        at_once = max(1, _TOGETHER // max(1, 4 * room.numel()))
+        together = at_once(_TOGETHER, each=4 * room.numel())
         totals = []
-        for start in range(0, len(self.orders), at_once):
-            some = slice(start, start + at_once)
+        for start in range(0, len(self.orders), together):
+            some = slice(start, start + together)
             both = zip(*(part.between(some) for part in charges), strict=True)
             totals.append(
                 torch.stack([filled(torch.cat(values, dim=-1), room, budget).cpu() for values in both])

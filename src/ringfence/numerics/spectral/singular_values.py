@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ringfence.numerics.blocks import at_once
+
 UNIT = 2.0**-53
 _SMALLEST = 2.0**-1022  # products below it lose digits: it is charged once for each product
 _NUMBERS = 1 << 22  # how many float64 numbers are held at once
@@ -69,7 +71,7 @@ class Gram:
         most the trace of A^T A. The factor 2 pays for using the computed trace.
         """
         count, size, length = len(matrices), *(matrices.shape[:0:-1] if not of_rows else matrices.shape[1:])
-        step = max(1, min(_ROWS, _NUMBERS // (count * size)))
+        step = min(_ROWS, at_once(_NUMBERS, each=count * size))
         total = weights.new_zeros(count, size, size)
         for start in range(0, length, step):
             part = slice(start, start + step)
@@ -140,7 +142,7 @@ def squared_frobenius(weights: Tensor, matrices: Tensor) -> Tensor:
     """
     count, height, width = matrices.shape
     total = weights.new_zeros(count)
-    step = max(1, _NUMBERS // (count * width))
+    step = at_once(_NUMBERS, each=count * width)
     for start in range(0, height, step):
         part = slice(start, start + step)
         total += (weights[part, None] * matrices[:, part].double()).square_().sum((1, 2))
@@ -179,7 +181,7 @@ def upper_bounds(weights: Tensor, matrices: Tensor) -> Tensor:
 
 def _grams(weights: Tensor, matrices: Tensor) -> Iterator[Gram]:
     of_rows = matrices.shape[1] < matrices.shape[2]
-    for some in matrices.split(max(1, _NUMBERS // matrices[0].numel())):
+    for some in matrices.split(at_once(_NUMBERS, each=matrices[0].numel())):
         yield Gram.of(weights, some, of_rows=of_rows)
 
 
@@ -200,7 +202,7 @@ def norm_bounds(weights: Tensor, matrix: Tensor) -> SingularValueBounds:
     height, width = matrix.shape
     row_sums, row_squares = torch.empty_like(weights), torch.empty_like(weights)
     column_sums, column_squares = weights.new_zeros(width), weights.new_zeros(width)
-    step = max(1, _NUMBERS // width)
+    step = at_once(_NUMBERS, each=width)
     for start in range(0, height, step):
         part = slice(start, start + step)
         block = (weights[part, None] * matrix[part].double()).abs()
