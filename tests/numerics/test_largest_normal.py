@@ -169,13 +169,68 @@ def test_nothing_is_computed_between_windows(others: list[float]) -> None:
     assert counts[0] == counts[1] < 200 * (1 + len(others))
 
 
+@pytest.mark.parametrize(
+    "location",
+    [[0.0, -3.0, -3.5, -300.0, -301.0], [-1000.0, -90.0, 0.0, 0.0, -200.0], [0.0] * 30, [0.0] * 31],
+)
+@pytest.mark.parametrize("move", [[], [-0.3, 0.2], [0.0, 0.5], [-0.5, 0.0], [0.6, -2.0], [0.0, -0.7]])
+def test_nodes_fill_the_windows_and_nothing_else(location: list[float], move: list[float]) -> None:
+    """Window by window: 8.5 around each mode, whose estimate may be 5.5 too low, and as far as the moves."""
+    row = torch.tensor([location], dtype=torch.float64)
+    moves = torch.zeros(1, 1, len(location), dtype=torch.float64)
+    if move:
+        moves[..., -2:] = torch.tensor(move, dtype=torch.float64)
+    else:
+        moves = moves[:, :0]
+    down, up = max([0.0, *(-size for size in move)]), max([0.0, *move])
+    ((_, nodes, _),) = largest_normal._Grids(row, moves).parts()
+    begin, end, width = (float(part) for part in largest_normal._outer_modes(row))
+    if max(down, up) > 0.5:  # densities become narrower, or wider
+        moved = row + moves[0]
+        width = min(width, float(largest_normal._outer_modes(moved - moved.max())[2]))
+        begin -= 8.5
+    windows = [
+        [mode - 8.5 - down, mode + 5.5 + 8.5 + up]
+        for mode in sorted(largest_normal._modes_at_least(row)[0].tolist())
+    ]
+    windows[0][0], windows[-1][1] = max(begin - down, windows[0][0] - 20), end + up
+    gaps = [max(0.0, later[0] - one[1]) for one, later in itertools.pairwise(windows)]
+    length = windows[-1][1] - windows[0][0] - sum(gaps)
+    step = 0.45 if len(location) <= 30 else 0.3
+    count, passed, expected = math.ceil(length / (step * width)), 0, []
+    for i in range(count):
+        place = windows[0][0] + (i + 0.5) * length / count
+        while passed < len(gaps) and place + sum(gaps[:passed]) > windows[passed][1]:
+            passed += 1
+        expected.append([place + sum(gaps[:passed]) - one for one in location])
+    assert torch.allclose(nodes.u[0].T, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
+def test_rows_with_moves_of_their_own_are_what_they_are_alone() -> None:
+    """One of them is long, and the rows with the most nodes are not the last ones."""
+    location = random_rows(6, torch.Generator().manual_seed(3))[:5].flip(0)
+    moves = 0.1 * torch.randn(5, 2, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    moves[1, 0, 2] = 3.0
+    log_p, rho = log_chances_and_ratios(location, moves)
+    for row in range(5):
+        alone = log_chances_and_ratios(location[row : row + 1], moves[row : row + 1])
+        assert torch.allclose(log_p[:, row], alone[0][:, 0], rtol=1e-12, atol=0)
+        assert torch.allclose(rho[:, row], alone[1][:, 0], rtol=1e-9, atol=1e-14)
+    counts = largest_normal._Grids(location, moves).counts
+    assert float(counts[1]) == float(largest_normal._Grids(location[1:2], moves[1:2]).counts)
+    ((_, nodes, _),) = largest_normal._Grids(location, moves).parts()
+    assert nodes.u.shape == (5, 6, int(counts.max()))
+
+
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     location = random_rows(6, torch.Generator().manual_seed(3))
     shared = torch.randn(1, 5, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     log_p, rho = as_atoms(location, shared)
     own = as_atoms(location, shared.expand(12, -1, -1).contiguous())
     monkeypatch.setattr(largest_normal, "_NUMBERS", 5000)
-    for again in (own, as_atoms(location, shared)):
+    some = as_atoms(location, shared)
+    monkeypatch.setattr(largest_normal, "_NUMBERS", 300)  # four rows are planned at once
+    for again in (own, some, as_atoms(location, shared)):
         assert torch.allclose(again[0], log_p, rtol=1e-12, atol=0)
         assert torch.allclose(again[1], rho, rtol=1e-9, atol=0)
 

@@ -57,7 +57,7 @@ def log_chances(location: Tensor) -> Tensor:
     >>> [[round(float(value), 6) for value in row] for row in log_chances(three).T]
     [[-1.098612, -1.098612, -1.098612], [-0.0, -404.262491, -404.262491]]
     """
-    still = torch.zeros(1, 0, location.shape[-1], dtype=location.dtype, device=location.device)
+    still = torch.zeros(1, 0, location.shape[1], dtype=location.dtype, device=location.device)
     return log_chances_and_ratios(location, still)[0]
 
 
@@ -259,14 +259,13 @@ def _changes(u: Tensor, sizes: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     each."""
     rows, _, count = u.shape
     shape = sizes.shape[1:]
+    index: Tensor | slice
     if len(sizes) == 1:  # the same moves in every row: each move of one variable is evaluated once
         pairs = torch.stack((places.reshape(-1).to(sizes.dtype), sizes.reshape(-1)), dim=1)
         pairs, index = pairs.unique(dim=0, return_inverse=True)
         here, size = u[:, pairs[:, 0].long()], pairs[:, 1:].unsqueeze(0)
     else:
         here = u.gather(1, places.reshape(rows, -1, 1).expand(-1, -1, count))
-        index, size = None, sizes.reshape(rows, -1, 1)
+        index, size = slice(None), sizes.reshape(rows, -1, 1)
     losses, gains = -log_tail_ratio(-here, size), size * (here - 0.5 * size)
-    if index is not None:
-        losses, gains = losses[:, index], gains[:, index]
-    return losses.view(rows, *shape, count), gains.view(rows, *shape, count)
+    return losses[:, index].view(rows, *shape, count), gains[:, index].view(rows, *shape, count)

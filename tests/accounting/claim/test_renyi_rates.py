@@ -8,6 +8,8 @@ import torch
 from ringfence.accounting.claim.conversion import gaussian_delta
 from ringfence.accounting.claim.renyi_rates import (
     _excess,
+    _orders,
+    _start,
     renyi_advantage,
     renyi_rates,
     zcdp_advantage,
@@ -65,7 +67,21 @@ def test_the_sharpest_order_decides() -> None:
     assert torch.allclose(together, alone.amin(dim=0), rtol=1e-9, atol=0)
     assert (zcdp_rates(0.1, RATES)[0] <= together * (1 + 1e-9)).all()
     assert (renyi_rates(orders, torch.full_like(orders, torch.inf), RATES)[0] == 1).all()
+    assert renyi_advantage(orders, torch.full_like(orders, torch.inf)) == 1.0
     assert (zcdp_rates(0.0, RATES)[0] <= RATES + 1e-6).all()
+
+
+def test_which_orders_are_tried_and_from_where() -> None:
+    """Eight an octave around 1 + 1 / sqrt(zcdp), none but 1 below 1.03; from the least rate to the largest."""
+    steps = [2 * 2.0 ** (k / 8) for k in range(-48, 40)]
+    assert _orders(0.25).flatten().tolist() == pytest.approx([1.0, *(1 + step for step in steps)], rel=1e-12)
+    halves = [1.0, *(1 + step / 2 for step in steps if step > 0.06)]
+    assert (
+        _orders(1.0).flatten().tolist() == _orders(0.0).flatten().tolist() == pytest.approx(halves, rel=1e-12)
+    )
+    assert _start(float64([0.0, 1.0])).tolist() == pytest.approx(
+        [math.log(1e-300), 53 * math.log(2)], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("zcdp", [0.02, 0.5, 3.0])

@@ -158,3 +158,38 @@ def _by_the_proof(
             upper = min(upper, cut * (1 + math.cosh(angle)) / 2 * (1 + 1e-12))
             previous = block
     return lower, upper
+
+
+def test_bounds_and_their_margins_where_the_arithmetic_is_exact() -> None:
+    """A norm of 2 that is sure to be at least 2: the cut itself is the bound."""
+    two, cut = torch.ones(1, 2, 2).double(), torch.full((1,), 4.0).double()
+    norm = chebyshev_bounds._norms(two)
+    assert float(norm) / 2 - 1 == pytest.approx(1e-12 + 4 * UNIT, rel=1e-3, abs=0)
+    bound, usable = chebyshev_bounds._upper_bound(cut, two, norm, 3)
+    assert float(bound) / 4 - 1 == pytest.approx(1e-12, rel=1e-3, abs=0)
+    assert bool(usable)
+    for polynomial, sure in (
+        (two, 0 * norm),
+        (5e99 * two, norm),
+    ):  # nothing is left of t, or digits were lost
+        bound, usable = chebyshev_bounds._upper_bound(cut, polynomial, sure, 3)
+        assert (float(bound), bool(usable)) == (math.inf, False)
+
+
+@pytest.mark.parametrize(("rounding", "allowed"), [(0.0, 1e-9), (1e-12, 1e-9), (1e-5, 1e-3)])
+def test_a_product_may_be_off_by_a_billionth_or_a_hundred_roundings(rounding: float, allowed: float) -> None:
+    """Of |A v|^2 and of |v| |A^T A v|, which are the same for multiples of the identity."""
+    block, rows = draw(1, 2, 5), torch.arange(1)
+
+    def product(off: float) -> None:
+        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            return 4 * block.square().sum(2), 4 * (1 + off) * block
+
+        operator = BatchedOperator(1, (5, 5), lambda block, rows: gram(block, rows)[0], gram, rounding)
+        chebyshev_bounds.checked_product(operator, block, rows)
+
+    product(1.99 * allowed)
+    product(-1.99 * allowed)
+    for off in (2.01 * allowed, -2.01 * allowed):
+        with pytest.raises(ValueError, match=r"gram must be A\^T A"):
+            product(off)

@@ -218,3 +218,22 @@ def test_as_few_probes_as_rounding_allows() -> None:
         return shapes[0]
 
     assert [drawn(rounding) for rounding in (1e-13, 2e-6, 5e-5, 3e-4, 1e-3)] == [1, 2, 4, 8, 16]
+
+
+def test_the_reach_is_that_of_the_inverse_and_of_all_that_rounding_adds() -> None:
+    """sum_i |g_i|^2 h_i(x)^2 with a matrix that is inverted as a whole, at degrees 1 to 4."""
+    diagonal, beside, sizes = draw(2, 3, 4).abs(), draw(2, 3, 4, seed=1).abs(), draw(2, 3, seed=2).abs()
+    x, rounding = torch.tensor([9.0, 12.0], dtype=torch.float64), 0.01
+    for degree in range(1, 5):
+        inside = lanczos_bounds._tridiagonal(diagonal[..., :degree], beside[..., :degree])
+        whole = inside + inside.mT - torch.diag_embed(diagonal[..., :degree])
+        eye = torch.eye(degree, dtype=torch.float64)
+        first = torch.linalg.inv(x[:, None, None, None] * eye - whole)[..., 0]
+        errors = math.sqrt(degree) * (2 * rounding + rounding**2 + 1e-14 * (degree + 1))
+        lengths = (1 + (x[:, None] * first.norm(dim=2)).square()).sqrt()
+        h = (beside[..., degree - 1] * first[..., -1] + errors * lengths) * (1 + 1e-9)
+        found = lanczos_bounds._reach(diagonal[..., :degree], beside[..., :degree], sizes, rounding, x)
+        torch.testing.assert_close(found, (sizes * h).square().sum(1), rtol=1e-12, atol=0)
+    assert lanczos_bounds._charge(0.0, 3) == pytest.approx(math.sqrt(3) * 4e-14, rel=1e-12, abs=0)
+    at_an_eigenvalue = lanczos_bounds._reach(*torch.ones(2, 1, 1, 1).double(), sizes[:1, :1], 0.0, x[:1] / 9)
+    assert float(at_an_eigenvalue) == math.inf
