@@ -142,11 +142,11 @@ def _between_nodes(
     # D(theta + s || theta) is the other sign's, seen from theta + s
     values = torch.stack([mechanism.renyi_curve(theta, s, order)[0] for s in (move, -move)]) / most
     rise = torch.diff(values) / spacing
-    steepest = rise.abs().unfold(-1, 2, 1).amax(dim=-1)
+    steepest = rise.abs().unfold(1, 2, 1).amax(dim=2)
     bend = _bend(mechanism, move / unit, alpha)
     if bend * widest**2 > 1:
         return math.inf
     # between nodes f is at most this multiple of its largest value at the nodes
-    highest = values.unfold(-1, 3, 1).amax(dim=-1) / (1 - bend * widest**2 / 6)
+    highest = values.unfold(1, 3, 1).amax(dim=2) / (1 - bend * widest**2 / 6)
     rounding = 2 * (ROUNDING + UNDERFLOW / most) / narrowest
     return float((steepest + 1.5 * bend * widest * highest).max()) * (1 + ROUNDING) + rounding

@@ -5,8 +5,8 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.per_instance.equivalent_information import equivalent_information
-from ringfence.accounting.per_instance.histogram_sums import HistogramSums
-from ringfence.accounting.per_instance.worst_move import worst_move_sums
+from ringfence.accounting.per_instance.histogram_sums import Charges, HistogramSums
+from ringfence.accounting.per_instance.worst_move import _Charged, worst_move_sums
 from tests.tensors import float64
 
 ORDERS = float64([2.0, 16.0])
@@ -62,3 +62,22 @@ def test_coordinates_far_from_most_others_are_evaluated_apart() -> None:
         )
         assert bool((exact * (1 - 1e-12) <= bound).all())
         assert bool((bound <= 1.005 * exact).all())
+
+
+@pytest.mark.parametrize(("apart", "finer"), [(0.9e-3, False), (1.1e-3, True)])
+def test_one_sum_that_is_too_coarse_is_enough_to_ask_for_finer_bins(
+    apart: float, finer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two orders the first is exact; the two ends of the other differ by a thousandth, about."""
+    theta, asked = float64([0.0]), []
+    charged = _Charged(rf.Gaussian(1.0), theta, theta + 1, ORDERS, HistogramSums)
+
+    def charges(*arguments: object) -> tuple[list[Charges], list[torch.Tensor]]:
+        asked.append(arguments[-1])
+        upper = float64([[1.0], [1.0]]).expand(2, -1, -1)
+        lower = upper - (0.0 if asked[-1] else apart) * float64([[0.0], [1.0]])
+        return [Charges(torch.ones(1).double(), lambda some: (lower[:, some], upper[:, some]))], [theta + 1]
+
+    monkeypatch.setattr(charged, "_charges", charges)
+    assert charged.largest(None, torch.ones_like, 1.0, False).flatten().tolist() == pytest.approx([1.0] * 4)  # type: ignore[arg-type]
+    assert asked == ([False, True] if finer else [False])

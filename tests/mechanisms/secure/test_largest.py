@@ -108,3 +108,13 @@ def test_quantiles_invert_the_distribution_function() -> None:
             value: Any = (mpf(exact_normal.quantile(number, 256, 3.0, 2.0)) - 3) / 2
             tail, wanted = (below(-value), 1 - share) if value > 0 else (below(value), share)
             assert abs(tail / wanted - 1) < mpf(2) ** -390
+
+
+def test_no_more_is_doubted_than_float64_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two noises of 0 and values that differ by 2.5 billionths: each interval ends a billionth from its
+    middle."""
+    monkeypatch.setattr(file, "_exactly", None)
+    half = -(2**63)
+    assert largest(row(0.0, 2.5e-9), 1.0, Words(half, half)).tolist() == [1]
+    with pytest.raises(TypeError):
+        largest(row(0.0, 1.9e-9), 1.0, Words(half, half))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.linear_operator import LinearOperator, _batch_of_one, probable_bounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
 from tests.tensors import float64
@@ -167,6 +167,9 @@ def test_weighted_and_stacked_operators_are_the_matrices() -> None:
     assert stack.shape == (9, 6)
     torch.testing.assert_close(stack.apply(torch.eye(6).double()), whole)
     torch.testing.assert_close(stack.apply_transpose(torch.eye(9).double()), whole.mT)
+    batch, probes = _batch_of_one(stack, torch.device("cpu")), draw(1, 3, 6, seed=3)
+    squares = batch.squares(probes, torch.arange(1))
+    torch.testing.assert_close(squares, (probes @ whole.mT).square().sum(2))
 
 
 def test_bad_operators_are_refused_by_name() -> None:

@@ -136,7 +136,7 @@ def moves_of(counts: Tensor, neighbours: Neighbours) -> Tensor:
     >>> moves_of(torch.tensor([[2.0, 0.0, 0.0]]), "added").long().tolist()
     [[[1, 0, 0], [0, 1, 0], [-1, 0, 0]]]
     """
-    candidates = counts.shape[-1]
+    candidates = counts.shape[1]
     unit = torch.eye(candidates, dtype=torch.float64)
     equal = counts.unsqueeze(2) == counts.unsqueeze(1)
     earlier = equal.tril(-1).sum(dim=2)  # candidates before this one with the same count

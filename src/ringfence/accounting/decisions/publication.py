@@ -201,9 +201,10 @@ def _tail_cost(t: Tensor, mu: float, alpha: float) -> Tensor:
     down, up = tail(parts, -mu), tail(parts, mu)  # of mass i q / 16, i = 1, ..., 16
     # for b in [(i - 1) q / 16, i q / 16] the other mass is at most q - (i - 1) q / 16
     excess = (down + up.flip(1)).amax(dim=1)
-    both = torch.stack((t, t))
-    likeliest = pieces.atoms(both, both, torch.tensor([[mu], [-mu]]).double().expand_as(both))[1][0]
-    excess = excess + torch.exp(pieces.log_excess(likeliest, torch.tensor(alpha).double())).amax(dim=0)
+    # of the likeliest outcome: log Phi is concave and sinh(alpha x) >= alpha sinh(x), so that it costs more to
+    # become less likely than likelier
+    likeliest = pieces.atoms(t, t, torch.full_like(t, mu))[1][0]
+    excess = excess + torch.exp(pieces.log_excess(likeliest, torch.tensor(alpha).double()))
     found = torch.log1p(excess) / (alpha - 1) * (1 + ROUNDING) + UNDERFLOW
     return torch.where(t < mu / 2, math.inf, found)
 

@@ -133,7 +133,7 @@ def _largest(pages: Tensor, occupied: Tensor) -> Tensor:
     """The largest value at the ends of the occupied cells of each page, for each of its rows."""
     nodes = pages[..., : CELLS + 1]
     ends = torch.maximum(nodes[..., :-1], nodes[..., 1:])
-    return ends.masked_fill(~occupied.unsqueeze(1), 0.0).amax(dim=-1)
+    return ends.masked_fill(~occupied.unsqueeze(1), 0.0).amax(dim=2)
 
 
 class _Pages(NamedTuple):

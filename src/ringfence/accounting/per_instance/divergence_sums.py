@@ -57,7 +57,7 @@ def exact_sums_of_many(settings: Sequence[Setting], theta: Tensor, orders: Tenso
         law = stacked([settings[i].mechanism for i in members], 1)
         size = theta.new_tensor([[settings[i].sensitivity] for i in members])
         worst = both_directions(law, theta[members], size, orders)
-        result[members] = worst.sum(dim=-1).permute(2, 0, 1)
+        result[members] = worst.sum(dim=3).permute(2, 0, 1)
     return result * (1 + ROUNDING) + theta.shape[1] * UNDERFLOW
 
 

@@ -117,8 +117,8 @@ class DivergenceTable:
         # one node more on either side
         index = torch.arange(-1, CELLS + 2, dtype=torch.float64, device=self.device)
         nodes = self._at(index, place, law, size).flatten(0, 1).transpose(0, 1)
-        steepest = torch.diff(nodes).abs().unfold(-1, 3, 1).amax(dim=-1)
-        return torch.cat((nodes[..., 1:-1], steepest), dim=-1)
+        steepest = torch.diff(nodes).abs().unfold(2, 3, 1).amax(dim=3)
+        return torch.cat((nodes[..., 1:-1], steepest), dim=2)
 
     def _at(self, index: Tensor, place: Tensor, law: Mechanism, size: Tensor) -> Tensor:
         """Upper bounds at these nodes of each page: (2, orders, pages, nodes)."""
@@ -132,7 +132,7 @@ class DivergenceTable:
         chords = values[..., left] * (1 - share) + values[..., left + 1] * share
         shift = (size / sigma).to(self.orders.device).T  # (1, pages)
         margin = above_chord(self.orders.unsqueeze(1), shift, stride / CELLS).to(self.device)
-        return chords * margin.unsqueeze(-1)
+        return chords * margin.unsqueeze(2)
 
 
 def shift_is_small(setting: Setting) -> bool:

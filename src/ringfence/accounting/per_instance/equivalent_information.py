@@ -74,7 +74,7 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
         at, far, noise, limit, *others = some
         search = _Search(mechanism, at, far, noise, limit, dict(zip(own, others, strict=True)))
         parts.append(search.largest(orders))
-    result: Tensor = torch.cat(parts, dim=-1) if parts else theta.new_empty(2, len(orders), 0)
+    result: Tensor = torch.cat(parts, dim=2) if parts else theta.new_empty(2, len(orders), 0)
     result = (result * (1 + ROUNDING)).view(2, len(orders), *shape)
     bounded: Tensor = torch.minimum(result, most) / sigma.square()
     return bounded
@@ -153,8 +153,8 @@ class _Search:
         moves = torch.cat((self.farthest, -self.farthest)) * shares.unsqueeze(1)  # (moves, both signs)
         values = self._quotients(theirs.repeat(count + 1), moves.reshape(-1), orders, backward)
         values = values.view(len(orders), *moves.shape)
-        last = torch.maximum(*values[:, -1].chunk(2, dim=-1))
-        found = torch.maximum(*values.amax(dim=1).chunk(2, dim=-1))
+        last = torch.maximum(*values[:, -1].chunk(2, dim=1))
+        found = torch.maximum(*values.amax(dim=1).chunk(2, dim=1))
         found = torch.maximum(found, _SMALL_MARGIN * torch.maximum(self.at_zero, last))
         found = torch.minimum(found, self.most)
         bounds = found

@@ -132,7 +132,7 @@ class HistogramSums:
 
         def between(orders: slice) -> tuple[Tensor, Tensor]:
             start, rise, fall = chords[:, orders][..., cell].unbind(2)
-            margin = self._margin[orders].to(chords.device).unsqueeze(-1)
+            margin = self._margin[orders].to(chords.device).unsqueeze(1)
             upper = (start + rise * (left + 1 / bins) + fall * left) * margin
             return upper - (rise - fall) / bins * margin, upper
 
@@ -190,7 +190,7 @@ class HistogramSums:
             place = torch.tensor(places)
             rows = self.table.rows([self.setting], 0 * place, place)
             pages = self.table.pages[rows].transpose(0, 1)
-            nodes, steepest = pages.split((CELLS + 1, CELLS), dim=-1)
+            nodes, steepest = pages.split((CELLS + 1, CELLS), dim=2)
             rise = torch.diff(nodes)
             chords = rise.new_empty(len(rise), 3, len(places), CELLS)
             # a coordinate binned a little off lies on the chord of this cell or the next

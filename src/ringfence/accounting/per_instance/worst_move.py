@@ -103,7 +103,7 @@ class _Charged:
             totals.append(
                 torch.stack([filled(torch.cat(values, dim=-1), room, budget).cpu() for values in both])
             )
-        return torch.cat(totals, dim=-1)
+        return torch.cat(totals, dim=2)
 
     def _charges(
         self, tabulated: Tabulated, evaluate: bool, finest: bool

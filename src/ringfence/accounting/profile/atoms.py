@@ -97,7 +97,7 @@ def atoms_delta(
 
 def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
     """The largest hockey stick of all moves, releases and both directions: exact for a single move."""
-    pairs = torch.cat((log_p, log_p - rho), dim=-1), torch.cat((rho, -rho), dim=-1)
+    pairs = torch.cat((log_p, log_p - rho), dim=2), torch.cat((rho, -rho), dim=2)
 
     def delta(epsilon: float) -> float:
         return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (

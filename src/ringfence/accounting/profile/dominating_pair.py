@@ -129,15 +129,15 @@ def _direction(
     coordinates: list[Coordinate], repeats: list[int], step: float, backward: bool
 ) -> Callable[[float], float]:
     total: Any = None
-    points = 0
+    sizes = []
     for coordinate, repeat in zip(coordinates, repeats, strict=True):
         half = math.ceil(coordinate.reach() / step) + 1
         epsilon = torch.arange(-half, half + 1, dtype=torch.float64) * step
         curves = [side.curve(epsilon).numpy() for side in coordinate.direction(backward)]
         total = _composed(total, _worst_pattern(curves, repeat, step))
-        points = max(points, total.size)
+        sizes.append(total.size)
     # every value of every composition may be off by rounding, which adds at most that much to delta
-    charge = FFT_ROUNDING * points * (sum(repeats) + len(repeats))
+    charge = FFT_ROUNDING * max(sizes) * (sum(repeats) + len(repeats))
     return lambda epsilon: float(total.get_delta_for_epsilon(epsilon)) + charge
 
 

@@ -104,8 +104,8 @@ class Points:
     """A few points, the same for every coordinate, in ascending order, and the cuts between their cells.
 
     >>> points = Points((-1.0, 0.0, 5.0), (torch.tensor([-2.0]), torch.tensor([2.0])))
-    >>> points.point(points.nearest(torch.tensor([-3.0, 1.0, 2.5]))).tolist()
-    [-1.0, 0.0, 5.0]
+    >>> points.point(points.nearest(torch.tensor([-3.0, 1.0, 2.0, 2.5]))).tolist()
+    [-1.0, 0.0, 0.0, 5.0]
     """
 
     values: tuple[float, ...]

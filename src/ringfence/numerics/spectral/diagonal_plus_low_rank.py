@@ -210,7 +210,7 @@ def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """L, and a bound of the norm of matrix - L L^T, infinite where L was not found: checked, not trusted."""
-    size = matrix.shape[-1]
+    size = matrix.shape[2]
     factor, failed = torch.linalg.cholesky_ex(matrix)
     factor = torch.where((failed == 0)[:, None, None], factor, 0.0)
     rounding = 2 * gamma(size + 4) * (factor.square().sum(dim=(1, 2)) + _TINY)

@@ -166,7 +166,7 @@ def _reach(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, x: 
     x - T = L D L^T has the pivots D, all positive above the eigenvalues, and -beta_j / D_j below the
     diagonal of L.
     """
-    x, degree = x[:, None], diagonal.shape[-1]
+    x, degree = x[:, None], diagonal.shape[2]
     pivots, ratios, products = [x - diagonal[..., 0]], [], [torch.ones_like(diagonal[..., 0])]
     for j in range(degree):
         ratios.append(beside[..., j] / pivots[j])

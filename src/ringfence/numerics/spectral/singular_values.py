@@ -101,10 +101,10 @@ class Gram:
         runs on a CPU, because some GPU libraries invert blocks, which the theorem does not cover.
         """
         matrix, trace = self.matrix.cpu(), _trace(self.matrix).cpu()
-        size = matrix.shape[-1]
+        size = matrix.shape[2]
         margin = 2 * gamma(size + 2) * size
         ceiling = trace * (1 + 2 * gamma(size + 2))
-        top = torch.where(trace > 0, torch.linalg.eigvalsh(matrix)[:, -1], 1.0).clamp(min=_SMALLEST)
+        top = torch.linalg.eigvalsh(matrix)[:, -1].clamp(min=_SMALLEST)
         growth = torch.full_like(trace, margin)
         while True:
             trial = top * (1 + growth)
@@ -118,14 +118,14 @@ class Gram:
 
     def lower(self) -> Tensor:
         """At most the largest eigenvalue of the exact A^T A: a Rayleigh quotient, rounded down."""
-        size = self.matrix.shape[-1]
+        size = self.matrix.shape[2]
         vector = torch.linalg.eigh(self.matrix).eigenvectors[:, :, -1:]
         quotient: Tensor = (vector.mT @ self.matrix @ vector / (vector.mT @ vector)).reshape(-1)
         return (quotient - self.error - 4 * gamma(2 * size + 4) * _trace(self.matrix)).clamp(min=0)
 
 
 def _trace(matrix: Tensor) -> Tensor:
-    total: Tensor = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    total: Tensor = matrix.diagonal(dim1=1, dim2=2).sum(1)
     return total
 
 
