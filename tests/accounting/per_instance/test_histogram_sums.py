@@ -78,6 +78,7 @@ def test_a_second_sum_reads_the_table_it_has(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("evaluated again")
 
     monkeypatch.setattr(divergence_table, "both_directions", refuse)
+    monkeypatch.setattr(table.table, "rows", refuse)
     assert torch.equal(table.sums(draw(1000)), first)
 
 
@@ -195,3 +196,51 @@ def test_a_page_more_only_where_rounding_may_lead_onto_it() -> None:
     assert histogram_sums._places(0.01, 0.99) == range(1)
     assert histogram_sums._places(0.007, 0.99) == range(-1, 1)
     assert histogram_sums._places(-2.5, 0.993) == range(-3, 2)
+
+
+def test_charges_lie_between_the_two_ends_of_the_bin() -> None:
+    """The chord rises by a 32nd of its rise over a cell, where bins are finest, and else by an eighth."""
+    law, size, alpha = rf.StochasticSign(1.0), 0.01, float64([2.0])
+    around = torch.arange(300, 302, dtype=torch.float64) / 128
+    for finest, bins in ((True, 32), (False, 8)):
+        (charge,) = HistogramSums(Setting.of(law, size), alpha).charges(around[:1], finest)
+        lower, upper = charge.between(slice(None))
+        fall = [float(-worse_sign(law, around, float64(size), alpha, way)[0].diff()) for way in (False, True)]
+        expected = [one / bins / (1 - 4 / 6 / 128**2) for one in fall]
+        assert (upper - lower).flatten().tolist() == pytest.approx(expected, rel=1e-9, abs=0)
+        assert charge.number.tolist() == [1]
+
+
+def test_only_what_the_table_does_not_reach_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around the median of all coordinates, also of few."""
+    table = HistogramSums(Setting.of(rf.RectifiedGaussian(1.0, 2.0), 0.1), ORDERS)
+    theta = float64([900.0, 0.0, 901.0, 0.0, 2.0])
+    assert table._near(theta).tolist() == [False, True, False, True, True]
+    far, near = table.charges(theta, finest=False)
+    assert (far.number.tolist(), near.number.tolist()) == ([1, 1], [2, 1])
+    evaluated, honest = [], table._exact_sums
+    monkeypatch.setattr(table, "_exact_sums", lambda some: evaluated.append(some.tolist()) or honest(some))
+    table.sums(theta)
+    assert evaluated == [[900.0, 901.0]]
+
+
+@pytest.mark.parametrize(("gap", "calls"), [(3.9e-3, 1), (4.1e-3, 2)])
+def test_bins_are_refined_where_one_sum_may_be_too_high_by_four_thousandths(
+    gap: float, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(histogram_sums._BINS_PER_CALL, "cpu", 8 * 128)
+    table, bins = HistogramSums(Setting.of(rf.Gaussian(1.0), 0.1), ORDERS), []
+
+    def bounds(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+        bins.append(arguments[-1])
+        return torch.ones(2, 3).double(), float64([[0.0, 0.0, gap], [0.0, 0.0, 0.0]])
+
+    monkeypatch.setattr(table, "_bounds", bounds)
+    table.sums(float64([0.5]))
+    assert bins == [8, 32][:calls]
+
+
+def test_a_theta_that_is_no_number_is_an_error() -> None:
+    for value in (torch.nan, torch.inf, -torch.inf):
+        with pytest.raises(ValueError, match="theta must (not be NaN|be finite)"):
+            HistogramSums(Setting.of(rf.Gaussian(1.0), 0.1), ORDERS).sums(float64([0.0, value]))

@@ -181,7 +181,7 @@ class HistogramSums:
             raise FloatingPointError(f"{theta.numel()} coordinates, but only {sum(in_page):.0f} counted")
         occupied = [i for i, number in enumerate(in_page) if number]
         counts = counts.view(len(places), CELLS, bins)
-        return counts if len(occupied) == len(places) else counts[occupied], occupied
+        return counts[occupied], occupied
 
     def _chords_of(self, places: list[int], bins: int, device: torch.device) -> Tensor:
         """Start, rise and fall over every cell of the pages: (2 orders, 3 cells)."""
