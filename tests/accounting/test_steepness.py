@@ -8,6 +8,7 @@ import torch
 from mpmath import mp, mpf
 
 import ringfence as rf
+from ringfence.accounting import steepness as file
 from ringfence.accounting.steepness import largest_share, natural_unit, steepness
 from tests.fuzz import exact
 
@@ -108,3 +109,26 @@ def test_a_support_far_from_zero_pays_for_the_rounding_of_theta() -> None:
     rounding = 2.0**-51 * 1e12  # more than theta + s may be off, for both neighbours together
     grown = largest_share(far, move, 2.0) / largest_share(near, move, 2.0)
     assert 1 + 0.9 * rounding / move < grown < 4 + 4 * rounding / move
+
+
+@pytest.mark.parametrize("alpha", [1.5, 8.0])
+def test_between_nodes_the_bound_is_that_of_the_proof(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steeper of two neighbouring cells, what the bend may add to it, and all roundings. Nodes are so far apart
+    that the bend shows."""
+    monkeypatch.setattr(file, "_NODES_PER_UNIT", 4)
+    law, move, unit, most, width = rf.RectifiedGaussian(1.0, 1.0), 0.5, 2.0, 3.0, 0.25
+    bend = 4 + max(0.0, 2 - alpha) * (move / unit) ** 2 / 4
+    nodes = [0.3 + 2 * width * i for i in range(5)]
+    expected = 0.0
+    for shift in (move, -move):
+        values = [float(law.renyi_divergence(theta, shift, alpha)) / most for theta in nodes]
+        for first, second, third in zip(values, values[1:], values[2:], strict=False):
+            steep = max(abs(second - first), abs(third - second)) / width
+            highest = max(first, second, third) / (1 - bend * width**2 / 6)
+            expected = max(expected, steep + 1.5 * bend * width * highest)
+    expected = expected * (1 + 1e-11) + 2 * 1e-11 / width
+    found = file._between_nodes(law, (nodes[0], nodes[-1]), unit, move, alpha, most)
+    assert found == pytest.approx(expected, rel=1e-12, abs=0)
+    if alpha < 2:  # twice as far apart: k h^2 is just above 1, and nothing is known between the nodes
+        monkeypatch.setattr(file, "_NODES_PER_UNIT", 2)
+        assert file._between_nodes(law, (nodes[0], nodes[-1]), unit, move, alpha, most) == math.inf
