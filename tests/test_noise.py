@@ -256,6 +256,22 @@ def test_torchs_own_generators_are_left_as_they_were() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize(("index", "seeded"), [(None, [False, True]), (0, [True, False])])
+def test_of_several_gpus_the_one_that_is_used_is_seeded(
+    index: int | None, seeded: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a number it is the current one, here the second; and its state is put back."""
+    generators, forked, honest = (torch.Generator(), torch.Generator()), [], torch.random.fork_rng
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: forked.append(devices) or honest([]))
+    device, seed = torch.device("cuda", index), Noise(7).torch_seed("dropout")
+    with Noise(7).global_draws("dropout", device=device):
+        assert [generator.initial_seed() == seed for generator in generators] == seeded
+        assert torch.default_generator.initial_seed() == seed
+    assert forked == [[device]]
+
+
 @pytest.mark.parametrize("seed", [-1, 1.5, "7", True])
 def test_bad_seeds_are_refused_by_name(seed: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="seed must be"):

@@ -1,12 +1,15 @@
 """A number that may be published: too small rarely enough, and its cost paid."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.accounting.publication import _worst, noise_for, upper_bound
+from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.secure.release import SecureRelease
 from tests.tensors import double_by_default, float64, seeded_releases
 
@@ -221,3 +224,16 @@ def test_an_upper_bound_is_raised_by_the_quantile_and_by_half_a_step_of_the_grid
     noise = Still(rf.Gaussian(2.0))
     quantile = -float(torch.special.ndtri(float64(1e-3)))
     assert upper_bound(noise, 0.7, 1e-3) == pytest.approx(0.7 + 2 * (quantile + 2.0**-11), rel=1e-12)
+
+
+def test_the_share_and_its_change_are_raised_by_their_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change by that of both neighbours."""
+    seen, law, alpha = released(monkeypatch), rf.RectifiedGaussian(1.0, bound=1.0), 30.0
+    theta, move = torch.linspace(1.0, 2.0, 50, dtype=torch.float64), float64(1e-3)
+    publish([theta, theta], order=alpha)
+    ((share, deviation),) = seen
+    largest = alpha * ceilings(law, theta, rf.Sensitivity(1e-3))[1]
+    exact = float(_worst(law, theta, move, alpha).sum()) / largest
+    assert share / exact - 1 == pytest.approx(1e-11, rel=0.02)
+    change = deviation * math.sqrt(2 * SETTINGS["publishing_zcdp"])
+    assert change - largest_share(law, 1e-3, alpha) == pytest.approx(2e-11, rel=0.02, abs=0)
