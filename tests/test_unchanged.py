@@ -20,6 +20,11 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting.decisions.selection import selection_epsilon
+from ringfence.accounting.sampled.examples import SampledExampleAccountant
+from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
+from ringfence.numerics.spectral.operator_trace import probable_traces
 from tests.tensors import float64, seeded_releases
 
 RECORD = Path(__file__).parent / "unchanged.json"
@@ -111,8 +116,84 @@ def numbers_of_training() -> Iterator[tuple[str, Any]]:
         yield "bound", rf.calibrate_bound(law, spread(100), 0.2, kind="pdp", epsilon=0.6, delta=DELTA)
 
 
+SURPLUSES = float64([15.0, -3.0, 40.0, 0.0])
+COUNTS = float64([[40, 9, 2], [22, 20, 6], [12, 12, 12], [60, 1, 0]])
+DECISIONS: dict[str, tuple[Any, Tensor]] = {
+    "yes or no": (rf.StochasticSign(6.0), SURPLUSES),
+    "winner": (rf.NoisyWinner(6.0), COUNTS),
+    "confident winner": (rf.ConfidentWinner(6.0, threshold=25.0, threshold_sigma=8.0), COUNTS),
+}
+
+
+def numbers_of_decisions(law: Any, votes: Tensor) -> Iterator[tuple[str, Any]]:
+    """What a user can ask of decisions on votes."""
+    for neighbours in ("replaced", "added"):
+        account = rf.DecisionAccountant(law, neighbours=neighbours, orders=ORDERS)  # type: ignore[arg-type]
+        account.step(votes)
+        account.step(votes[:2])
+        claim = account.guarantee(DELTA)
+        yield f"sums, {neighbours}", account.worst
+        yield f"account, {neighbours}", claims(claim)
+        yield f"attacks, {neighbours}", [claim.mu, claim.advantage, *claim.trade_off([0.01, 0.5])]
+        profile = rf.decision_profile(law, votes, neighbours=neighbours)
+        yield (
+            f"profile, {neighbours}",
+            [profile.epsilon(1e-3), *(proof(0.3) for proof in profile.proofs.values())],
+        )
+    few = rf.decision_profile(law, votes, neighbours="added", at_most=2)
+    yield "profile of two", [few.epsilon(1e-3), *(proof(0.3) for proof in few.proofs.values())]
+    ballots = (1.5 * spread(12, 5)).round()
+    candidates = None if isinstance(law, rf.Mechanism) else 3
+    yield "voters", rf.voter_epsilons(law, ballots, delta=1e-3, candidates=candidates)
+    if not isinstance(law, rf.Mechanism):
+        move = float64([[-1.0, 1.0, 0.0], [0.0, 0.5, 0.0]]).unsqueeze(1)
+        yield "divergence", law.renyi_divergence(votes, move, 8.0)
+        yield "hockey stick", law.hockey_stick(votes, move, 0.02)
+
+
+def numbers_of_moves_together() -> Iterator[tuple[str, Any]]:
+    """Records that move few coordinates, or all of them together so far."""
+    for name in ("rectified", "sign"):
+        law = LAWS[name]()
+        for size in (rf.Sensitivity(0.2, at_most=2), rf.Sensitivity(0.2, norm=0.3)):
+            rdp = [rf.per_instance_rdp(law, theta, size, [1.5, 8.0]).worst for theta in (THETA, spread(300))]
+            yield f"{name}, {size!r}", torch.stack(rdp)
+        few = rf.privacy_profile(law, 2 * spread(5), rf.Sensitivity(0.3, at_most=2), steps=2)
+        yield f"{name}, profile", [few.epsilon(1e-3), *(proof(0.3) for proof in few.proofs.values())]
+
+
+def numbers_of_costs() -> Iterator[tuple[str, Any]]:
+    """Examples of samples, the best of several runs, releases of several kinds, and many matrices."""
+    account = SampledExampleAccountant(3, 0.2, [2, 5, 32])
+    account.step(float64([0.5, 1.0, 0.1]), sigma=2.0, longest=1.0)
+    account.step(float64([0.3]), torch.tensor([1]), sigma=1.0, longest=2.0)
+    yield "sampled examples", [account.epsilons(DELTA), account.epsilons(DELTA, estimated=True)]
+    yield "selection", [selection_epsilon(0.17, 10, DELTA), selection_epsilon(2.0, 3, DELTA)]
+    released = rf.PerInstanceAccountant(LAWS["rectified"](), 0.1)
+    released.step(THETA, count=3)
+    with rf.Ledger(delta=DELTA) as ledger:
+        ledger.charge("releases", released)
+        ledger.charge("something else", (0.3, 1e-7))
+        yield "ledger", claims(ledger.guarantee())
+    with seeded_releases():  # of what everybody is rather sure of
+        for law, votes in (
+            (rf.StochasticSign(6.0), [30.0] * 400),
+            (rf.NoisyWinner(6.0), [[80, 18, 4]] * 400),
+        ):
+            one = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=DELTA, at_most=300)
+            yield f"published, {law.name}", [one.epsilon, one.epsilon_pdp, one.epsilon_data_independent]
+    operator, generator = BatchedOperator.of(spread(3, 6, 9)), torch.Generator().manual_seed(0)
+    found = probable_bounds_of_many(operator, generator=generator, tolerance=0.01)
+    yield "singular values", [found.lower, found.upper]
+    traces = probable_traces(operator, generator=generator, probes=5)
+    yield "traces", [traces.lower, traces.upper]
+
+
 CASES: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
     **{name: lambda make=make: numbers_of_a_law(make()) for name, make in LAWS.items()},  # type: ignore[misc]
+    **{name: lambda own=own: numbers_of_decisions(*own) for name, own in DECISIONS.items()},  # type: ignore[misc]
+    "moves together": numbers_of_moves_together,
+    "costs": numbers_of_costs,
     "training": numbers_of_training,
 }
 

@@ -113,8 +113,8 @@ def test_a_support_far_from_zero_pays_for_the_rounding_of_theta() -> None:
 
 @pytest.mark.parametrize("alpha", [1.5, 8.0])
 def test_between_nodes_the_bound_is_that_of_the_proof(alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steeper of two neighbouring cells, what the bend may add to it, and all roundings. Nodes are so far apart
-    that the bend shows."""
+    """The steeper of two neighbouring cells, what the bend may add to it, and all roundings. Nodes are so far
+    apart that the bend shows."""
     monkeypatch.setattr(file, "_NODES_PER_UNIT", 4)
     law, move, unit, most, width = rf.RectifiedGaussian(1.0, 1.0), 0.5, 2.0, 3.0, 0.25
     bend = 4 + max(0.0, 2 - alpha) * (move / unit) ** 2 / 4

@@ -72,7 +72,7 @@ def test_the_sharpest_order_decides() -> None:
 
 
 def test_which_orders_are_tried_and_from_where() -> None:
-    """Eight an octave around 1 + 1 / sqrt(zcdp), none but 1 below 1.03; from the least rate to the largest."""
+    """Eight an octave around 1 + 1 / sqrt(zcdp), none but 1 below 1.03; from the least rate on."""
     steps = [2 * 2.0 ** (k / 8) for k in range(-48, 40)]
     assert _orders(0.25).flatten().tolist() == pytest.approx([1.0, *(1 + step for step in steps)], rel=1e-12)
     halves = [1.0, *(1 + step / 2 for step in steps if step > 0.06)]

@@ -242,5 +242,5 @@ def test_bins_are_refined_where_one_sum_may_be_too_high_by_four_thousandths(
 
 def test_a_theta_that_is_no_number_is_an_error() -> None:
     for value in (torch.nan, torch.inf, -torch.inf):
-        with pytest.raises(ValueError, match="theta must (not be NaN|be finite)"):
+        with pytest.raises(ValueError, match=r"theta must (not be NaN|be finite)"):
             HistogramSums(Setting.of(rf.Gaussian(1.0), 0.1), ORDERS).sums(float64([0.0, value]))
