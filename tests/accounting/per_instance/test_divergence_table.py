@@ -8,6 +8,7 @@ from ringfence.accounting.per_instance import divergence_table
 from ringfence.accounting.per_instance.block_sums import block_sums
 from ringfence.accounting.per_instance.divergence_sums import worse_sign
 from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.per_instance.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance.setting import Setting
 from tests.tensors import float64
 
@@ -26,6 +27,19 @@ def test_a_page_is_its_nodes_and_the_steepest_slopes_around_its_cells() -> None:
         steepest = torch.stack((slopes[:, :-2], slopes[:, 1:-1], slopes[:, 2:])).amax(dim=0)
         torch.testing.assert_close(page[:, 129:], steepest, rtol=1e-9, atol=0)
     assert torch.equal(table.rows(settings, torch.tensor([0, 1]), place.flip(0)), rows.flip(0))
+
+
+def test_between_every_eighth_node_the_equivalent_information_is_a_raised_chord() -> None:
+    """K is 4, and above order 1.5 by s^2 / 8 more, s the move in units of sigma."""
+    law, orders, size = rf.RectifiedGaussian(2.0, 1.0), float64([1.5, 8.0]), 0.6
+    table = DivergenceTable(orders, tabulated=equivalent_information)
+    rows = table.rows([Setting.of(law, size)], torch.tensor([0]), torch.tensor([-1]))
+    ends = equivalent_information(law, 2 * (torch.arange(17).double() / 16 - 1), float64(size), orders)
+    share = torch.arange(8).double() / 8
+    chords = torch.lerp(ends[..., :-1, None], ends[..., 1:, None], share).flatten(2)
+    bends = float64([4 + 0.5 * 0.3**2 / 4, 4.0])
+    raised = chords / (1 - bends / 16**2 / 6).view(1, 2, 1)
+    torch.testing.assert_close(table.pages[rows][0, :, :128], raised.flatten(0, 1), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(("room", "kept"), [(3, [2, 3]), (2, [2, 1])])

@@ -81,3 +81,16 @@ def test_one_sum_that_is_too_coarse_is_enough_to_ask_for_finer_bins(
     monkeypatch.setattr(charged, "_charges", charges)
     assert charged.largest(None, torch.ones_like, 1.0, False).flatten().tolist() == pytest.approx([1.0] * 4)  # type: ignore[arg-type]
     assert asked == ([False, True] if finer else [False])
+
+
+def test_64_settings_get_a_table_each_and_more_are_evaluated() -> None:
+    class Table:
+        def __init__(self, *_: object) -> None: ...
+
+        def charges(self, *_: object) -> list[str]:
+            return ["read from a table"]
+
+    for count, tables in ((64, 64), (65, 0)):
+        law = rf.Gaussian(1 + torch.arange(count, dtype=torch.float64) / 100)
+        charged = _Charged(law, torch.zeros(count), float64(0.1), ORDERS, Table)  # type: ignore[arg-type]
+        assert charged._charges(equivalent_information, False, False)[0].count("read from a table") == tables  # type: ignore[arg-type]
