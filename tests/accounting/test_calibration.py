@@ -250,3 +250,19 @@ def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch)
         assert answer in tried
         assert len(tried) - abs(math.log2(answer / start)) < 14
         assert len(set(tried)) >= len(tried) - 1
+
+
+def test_searches_end_at_the_last_number_that_meets_the_target() -> None:
+    """Also where all of them do, or none; a cost that is the target itself meets it."""
+    for start in (1e-3, 8.0, 2.0**20):
+        found = calibration._smallest(lambda sigma: 8 / sigma, 1.0, start)
+        assert 8 <= found <= 8 * (1 + 1e-3)
+    assert 1e-12 / 4 < calibration._smallest(lambda _: 1.0, 1.0, 1.0) <= 1e-12
+    with pytest.raises(
+        ValueError, match=r"epsilon must be attainable, got 1\.0: no sigma up to 1e\+12 meets"
+    ):
+        calibration._smallest(lambda _: math.nextafter(1.0, 2.0), 1.0, 1.0)
+    assert [
+        calibration._most(lambda steps, most=most: steps <= most) for most in (0, 1, 2, 3, 7, 8, 100)
+    ] == [*(0, 1, 2, 3, 7, 8, 100)]
+    assert calibration._most(lambda _: True) == 2**40

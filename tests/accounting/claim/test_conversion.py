@@ -120,3 +120,8 @@ def test_losses_too_large_to_compose_are_charged_as_releases_of_everything(shift
     assert found == pytest.approx(conversion.gaussian_epsilon(together, 1e-5), rel=1e-14)
     below = conversion.sampled_gaussian_epsilon({(2600.0, 0.1): 1}, 1e-5)
     assert below < conversion.sampled_gaussian_epsilon({(shift, 0.1): 1}, 1e-5)
+
+
+def test_the_best_order_of_next_to_nothing_is_a_number() -> None:
+    assert conversion.best_zcdp_order(1e-40, 1e-5) == conversion.best_zcdp_order(1e-300, 1e-5) == 1e15
+    assert conversion.best_zcdp_order(0.0, 1e-5) == 2

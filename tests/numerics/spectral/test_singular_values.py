@@ -1,6 +1,7 @@
 """Both ends of the largest singular value, against numpy's SVD and multi-precision."""
 
 import math
+from collections.abc import Callable
 
 import mpmath
 import pytest
@@ -241,3 +242,15 @@ def test_one_square_that_overflows_among_many_is_refused() -> None:
     matrices = torch.diag(torch.tensor([1.0, 1e200, 1.0])).double()[None]
     with pytest.raises(ValueError, match="jacobian must be smaller"):
         Gram.of(ones(3), matrices)
+
+
+@pytest.mark.parametrize("bounds", [dense_bounds, upper_bounds])
+def test_gram_matrices_are_formed_up_to_the_limit(
+    bounds: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(singular_values, "DENSE_LIMIT", 3)
+    monkeypatch.setattr(singular_values, "_grams", None)
+    bounds(ones(4), draw(1, 4, 5))
+    for shape in ((3, 5), (5, 3)):
+        with pytest.raises(TypeError):
+            bounds(ones(shape[0]), draw(1, *shape))
