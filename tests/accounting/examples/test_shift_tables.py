@@ -144,3 +144,19 @@ def test_four_shifts_an_octave_are_evaluated_and_no_page_twice(monkeypatch: pyte
 def test_between_nodes_the_chord_is_raised() -> None:
     """Enough for D'' >= -1.5 D: twice the strongest bend ever found."""
     assert pytest.approx(1 / (1 - 1.5 * (1 / 16) ** 2 / 6), rel=1e-15, abs=0) == shift_tables._ABOVE_CHORD
+
+
+@pytest.mark.parametrize("octave", [-1, 0, 1])
+def test_the_chord_from_the_limit_is_taken_where_it_is_lower_at_half_the_largest_shift(octave: int) -> None:
+    """Otherwise the largest quotient, which has no slope; both are the better one somewhere."""
+    table, node = ShiftTable(LAWS["sign"], float64([1.5, 8.0])), torch.arange(-16, 24)
+    flat, slope = table.weights(node.double() * table.sigma / 16, octave)
+    pages = torch.stack(table._pages_of([-2, -1, 0, 1, 2], octave), dim=1)
+    limit, largest, steepest = pages[:, node // 8 + 2, node % 8]
+    lower = limit + steepest * 2.0**octave / 2 < largest
+    chord, reach = 1 / (1 - (1 / 16) ** 2 / 4), (table.orders * 2.0**octave).clamp(1 / 16, 1)
+    expected = torch.where(lower, limit, largest) * chord * (1 + 0.02 * reach)
+    torch.testing.assert_close(flat, expected, rtol=1e-12, atol=0)
+    expected = torch.where(lower, steepest, 0.0) * chord * (1 + 0.05 * reach)
+    torch.testing.assert_close(slope, expected, rtol=1e-12, atol=0)
+    assert 0 < int(lower.sum()) < lower.numel()

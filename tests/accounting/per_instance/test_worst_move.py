@@ -74,12 +74,12 @@ def test_one_sum_that_is_too_coarse_is_enough_to_ask_for_finer_bins(
 
     def charges(*arguments: object) -> tuple[list[Charges], list[torch.Tensor]]:
         asked.append(arguments[-1])
-        upper = float64([[1.0], [1.0]]).expand(2, -1, -1)
-        lower = upper - (0.0 if asked[-1] else apart) * float64([[0.0], [1.0]])
+        upper = float64([[4.0], [4.0]]).expand(2, -1, -1)
+        lower = upper * (1 - (0.0 if asked[-1] else apart) * float64([[0.0], [1.0]]))
         return [Charges(torch.ones(1).double(), lambda some: (lower[:, some], upper[:, some]))], [theta + 1]
 
     monkeypatch.setattr(charged, "_charges", charges)
-    assert charged.largest(None, torch.ones_like, 1.0, False).flatten().tolist() == pytest.approx([1.0] * 4)  # type: ignore[arg-type]
+    assert charged.largest(None, torch.ones_like, 1.0, False).flatten().tolist() == pytest.approx([4.0] * 4)  # type: ignore[arg-type]
     assert asked == ([False, True] if finer else [False])
 
 

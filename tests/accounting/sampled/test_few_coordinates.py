@@ -82,15 +82,21 @@ def test_very_far_apart() -> None:
 
 
 def test_roundings_that_grow_with_the_square_of_the_move_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log densities of a move of m sigma go up to m^2 / 2, and are wrong by some 2^-52 of that."""
-    charged = []
+    """Log densities of a move of m sigma go up to m^2 / 2, and are wrong by some 2^-52 of that. The grid ends
+    where a tail of the Gaussian's loss is e^-70 of what is left out by (1 - q)^(1 - alpha), or at 300."""
+    charged, grids = [], []
     pairs = few_coordinates._pairs
 
     def seen(*arguments: Any) -> Any:
         charged.append(arguments[-1])
+        grids.append(arguments[-2])
         return pairs(*arguments)
 
     monkeypatch.setattr(few_coordinates, "_pairs", seen)
     for move in (1e-3, 16.0, 512.0):
         log_excess_of_few(rf.Gaussian(2.0), number(0.0), number(2 * move), 0.2, ORDERS)
     assert charged == pytest.approx([1e-11, 1e-11 + 2.0**-43, 1e-11 + 2.0**-33], rel=1e-9, abs=0)
+    tail = math.sqrt(2 * (70 - float(ORDERS.max() - 1) * math.log1p(-0.2)))
+    assert [len(grid) for grid in grids] == [385] * 3
+    ends = [float(grid[-1]) for grid in grids]
+    assert ends == pytest.approx([1e-3 * (1e-3 / 2 + tail), 300.0, 300.0], rel=1e-12, abs=0)

@@ -36,6 +36,7 @@ from ringfence.accounting.decisions.rdp import zcdp
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.normal import log_tail
@@ -90,7 +91,7 @@ def publishable_decision_epsilon(
     beta = _or_default("smoothness", smoothness, _DEVIATION * math.sqrt(2 * cost))
     alpha = _or_default("order", order, best_zcdp_order(0.2 * every**0.7, delta), checks.order)
     least_sure = _least_sure(pairs(law, votes, neighbours), moved)
-    total = smooth_cost(*least_sure, one=one, beta=beta, alpha=alpha, binary=_outcomes(law) == 2)
+    total = smooth_cost(*least_sure, one=one, beta=beta, alpha=alpha, binary=_is_binary(law))
     share = math.log(min(1.0, total / (alpha * every)))
     noise = noise_for(beta + _COMPUTED, cost)
 
@@ -201,7 +202,7 @@ def _tail_cost(t: Tensor, mu: float, alpha: float) -> Tensor:
     down, up = tail(parts, -mu), tail(parts, mu)  # of mass i q / 16, i = 1, ..., 16
     # for b in [(i - 1) q / 16, i q / 16] the other mass is at most q - (i - 1) q / 16
     excess = (down + up.flip(1)).amax(dim=1)
-    # of the likeliest outcome: log Phi is concave and sinh(alpha x) >= alpha sinh(x), so that it costs more to
+    # the likeliest outcome: log Phi is concave and sinh(alpha x) >= alpha sinh(x), so that it costs more to
     # become less likely than likelier
     likeliest = pieces.atoms(t, t, torch.full_like(t, mu))[1][0]
     excess = excess + torch.exp(pieces.log_excess(likeliest, torch.tensor(alpha).double()))
@@ -209,8 +210,8 @@ def _tail_cost(t: Tensor, mu: float, alpha: float) -> Tensor:
     return torch.where(t < mu / 2, math.inf, found)
 
 
-def _outcomes(law: DecisionLaw) -> int:
-    return len(law.support.atoms) if hasattr(law, "support") else 0
+def _is_binary(law: DecisionLaw) -> bool:
+    return isinstance(law, Mechanism) and len(law.support.atoms) == 2
 
 
 def _or_default(

@@ -74,8 +74,7 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
         at, far, noise, limit, *others = some
         search = _Search(mechanism, at, far, noise, limit, dict(zip(own, others, strict=True)))
         parts.append(search.largest(orders))
-    result: Tensor = torch.cat(parts, dim=2) if parts else theta.new_empty(2, len(orders), 0)
-    result = (result * (1 + ROUNDING)).view(2, len(orders), *shape)
+    result = (torch.cat(parts, dim=2) * (1 + ROUNDING)).view(2, len(orders), *shape)
     bounded: Tensor = torch.minimum(result, most) / sigma.square()
     return bounded
 
