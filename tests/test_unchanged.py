@@ -174,7 +174,8 @@ def numbers_of_costs() -> Iterator[tuple[str, Any]]:
     with rf.Ledger(delta=DELTA) as ledger:
         ledger.charge("releases", released)
         ledger.charge("something else", (0.3, 1e-7))
-        yield "ledger", claims(ledger.guarantee())
+        claim = ledger.guarantee()
+    yield "ledger", [*claims(claim), claim.advantage, *claim.trade_off([1e-4, 1e-3, 0.01, 0.1, 0.5])]
     with seeded_releases():  # of what everybody is rather sure of
         for law, votes in (
             (rf.StochasticSign(6.0), [30.0] * 400),

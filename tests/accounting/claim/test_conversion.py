@@ -125,3 +125,10 @@ def test_losses_too_large_to_compose_are_charged_as_releases_of_everything(shift
 def test_the_best_order_of_next_to_nothing_is_a_number() -> None:
     assert conversion.best_zcdp_order(1e-40, 1e-5) == conversion.best_zcdp_order(1e-300, 1e-5) == 1e15
     assert conversion.best_zcdp_order(0.0, 1e-5) == 2
+
+
+def test_whole_releases_beside_samples_count_as_one_gaussian() -> None:
+    """A sample of next to nothing adds next to nothing to two releases of everything."""
+    settings = {(0.4, 1.0): 2, (1e-3, 0.01): 1}
+    whole = conversion.gaussian_epsilon(0.4 * math.sqrt(2), 1e-5)
+    assert whole <= conversion.sampled_gaussian_epsilon(settings, 1e-5) <= 1.001 * whole
