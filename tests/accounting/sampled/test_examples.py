@@ -101,6 +101,7 @@ def test_epsilons_are_raised_by_their_rounding_and_a_release_counts_as_often_as_
     both = (one.epsilons(1e-5, estimated=True) for one in (account, alone))
     torch.testing.assert_close(*both, rtol=1e-14, atol=0)
     assert (account.steps, account.measured.tolist()) == (4, [0, 4])
+    assert "50.0% were measured" in account.statement
 
 
 def test_only_what_costs_nothing_at_every_order_costs_nothing() -> None:
