@@ -63,7 +63,7 @@ def largest_share(mechanism: Mechanism, move: float, alpha: float) -> float:
     unit = natural_unit(mechanism)
     _, farthest = _zones(mechanism, unit, move, alpha)
     share = steepness(mechanism, move, alpha) * ((move + _LOCATION * farthest) / unit)
-    return share if share < 1 else 1.0  # f lies between 0 and M
+    return min(1.0, share)  # f lies between 0 and M, and 1 is also what becomes of NaN
 
 
 def natural_unit(mechanism: Mechanism) -> float:
