@@ -192,3 +192,24 @@ def test_what_is_not_known_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(trade_off, name, refuse)
     assert float(whole(1.0).rates(float64([0.5]))[0]) == pytest.approx(norm.cdf(1.0))
     assert whole(1.0).advantage == pytest.approx(2 * norm.cdf(0.5) - 1)
+
+
+@pytest.mark.parametrize("spacing", [0.25, 1.0])
+def test_mu_covers_a_curve_between_its_points(spacing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points are so far apart that what the chord of g may miss between two of them decides."""
+    slack, epsilons = 1e-3, torch.arange(0, 8, spacing, dtype=torch.float64)
+    deltas = rf.Gaussian(1.0).hockey_stick(0.0, 1.0, epsilons).clamp(max=0.2)  # flat where it begins
+    monkeypatch.setattr(trade_off, "sampled_gaussian_curve", lambda _: (epsilons, deltas))
+    at = epsilons.numpy()[: int((deltas <= slack).nonzero()[0]) + 1]
+
+    def holds(mu: float) -> bool:
+        g = norm.cdf(mu / 2 - at / mu) - np.exp(at) * norm.cdf(-mu / 2 - at / mu)
+        room = g + slack - deltas.numpy()[: len(at)]
+        slopes, u = -norm.cdf(-at / mu - mu / 2), np.exp(at)
+        missed = [(u[i + 1] - u[i]) * (slopes[i + 1] - slopes[i]) / 4 for i in range(len(at) - 1)]
+        return min(room) >= 0 and all(min(room[i], room[i + 1]) >= one for i, one in enumerate(missed))
+
+    found = TradeOff(((5.0, 0.5, 1),)).mu(slack)
+    assert found < 5
+    assert holds(found * (1 + 1e-9))
+    assert not holds(found * (1 - 1e-9))

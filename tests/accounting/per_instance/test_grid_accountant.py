@@ -113,3 +113,18 @@ def test_a_half_line_is_charged_as_by_itself(bound: tuple[float, float]) -> None
     grid.step(theta[None])
     account.step(theta)
     torch.testing.assert_close(grid.accounts()[0].worst, account.worst, rtol=1e-12, atol=0)
+
+
+def test_a_length_is_charged_like_the_ordinary_account() -> None:
+    """Where the whole move may go into one coordinate; far outside of the support that is little."""
+    law, size, orders = rf.StochasticSign(2.0), rf.Sensitivity(norm=0.6), float64([2.0, 8.0])
+    theta = torch.linspace(6.1, 7.9, 16, dtype=torch.float64).view(2, 8)
+    grid = GridAccountant([law, law], [size, size], [8], DivergenceTable(orders))
+    grid.step(theta)
+    grid.step(theta[:1])
+    for account, row, steps in zip(grid.accounts(), theta, (2, 1), strict=True):
+        ordinary = rf.PerInstanceAccountant(law, size, orders)
+        ordinary.step(row, count=steps)
+        torch.testing.assert_close(account.worst, ordinary.worst, rtol=0.03, atol=0)
+        assert bool((account.worst >= ordinary.worst).all())
+        assert bool((account.worst < 0.5 * account.bounded_zcdp * orders).all())
