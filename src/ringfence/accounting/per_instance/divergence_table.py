@@ -100,13 +100,13 @@ class DivergenceTable:
         settings = list(self._settings)
         pages = [(key, settings[key // _SPAN], key % _SPAN - _SPAN // 2) for key in keys.tolist()]
         pages.sort(key=lambda page: repr(page[1].kind))
-        parts = [self.pages] if len(self.pages) else []
+        parts = [self.pages]
         for _, group in groupby(pages, key=lambda page: page[1].kind):
             alike = list(group)
             for start in range(0, len(alike), _FILLED_TOGETHER):
                 _, theirs, places = zip(*alike[start : start + _FILLED_TOGETHER], strict=True)
                 parts.append(self._evaluated(theirs, places))
-        self.pages = torch.cat(parts) if len(parts) > 1 else parts[0]
+        self.pages = torch.cat(parts)
         self._keys = torch.cat((self._keys, torch.tensor([key for key, _, _ in pages], device=self.device)))
 
     def _evaluated(self, settings: Sequence[Setting], places: Sequence[int]) -> Tensor:
