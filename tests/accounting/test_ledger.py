@@ -175,3 +175,28 @@ def test_what_is_no_cost_is_refused() -> None:
         ledger.fit(nn.Linear(1, 1), FEATURES, LABELS)
     with pytest.raises(ValueError, match="number must be that of an entry, below 0, got 0"):
         ledger.settle(0, rf.PerInstanceAccountant(LAW, 1.0))
+
+
+def test_entries_are_called_what_the_user_calls_them_or_what_they_are() -> None:
+    class Stub:
+        account_ = rf.PerInstanceAccountant(LAW, 0.1)
+
+        def planned_cost(self, *_: object) -> rf.PerInstanceAccountant:
+            return self.account_
+
+        def fit(self, *_: object) -> "Stub":
+            return self
+
+        def stop_after(self, steps: int) -> None:
+            stopped.append(steps)
+
+    ledger, stopped = rf.Ledger(delta=1e-5), []
+    for named in ({}, {"what": "mine"}):
+        ledger.fit(Stub(), FEATURES, **named)
+        assert ledger.train(Stub(), 7, **named) == len(ledger.entries) - 1
+        ledger.release(LAW, [0.1, 0.2], 0.1, **named)
+    ledger.release(LAW, 0.1, 0.1)
+    assert [entry.what for entry in ledger.entries] == [
+        *("Stub", "Stub", "release of 2 numbers", "mine", "mine", "mine", "release of 1 number")
+    ]
+    assert stopped == [7, 7]
