@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.profile.atoms import envelope, mechanism_delta, worst_losses
-from ringfence.accounting.profile.backward_induction import Loss
+from ringfence.accounting.profile import atoms
+from ringfence.accounting.profile.atoms import atoms_delta, envelope, mechanism_delta, worst_losses
+from ringfence.accounting.profile.backward_induction import Grid, Loss
 from tests.accounting.exact_profile import enumerated_delta
 from tests.tensors import float64
 
@@ -116,3 +117,16 @@ def test_losses_whose_squares_floats_do_not_hold_have_no_such_proof() -> None:
     assert mechanism_delta(rf.StochasticSign(1e-40), float64([2.0, 1.0]), float64(1.0), steps=1) is not None
     profile = rf.decision_profile(rf.StochasticSign(1e-60), [2.0, 1.0], neighbours="added")
     assert sorted(profile.proofs) == ["Gaussian", "Rényi"]
+
+
+@pytest.mark.parametrize(("at_most", "moved"), [(3, [2, 1, 0]), (7, [2, 4, 1]), (None, [2, 4, 5])])
+def test_the_grid_is_fitted_to_the_moves_that_cost_most(
+    at_most: int | None, moved: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second release costs most, then the third; every release is made as often as it is made."""
+    seen = []
+    monkeypatch.setattr(atoms, "_grid", lambda _, counts: seen.append(counts.tolist()) or Grid(0.1, 10))
+    monkeypatch.setattr(atoms, "induction", lambda releases, *_: seen.append([many for _, many in releases]))
+    rho = float64([[[0.1, 0.3, 0.2]], [[-0.1, -0.4, -0.2]]])
+    assert atoms_delta(torch.full_like(rho, -math.log(2)), rho, torch.tensor([5, 2, 4]), at_most) is None
+    assert seen == [moved, [2, 4, 5], [2, 4, 5]]
