@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.claim.conversion import gaussian_delta
-from ringfence.accounting.profile.dominating_pair import Coordinate, composed_delta, grid_step
+from ringfence.accounting.profile.dominating_pair import Coordinate, bounded_delta, composed_delta, grid_step
 from tests.accounting.exact_profile import enumerated_delta
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -122,6 +122,15 @@ def test_a_shift_of_very_many_sigma_is_charged_for_its_rounding(shift: float) ->
     assert 0.1 < curve < delta < 1
     assert delta >= curve * (1 + shift * shift * 2.0**-52)
     assert delta <= curve * (1 + shift * shift * 2.0**-50 + 1e-10)
+
+
+def test_what_is_not_a_number_proves_nothing() -> None:
+    class Distribution:
+        def get_delta_for_epsilon(self, epsilon: float) -> float:
+            return math.nan if epsilon > 700 else 0.25
+
+    delta = bounded_delta(Distribution(), 0.125)
+    assert (delta(1.0), delta(701.0)) == (0.375, 1.0)
 
 
 def test_every_value_of_every_composition_is_charged() -> None:

@@ -205,10 +205,27 @@ def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(
     assert got == pytest.approx(min(deltas) * (1 + 1e-11), rel=1e-12, abs=0)
 
 
-@pytest.mark.parametrize(("smallest", "found"), [(2048.0, 2048.0), (2049.0, math.inf)])
-def test_an_epsilon_beyond_2_to_the_11_is_not_looked_for(smallest: float, found: float) -> None:
+@pytest.mark.parametrize(("smallest", "found"), [(2.0**399, 2.0**399), (1.01 * 2.0**399, math.inf)])
+def test_an_epsilon_beyond_2_to_the_399_is_not_looked_for(smallest: float, found: float) -> None:
     epsilon = privacy_loss._smallest_epsilon(lambda epsilon: float(epsilon < smallest), 0.5)
     assert epsilon == pytest.approx(found, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("sigma", [0.04, 1e-4, 1e-50])
+@pytest.mark.parametrize("theta", [[0.0, 0.0], [0.0, 0.1]], ids=["the same twice", "apart"])
+def test_losses_that_cannot_be_composed_cost_what_the_gaussian_does(sigma: float, theta: list[float]) -> None:
+    """dp-accounting takes e^loss, which is infinite or NaN there."""
+    mu = 2**0.5 / sigma
+    for law in (rf.Gaussian(sigma), rf.TruncatedGaussian(sigma, 1.0)):
+        profile = rf.privacy_profile(law, float64(theta), 1.0)
+        assert mu * mu / 2 < profile.epsilon(1e-5) <= (mu * mu / 2 + 5 * mu) * (1 + 1e-7)
+    few = rf.privacy_profile(rf.Gaussian(sigma), float64(theta), rf.Sensitivity(each=1.0, at_most=1), steps=2)
+    assert few.epsilon(1e-5) <= (mu * mu / 2 + 5 * mu) * (1 + 1e-7)
+
+
+def test_moments_beyond_float64_are_refused_by_name() -> None:
+    with pytest.raises(FloatingPointError, match="products of the moments of the loss"):
+        rf.privacy_profile(rf.Gaussian(1e-60), float64([0.0, 0.0]), 1.0)
 
 
 def test_a_proof_that_just_meets_delta_at_once_needs_no_epsilon() -> None:
@@ -289,6 +306,9 @@ def test_a_proof_is_never_asked_about_an_infinite_epsilon() -> None:
     assert some.proof(1e-3) == "first"
     none = rf.PrivacyProfile({"first": lambda epsilon: finite(epsilon) + 0.1, "nothing": lambda epsilon: 1.0})
     assert none.epsilon(1e-3) == math.inf
-    assert (
-        rf.decision_profile(rf.StochasticSign(1e-3), [2.0, 1.0], neighbours="added").epsilon(1e-5) == math.inf
-    )
+
+
+def test_a_majority_of_one_vote_almost_without_noise_has_an_epsilon() -> None:
+    """The vote turns yes, which is sure but for e^-500007, into a coin flip."""
+    profile = rf.decision_profile(rf.StochasticSign(1e-3), [2.0, 1.0], neighbours="added")
+    assert 500_007.13 < profile.epsilon(1e-5) < 500_100

@@ -68,19 +68,23 @@ class LossSums:
         thirds = np.stack([side.third.double().numpy().ravel() for side in both])
         fourths = np.stack([side.fourth.double().numpy().ravel() for side in both])
         variance, third = variances.max(axis=0), np.abs(thirds).max(axis=0)
-        fourth, cumulant = fourths.max(axis=0), np.abs(fourths - 3 * variances**2).max(axis=0)
-        return cls(
-            variance=total(variance),
-            variance_spread=total(variance - variances.min(axis=0)),
-            variance_cubed=total(variance, variance, variance),
-            third=total(third),
-            third_times_variance=total(third, variance),
-            fourth=total(fourth),
-            fourth_cumulant=total(cumulant),
-            fourth_times_variance=total(fourth, variance),
-            largest_variance=float(variance.max()),
-            extent=max(float(side.extent.max()) for side in both),
-        )
+        try:
+            with np.errstate(over="raise", invalid="raise"):
+                fourth, cumulant = fourths.max(axis=0), np.abs(fourths - 3 * variances**2).max(axis=0)
+                return cls(
+                    variance=total(variance),
+                    variance_spread=total(variance - variances.min(axis=0)),
+                    variance_cubed=total(variance, variance, variance),
+                    third=total(third),
+                    third_times_variance=total(third, variance),
+                    fourth=total(fourth),
+                    fourth_cumulant=total(cumulant),
+                    fourth_times_variance=total(fourth, variance),
+                    largest_variance=float(variance.max()),
+                    extent=max(float(side.extent.max()) for side in both),
+                )
+        except FloatingPointError as error:
+            raise FloatingPointError("products of the moments of the loss are beyond float64") from error
 
     def remainder(self, size: NDArray[np.float64], real: float) -> NDArray[np.float64]:
         """A bound of |log M(w) - V (w^2 + w) / 2 - K (w^3 - w) / 6| at |w| = size, Re w = real.

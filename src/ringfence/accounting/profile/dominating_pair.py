@@ -26,12 +26,15 @@ _MOST_POINTS = 1 << 17
 _DEVIATIONS = 12
 TAIL = 1e-18  # mass a composition may move to infinity
 FFT_ROUNDING = 1e-15  # of one value of a composition by FFT, for each composition
+LARGEST_LOSS = 700.0  # that is composed: dp-accounting takes e^loss
 
 
 def composed_delta(
     mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int
 ) -> Callable[[float], float]:
     """An upper bound of delta(epsilon) for ``steps`` releases of every coordinate, in both directions.
+
+    It is 1 where losses are so large that floats do not hold e^loss.
 
     Guarantee: exact for a single release of a single coordinate; otherwise losses are rounded up to a grid
     and the rounding of the compositions is charged.
@@ -50,6 +53,10 @@ def composed_delta(
         sides = coordinates[0].sides
         return lambda epsilon: float(max(side.curve(epsilon) for side in sides)) * (1 + ROUNDING)
     step = grid_step(coordinates, repeats)
+    together = [repeat if repeat <= _MOST_PATTERNS else 1 for repeat in repeats]  # that patterns are made of
+    largest = max(one.reach() * count for one, count in zip(coordinates, together, strict=True))
+    if max(largest, step) > LARGEST_LOSS:
+        return lambda epsilon: 1.0
     directions = [_direction(coordinates, repeats, step, backward) for backward in (False, True)]
     return lambda epsilon: max(direction(epsilon) for direction in directions)
 
@@ -138,7 +145,21 @@ def _direction(
         sizes.append(total.size)
     # every value of every composition may be off by rounding, which adds at most that much to delta
     charge = FFT_ROUNDING * max(sizes) * (sum(repeats) + len(repeats))
-    return lambda epsilon: float(total.get_delta_for_epsilon(epsilon)) + charge
+    return bounded_delta(total, charge)
+
+
+def bounded_delta(distribution: Any, charge: float) -> Callable[[float], float]:
+    """delta(epsilon) of a distribution of dp-accounting plus a charge for rounding, and 1 where it is NaN.
+
+    dp-accounting multiplies e^epsilon by masses, which is NaN where one is infinite and the other 0.
+    """
+
+    def delta(epsilon: float) -> float:
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = float(distribution.get_delta_for_epsilon(epsilon))
+        return 1.0 if math.isnan(value) else value + charge
+
+    return delta
 
 
 def _worst_pattern(curves: list[NDArray[np.float64]], releases: int, step: float) -> Any:
@@ -150,7 +171,8 @@ def _worst_pattern(curves: list[NDArray[np.float64]], releases: int, step: float
     patterns = [_composed(up[k], down[releases - k]) for k in range(releases + 1)]
     half = (len(curves[0]) - 1) // 2 * releases
     epsilon = list(np.arange(-half, half + 1) * step)
-    worst = np.max([pattern.get_delta_for_epsilon(epsilon) for pattern in patterns], axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):  # see bounded_delta: NaN stays NaN
+        worst = np.max([pattern.get_delta_for_epsilon(epsilon) for pattern in patterns], axis=0)
     return pessimistic(np.clip(worst, 0, 1), step)
 
 

@@ -18,9 +18,11 @@ from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.coordinates import distinct, with_numbers
 from ringfence.accounting.profile.dominating_pair import (
     FFT_ROUNDING,
+    LARGEST_LOSS,
     TAIL,
     Coordinate,
     Side,
+    bounded_delta,
     grid_step,
     pessimistic,
 )
@@ -39,7 +41,7 @@ def envelope_delta(
     """An upper bound of delta(epsilon) for ``moves`` moves of any coordinates, in both directions.
 
     Every move is of one coordinate, by at most ``sensitivity``, in one release. None where there are too many
-    distinct coordinates.
+    distinct coordinates, or losses are so large that floats do not hold e^loss.
 
     Guarantee: exact for a single move; otherwise losses are rounded up to a grid, the rounding of the
     compositions is charged, and every move costs what the worst one does.
@@ -63,7 +65,7 @@ def envelope_delta(
         )
     reach = every.reach()
     step = max(grid_step([every], [moves]), 8 * len(rows) * reach / _MOST_STICKS)
-    if step * _LEAST_PER_DEVIATION > every.deviation():
+    if step * _LEAST_PER_DEVIATION > every.deviation() or max(reach, step) > LARGEST_LOSS:
         return None
     directions = [_composed(every.direction(backward), reach, moves, step) for backward in (False, True)]
     return lambda epsilon: max(direction(epsilon) for direction in directions)
@@ -113,4 +115,4 @@ def _composed(sides: tuple[Side, Side], reach: float, moves: int, step: float) -
     total = single.self_compose(moves, tail_mass_truncation=TAIL)
     # every value of every composition may be off by rounding, which adds at most that much to delta
     charge = FFT_ROUNDING * total.size * (moves + 1)
-    return lambda epsilon: float(total.get_delta_for_epsilon(epsilon)) + charge
+    return bounded_delta(total, charge)

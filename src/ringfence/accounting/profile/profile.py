@@ -22,6 +22,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _BISECTIONS = 60
 _RELATIVE = 1e-7
+_LARGEST = 400  # the largest epsilon that is looked for, as a power of 2
 _MOSTLY = 2.0  # how many times as much all coordinates may cost for that bound to be worth its time
 _SMALLEST_RDP = 2.0**-52  # dp-accounting takes a logarithm of 1 - exp(-rdp)
 
@@ -172,7 +173,7 @@ def _smallest_epsilon(proof: Callable[[float], float], delta: float) -> float:
     """
     if proof(0.0) <= delta:
         return 0.0
-    passing = next((2.0**k for k in range(-20, 12) if proof(2.0**k) <= delta), None)
+    passing = next((2.0**k for k in range(-20, _LARGEST) if proof(2.0**k) <= delta), None)
     if passing is None:
         return math.inf
     failing = passing / 2
