@@ -8,7 +8,6 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.claim.conversion import gaussian_delta
-from ringfence.accounting.decisions.rdp import zcdp
 from ringfence.accounting.examples.sums import InUnits, exact_bound
 from ringfence.accounting.fisher import loss as fisher
 from ringfence.accounting.per_instance.block_sums import block_sums
@@ -156,8 +155,6 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         0.5,
         5e-13,
     ),
-    "a query of winners": (lambda: zcdp(rf.NoisyWinner(2.0), "replaced"), 0.25, 1e-12),
-    "a query of yes or no": (lambda: zcdp(rf.StochasticSign(2.0), "added"), 0.125, 1e-12),
     "failures of a secure release": (lambda: rf.SecureRelease(GAUSSIAN).delta(3, 0.0) * 2.0**200, 6.0, 1e-12),
 }
 

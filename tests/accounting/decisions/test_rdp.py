@@ -102,8 +102,7 @@ def test_sums_of_few_moves_and_the_bound_for_all_votes_are_raised_by_their_round
 
 
 def test_what_floats_cannot_hold_is_an_error() -> None:
-    broken = Pairs(
-        torch.zeros(2, 1, 1).double(), torch.full((2, 3, 1), torch.nan).double(), torch.tensor([1])
-    )
+    rho = float64([0.0, torch.nan]).expand(2, 3, 2)  # of one query of two
+    broken = Pairs(torch.zeros(2, 1, 2).double(), rho, torch.tensor([1, 1]))
     with pytest.raises(FloatingPointError, match="Rényi divergences of decisions cannot be represented"):
         rdp_of_pairs([broken], float64([2.0]), 1.0, None)

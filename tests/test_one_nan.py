@@ -1,0 +1,33 @@
+"""One number that is none is enough: no privacy number may pass as NaN beside others that are numbers."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+import ringfence as rf
+from ringfence.accounting.claim import trade_off
+from ringfence.accounting.claim.trade_off import TradeOff
+from ringfence.accounting.decisions import voter
+from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
+from ringfence.mechanisms.evaluation import without_nan
+from tests.tensors import float64
+
+ONE = float64([1.0, math.nan])
+SAMPLE = SampledDivergence(rf.Gaussian(1.0), 0.5, 0.5, checked_integer_orders([2, 8]))
+
+CASES: dict[str, Callable[[], object]] = {
+    "a law": lambda: without_nan(rf.Gaussian(1.0), "renyi_divergence", ONE),
+    "a decision": lambda: rf.NoisyWinner(1.0)._without_nan("renyi_divergence", ONE),
+    "a sample": lambda: SAMPLE.divergence(ONE),
+    "voters": lambda: rf.voter_epsilons(rf.StochasticSign(1.0), [[1.0], [-1.0]], delta=1e-5),  # type: ignore[arg-type]
+    "attacks": lambda: TradeOff(((1.0, 1.0, 1),)).rates(float64([0.1, 0.2])),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voter, "_by_renyi", lambda *_: ONE)
+    monkeypatch.setattr(trade_off, "gaussian_rates", lambda *_: (ONE, float64([0.0, 0.0])))
+    with pytest.raises(FloatingPointError, match="represent"):
+        CASES[name]()
