@@ -105,6 +105,18 @@ def test_long_moves_are_two_evaluations() -> None:
         assert torch.allclose(rho[:, :, 0], log_p - log_chances(row + move), rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("behind", [-4.0, -6.0, -12.0])
+def test_small_ratios_beside_enormous_ones_keep_their_digits(behind: float) -> None:
+    """The third comes up from 100 sigma behind, which is e^4000 for itself and P(third) for the two others."""
+    location, move = (
+        torch.tensor([[0.0, 0.0, -100.0]]).double(),
+        torch.tensor([[[0.0, 0.0, 100 + behind]]]).double(),
+    )
+    rho = log_chances_and_ratios(location, move)[1][:2, 0, 0]
+    third = log_chances(location + move[0])[2, 0].exp()
+    assert torch.allclose(rho, -torch.log1p(-third), rtol=1e-13, atol=0)
+
+
 def test_estimates_of_modes_solve_their_equation() -> None:
     """u_k = sum over l of max(-u_l, 0), which is below the sum of h(u_l) over the others."""
     location = torch.cat([random_rows(8, torch.Generator().manual_seed(seed)) for seed in range(4)])
