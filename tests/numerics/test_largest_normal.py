@@ -107,7 +107,7 @@ def test_long_moves_are_two_evaluations() -> None:
 
 @pytest.mark.parametrize("behind", [-4.0, -6.0, -12.0])
 def test_small_ratios_beside_enormous_ones_keep_their_digits(behind: float) -> None:
-    """The third comes up from 100 sigma behind, which is e^4000 for itself and P(third) for the two others."""
+    """The third comes up from 100 sigma behind: e^4000 for itself, and P(third) for the two others."""
     location, move = (
         torch.tensor([[0.0, 0.0, -100.0]]).double(),
         torch.tensor([[[0.0, 0.0, 100 + behind]]]).double(),

@@ -232,4 +232,4 @@ def _counts(theta: Tensor, low: float, high: float, bins: int) -> Tensor:
         torch.histc(theta, last - first, min=low + first * width, max=low + last * width)
         for first, last in pairwise(edges)
     ]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return torch.cat(parts)
