@@ -132,3 +132,24 @@ def test_between_nodes_the_bound_is_that_of_the_proof(alpha: float, monkeypatch:
     if alpha < 2:  # twice as far apart: k h^2 is just above 1, and nothing is known between the nodes
         monkeypatch.setattr(file, "_NODES_PER_UNIT", 2)
         assert file._between_nodes(law, (nodes[0], nodes[-1]), unit, move, alpha, most) == math.inf
+
+
+@pytest.mark.parametrize("alpha", [1.5, 8.0])
+def test_beyond_the_nodes_the_bound_is_that_of_the_proof(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15 units from the ends: next to nothing of a law with atoms, the square of a distance of a family's."""
+    monkeypatch.setattr(file, "_between_nodes", lambda *_: 0.0)
+    law, move = rf.RectifiedGaussian(1.0, 1.0), 1e-3
+    bend = 4 + max(0.0, 2 - alpha) * move**2 / 4
+    nothing = math.exp(-(15**2) / 2) * alpha / (alpha - 1) / (0.5 * alpha * move**2)
+    expected = math.sqrt(2 * bend * nothing + nothing**2)
+    assert steepness(law, move, alpha) == pytest.approx(expected, rel=1e-9, abs=0)
+    family = rf.TruncatedGaussian(1.0, 1.0)
+    jump = move / natural_unit(family)
+    expected = math.sqrt(3) / (15 + alpha * jump) ** 2
+    assert steepness(family, move, alpha) == pytest.approx(expected, rel=1e-9, abs=0)
+    jump = 10 / natural_unit(family)
+    assert steepness(family, 10.0, alpha) == pytest.approx(
+        math.sqrt(3) / (15 + alpha * jump) ** 2, rel=1e-9, abs=0
+    )

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -179,3 +180,19 @@ def test_losses_whose_squares_floats_do_not_hold() -> None:
         assert max(others) < 50
     with pytest.raises(FloatingPointError, match="epsilons of voters cannot be represented"):
         rf.voter_epsilons(rf.StochasticSign(1e-155), ballots, delta=1e-5)
+
+
+def test_the_grid_is_fitted_to_the_dearest_voter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its variance, twice the largest loss of a likely outcome, and what rounding adds: step^2 / 16 a query."""
+    seen = []
+
+    def fitted(variance: float, farthest: float, releases: float, added: Callable[[float], float]) -> Grid:
+        seen.extend((variance, farthest, releases, added(0.5)))
+        return Grid(0.1, 20)
+
+    monkeypatch.setattr(voter.Grid, "fitted", fitted)
+    mass = float64([[0.5, 0.6, 0.7], [0.5, 0.4, 0.3], [1e-17, 1e-17, 1e-17]]).unsqueeze(2).expand(-1, -1, 2)
+    rho = float64([[0.0, 0.1, 0.2], [0.0, -0.3, -0.4], [0.0, 5.0, 6.0]]).unsqueeze(2).expand(-1, -1, 2)
+    voter._composed(np.array([[0, 1], [2, 1]]), mass.log(), rho, 1e-3)
+    of_one, of_other = (float((mass * rho.square())[:, choice, 0].sum()) for choice in (1, 2))
+    assert seen == pytest.approx([of_one + of_other, 0.4, 2, 2 * 0.25 / 16], rel=1e-12)

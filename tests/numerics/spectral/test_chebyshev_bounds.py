@@ -164,7 +164,8 @@ def test_bounds_and_their_margins_where_the_arithmetic_is_exact() -> None:
     """A norm of 2 that is sure to be at least 2: the cut itself is the bound."""
     two, cut = torch.ones(1, 2, 2).double(), torch.full((1,), 4.0).double()
     norm = chebyshev_bounds._norms(two)
-    assert float(norm) / 2 - 1 == pytest.approx(1e-12 + 4 * UNIT, rel=1e-3, abs=0)
+    many = chebyshev_bounds._norms(torch.ones(1, 128, 128).double())
+    assert float(many) / 128 - 1 == pytest.approx(1e-12 + 128**2 * UNIT, rel=1e-3, abs=0)
     bound, usable = chebyshev_bounds._upper_bound(cut, two, norm, 3)
     assert float(bound) / 4 - 1 == pytest.approx(1e-12, rel=1e-3, abs=0)
     assert bool(usable)
