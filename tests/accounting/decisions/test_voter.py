@@ -183,7 +183,7 @@ def test_losses_whose_squares_floats_do_not_hold() -> None:
 
 
 def test_the_grid_is_fitted_to_the_dearest_voter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its variance, twice the largest loss of a likely outcome, and what rounding adds: step^2 / 16 a query."""
+    """Its variance, twice the largest loss of a likely outcome, and step^2 / 16 a query for rounding."""
     seen = []
 
     def fitted(variance: float, farthest: float, releases: float, added: Callable[[float], float]) -> Grid:

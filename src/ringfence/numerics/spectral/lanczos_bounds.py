@@ -173,9 +173,10 @@ def _reach(diagonal: Tensor, beside: Tensor, sizes: Tensor, rounding: float, x: 
         products.append(products[j] * ratios[j])
         if j + 1 < degree:
             pivots.append(x - diagonal[..., j + 1] - beside[..., j] * ratios[j])
-    column, squares = torch.zeros_like(pivots[0]), torch.zeros_like(pivots[0])
-    for j in reversed(range(degree)):
-        column = products[j] / pivots[j] + (ratios[j] * column if j + 1 < degree else 0)
+    column = products[degree - 1] / pivots[degree - 1]
+    squares = (x * column).square()
+    for j in reversed(range(degree - 1)):
+        column = products[j] / pivots[j] + ratios[j] * column
         squares += (x * column).square()
     h = (products[degree] + _charge(rounding, degree) * (1 + squares).sqrt()) * (1 + 1e-9)
     total = (sizes * h).square().sum(1)
