@@ -153,10 +153,10 @@ def numbers_of_decisions(law: Any, votes: Tensor) -> Iterator[tuple[str, Any]]:
 
 def numbers_of_moves_together() -> Iterator[tuple[str, Any]]:
     """Records that move few coordinates, or all of them together so far."""
-    for name in ("rectified", "sign"):
+    for name, thetas in (("rectified", [THETA]), ("sign", [THETA, spread(300)])):
         law = LAWS[name]()
         for size in (rf.Sensitivity(0.2, at_most=2), rf.Sensitivity(0.2, norm=0.3)):
-            rdp = [rf.per_instance_rdp(law, theta, size, [1.5, 8.0]).worst for theta in (THETA, spread(300))]
+            rdp = [rf.per_instance_rdp(law, theta, size, [1.5, 8.0]).worst for theta in thetas]
             yield f"{name}, {size!r}", torch.stack(rdp)
         few = rf.privacy_profile(law, 2 * spread(5), rf.Sensitivity(0.3, at_most=2), steps=2)
         yield f"{name}, profile", [few.epsilon(1e-3), *(proof(0.3) for proof in few.proofs.values())]

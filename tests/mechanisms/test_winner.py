@@ -12,7 +12,7 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.decision import Decision
-from ringfence.noise import Noise
+from ringfence.noise import GeneratorDraws, Noise
 from tests.numerics.largest_oracle import exact
 from tests.oracle import below
 
@@ -176,3 +176,22 @@ def test_outcomes_have_their_masses_and_a_wrong_sigma_is_rejected(law: Decision,
                 **{key: getattr(law, key) * (1.2 if key == name else 1) for key in law.fields()}
             )
             assert rejected(other, drawn, row), name
+
+
+def test_samples_are_the_largest_of_the_counts_and_their_noise() -> None:
+    """Of a count at the threshold itself, without noise, there is an answer."""
+    counts = 3 * torch.rand(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    confident = rf.ConfidentWinner(0.7, threshold=2.0, threshold_sigma=0.5)
+
+    def draws() -> GeneratorDraws:
+        return GeneratorDraws([torch.Generator().manual_seed(1)])
+
+    noise = draws()
+    answered = counts.amax(dim=1) + 0.5 * noise.normals((200,)) >= 2
+    winner = (counts + 0.7 * noise.normals((200, 3))).argmax(dim=1)
+    assert torch.equal(confident.sample(counts, generator=draws()), torch.where(answered, winner, -1))
+    alone = (counts + 0.7 * draws().normals((200, 3))).argmax(dim=1)
+    assert torch.equal(rf.NoisyWinner(0.7).sample(counts, generator=draws()), alone)
+    still = draws()
+    still._normals = lambda count: torch.zeros(1, count).double()  # type: ignore[method-assign]
+    assert confident.sample([[0.0, 2.0], [1.9, 0.0]], generator=still).tolist() == [1, -1]  # type: ignore[arg-type]

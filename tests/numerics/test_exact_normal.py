@@ -16,7 +16,7 @@ def test_a_narrow_interval_costs_no_digits(sigma: float) -> None:
 
 def test_tails_where_erfc_fails_are_those_of_the_density() -> None:
     """P(Z >= x) = phi(x) / x up to 1 / x^2."""
-    context = _context(6000)
-    for x in (context.mpf(2) * 10**100, context.mpf(10) ** 300):
-        density = context.exp(-(x**2) / 2) / context.sqrt(2 * context.pi)
-        assert abs(_tail(context, x) * x / density - 1) < 1 / x
+    context = _context(1000)
+    x = context.mpf(2) * 10**100
+    density = context.exp(-(x**2) / 2) / context.sqrt(2 * context.pi)
+    assert abs(_tail(context, x) * x / density - 1) < 1 / x

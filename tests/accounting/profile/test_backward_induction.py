@@ -119,3 +119,15 @@ def test_beyond_the_grid_the_last_chord_is_exact_and_only_the_margin_is_added() 
     for k in range(11):
         exact = 1e-3 + 0.249 * -math.expm1(k / 10 - 1.5)
         assert delta(k / 10) / exact - 1 == pytest.approx(2e-11, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("share", "step"), [(1e-9, 2.0), (1.0, 2.0**-5), (1.2, 2.0**-6), (1e9, 2 * 11.1 / 2**16)]
+)
+def test_a_grid_adds_a_thousandth_to_the_variance_or_has_as_many_points_as_it_may(
+    share: float, step: float
+) -> None:
+    """From four deviations of one release on, by halves; it reaches ten deviations beyond the mean."""
+    grid = Grid.fitted(1.0, 0.1, 4, lambda step: share * step**2)
+    assert grid.step == pytest.approx(step, rel=1e-12, abs=0)
+    assert grid.reach == math.ceil(11.1 / grid.step)
