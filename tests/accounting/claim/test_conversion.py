@@ -128,19 +128,17 @@ def test_the_best_order_of_next_to_nothing_is_a_number() -> None:
     assert conversion.best_zcdp_order(0.0, 1e-5) == 2
 
 
-def test_whole_releases_beside_samples_count_as_one_gaussian() -> None:
-    """A sample of next to nothing adds next to nothing to two releases of everything."""
-    settings = {(0.4, 1.0): 2, (1e-3, 0.01): 1}
-    whole = conversion.gaussian_epsilon(0.4 * math.sqrt(2), 1e-5)
-    assert whole <= conversion.sampled_gaussian_epsilon(settings, 1e-5) <= 1.001 * whole
-
-
 def test_the_curve_of_samples_is_that_of_dp_accounting_rounded_up() -> None:
-    """At every multiple of 1e-4 up to where delta is 1e-12, with a billionth and 1e-15 for running sums."""
-    epsilons, deltas = conversion.sampled_gaussian_curve(((0.05, 0.1, 3),))
+    """At every multiple of 1e-4 up to where delta is 1e-12, with a billionth and 1e-15 for running sums. Two
+    releases of everything beside the samples are one Gaussian."""
+    epsilons, deltas = conversion.sampled_gaussian_curve(((0.05, 0.1, 3), (0.02, 1.0, 2)))
     release = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1 / 0.05))
-    accountant = pld.PLDAccountant(value_discretization_interval=1e-4).compose(release, 3)
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / (0.02 * math.sqrt(2)))).compose(release, 3)
     count = math.ceil(accountant.get_epsilon(1e-12) / 1e-4) + 1
     assert epsilons.tolist() == pytest.approx([1e-4 * place for place in range(count)], rel=1e-12)
     expected = [delta * (1 + 1e-9) + 1e-15 for delta in accountant.get_delta(epsilons.tolist())]
-    assert deltas.tolist() == pytest.approx(list(accumulate(expected, min)), rel=1e-12, abs=0)
+    assert deltas.tolist() == pytest.approx(list(accumulate(expected, min)), rel=1e-10, abs=1e-16)
+    settings = {(0.05, 0.1): 3, (0.02, 1.0): 2}
+    found = conversion.sampled_gaussian_epsilon(settings, 1e-5)
+    assert found == pytest.approx(accountant.get_epsilon(1e-5) * (1 + 1e-11), rel=1e-12)
