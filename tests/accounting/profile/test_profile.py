@@ -312,3 +312,12 @@ def test_a_majority_of_one_vote_almost_without_noise_has_an_epsilon() -> None:
     """The vote turns yes, which is sure but for e^-500007, into a coin flip."""
     profile = rf.decision_profile(rf.StochasticSign(1e-3), [2.0, 1.0], neighbours="added")
     assert 500_007.13 < profile.epsilon(1e-5) < 500_100
+
+
+def test_what_was_found_once_is_kept() -> None:
+    asked = []
+    profile = rf.PrivacyProfile({"one": lambda epsilon: asked.append(epsilon) or math.exp(-5 - epsilon)})
+    found = profile.epsilon(1e-3), profile.epsilon(1e-4)
+    many = len(asked)
+    assert (profile.epsilon(1e-3), profile.epsilon(1e-4), profile.proof(1e-4)) == (*found, "one")
+    assert len(asked) == many
