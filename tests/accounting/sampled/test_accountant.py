@@ -272,3 +272,14 @@ def test_the_cost_has_the_sums_at_their_own_orders_and_at_the_next_ones_below() 
     ((mu, rate, count),) = cost.releases
     assert (mu, rate, count, cost.steps) == (pytest.approx(MU), 0.1, 2, 2)
     assert (cost.zcdp, cost.spent) == (math.inf, running.spent)
+
+
+def test_what_holds_for_every_dataset_is_computed_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    account = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.2, [2, 8])
+    account.step_of_any(torch.zeros(3))
+    once = account.worst.clone()
+    monkeypatch.setattr(account, "_divergence", None)
+    account.step_of_any(torch.zeros(3))
+    torch.testing.assert_close(account.worst, 2 * once, rtol=1e-12, atol=0)
+    with pytest.raises(TypeError):
+        account.step_of_any(torch.zeros(4))
