@@ -1,11 +1,7 @@
 import gc
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
-
-# Many small operations: threads that wait for each other made them ten times slower on a busy machine.
-torch.set_num_threads(1)
 
 settings.register_profile(
     "default",
@@ -30,6 +26,14 @@ LONG = (
     "tests/test_unchanged.py",
     "tests/training/test_distributed.py",
 )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.getoption("dist", "no") == "no":  # the process that hands tests to workers needs no torch
+        import torch
+
+        # Many small operations: threads that wait for each other made them ten times slower on a busy machine.
+        torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

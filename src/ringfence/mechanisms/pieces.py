@@ -200,19 +200,17 @@ def log_excess(rho: Tensor, alpha: Tensor) -> Tensor:
 
 def _log_excess_by_series(rho: Tensor, alpha: Tensor, largest: float) -> Tensor:
     """alpha (alpha-1) rho^2 sum_j G_j (alpha rho)^j / (j+2)!,  G_j = sum_{i<=j} alpha^-i <= j+1."""
-    scaled = alpha * rho
-    inverse = alpha.reciprocal()
-    geometric = torch.ones_like(alpha)
-    power = torch.ones_like(scaled)
-    total = torch.full_like(scaled, 0.5)
-    j, factorial, bound, negligible = 0, 2.0, 0.5, torch.finfo(rho.dtype).eps / 8
-    while bound * (j + 1) > negligible:
-        j += 1
-        factorial *= j + 2
-        bound *= largest / (j + 2)
-        geometric.mul_(inverse).add_(1)
-        total.addcmul_(geometric, power.mul_(scaled), value=1 / factorial)
-    return total.mul_(rho * rho).mul_(alpha * (alpha - 1)).log_()
+    one = torch.ones_like(alpha)
+    geometric, bound, negligible = [one], 0.5, torch.finfo(rho.dtype).eps / 8
+    while bound * len(geometric) > negligible:
+        geometric.append(torch.addcdiv(one, geometric[-1], alpha))
+        bound *= largest / (len(geometric) + 1)
+    scaled, total = alpha * rho, geometric.pop()
+    while geometric:
+        # Horner: (G_J y / (J+2) + G_{J-1}) y / (J+1) + ..., one operation a step
+        value = 1 / (len(geometric) + 2)
+        total = torch.addcmul(geometric.pop(), scaled, total, value=value)
+    return total.mul_(rho * rho).mul_(0.5 * alpha * (alpha - 1)).log_()
 
 
 def _log_excess_by_exponentials(rho: Tensor, alpha: Tensor) -> Tensor:

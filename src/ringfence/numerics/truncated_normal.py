@@ -145,11 +145,11 @@ class TruncatedNormal:
     def _log_mgf_by_series(self, scaled: Tensor, moments: list[Tensor]) -> Tensor:
         """log1p of E[e^y - 1 - y] with y = k (X - m): the linear term is zero and is left out."""
         order = len(moments) - 1
-        total = moments[order].clone() / order
+        total = moments[order]
         for k in range(order - 1, 1, -1):
-            # Horner: ((mu_K y / K + mu_{K-1}) y / (K-1) + ...)
-            total = (moments[k] + scaled * total) / k
-        return torch.log1p(total * scaled * scaled)
+            # Horner: (mu_K y / K + mu_{K-1}) y / (K-1) + ..., one operation a step
+            total = torch.addcmul(moments[k], scaled, total, value=1 / (k + 1))
+        return torch.log1p(0.5 * total * scaled * scaled)
 
     def _log_mgf_by_masses(self, tilt: Tensor) -> Tensor:
         """log E exp(k (X - m)) as a difference of log masses, relative to the peaks of both laws."""
