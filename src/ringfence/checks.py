@@ -25,7 +25,9 @@ def finite(name: str, value: object) -> Tensor:
     """``value`` as ``tensor`` takes it, without NaN and infinity."""
     values = tensor(name, value)
     # one pass, no copy, and a GPU is waited for once
-    if values.numel() and not all(map(math.isfinite, torch.stack(torch.aminmax(values)).tolist())):
+    short = values.numel() < 2
+    ends = values.reshape(-1) if short else torch.stack(torch.aminmax(values))
+    if not all(map(math.isfinite, ends.tolist())):
         require(name, "must not be NaN", values, ~torch.isnan(values))
         require(name, "must be finite", values, torch.isfinite(values))
     return values

@@ -42,6 +42,8 @@ def _as_tensor(value: object) -> Tensor:
     """A Series or a DataFrame by its values; a number or a list in float64, as Python has no other floats."""
     if isinstance(value, Tensor):
         return value
+    if type(value) is float:
+        return torch.tensor(value, dtype=torch.float64)
     if not hasattr(value, "__array__"):
         values = torch.as_tensor(value)
         return values if values.is_complex() else torch.as_tensor(value, dtype=torch.float64)

@@ -127,11 +127,14 @@ class TruncatedNormal:
         series = [value.abs() <= _SERIES_REACH for value in scaled]
         inside = [torch.where(use, value, 0.0) for use, value in zip(series, scaled, strict=True)]
         largest = max(float(value.abs().amax()) for value in inside)
-        moments = self._central_moments(self._precision.series_order(largest))
-        results = []
+        order, results = self._precision.series_order(largest), []
         for tilt, use, value in zip(tilts, series, inside, strict=True):
-            result = self._log_mgf_by_series(value, moments)
-            if not bool(use.all()):
+            count = int(use.sum())
+            if count == 0:
+                results.append(self._log_mgf_by_masses(tilt))
+                continue
+            result = self._log_mgf_by_series(value, self._central_moments(order))
+            if count < use.numel():
                 far = ~use
                 result[far] = self._select(far)._log_mgf_by_masses(tilt.expand_as(far)[far])
             results.append(result)
@@ -145,11 +148,11 @@ class TruncatedNormal:
     def _log_mgf_by_series(self, scaled: Tensor, moments: list[Tensor]) -> Tensor:
         """log1p of E[e^y - 1 - y] with y = k (X - m): the linear term is zero and is left out."""
         order = len(moments) - 1
-        total = moments[order]
+        total = moments[order] / order
         for k in range(order - 1, 1, -1):
-            # Horner: (mu_K y / K + mu_{K-1}) y / (K-1) + ..., one operation a step
-            total = torch.addcmul(moments[k], scaled, total, value=1 / (k + 1))
-        return torch.log1p(0.5 * total * scaled * scaled)
+            # Horner: ((mu_K y / K + mu_{K-1}) y / (K-1) + ...)
+            total = (scaled * total).add_(moments[k]).div_(k)
+        return torch.log1p(total * scaled * scaled)
 
     def _log_mgf_by_masses(self, tilt: Tensor) -> Tensor:
         """log E exp(k (X - m)) as a difference of log masses, relative to the peaks of both laws."""
@@ -166,8 +169,11 @@ class TruncatedNormal:
         )
 
     def _select(self, chosen: Tensor) -> "TruncatedNormal":
+        """The law of the chosen intervals; mass and mean come along, and need not be integrated again."""
         ends = (self._lower, self._upper, self._width)
-        return TruncatedNormal(*(end.expand_as(chosen)[chosen] for end in ends))
+        selected = TruncatedNormal(*(end.expand_as(chosen)[chosen] for end in ends))
+        selected._moments = [moment.expand_as(chosen)[chosen] for moment in self._central_moments(1)]
+        return selected
 
     def _central_moments(self, order: int) -> list[Tensor]:
         """[mass, mean, mu_2, ..., mu_order] of u = (X - window start) / window, u in [0, 1].
@@ -206,22 +212,42 @@ def _fill_moments(
     count = window.numel()
     length = min(count, _slice_length(nodes.numel(), window))
     tables = [window.new_empty(nodes.numel(), length) for _ in range(2)]
-    for at in range(0, count, length):
-        part = slice(at, min(at + length, count))
-        power, deviation = (table[:, : part.stop - at] for table in tables)
-        mass, mean, *moments = rows[:, part].unbind(0)
+    if length == count:  # nearly always: views of everything would take as long as the sums
+        _fill_slice(rows, nodes, weights, toward, beyond, step, *tables)
+    else:
+        for at in range(0, count, length):
+            part = slice(at, min(at + length, count))
+            parts = (toward[part], beyond[part], step[part])
+            _fill_slice(
+                rows[:, part], nodes, weights, *parts, *(table[:, : part.stop - at] for table in tables)
+            )
+    if len(rows) > 2:
+        rows[2:] /= rows[0]
 
-        torch.addcmul(toward[part], nodes, step[part], value=-1, out=deviation)
-        torch.addcmul(beyond[part], nodes, step[part], out=power)
-        power.mul_(deviation).exp_().mul_(weights)
-        torch.sum(power, dim=0, out=mass)
-        torch.sum(torch.mul(power, nodes, out=deviation), dim=0, out=mean)
-        mean.div_(mass)
+
+def _fill_slice(
+    rows: Tensor,
+    nodes: Tensor,
+    weights: Tensor,
+    toward: Tensor,
+    beyond: Tensor,
+    step: Tensor,
+    power: Tensor,
+    deviation: Tensor,
+) -> None:
+    """Mass, mean and central moments times mass; the last two are tables to work in."""
+    mass, mean, *moments = rows.unbind(0)
+    torch.addcmul(toward, nodes, step, value=-1, out=deviation)
+    torch.addcmul(beyond, nodes, step, out=power)
+    power.mul_(deviation).exp_().mul_(weights)
+    torch.sum(power, dim=0, out=mass)
+    torch.sum(torch.mul(power, nodes, out=deviation), dim=0, out=mean)
+    mean.div_(mass)
+    if moments:
         torch.sub(nodes, mean, out=deviation)
         power.mul_(deviation)
-        for moment in moments:
-            torch.sum(power.mul_(deviation), dim=0, out=moment)
-    rows[2:] /= rows[0]
+    for moment in moments:
+        torch.sum(power.mul_(deviation), dim=0, out=moment)
 
 
 def _slice_length(nodes: int, like: Tensor) -> int:
