@@ -29,11 +29,12 @@ LONG = (
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if session.config.getoption("dist", "no") == "no":  # the process that hands tests to workers needs no torch
-        import torch
+    if session.config.getoption("dist", "no") != "no":
+        return  # this process only hands tests to workers, and needs no torch
+    import torch
 
-        # Many small operations: threads that wait for each other made them ten times slower on a busy machine.
-        torch.set_num_threads(1)
+    # Many small operations: threads that wait for each other made them ten times slower on a busy machine.
+    torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
