@@ -337,6 +337,12 @@ BREAKAGES = [
         "        while term > 1e-3:",
     ),
     Breakage(
+        "mass and mean of other intervals come along",
+        f"{NUMERICS}/truncated_normal.py",
+        "[moment.expand_as(chosen)[chosen] for moment",
+        "[moment.expand_as(chosen)[chosen].flip(0) for moment",
+    ),
+    Breakage(
         "the width formed from rounded ends",
         f"{MECHANISMS}/pieces.py",
         "((upper - lower) / sigma).clamp(max=2 * limit)",
@@ -412,8 +418,14 @@ BREAKAGES = [
     Breakage(
         "infinite theta let through",
         "src/ringfence/checks.py",
-        "if values.numel() and not all(map(math.isfinite, torch.stack(torch.aminmax(values)).tolist())):",
-        "if values.numel() and bool(torch.isnan(values).any()):",
+        "if not all(map(math.isfinite, ends.tolist())):",
+        "if bool(torch.isnan(values).any()):",
+    ),
+    Breakage(
+        "an infinite number let through",
+        "src/ringfence/checks.py",
+        "ends = values.reshape(-1) if short else",
+        "ends = torch.zeros(1) if short else",
     ),
     Breakage("the global random state used", NOISE, "row.normal_(generator=generator)", "row.normal_()"),
     Breakage(
