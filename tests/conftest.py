@@ -1,5 +1,4 @@
 import gc
-import os
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,12 +26,6 @@ LONG = (
     "tests/test_unchanged.py",
     "tests/training/test_distributed.py",
 )
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores: there are tests that wait for a browser, for Ray or for other processes."""
-    return (os.cpu_count() or 1) + 1
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
