@@ -47,7 +47,7 @@ LIMITS: dict[str, tuple[Callable[[float], object], float, float]] = {
     "rounding of many operators": (lambda x: batched(rounding=x), 0.1, INFINITY),
     "no rounding of many operators": (lambda x: batched(rounding=x), 0.0, -INFINITY),
     "no rounding of an operator": (lambda x: linear(rounding=x), 0.0, -INFINITY),
-    "rounding of an operator": (lambda x: linear(rounding=x), math.nextafter(1.0, 0.0), INFINITY),
+    "rounding of an operator": (lambda x: linear(rounding=x), 0.1, INFINITY),
     "finest step of sigma": (secure, 2.0**-20, 0.0),
     "finest step of the width": (lambda x: secure(x, sigma=9.0, bound=0.5), 2.0**-20, 0.0),
     "largest step": (lambda x: secure(x, bound=2.0), 4.0, INFINITY),

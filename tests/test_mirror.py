@@ -8,7 +8,6 @@ SOURCE, TESTS = ROOT / "src" / "ringfence", ROOT / "tests"
 # Source files without a test file of their own, and where their tests are.
 WITHOUT = {
     "__main__.py": "one line; cli/test_app.py starts the command line",
-    "accounting/per_instance/translation.py": "accounting/test_far_out.py: supports far from 0",
     "cli/options.py": "cli/test_app.py: what the commands refuse",
     "data/digits.py": "paper/information/test_rows.py trains on them",
     "data/inside.py": "faults/test_files_are_data.py: names that lead out of a folder",
