@@ -159,7 +159,7 @@ def test_the_statement_says_what_the_budget_covers() -> None:
     said = "also where releases were chosen by looking at earlier ones"
     empty = rf.Ledger(epsilon=4.0, delta=1e-5).statement
     assert said in empty
-    assert "Entries: nothing." in empty
+    assert f"private, {said}. Entries: nothing." in empty  # and nothing in between
     ledger = rf.Ledger(epsilon=4.0, delta=1e-5, planned=True)
     ledger.release(rf.Gaussian(2.0), 0.0, 1.0)
     ledger.charge("a mean of another library", (0.5, 1e-9))
