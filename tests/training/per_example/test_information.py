@@ -23,7 +23,8 @@ MECHANISMS = [
     rf.TruncatedGaussian(1.0, (-0.3, 2.0)),
     rf.StochasticSign(0.7),
 ]
-CLIPS = [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e3), rf.Scale(1e3), rf.Norm(0.2), rf.Norm(0.2, each=0.05)]
+CLIPS = [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e3), rf.Scale(1e3), rf.Norm(0.2, each=0.05)]
+CLIPS.append(rf.Norm(1.63))  # makes some of the perceptron's gradients shorter, and leaves others alone
 
 
 def perceptron() -> nn.Module:

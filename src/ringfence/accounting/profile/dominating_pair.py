@@ -171,8 +171,7 @@ def _worst_pattern(curves: list[NDArray[np.float64]], releases: int, step: float
     patterns = [_composed(up[k], down[releases - k]) for k in range(releases + 1)]
     half = (len(curves[0]) - 1) // 2 * releases
     epsilon = list(np.arange(-half, half + 1) * step)
-    with np.errstate(over="ignore", invalid="ignore"):  # see bounded_delta: NaN stays NaN
-        worst = np.max([pattern.get_delta_for_epsilon(epsilon) for pattern in patterns], axis=0)
+    worst = np.max([pattern.get_delta_for_epsilon(epsilon) for pattern in patterns], axis=0)
     return pessimistic(np.clip(worst, 0, 1), step)
 
 

@@ -45,12 +45,13 @@ class Ledger:
         """
         if self.refused is not None:
             raise ValueError(self.refused)
-        if not bool(torch.isfinite(theta).all()):
+        finite = torch.isfinite(theta).all()  # asked for after the digest, so that a GPU is waited for once
+        name = self.noise.digest(distributed.from_first(theta))
+        if not bool(finite):
             raise ValueError(
                 f"the sum of clipped gradients of step {step} is not finite: a gradient is NaN. "
                 "Nothing was released; look at the loss and the learning rate"
             )
-        name = self.noise.digest(distributed.from_first(theta))
         if self.secure or (step, name.hex()) not in self.known:
             if self.most is not None and self.account.steps >= self.most:
                 raise ValueError(

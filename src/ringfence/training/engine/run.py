@@ -98,8 +98,7 @@ class TrainingRun:
             )
         parameters = self.gradients.parameters
         for name, value in self.gradients.split(released).items():
-            # in the memory layout of the parameter: otherwise optimizers on a GPU go one parameter at a time
-            parameters[name].grad = torch.empty_like(parameters[name]).copy_(value)
+            parameters[name].grad = _laid_out(value, parameters[name])
         self.steps += 1
         self.observer.report(self.steps, self.guarantee)
 
@@ -190,3 +189,13 @@ def _set_random_states(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["cpu"])
     if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
+
+
+def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
+    """The value as the parameter lies in memory: otherwise optimizers on a GPU go one parameter at a time.
+
+    >>> _laid_out(torch.ones(3, 2), torch.ones(2, 3).T).stride()
+    (1, 3)
+    """
+    same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
+    return value if same else torch.empty_like(parameter).copy_(value)

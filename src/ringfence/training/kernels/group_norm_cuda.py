@@ -70,6 +70,19 @@ def _programs(x: Tensor, groups: int) -> tuple[tuple[int, int], dict[str, int]]:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _block(start, channel, places, channels, ALONG: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Where the numbers of these channels are at some places of an example, and which of them exist."""
+    place = start + tl.arange(0, ALONG)
+    at = (place * channels)[:, None] + channel[None, :]
+    return at, (place < places)[:, None] & (channel < channels)[None, :]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _loaded(pointers, held):  # type: ignore[no-untyped-def]
+    return tl.load(pointers, mask=held, other=0.0).to(tl.float32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _forward(  # type: ignore[no-untyped-def]
     inputs, weights, biases, results, means, rates, places, channels, eps,
     MEMBERS: tl.constexpr, CHANNELS: tl.constexpr, ALONG: tl.constexpr,  # noqa: N803
@@ -79,14 +92,12 @@ def _forward(  # type: ignore[no-untyped-def]
     known = channel < channels
     inputs += i * places * channels
     results += i * places * channels
-    pivot = tl.load(inputs + channel, mask=known, other=0.0).to(tl.float32)  # as in group_norm_rows_cuda
+    pivot = _loaded(inputs + channel, known)  # as in group_norm_rows_cuda
     first = tl.zeros((ALONG, CHANNELS), tl.float32)
     second = tl.zeros((ALONG, CHANNELS), tl.float32)
     for start in tl.range(0, places, ALONG, num_stages=3):
-        place = start + tl.arange(0, ALONG)
-        held = (place < places)[:, None] & known[None, :]
-        x = tl.load(inputs + (place * channels)[:, None] + channel[None, :], mask=held, other=0.0)
-        x = tl.where(held, x.to(tl.float32) - pivot[None, :], 0.0)
+        at, held = _block(start, channel, places, channels, ALONG)
+        x = tl.where(held, _loaded(inputs + at, held) - pivot[None, :], 0.0)
         first += x
         second += x * x
     own = tl.sum(first, axis=0) / places  # the mean of a channel, from its pivot
@@ -96,14 +107,11 @@ def _forward(  # type: ignore[no-untyped-def]
     rate = 1 / tl.sqrt(over_group(spread + apart * apart, MEMBERS, CHANNELS) + eps)
     tl.store(means + i * channels + channel, mean, mask=known)
     tl.store(rates + i * channels + channel, rate, mask=known)
-    scale = tl.load(weights + channel, mask=known, other=0.0).to(tl.float32) * rate
-    bias = tl.load(biases + channel, mask=known, other=0.0).to(tl.float32)
+    scale = _loaded(weights + channel, known) * rate
+    bias = _loaded(biases + channel, known)
     for start in tl.range(0, places, ALONG, num_stages=3):
-        place = start + tl.arange(0, ALONG)
-        held = (place < places)[:, None] & known[None, :]
-        at = (place * channels)[:, None] + channel[None, :]
-        x = tl.load(inputs + at, mask=held, other=0.0).to(tl.float32)
-        y = (x - mean[None, :]) * scale[None, :] + bias[None, :]
+        at, held = _block(start, channel, places, channels, ALONG)
+        y = (_loaded(inputs + at, held) - mean[None, :]) * scale[None, :] + bias[None, :]
         tl.store(results + at, y, mask=held)
 
 
@@ -119,26 +127,22 @@ def _backward(  # type: ignore[no-untyped-def]
     inputs += i * places * channels
     slopes += i * places * channels
     results += i * places * channels
-    weight = tl.load(weights + channel, mask=known, other=0.0).to(tl.float32)
-    mean = tl.load(means + i * channels + channel, mask=known, other=0.0)
-    rate = tl.load(rates + i * channels + channel, mask=known, other=0.0)
+    weight = _loaded(weights + channel, known)
+    mean = _loaded(means + i * channels + channel, known)
+    rate = _loaded(rates + i * channels + channel, known)
     plain = tl.zeros((ALONG, CHANNELS), tl.float32)
     mixed = tl.zeros((ALONG, CHANNELS), tl.float32)
     for start in tl.range(0, places, ALONG, num_stages=3):
-        place = start + tl.arange(0, ALONG)
-        held = (place < places)[:, None] & known[None, :]
-        at = (place * channels)[:, None] + channel[None, :]
-        slope = tl.load(slopes + at, mask=held, other=0.0).to(tl.float32)
-        z = (tl.load(inputs + at, mask=held, other=0.0).to(tl.float32) - mean[None, :]) * rate[None, :]
+        at, held = _block(start, channel, places, channels, ALONG)
+        slope = _loaded(slopes + at, held)
+        z = (_loaded(inputs + at, held) - mean[None, :]) * rate[None, :]
         plain += slope
         mixed += slope * z
     level = over_group(weight * tl.sum(plain, axis=0) / places, MEMBERS, CHANNELS)
     along = over_group(weight * tl.sum(mixed, axis=0) / places, MEMBERS, CHANNELS)
     for start in tl.range(0, places, ALONG, num_stages=3):
-        place = start + tl.arange(0, ALONG)
-        held = (place < places)[:, None] & known[None, :]
-        at = (place * channels)[:, None] + channel[None, :]
-        slope = tl.load(slopes + at, mask=held, other=0.0).to(tl.float32)
-        z = (tl.load(inputs + at, mask=held, other=0.0).to(tl.float32) - mean[None, :]) * rate[None, :]
+        at, held = _block(start, channel, places, channels, ALONG)
+        slope = _loaded(slopes + at, held)
+        z = (_loaded(inputs + at, held) - mean[None, :]) * rate[None, :]
         result = rate[None, :] * (weight[None, :] * slope - level[None, :] - z * along[None, :])
         tl.store(results + at, result, mask=held)

@@ -122,10 +122,10 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, patches: Tensor, window: Window, size: Any) -> Tensor:
         ctx.window = window
-        if patches.is_cuda and _HAS_TRITON:  # torch's own is several times slower
-            from ringfence.training.kernels.recorded_cuda import patch_sums_cuda
-
-            return patch_sums_cuda(patches, window, tuple(size))
+        kernels = _kernels(patches)
+        if kernels is not None:  # torch's own is several times slower
+            summed: Tensor = kernels.patch_sums_cuda(patches, window, tuple(size))
+            return summed
         return functional.fold(
             patches,
             tuple(size),
@@ -207,6 +207,21 @@ class _CurveAndSlopeAlong(torch.autograd.Function):
         return total, None, None, None, None, None
 
 
+def _kernels(values: Tensor) -> Any:
+    """The module of kernels for a GPU, or None where plain torch does the work."""
+    if not (values.is_cuda and _HAS_TRITON):
+        return None
+    from ringfence.training.kernels import recorded_cuda  # imported here, because it needs Triton
+
+    return recorded_cuda
+
+
+def _kernels_of_rows(rows: Tensor) -> Any:
+    """The kernels, or None; also None where a row is too long for them."""
+    kernels = _kernels(rows)
+    return kernels if kernels is not None and kernels.is_held(rows) else None
+
+
 _Moments = tuple[Tensor, Tensor]
 
 
@@ -217,11 +232,10 @@ def _moments(a: Tensor, z: Tensor) -> _Moments:
 
 def _slope(a: Tensor, z: Tensor, rate: Tensor) -> Tensor:
     """P(a)."""
-    if a.is_cuda and _HAS_TRITON:
-        from ringfence.training.kernels.recorded_cuda import is_held, slope_cuda
-
-        if is_held(a):
-            return slope_cuda(a, z, rate)
+    kernels = _kernels_of_rows(a)
+    if kernels is not None:
+        slope: Tensor = kernels.slope_cuda(a, z, rate)
+        return slope
     mean, along = _moments(a, z)
     return torch.addcmul(-rate * mean, z, -rate * along).addcmul_(a, rate)
 
@@ -236,19 +250,17 @@ def _curve(a: Tensor, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> Ten
 
 def _curve_and_slope(a: Tensor, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
     """D(a, b) and P(a)."""
-    if a.is_cuda and _HAS_TRITON:
-        from ringfence.training.kernels.recorded_cuda import curve_and_slope_cuda, is_held
-
-        if is_held(a):
-            return curve_and_slope_cuda(a, b, of_b, z, rate)
+    kernels = _kernels_of_rows(a)
+    if kernels is not None:
+        both: tuple[Tensor, Tensor] = kernels.curve_and_slope_cuda(a, b, of_b, z, rate)
+        return both
     return _curve(a, b, of_b, z, rate), _slope(a, z, rate)
 
 
 def _curve_plus_slope(a: Tensor, b: Tensor, of_b: _Moments, c: Tensor, z: Tensor, rate: Tensor) -> Tensor:
     """D(a, b) + P(c)."""
-    if a.is_cuda and _HAS_TRITON:
-        from ringfence.training.kernels.recorded_cuda import curve_plus_slope_cuda, is_held
-
-        if is_held(a):
-            return curve_plus_slope_cuda(a, b, of_b, c, z, rate)
+    kernels = _kernels_of_rows(a)
+    if kernels is not None:
+        total: Tensor = kernels.curve_plus_slope_cuda(a, b, of_b, c, z, rate)
+        return total
     return _curve(a, b, of_b, z, rate) + _slope(c, z, rate)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
+from ringfence.numerics.lengths import row_lengths
 from ringfence.numerics.spectral.batched_operator import BatchedOperator
-from ringfence.training.clipping import Clip
+from ringfence.training.clipping import Clip, Norm
 from ringfence.training.per_example.example_weights import UnknownUseError, output_with_example_weights
 from ringfence.training.per_example.jacobian_operator import MixedDerivatives
 
@@ -119,10 +120,33 @@ def _weighted_clip(
     if clip.looks_at == "coordinate":  # C is a diagonal, and a product with it takes one pass
         diagonal = back(torch.ones_like(gradients))[0] * weights
         return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
+    if isinstance(clip, Norm):
+        return _weighted_norm(clip, gradients, weights)
     return (
         lambda moved: jvp(clip, (gradients,), (moved,))[1].double() * weights,
         lambda seen: back(seen.mul_(weights).to(gradients.dtype))[0],
     )
+
+
+def _weighted_norm(
+    clip: Norm, gradients: Tensor, weights: Tensor
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """The same for ``Norm``: of m it leaves f (m - u <u, m>), and 0 where a coordinate is clamped afterwards.
+
+    f is the factor that makes a gradient shorter, and u its direction, or 0 where it is short enough.
+    """
+    lengths = row_lengths(gradients).unsqueeze(1)
+    factors = clip.factors(lengths, gradients.dtype)
+    units = (gradients / lengths.clamp(min=_TINY) * (lengths > clip.aim)).to(gradients.dtype)
+    scale = factors * weights
+    if clip.limit is not None:
+        scale = scale * ((gradients * factors).abs() <= clip.limit)
+
+    def across(moved: Tensor) -> Tensor:
+        along = (units * moved).sum(1, keepdim=True, dtype=torch.float64).to(moved.dtype)
+        return torch.addcmul(moved, units, along, value=-1)
+
+    return lambda moved: across(moved) * scale, lambda seen: across(seen.mul_(scale).to(gradients.dtype))
 
 
 def _lengths(vectors: Tensor) -> Tensor:

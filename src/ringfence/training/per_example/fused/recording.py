@@ -146,6 +146,8 @@ def state_of(model: nn.Module, inputs: Inputs) -> tuple[Any, ...]:
     False
     """
     shapes = tuple((tuple(each.shape), each.dtype) for each in tree_leaves(inputs))
-    modes = tuple(layer.training for layer in model.modules())
-    places = tuple(value.data_ptr() for value in (*model.parameters(), *model.buffers()))
+    layers = list(model.modules())  # gone through once, because this is asked at every step
+    modes = tuple(layer.training for layer in layers)
+    held = (value for layer in layers for value in (*layer._parameters.values(), *layer._buffers.values()))
+    places = tuple(None if value is None else value.data_ptr() for value in held)
     return shapes, modes, places
