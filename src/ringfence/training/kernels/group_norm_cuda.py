@@ -77,7 +77,7 @@ def _block(start, channel, places, channels, ALONG: tl.constexpr):  # type: igno
     return at, (place < places)[:, None] & (channel < channels)[None, :]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _loaded(pointers, held):  # type: ignore[no-untyped-def]
     return tl.load(pointers, mask=held, other=0.0).to(tl.float32)
 
