@@ -48,7 +48,9 @@ def test_the_caption_says_how_many_and_what_came_out() -> None:
     assert "8 of these 8 learned enough" in caption
     assert "for the 1 that were on a frontier" in caption
     # at 75 %, three quarters of the way from 2 to 4, or half of that from 1.5 to 4, in logarithms
-    assert "Largest η at 75 %: Gaussian 3.36; rectified 2.45; truncated 3.36; Gaussian, L2 clip 3.36." in caption
+    assert (
+        "Largest η at 75 %: Gaussian 3.36; rectified 2.45; truncated 3.36; Gaussian, L2 clip 3.36." in caption
+    )
     # the rectified law's line passes 70 to 80 %, in the middle of which its share is 2.45 / 3.36
     assert "that both reach), rectified 0.73 and 0.73; truncated 1.00 and 1.00;" in caption
     poor = full_size_chart(toys.whole_round(0, 0.5, 1.0)).details
