@@ -4,12 +4,14 @@ import gc
 import importlib.abc
 import importlib.machinery
 import json
+import math
 import os
 import resource
 import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -63,15 +65,17 @@ def outcomes(jobs: Iterable[tuple[Mutant, list[str], float]], root: Path, worker
     running: dict[int, tuple[Mutant, int, float, float]] = {}
     waiting = iter(jobs)
     more = True
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # or what runs would outlive this process
     try:
         while more or running:
             while more and len(running) < workers:
                 job = next(waiting, None)
                 more = job is not None
                 if job and job[1]:
-                    child, reader = _start(job[0], job[1], root)
+                    allowed = _SLACK + _FACTOR * job[2]
+                    child, reader = _start(job[0], job[1], root, allowed)
                     now = time.monotonic()
-                    running[child] = (job[0], reader, now, now + _SLACK + _FACTOR * job[2])
+                    running[child] = (job[0], reader, now, now + allowed)
                 elif job:
                     yield Outcome(job[0], "uncovered", "", 0.0)
             time.sleep(0.01)
@@ -80,33 +84,39 @@ def outcomes(jobs: Iterable[tuple[Mutant, list[str], float]], root: Path, worker
                 now = time.monotonic()
                 if not done and now < deadline:
                     continue
-                if not done:
-                    _end(child)
+                _end(child, waited=bool(done))
                 del running[child]
                 with os.fdopen(reader) as pipe:
                     said = json.loads(pipe.read() or '["killed", "the process died"]')
                 outcome, test = said if done else ("timeout", "")
                 yield Outcome(mutant, outcome, test, round(now - start, 2))
     finally:
+        signal.signal(signal.SIGTERM, before)
         for child in running:
             _end(child)
 
 
-def _start(mutant: Mutant, tests: list[str], root: Path) -> tuple[int, int]:
+def _start(mutant: Mutant, tests: list[str], root: Path, allowed: float) -> tuple[int, int]:
     """The fork, and where it will say what became of the mutant."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
         os.close(reader)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # Whatever becomes of the process that counts seconds: what loops ends by itself.
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(allowed), math.ceil(allowed)))
         _child(mutant, tests, root, writer)
     os.close(writer)
     return child, reader
 
 
-def _end(child: int) -> None:
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+def _end(child: int, *, waited: bool = False) -> None:
+    """Ends a fork and all that its tests started."""
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if not waited:
+        os.waitpid(child, 0)
 
 
 def _child(mutant: Mutant, tests: list[str], root: Path, writer: int) -> None:

@@ -1,6 +1,9 @@
 """The tool that looks for missing tests: what it changes, and that its verdict can go either way."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -170,3 +173,43 @@ def test_verdict_can_go_either_way() -> None:
     assert {outcome for outcome, _ in outcomes.values()} == {"killed"}
     assert len(outcomes) == len(KILLED)
     assert outcomes[names["0.5", "shift * (x + 0.5 * shift)"]][1] == tests[3]
+
+
+LOOPS = """
+import sys
+from pathlib import Path
+from tests.mutants.forks import outcomes
+from tests.mutants.mutations import mutants
+root = Path(sys.argv[1])
+one = mutants("src/ringfence/a.py", (root / "src/ringfence/a.py").read_text())[0]
+list(outcomes([(one, ["test_a.py::test_that_loops"], 0.0)], root, workers=1))
+"""
+LOOP = """
+import os, subprocess, sys
+def test_that_loops():
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    with open("started.txt", "w") as file:
+        print(os.getpid(), other.pid, file=file, end=".")
+    while True:
+        pass
+"""
+
+
+def test_forks_end_with_the_tool(tmp_path: Path) -> None:
+    (tmp_path / "src/ringfence").mkdir(parents=True)
+    (tmp_path / "src/ringfence/a.py").write_text("LIMIT = 1\n")
+    (tmp_path / "test_a.py").write_text(LOOP)
+    started = tmp_path / "started.txt"
+    with subprocess.Popen([sys.executable, "-c", LOOPS, str(tmp_path)], cwd=ROOT) as tool:
+        while not (started.exists() and started.read_text().endswith(".")):
+            assert tool.poll() is None
+            time.sleep(0.01)
+        tool.terminate()
+    for process in started.read_text().removesuffix(".").split():
+        assert not _runs(int(process))
+
+
+def _runs(process: int) -> bool:
+    """Whether a process is there and has not ended."""
+    found = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True)
+    return found.stdout.strip() not in ("", "Z")
