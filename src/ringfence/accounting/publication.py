@@ -133,15 +133,11 @@ def publishable_epsilon(
         change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
     noise = noise_for(change, publishing_zcdp)
 
-    def epsilons(share: float, at: float) -> tuple[float, float, float]:
-        total = largest * share + alpha * publishing_zcdp
-        orders, sums = torch.tensor([[alpha], [total]], dtype=torch.float64)
-        every = data_independent_epsilon(gaussian + publishing_zcdp, bounded + publishing_zcdp, at)
-        # what holds for every dataset holds for this one
-        return ex_post_epsilon(orders, sums, at)[0], min(epsilon_from_rdp(orders, sums, at)[0], every), every
+    def of_every_dataset(at: float) -> float:
+        return data_independent_epsilon(gaussian + publishing_zcdp, bounded + publishing_zcdp, at)
 
     # finite randomness takes its part of delta; all of this is public and is done before the draw
-    most = max(epsilons(1.0, delta / 2)[1:])
+    most = of_every_dataset(delta / 2)
     taken = noise.delta(1, min(most, _ENORMOUS))
     if taken > delta / 2:
         raise ValueError(
@@ -149,11 +145,14 @@ def publishable_epsilon(
             f"published number alone takes {taken:.3g}"
         )
     published = min(1.0, max(0.0, upper_bound(noise, share, failure_probability)))
-    epsilon, epsilon_pdp, data_independent = epsilons(published, math.nextafter(delta - taken, 0.0))
+    left = math.nextafter(delta - taken, 0.0)
+    total = largest * published + alpha * publishing_zcdp
+    orders, sums = torch.tensor([[alpha], [total]], dtype=torch.float64)
+    every = of_every_dataset(left)
     return PublishableEpsilon(
-        epsilon=epsilon,
-        epsilon_pdp=epsilon_pdp,
-        epsilon_data_independent=data_independent,
+        epsilon=ex_post_epsilon(orders, sums, left)[0],
+        epsilon_pdp=min(epsilon_from_rdp(orders, sums, left)[0], every),  # what holds for all holds for this
+        epsilon_data_independent=every,
         order=alpha,
         delta=delta,
         failure_probability=failure_probability,

@@ -86,7 +86,7 @@ def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots
     counts = torch.stack([(choices == k + 1).sum(dim=0) for k in range(candidates)], dim=1).double()
     moves = torch.cat((torch.zeros(1, candidates), -torch.eye(candidates))).double()
     log_p, rho = law.pair(counts.unsqueeze(1), moves)
-    return Ballots(choices, log_p.transpose(1, 2), rho.transpose(1, 2))
+    return Ballots(choices, log_p.mT, rho.mT)
 
 
 def _directions(cast: Ballots) -> Iterator[tuple[Tensor, Tensor]]:

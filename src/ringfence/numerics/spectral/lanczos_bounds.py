@@ -126,7 +126,7 @@ def _squares(
         block = current[here]
         quotients, back = checked_product(operator, block, rows[here])
         if not step:  # squares of very large or small numbers are not representable
-            scale = torch.where(quotients > 0, quotients, 1.0)
+            scale = torch.where(quotients > 0, quotients, scale)
         back = back / scale[here, None, None]
         along = (block * back).sum(2)
         rest = back - along[:, :, None] * block
