@@ -103,6 +103,7 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (example_sums, "_BLOCK_ELSEWHERE", single_examples),
     (information_polynomials, "_ANCHORS_AT_ONCE", examples_of_a_family),
     (shift_tables, "_PAGE", single_examples),
+    (shift_tables, "_READ_TOGETHER", single_examples),
     (normal, "_SHORT", evaluated),
     (pieces, "_SHORT", evaluated),
     (singular_values, "_NUMBERS", norms),

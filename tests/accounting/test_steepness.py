@@ -103,6 +103,27 @@ def test_where_nodes_cannot_say_the_bound_that_holds_everywhere_does() -> None:
     assert largest_share(rf.StochasticSign(1.0), 10.0, 1024.0) == 1.0  # f cannot change by more than M
 
 
+@pytest.mark.parametrize("alpha", [1.5, 3.0])
+def test_beyond_65536_cells_of_an_eighth_the_bound_that_holds_everywhere_does(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sqrt(k) e^(-1/2) (e^t - 1) / t for a law with atoms, t = (alpha - 1) M."""
+    law, move, nodes = rf.QuantizedGaussian, 0.5, []
+
+    def flat(_: rf.Mechanism, theta: torch.Tensor, *__: object) -> torch.Tensor:
+        nodes.append(len(theta))
+        return torch.zeros(1, len(theta), dtype=torch.float64)
+
+    monkeypatch.setattr(law, "renyi_curve", flat)
+    last = 4096 - (17 + 2 * alpha * move)
+    assert steepness(law(1.0, last - 1e-6, levels=3), move, alpha) < 1e-6
+    assert nodes == 2 * [65537]
+    tilt = (alpha - 1) * 0.5 * alpha * move**2
+    everywhere = math.sqrt((4 + max(0.0, 2 - alpha) * move**2 / 4) / math.e) * math.expm1(tilt) / tilt
+    found = steepness(law(1.0, last + 1e-6, levels=3), move, alpha)
+    assert found == pytest.approx(everywhere * (1 + 1e-11), rel=2e-12)
+
+
 def test_a_support_far_from_zero_pays_for_the_rounding_of_theta() -> None:
     near, far = (rf.RectifiedGaussian(1.0, (place - 1.0, place + 1.0)) for place in (0.0, 1e12))
     move = 1e-5

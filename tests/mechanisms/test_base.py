@@ -46,3 +46,13 @@ def test_a_hockey_stick_does_not_vanish_where_the_shift_is_enormous(shift: float
     for move in (shift, -shift):
         assert float(law.hockey_stick(0.0, move, 1.0)) > 0.99
         assert float(law.hockey_stick(torch.tensor(0.0), min(max(move, -1e30), 1e30), 1.0)) > 0.99
+
+
+@pytest.mark.parametrize("bound", [0.25, 4.0])
+@pytest.mark.parametrize("shift", [1e15, 1e30])
+def test_an_enormous_shift_loses_at_most_the_width_of_the_support(bound: float, shift: float) -> None:
+    """The loss of a truncated law is linear, with slope shift: beyond shift times width nothing is lost."""
+    law, most = rf.TruncatedGaussian(1.0, bound), 2 * bound * shift
+    for move in (shift, -shift):
+        assert float(law.hockey_stick(0.0, move, 0.99 * most)) == 1.0
+        assert float(law.hockey_stick(0.0, move, 1.01 * most)) == 0.0

@@ -82,6 +82,43 @@ def test_blocks_of_queries_change_nothing(law: Decision, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("law", LAWS)
+def test_so_many_noisy_values_are_drawn_at_once(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a seed: another number would change what it repeats."""
+    drawn = []
+
+    def recorded(_: Decision, draws: object, rows: torch.Tensor) -> torch.Tensor:
+        drawn.append(len(rows))
+        return torch.zeros(len(rows), dtype=torch.int64)
+
+    monkeypatch.setattr(type(law), "_sample", recorded)
+    monkeypatch.setattr(type(law), "_release", recorded)
+    counts = torch.zeros(1, 4, dtype=torch.float64).expand(2**18 + 1, -1)
+    law.sample(counts, generator=torch.Generator())
+    law.release(counts)
+    assert drawn == 2 * [2**18, 1]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("name", ["pair", "log_prob", "renyi_divergence", "hockey_stick", "chance_of_error"])
+def test_what_cannot_be_represented_is_refused_by_name(
+    name: str, law: Decision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = torch.full((4,), torch.nan, dtype=torch.float64)
+    monkeypatch.setattr(type(law), "_pair", lambda *_: (lost, lost))
+    monkeypatch.setattr(type(law), "_log_masses", lambda *_: lost)
+    monkeypatch.setattr(decision, "by_queries", lambda *_: lost)
+    arguments = {
+        "pair": (COUNTS, MOVE),
+        "log_prob": (0, COUNTS),
+        "renyi_divergence": (COUNTS, MOVE, 2.0),
+        "hockey_stick": (COUNTS, MOVE, 1.0),
+        "chance_of_error": (COUNTS,),
+    }[name]
+    with pytest.raises(FloatingPointError, match=rf"^{type(law).__name__}\.{name} cannot be represented"):
+        getattr(law, name)(*arguments)
+
+
+@pytest.mark.parametrize("law", LAWS)
 def test_no_queries_no_outcomes(law: Decision) -> None:
     nothing = torch.zeros(0, 3)
     assert law.renyi_divergence(nothing, MOVE, 2.0).shape == (0,)

@@ -38,7 +38,7 @@ SIZES = {
     "src/ringfence/accounting/examples/sums.py": ("EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE"),
     "src/ringfence/accounting/examples/information_polynomials.py": ("_ANCHORS_AT_ONCE",),
     "src/ringfence/accounting/per_instance/rdp.py": ("_TABLES",),
-    "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE",),
+    "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE", "_READ_TOGETHER"),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
     "src/ringfence/numerics/spectral/singular_values.py": ("_NUMBERS", "_ROWS"),

@@ -14,6 +14,16 @@ def test_a_narrow_interval_costs_no_digits(sigma: float) -> None:
         assert off <= mpf(1) / mpf(sigma) ** 2 + mpf(2) ** -400
 
 
+@pytest.mark.parametrize("scale", [2.0**-200, 2.0**-40, 2.0**200])
+def test_far_tails_keep_their_digits_in_any_unit(scale: float) -> None:
+    """2^70 sigma away the exponent alone has 140 bits before its point."""
+    expected, found = (cumulative(0.0, 2.0**70 * unit, unit, -unit, unit) for unit in (1.0, scale))
+    with mp.workprec(500):
+        assert abs(mpf(found) / mpf(expected) - 1) < mpf(2) ** -400
+        # phi is all but an exponential with the rate 2^70 there
+        assert abs(mpf(expected) / mp.exp(-(mpf(2) ** 70) + mpf(1) / 2) - 1) < mpf(2) ** -68
+
+
 def test_tails_where_erfc_fails_are_those_of_the_density() -> None:
     """P(Z >= x) = phi(x) / x up to 1 / x^2."""
     context = _context(1000)

@@ -170,7 +170,7 @@ def test_other_bad_arguments_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"theta has shape \[3\], but with the parameters \[2, 3\]"):
         account.step(torch.zeros(3), torch.ones(2, 3), mechanism=rf.Gaussian(torch.ones(2, 3)))
     with pytest.raises(FloatingPointError, match=r"gradients of 1e\+200 sigma are too large"):
-        account.step(torch.zeros(3), torch.full((2, 3), 1e200, dtype=torch.float64))
+        account.step(torch.zeros(3), float64([[1.0, 0.0, 0.0], [1e200, 1e199, 0.0]]))
     assert account.epsilons(1e-5).shape == (0,)
     assert (account.steps, account.examples) == (0, 0)
 

@@ -10,6 +10,7 @@ import ringfence as rf
 from ringfence.accounting.per_instance.divergence_sums import exact_sums
 from ringfence.accounting.per_instance.divergence_table import DivergenceTable
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
+from ringfence.accounting.per_instance.rdp import DivergenceTables
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64
@@ -58,6 +59,16 @@ def test_a_law_on_the_whole_line_is_charged_exactly() -> None:
             exact = account.steps * 300 * size**2 / (2 * float(law.sigma) ** 2) * account.orders
             assert torch.allclose(account.forward, exact, rtol=1e-11, atol=0)
             assert bool((account.forward >= exact).all())
+
+
+def test_a_law_on_the_whole_line_needs_no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for every theta is what it costs."""
+    laws = [rf.Gaussian(1.0), rf.TruncatedGaussian(2.0, (-math.inf, math.inf))]
+    monkeypatch.setattr(DivergenceTables, "per_instance_rdp", None)
+    accounts = GridAccountant(laws, [0.1, rf.Sensitivity(0.1, norm=0.2)], [300])
+    accounts.step(torch.zeros(2, 300))
+    for account in accounts.accounts():
+        assert torch.equal(account.worst, account.bounded_zcdp * account.orders)
 
 
 def test_never_above_what_holds_for_every_theta() -> None:

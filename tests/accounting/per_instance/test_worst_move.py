@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting.per_instance.divergence_table import Tabulated
 from ringfence.accounting.per_instance.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance.histogram_sums import Charges, HistogramSums
+from ringfence.accounting.per_instance.setting import Setting
 from ringfence.accounting.per_instance.worst_move import _Charged, worst_move_sums
 from tests.tensors import float64
 
@@ -94,3 +97,19 @@ def test_64_settings_get_a_table_each_and_more_are_evaluated() -> None:
         law = rf.Gaussian(1 + torch.arange(count, dtype=torch.float64) / 100)
         charged = _Charged(law, torch.zeros(count), float64(0.1), ORDERS, Table)  # type: ignore[arg-type]
         assert charged._charges(equivalent_information, False, False)[0].count("read from a table") == tables  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("size", "last"), [(rf.Sensitivity(0.1, at_most=3), 256), (rf.Sensitivity(0.1, norm=0.15), 8)]
+)
+def test_tables_are_made_for_more_than_a_few_coordinates(size: rf.Sensitivity, last: int) -> None:
+    """A table of the equivalent information pays earlier than one of divergences; ``exact`` needs none."""
+    law, order, made = rf.StochasticSign(1.0), float64([2.0]), []
+
+    def tables(setting: Setting, orders: Tensor, tabulated: Tabulated) -> HistogramSums:
+        made.append(tabulated)
+        return HistogramSums(setting, orders, tabulated)
+
+    for count, exact, expected in ((last, False, 0), (last + 1, True, 0), (last + 1, False, 1)):
+        worst_move_sums(law, torch.zeros(count).double(), size, order, tables, exact=exact)
+        assert len(set(made)) == expected

@@ -31,6 +31,18 @@ def test_all_outcomes_and_all_patterns() -> None:
         assert exact <= delta(epsilon) <= 1.2 * exact
 
 
+def test_coordinates_that_do_not_move_cost_nothing() -> None:
+    """And hide nothing of what the others cost."""
+    some = mechanism_delta(SIGN, float64(THETAS[:2]), float64(MOVES[:2]), steps=2)
+    all_of_them = mechanism_delta(SIGN, float64(THETAS), float64([*MOVES[:2], 0.0, 0.0, 0.0]), steps=2)
+    none = mechanism_delta(SIGN, float64(THETAS), float64(0.0), steps=2)
+    assert some is not None
+    assert all_of_them is not None
+    assert none is not None
+    for epsilon in (0.0, 0.5, 1.0):
+        assert all_of_them(epsilon) == some(epsilon) > none(epsilon) == 0
+
+
 @pytest.mark.parametrize("at_most", [1, 2, 3])
 def test_all_choices_of_coordinates(at_most: int) -> None:
     delta = mechanism_delta(SIGN, float64(THETAS), float64(MOVES), 1, at_most)
