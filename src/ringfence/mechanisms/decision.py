@@ -60,8 +60,9 @@ class Decision(ABC):
         >>> [round(float(value), 4) for value in log_p], [round(float(value), 4) for value in rho]
         ([-0.2741, -1.4282, -10.451], [0.4217, -0.7324, -4.5329])
         """
-        log_p, rho = self._pair(*self._arguments(counts, move))
-        return self._without_nan("pair", log_p), self._without_nan("pair", rho)
+        both = self._pair(*self._arguments(counts, move))
+        log_p, rho = (self._without_nan("pair", part) for part in both)
+        return log_p, rho
 
     def log_prob(self, winner: Real, counts: Real) -> Tensor:
         """The log mass of an outcome.

@@ -46,8 +46,6 @@ def mechanism_delta(
     """
     rows, index = distinct(theta, sensitivity, *mechanism.parameters().values())
     moved = rows[:, 1] > 0
-    if not bool(moved.any()):
-        return lambda epsilon: 0.0
     counts = torch.bincount(index.reshape(-1), minlength=len(rows))[moved] * steps
     law, (where, size) = with_numbers(mechanism, rows[moved, 2:].T), rows[moved, :2].T
     log_p, rho = law.pair(where, torch.stack((size, -size)))
