@@ -146,6 +146,10 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
     with rf.Ledger(epsilon=2.0, delta=1e-5, planned=True, path=path) as first:
         first.fit(probe(), FEATURES, LABELS)
         first.charge("another library's mean", (0.25, 0.0))
+    # whatever version goes on with it finds it by these names
+    named = {"kind": "Ledger", "version": 1, "neighbours": "added"}
+    named |= {"epsilon": 2.0, "delta": 1e-5, "planned": True}
+    assert named.items() <= Journal.read(path)[0].items()
     with rf.Ledger(epsilon=2.0, delta=1e-5, planned=True, path=path) as again:
         assert again.entries == first.entries
         assert again.guarantee() == first.guarantee()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.accounting.publication import _worst, noise_for, upper_bound
 from ringfence.accounting.steepness import largest_share
@@ -237,3 +238,24 @@ def test_the_share_and_its_change_are_raised_by_their_rounding(monkeypatch: pyte
     assert share / exact - 1 == pytest.approx(1e-11, rel=0.02)
     change = deviation * math.sqrt(2 * SETTINGS["publishing_zcdp"])
     assert change - largest_share(law, 1e-3, alpha) == pytest.approx(2e-11, rel=0.02, abs=0)
+
+
+@pytest.mark.usefixtures("stream")
+def test_what_finite_randomness_takes_is_missing_from_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for at the largest epsilon that may be claimed of any dataset: that of half of delta."""
+    asked = []
+
+    def taken(_: SecureRelease, coordinates: int, epsilon: float) -> float:
+        asked.append((coordinates, epsilon))
+        return 2.5e-6
+
+    monkeypatch.setattr(SecureRelease, "delta", taken)
+    law, far = rf.RectifiedGaussian(1.0, bound=1.0), torch.full((5000,), 30.0, dtype=torch.float64)
+    gaussian, bounded = (end + 1e-4 for end in ceilings(law, far, rf.Sensitivity(1e-3)))
+    useful, useless = (publish(far, order=order) for order in (300.0, 1.1))
+    left = math.nextafter(1e-5 - 2.5e-6, 0.0)
+    assert asked == 2 * [(1, data_independent_epsilon(gaussian, bounded, 5e-6)), (1, 0.0)]
+    for number in (useful, useless):
+        assert number.epsilon_data_independent == data_independent_epsilon(gaussian, bounded, left)
+    assert useful.epsilon_pdp < useful.epsilon_data_independent  # order by order
+    assert useless.epsilon_pdp == useless.epsilon_data_independent < useless.epsilon

@@ -1,8 +1,11 @@
 """Distribution functions to 400 bits, however narrow the interval."""
 
+from typing import Any
+
 import pytest
 from mpmath import mp, mpf
 
+from ringfence.numerics import exact_normal
 from ringfence.numerics.exact_normal import _context, _tail, cumulative
 
 
@@ -22,6 +25,36 @@ def test_far_tails_keep_their_digits_in_any_unit(scale: float) -> None:
         assert abs(mpf(found) / mpf(expected) - 1) < mpf(2) ** -400
         # phi is all but an exponential with the rate 2^70 there
         assert abs(mpf(expected) / mp.exp(-(mpf(2) ** 70) + mpf(1) / 2) - 1) < mpf(2) ** -68
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bits"),
+    [
+        ((0.5, 0.0, 1.0), 512),
+        ((0.5, 0.0, 1.0, -1.0, 1.0), 512),
+        ((3.0, 2.5, 0.125, 2.0, 4.0), 512),
+        ((2.0**60, 0.0, 1.0), 512),
+        ((2.0**60 + 256, 0.0, 1.0), 6000),
+        ((-(2.0**40), 2.0**40, 2.0**-20), 6000),  # 2^61 sigma apart, on both sides of 0
+        ((2.0**80, 2.0**80, 1.0), 512),
+        ((0.0, 0.0, 1.0, -(2.0**61), 2.0**61), 6000),
+        ((0.0, 0.0, 2.0**61, -1.0, 1.0), 512),
+        ((0.0, 0.0, 2.0**62, -1.0, 1.0), 6000),  # narrow: 2^-61 sigma
+    ],
+)
+def test_more_bits_are_taken_only_where_they_are_needed(
+    arguments: tuple[float, ...], bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take a hundred times longer."""
+    taken = []
+
+    def recorded(bits: int) -> Any:
+        taken.append(bits)
+        return _context(bits)
+
+    monkeypatch.setattr(exact_normal, "_context", recorded)
+    cumulative(*arguments)
+    assert taken == [bits]
 
 
 def test_tails_where_erfc_fails_are_those_of_the_density() -> None:

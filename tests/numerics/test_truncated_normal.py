@@ -1,5 +1,6 @@
 """Moments and cumulants of the truncated normal against quadrature in multi-precision."""
 
+import math
 from collections.abc import Callable
 from functools import cache
 from itertools import product
@@ -8,7 +9,7 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.truncated_normal import _PRECISIONS, TruncatedNormal
 from tests.tensors import float64
 
 # lower, width: inside, at 0, in the tail on either side, narrow, wide, half lines cut far out
@@ -46,6 +47,23 @@ def integral(lower: float, width: float, function: Callable[[mpf], mpf], at: flo
         inside,
         method="gauss-legendre",
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "counts"),
+    [
+        (
+            torch.float64,
+            {0.0: 8, 1.0: 14, 16.0: 32, 46.0: 50, 92.0: 68, 92.1: 50, math.inf: 50, math.nan: 50},
+        ),
+        (torch.float32, {0.0: 4, 1.0: 8, 16.0: 20, 21.0: 22, 42.0: 30, 42.1: 22, math.inf: 22, math.nan: 22}),
+    ],
+)
+def test_no_more_nodes_than_the_fall_of_the_density_asks_for(
+    dtype: torch.dtype, counts: dict[float, int]
+) -> None:
+    """Base and slope times a root, made even; a fall that left the range of floats is that of the cut."""
+    assert {fall: _PRECISIONS[dtype].nodes(fall) for fall in counts} == counts
 
 
 @pytest.mark.parametrize(("lower", "width"), INTERVALS)

@@ -13,9 +13,11 @@ import ringfence as rf
 from ringfence.accounting.fisher.accountant import FisherAccountant
 from ringfence.accounting.fisher.loss import fisher_information_loss, poisson_information_factor
 from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
+from ringfence.numerics.spectral.singular_values import SingularValueBounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, exact, holds
 from tests.mechanisms.cases import CASES, Case
+from tests.tensors import float64
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 every_bad_jacobian = pytest.mark.parametrize(
@@ -257,6 +259,16 @@ def test_steps_share_the_failure_probability(monkeypatch: pytest.MonkeyPatch) ->
     shares.clear()
     assert account.guarantee(generator=generator, failure_probability=1e-3).failure_probability == 1e-3
     assert shares == [1e-3]
+
+
+def test_the_cheap_bound_is_raised_by_its_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root of a sum of n squares: a rounding each, and four more."""
+    account = FisherAccountant(rf.Gaussian(1.0), cheap=True)
+    for _ in range(4):
+        account.step(torch.zeros(6), LinearOperator.of(draw(6, 5)))
+    one = SingularValueBounds(float64(1.0), float64(1.0), 1e-9)
+    monkeypatch.setattr("ringfence.accounting.fisher.accountant.probable_bounds", lambda *_, **__: one)
+    assert float(account.upper_bound(generator=torch.Generator())) == 2 * (1 + 8 * 2.0**-52)
 
 
 def test_one_record_gets_a_number_and_many_a_row() -> None:

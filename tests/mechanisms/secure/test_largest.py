@@ -118,3 +118,7 @@ def test_no_more_is_doubted_than_float64_may_be_off(monkeypatch: pytest.MonkeyPa
     assert largest(row(0.0, 2.5e-9), 1.0, Words(half, half)).tolist() == [1]
     with pytest.raises(TypeError):
         largest(row(0.0, 1.9e-9), 1.0, Words(half, half))
+    # beside values of a billion, their own rounding is all there is: a millionth each
+    assert largest(row(1e9, 1e9 + 2.5e-6), 1e-9, Words(half, half)).tolist() == [1]
+    with pytest.raises(TypeError):
+        largest(row(1e9, 1e9 + 1.5e-6), 1e-9, Words(half, half))
