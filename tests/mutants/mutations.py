@@ -23,7 +23,7 @@ _OTHER_SIGN: dict[type[ast.AST], tuple[str, str]] = {
 _PAIRS = ("min max", "amin amax", "minimum maximum", "any all", "floor ceil")
 _OTHER_NAME = {a: b for pair in _PAIRS for a, b in (pair.split(), pair.split()[::-1])}
 _COMMUTES = re.compile(
-    r"(^|\.)(min|max|minimum|maximum|logaddexp|broadcast_tensors|gcd|hypot|total|worst_of)$"
+    r"(^|\.)(min|max|minimum|maximum|logaddexp|broadcast_tensors|broadcast_shapes|transpose|gcd|hypot|total|worst_of)$"
 )
 _ASIDE = ("strict", "maxsize")  # arguments that no result depends on
 _ONE_SIGN = {ast.USub: "-", ast.Not: "not ", ast.Invert: "~"}

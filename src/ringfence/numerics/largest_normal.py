@@ -233,7 +233,7 @@ def _log_ratios(nodes: _Nodes, sizes: Tensor, places: Tensor) -> Tensor:
 
     def means(shares: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """The mean under f_k / p_k of a function of log g_k / f_k."""
-        result = torch.bmm(function(every), shares.transpose(1, 2))
+        result = torch.bmm(function(every), shares.mT)
         weights = shares.gather(1, index).view_as(own)
         return result.scatter_(2, places, (weights * function(own)).sum(dim=3))
 

@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.decisions import moves
-from ringfence.accounting.decisions.moves import checked_at_most, moves_of, pairs
+from ringfence.accounting.decisions.moves import checked_at_most, moves_of, number_of_queries, pairs
 from ringfence.accounting.decisions.rdp import decision_rdp
 from tests.tensors import float64
 
@@ -42,6 +42,20 @@ def test_the_order_of_candidates_and_queries_does_not_matter() -> None:
     law = rf.NoisyWinner(3.0)
     (one,) = pairs(law, [[5, 3, 1], [1, 5, 3], [4, 4, 0]], "replaced")
     assert sorted(one.repeats.tolist()) == [1, 2]
+
+
+def test_every_row_of_counts_is_a_query() -> None:
+    law, votes = (
+        rf.NoisyWinner(3.0),
+        float64([[[5, 3, 1], [4, 4, 0]], [[1, 5, 3], [9, 0, 0]], [[7, 1, 1]] * 2]),
+    )
+    assert (
+        number_of_queries(law, votes)
+        == sum(int(part.repeats.sum()) for part in pairs(law, votes, "added"))
+        == 6
+    )
+    assert number_of_queries(law, [5, 3, 1]) == 1
+    assert number_of_queries(rf.StochasticSign(1.0), [[5, 3, 1], [4, 4, 0]]) == 6
 
 
 def test_a_surplus_moves_by_one_or_two() -> None:

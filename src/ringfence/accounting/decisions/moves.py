@@ -95,7 +95,7 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     for some, many in zip(rows.split(size), repeats.split(size), strict=True):
         moves = moves_of(some, neighbours)
         log_p, rho = law.pair(some.unsqueeze(1), moves)
-        yield Pairs(log_p.transpose(1, 2), rho.transpose(1, 2), many)
+        yield Pairs(log_p.mT, rho.mT, many)
 
 
 def number_of_queries(law: DecisionLaw, votes: Real) -> int:

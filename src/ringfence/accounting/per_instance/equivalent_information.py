@@ -162,7 +162,7 @@ class _Search:
         for halvings in range(_HALVINGS + 1):
             above = torch.minimum(_between(high, low, orders, ratio, backward), self.most[places])
             enough = above <= found[:, places] * (1 + _OVERSHOOT)
-            open_ = torch.zeros_like(enough[0]) if halvings == _HALVINGS else ~enough.all(dim=0)
+            open_ = ~enough.all(dim=0) & (halvings != _HALVINGS)
             bounds = self._raised(bounds, places[~open_], above[:, ~open_])
             if not bool(open_.any()):
                 break

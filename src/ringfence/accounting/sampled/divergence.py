@@ -105,7 +105,7 @@ class SampledDivergence:
         """
         gaussian, bounded = self._ceiling_moments(theta)
         # about the third moment it is only known that it is at least 1
-        forward = self._mixture.mixture_second(bounded, torch.zeros_like(bounded[0]), bounded)
+        forward = self._mixture.mixture_second(bounded, bounded.new_zeros(()), bounded)
         both = torch.stack((forward, self._mixture.mixture_first(bounded)))
         return torch.minimum(both, self._mixture.mixture_first(gaussian))
 
