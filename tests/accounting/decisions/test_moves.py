@@ -55,6 +55,8 @@ def test_every_row_of_counts_is_a_query() -> None:
         == 6
     )
     assert number_of_queries(law, [5, 3, 1]) == 1
+    with pytest.raises(ValueError, match="votes must hold at least one query, got none"):
+        number_of_queries(law, torch.zeros(3, 0))
     assert number_of_queries(rf.StochasticSign(1.0), [[5, 3, 1], [4, 4, 0]]) == 6
 
 

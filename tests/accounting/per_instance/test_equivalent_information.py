@@ -50,6 +50,18 @@ def test_no_move_has_more_and_one_has_hardly_less(case: Case, farthest: float) -
         assert bool((rho <= law.information_bound() * (1 + 1e-9)).all())
 
 
+@pytest.mark.parametrize("law", [rf.StochasticSign(1.0), rf.TruncatedGaussian(1.0, 1.0)])
+@pytest.mark.parametrize("orders", [[2.0, 4.0, 7.9], [32.0, 100.0]])
+def test_orders_that_are_searched_together_are_as_sharp_as_alone(
+    orders: list[float], law: rf.Mechanism
+) -> None:
+    """A stretch of moves that needs no halving at one order may need it at another."""
+    theta, farthest = torch.linspace(-6, 6, 13, dtype=torch.float64), float64(0.3)
+    together = equivalent_information(law, theta, farthest, float64(orders))
+    alone = [equivalent_information(law, theta, farthest, float64([order])) for order in orders]
+    torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=2.5e-3, atol=1e-300)
+
+
 def test_parameters_may_differ_by_coordinate_and_shapes_are_kept() -> None:
     sigma, theta = float64([[0.5], [2.0]]), float64([-1.0, 0.2, 4.0])
     farthest = float64([0.1, 1.0, 2.0])
