@@ -66,6 +66,16 @@ def test_no_more_nodes_than_the_fall_of_the_density_asks_for(
     assert {fall: _PRECISIONS[dtype].nodes(fall) for fall in counts} == counts
 
 
+@pytest.mark.parametrize(("dtype", "negligible"), [(torch.float64, 1e-18), (torch.float32, 1e-9)])
+def test_a_series_ends_where_its_terms_are_negligible(dtype: torch.dtype, negligible: float) -> None:
+    """The first k from which on 2 y^(k - 2) / k! is negligible."""
+    for largest in (0.0, 1e-7, 0.01, 0.25, 1.0):
+        expected = 2
+        while 2 * largest ** (expected - 2) / math.factorial(expected) > negligible:
+            expected += 1
+        assert _PRECISIONS[dtype].series_order(largest) == expected
+
+
 @pytest.mark.parametrize(("lower", "width"), INTERVALS)
 def test_mass_mean_and_variance(lower: float, width: float) -> None:
     law = made(lower, width)

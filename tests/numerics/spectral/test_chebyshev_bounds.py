@@ -194,3 +194,12 @@ def test_a_product_may_be_off_by_a_billionth_or_a_hundred_roundings(rounding: fl
     for off in (2.01 * allowed, -2.01 * allowed):
         with pytest.raises(ValueError, match=r"gram must be A\^T A"):
             product(off)
+
+
+def test_degrees_grow_up_to_the_largest_that_is_allowed() -> None:
+    assert rising_degrees(4, 4, 1) == (1,)
+    assert rising_degrees(4, 4, 4) == (4,)
+    assert rising_degrees(4, 4, 5) == (4, 5)
+    assert rising_degrees(4, 2, 17) == (4, 8, 16, 17)
+    with pytest.raises(ValueError, match="maximum_degree must be at least 1, got 0"):
+        rising_degrees(4, 4, 0)
