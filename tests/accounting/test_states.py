@@ -38,6 +38,10 @@ def fisher(records: int | None = None, *, cheap: bool = False, gram_limit: int =
     return account
 
 
+def decisions() -> rf.DecisionAccountant:
+    return rf.DecisionAccountant(rf.NoisyWinner(2.0), neighbours="replaced", orders=[2.0])
+
+
 SMALLEST: dict[str, Callable[[], Any]] = {
     "per instance": per_instance,
     "sampled": sampled,
@@ -47,6 +51,7 @@ SMALLEST: dict[str, Callable[[], Any]] = {
     "two records": lambda: fisher(2),
     "cheap": lambda: fisher(cheap=True),
     "no Gram matrix": lambda: fisher(gram_limit=0),
+    "decisions, no step": decisions,
     **{f"{kind.name}, no step": lambda kind=kind: kind.open(LAW) for kind in ACCOUNTANTS},
 }
 
@@ -88,6 +93,9 @@ def test_steps_that_are_no_count_are_refused(kind: Accountant, steps: object) ->
         (sampled, {"settings": [[0.1, 0.5, 2]]}, r"settings must count 1 steps"),
         (sampled, {"spent": -1e-9}, r"spent must"),
         (examples, {"examples": 0}, r"examples must"),
+        (decisions, {"steps": -1}, r"steps must"),
+        (decisions, {"at_most": 0}, r"at_most must"),
+        (decisions, {"gaussian_zcdp": -1e-9}, r"gaussian_zcdp must"),
         (examples, {"examples": 2}, r"sums must hold 64 bytes, got 32"),
         (per_instance, {"bounded_zcdp": -1.0}, r"bounded_zcdp must"),
         (per_instance, {"forward": [-1.0]}, r"forward must"),
