@@ -945,8 +945,8 @@ BREAKAGES = [
     Breakage(
         "publishing itself not paid for",
         f"{ACCOUNTING}/publication.py",
-        "largest * share + alpha * publishing_zcdp",
-        "largest * share",
+        "largest * published + alpha * publishing_zcdp",
+        "largest * published",
         accounting("publication"),
     ),
     Breakage(
