@@ -78,6 +78,17 @@ def test_quantiles_that_are_off_by_less_than_the_doubt_decide_nothing(
     assert largest(row(offset, offset + sigma), sigma, words).tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("value", "z", "half"), [(0.0, -18.0, 1.9e-8), (0.0, 0.0, 1e-9), (2.0**50, 0.0, 1.126)]
+)
+def test_intervals_grow_by_the_doubt_of_the_noise_and_the_rounding_of_the_value(
+    value: float, z: float, half: float
+) -> None:
+    low, high = (float(file._widened(row(value), 1.0, row(z), sign)) for sign in (-1, 1))
+    assert low < value + z < high
+    assert (high - low) / 2 == pytest.approx(half, rel=0.06)  # numbers around 2^50 are 1/8 apart or more
+
+
 def test_a_difference_of_counts_below_float64s_noise_is_seen() -> None:
     """The values differ by one unit in the last place, the noises not at all: the larger value wins."""
     near = 1 + 2.0**-52

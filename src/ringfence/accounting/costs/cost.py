@@ -69,7 +69,7 @@ class Cost:
         for mu, rate, count in (*self.releases, *other.releases):
             counts[mu, rate] = counts.get((mu, rate), 0) + count
         sums = {
-            name: tuple(map(sum, zip(*(getattr(cost, name) for cost in (self, other)), strict=True)))
+            name: tuple(a + b for a, b in zip(getattr(self, name), getattr(other, name), strict=True))
             for name in ("ceiling", "forward", "backward", "gaussian")
         }
         return Cost(
