@@ -35,14 +35,16 @@ def with_epsilon(epochs: int = 2, epsilon: float = 3.0, **settings: Any) -> rf.P
     [
         {"sampling": "full"},
         {"sampling": "full", "mechanism": LAW, "clip": CLIP, "secure": True, "public_size": 50},
-        {"secure": True, "public_size": 64, "mechanism": rf.StochasticSign(7.0)},
+        # a small target: dp-accounting takes seconds to compose the losses of samples at large ones
+        {"secure": True, "public_size": 64, "mechanism": rf.StochasticSign(7.0), "epsilon": 0.3},
     ],
     ids=["full", "full, secure", "poisson, secure"],
 )
 def test_the_planned_steps_cost_the_target_and_no_more(settings: dict[str, Any]) -> None:
     engine = with_epsilon(**settings)
     assert engine.steps == (2 if settings.get("sampling") == "full" else 8)
-    assert 0.99 * 3.0 <= engine.guarantee(1e-5).epsilon_data_independent <= 3.0
+    target = settings.get("epsilon", 3.0)
+    assert 0.99 * target <= engine.guarantee(1e-5).epsilon_data_independent <= target
     assert engine.run.settings["mechanism"] == engine.mechanism.state_dict()
 
 
