@@ -48,7 +48,7 @@ NOT_PRIVATE = {
 @parametrize_with_checks(
     [
         rf.LinearProbe(
-            *(rf.Gaussian(1e-6), 1.0, 1.0, 30), fit_intercept=True, random_state=0, public_largest_weight=10.0
+            *(rf.Gaussian(1e-6), 1.0, 1.0, 10), fit_intercept=True, random_state=0, public_largest_weight=10.0
         ),
         rf.LinearProbe(
             target_epsilon=1e6,
