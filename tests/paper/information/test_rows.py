@@ -23,7 +23,7 @@ SEARCH = FairSearch(
     settings=2,
     validation=0.2,
     clip=(0.05, 0.1),
-    noise_multiplier=(60, 80),
+    noise_multiplier=(30, 40),
     bound_over_sigma=(0.5, 2),
     learning_rate=(1, 2),
     steps=(2, 3),
@@ -36,9 +36,9 @@ SETTINGS = InformationSettings(replace(read_grid("digits"), seeds=(0, 1, 2), fai
 
 @pytest.fixture(scope="module")
 def data():
-    """A third of the digits."""
+    """A sixth of the digits."""
     every = digits()
-    train, test = slice(0, 420), slice(0, 180)
+    train, test = slice(0, 210), slice(0, 90)
     few = Features(
         every.train_features[train],
         every.train_labels[train],
@@ -137,7 +137,7 @@ def test_a_network_row_is_that_of_the_engine_at_the_better_rate(data, rows):
 
 
 def test_settings_that_hardly_learn_are_left_out(data):
-    noise = replace(SEARCH, settings=4, noise_multiplier=(60, 1e5))
+    noise = replace(SEARCH, settings=4, noise_multiplier=(30, 1e5))
     settings = InformationSettings(replace(SETTINGS.grid, fair=noise), None)
     found = list(information(settings, data=data))
     assert 0 < len(of(found, "linear probe", "Gaussian")) < 4
