@@ -41,6 +41,23 @@ LONG = (
     "tests/test_unchanged.py",
     "tests/training/test_distributed.py",
 )
+# Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
+# forks, which takes seconds to import what they need.
+FORKING = (
+    "tests/cli/test_compare.py",
+    "tests/data/test_extraction.py",
+    "tests/faults/test_kills.py",
+    "tests/files/test_checkpoint.py",
+    "tests/files/test_journal.py",
+    "tests/mutants/test_mutants.py",
+    "tests/paper/information/full_size/",
+    "tests/paper/sweep/test_run.py",
+    "tests/test_docs.py",
+    "tests/test_notebooks.py",
+    "tests/training/engine/test_run_file.py",
+    "tests/training/linear/test_information.py",
+    "tests/training/test_distributed.py",
+)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -50,6 +67,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     # Many small operations: threads that wait for each other made them ten times slower on a busy machine.
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrFork(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "forks" if nodeid.startswith(FORKING) else super()._split_scope(nodeid)
+
+    return ByFileOrFork(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
