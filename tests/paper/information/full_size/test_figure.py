@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from ringfence.paper.information.full_size.figure import (
     draw_rows,
@@ -37,7 +38,8 @@ def test_a_finished_sweep_is_drawn(swept: Path, monkeypatch: pytest.MonkeyPatch)
     assert all(row.epsilon_data_independent for row in read_csv(files[-1]))
 
 
-def test_the_csv_file_is_enough(swept: Path, tmp_path: Path) -> None:
+def test_the_csv_file_is_enough(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).write_text("drawn"))
     file = write_rows(swept)
     probe = write_csv(PROBE, tmp_path / "information.csv")
     assert len(draw_rows(file, tmp_path / "new", probe)) == 3
