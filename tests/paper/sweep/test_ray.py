@@ -23,13 +23,8 @@ JOBS = GRID.jobs("paper")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="ray is not installed")
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 * 2**20,
-        runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
-    )
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the workers, which inherit it
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     yield ray
     ray.shutdown()
 
