@@ -1388,8 +1388,8 @@ BREAKAGES = [
     Breakage(
         "a Poisson choice more probable than the rate",
         NOISE,
-        "uniforms + _STEP <= rate",
-        "uniforms <= rate",
+        "_DROPPED < limit",
+        "_DROPPED <= limit",
         ("tests/test_noise.py",),
     ),
     Breakage(

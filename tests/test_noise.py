@@ -192,14 +192,22 @@ def test_places_do_not_run_into_each_other() -> None:
 
 def test_a_poisson_choice_is_never_more_probable_than_the_rate() -> None:
     class Fixed(CipherDraws):
-        def uniforms(self, shape: Any) -> torch.Tensor:
-            return torch.tensor([0.0, 2.0**-53, 0.25 - 2.0**-53, 0.25], dtype=torch.float64)
+        def words(self, count: int) -> torch.Tensor:
+            # 0, 2^-53, 1/4 - 2^-53, 1/4 and 3/4 of 2^64, with all of the last 11 bits, which do not count
+            return torch.tensor([[0, 2**11, 2**62 - 2**11, 2**62, -(2**62)]]) + 2**11 - 1
 
     draws = Fixed([bytes(32)])
-    assert draws.chosen(4, 0.25) == [0, 1, 2]
-    assert draws.chosen(4, 2.0**-53) == [0]
-    assert draws.chosen(4, 2.0**-54) == []  # rather never than twice as often
-    assert draws.chosen(4, 1.0) == [0, 1, 2, 3]
+    assert draws.chosen(5, 0.25) == [0, 1, 2]
+    assert draws.chosen(5, 2.0**-53) == [0]
+    assert draws.chosen(5, 2.0**-54) == []  # rather never than twice as often
+    assert draws.chosen(5, 0.75) == [0, 1, 2, 3]
+    assert draws.chosen(5, 1.0) == [0, 1, 2, 3, 4]
+
+
+def test_a_poisson_choice_is_that_of_the_uniform_numbers() -> None:
+    """Also where they are made in several blocks, of which the last has an odd length."""
+    uniforms = Noise(2).at("x").uniforms((2**16 + 3,))
+    assert Noise(2).at("x").chosen(2**16 + 3, 0.3) == (uniforms < 0.3).nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

@@ -31,6 +31,7 @@ Place = str | int | bytes
 _SEEDS = b"ringfence seed"  # the key under which a seed becomes a key
 _BLOCK = 1 << 16  # how many numbers of a place are made at once: they stay in cache
 _STEP = 2.0**-53  # spacing of float64 uniforms
+_DROPPED = 11  # of the 64 bits of a word, those that a uniform number does not have
 _LANES = 4  # how many hashes a tensor has on a GPU; each collides with a probability below 2^-30
 _HASHED = 1 << 22  # how many words are hashed at once on a GPU
 
@@ -243,8 +244,11 @@ class CipherDraws(Draws):
         >>> Noise(seed=7).at("sample").chosen(5, 1.0)
         [0, 1, 2, 3, 4]
         """
-        uniforms = self.uniforms((count,)).numpy()  # torch's threads would take longer to wake than to work
-        chosen: list[int] = np.flatnonzero(uniforms + _STEP <= rate).tolist()
+        limit = int(rate / _STEP)  # a uniform number u enters where u + 2^-53 <= rate: compared as integers
+        chosen: list[int] = []
+        for start in range(0, count, _BLOCK):
+            words = self.words(min(_BLOCK, count - start))[0].numpy().view(np.uint64)
+            chosen += (np.flatnonzero(words >> _DROPPED < limit) + start).tolist()
         return chosen
 
     def _uniforms(self, count: int) -> Tensor:
@@ -264,7 +268,7 @@ class CipherDraws(Draws):
 
 
 def _uniform(words: Tensor) -> Tensor:
-    return (words >> 11).bitwise_and_(2**53 - 1).double().mul_(_STEP)
+    return (words >> _DROPPED).bitwise_and_(2**53 - 1).double().mul_(_STEP)
 
 
 def _box_muller(words: Tensor) -> Tensor:
