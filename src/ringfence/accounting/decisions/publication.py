@@ -95,21 +95,27 @@ def publishable_decision_epsilon(
     share = math.log(min(1.0, total / (alpha * every)))
     noise = noise_for(beta + _COMPUTED, cost)
 
-    def epsilons(share: float, at: float) -> tuple[float, float, float]:
-        orders, sums = torch.tensor([[alpha], [alpha * (every * share + cost)]], dtype=torch.float64)
-        whole = data_independent_epsilon(every + cost, every + cost, at)
-        return ex_post_epsilon(orders, sums, at)[0], min(epsilon_from_rdp(orders, sums, at)[0], whole), whole
+    def of_all_votes(at: float) -> float:
+        return data_independent_epsilon(every + cost, every + cost, at)
 
     # finite randomness takes its part of delta; all of this is public and is done before the draw
-    taken = noise.delta(1, min(max(epsilons(1.0, delta / 2)[1:]), 1e6))
+    taken = noise.delta(1, min(of_all_votes(delta / 2), 1e6))
     if taken > delta / 2:
         raise ValueError(
             f"delta must be larger, got {delta!r}: the randomness of the number alone takes {taken:.3g}"
         )
     published = math.exp(min(0.0, upper_bound(noise, share, failure_probability)))
-    epsilon, epsilon_pdp, data_independent = epsilons(published, math.nextafter(delta - taken, 0.0))
+    left = math.nextafter(delta - taken, 0.0)
+    orders, sums = torch.tensor([[alpha], [alpha * (every * published + cost)]], dtype=torch.float64)
+    whole = of_all_votes(left)
     return PublishableEpsilon(
-        epsilon, epsilon_pdp, data_independent, alpha, delta, failure_probability, publishing_zcdp=cost
+        epsilon=ex_post_epsilon(orders, sums, left)[0],
+        epsilon_pdp=min(epsilon_from_rdp(orders, sums, left)[0], whole),  # what holds for all holds for these
+        epsilon_data_independent=whole,
+        order=alpha,
+        delta=delta,
+        failure_probability=failure_probability,
+        publishing_zcdp=cost,
     )
 
 
