@@ -46,6 +46,27 @@ class PublishableEpsilon:
     failure_probability: float
     publishing_zcdp: float
 
+    @classmethod
+    def of(
+        cls, divergence: float, zcdps: tuple[float, float], left: float, *, order: float, **settings: float
+    ) -> "PublishableEpsilon":
+        """From the published divergence at this order, and from ``zcdps``; ``left`` is the ``delta_left``.
+
+        >>> settings = {"delta": 1e-5, "failure_probability": 1e-3, "publishing_zcdp": 1e-4}
+        >>> number = PublishableEpsilon.of(0.1, (0.02, 0.02), 1e-5, order=10.0, **settings)
+        >>> number.epsilon_pdp <= number.epsilon_data_independent
+        True
+        """
+        orders, sums = torch.tensor([[order], [divergence]], dtype=torch.float64)
+        every = data_independent_epsilon(*zcdps, left)
+        return cls(
+            epsilon=ex_post_epsilon(orders, sums, left)[0],
+            epsilon_pdp=min(epsilon_from_rdp(orders, sums, left)[0], every),  # what holds for all holds here
+            epsilon_data_independent=every,
+            order=order,
+            **settings,
+        )
+
     @property
     def statement(self) -> str:
         """In plain English: what is promised, with which probability, and that it may be published."""
@@ -133,31 +154,36 @@ def publishable_epsilon(
         change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
     noise = noise_for(change, publishing_zcdp)
 
-    def of_every_dataset(at: float) -> float:
-        return data_independent_epsilon(gaussian + publishing_zcdp, bounded + publishing_zcdp, at)
+    zcdps = gaussian + publishing_zcdp, bounded + publishing_zcdp
+    left = delta_left(noise, zcdps, delta)
+    published = min(1.0, max(0.0, upper_bound(noise, share, failure_probability)))
+    return PublishableEpsilon.of(
+        largest * published + alpha * publishing_zcdp,
+        zcdps,
+        left,
+        order=alpha,
+        delta=delta,
+        failure_probability=failure_probability,
+        publishing_zcdp=publishing_zcdp,
+    )
 
-    # finite randomness takes its part of delta; all of this is public and is done before the draw
-    most = of_every_dataset(delta / 2)
+
+def delta_left(noise: SecureRelease, zcdps: tuple[float, float], delta: float) -> float:
+    """What finite randomness leaves of delta. All of it is public, and is to be done before the draw.
+
+    ``zcdps`` are what releases and published number cost any dataset: the Gaussian's, and what is proved.
+
+    >>> delta_left(noise_for(0.1, 0.02), (0.02, 0.02), 1e-5) < 1e-5
+    True
+    """
+    most = data_independent_epsilon(*zcdps, delta / 2)
     taken = noise.delta(1, min(most, _ENORMOUS))
     if taken > delta / 2:
         raise ValueError(
             f"delta must be larger, got {delta!r}: at epsilon {most:.3g} the finite randomness of the "
             f"published number alone takes {taken:.3g}"
         )
-    published = min(1.0, max(0.0, upper_bound(noise, share, failure_probability)))
-    left = math.nextafter(delta - taken, 0.0)
-    total = largest * published + alpha * publishing_zcdp
-    orders, sums = torch.tensor([[alpha], [total]], dtype=torch.float64)
-    every = of_every_dataset(left)
-    return PublishableEpsilon(
-        epsilon=ex_post_epsilon(orders, sums, left)[0],
-        epsilon_pdp=min(epsilon_from_rdp(orders, sums, left)[0], every),  # what holds for all holds for this
-        epsilon_data_independent=every,
-        order=alpha,
-        delta=delta,
-        failure_probability=failure_probability,
-        publishing_zcdp=publishing_zcdp,
-    )
+    return math.nextafter(delta - taken, 0.0)
 
 
 def noise_for(change: float, zcdp: float) -> SecureRelease:

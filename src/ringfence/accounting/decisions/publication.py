@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
+from ringfence.accounting.claim.conversion import best_zcdp_order
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,
@@ -33,7 +32,7 @@ from ringfence.accounting.decisions.moves import (
     pairs,
 )
 from ringfence.accounting.decisions.rdp import zcdp
-from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
+from ringfence.accounting.publication import PublishableEpsilon, delta_left, noise_for, upper_bound
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
@@ -95,23 +94,13 @@ def publishable_decision_epsilon(
     share = math.log(min(1.0, total / (alpha * every)))
     noise = noise_for(beta + _COMPUTED, cost)
 
-    def of_all_votes(at: float) -> float:
-        return data_independent_epsilon(every + cost, every + cost, at)
-
-    # finite randomness takes its part of delta; all of this is public and is done before the draw
-    taken = noise.delta(1, min(of_all_votes(delta / 2), 1e6))
-    if taken > delta / 2:
-        raise ValueError(
-            f"delta must be larger, got {delta!r}: the randomness of the number alone takes {taken:.3g}"
-        )
+    zcdps = every + cost, every + cost
+    left = delta_left(noise, zcdps, delta)
     published = math.exp(min(0.0, upper_bound(noise, share, failure_probability)))
-    left = math.nextafter(delta - taken, 0.0)
-    orders, sums = torch.tensor([[alpha], [alpha * (every * published + cost)]], dtype=torch.float64)
-    whole = of_all_votes(left)
-    return PublishableEpsilon(
-        epsilon=ex_post_epsilon(orders, sums, left)[0],
-        epsilon_pdp=min(epsilon_from_rdp(orders, sums, left)[0], whole),  # what holds for all holds for these
-        epsilon_data_independent=whole,
+    return PublishableEpsilon.of(
+        alpha * (every * published + cost),
+        zcdps,
+        left,
         order=alpha,
         delta=delta,
         failure_probability=failure_probability,

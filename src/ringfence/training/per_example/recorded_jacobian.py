@@ -116,12 +116,12 @@ def _weighted_clip(
     clip: Clip, gradients: Tensor, weights: Tensor
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d)."""
+    if isinstance(clip, Norm):
+        return _weighted_norm(clip, gradients, weights)
     back = vjp(clip, gradients)[1]
     if clip.looks_at == "coordinate":  # C is a diagonal, and a product with it takes one pass
         diagonal = back(torch.ones_like(gradients))[0] * weights
         return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
-    if isinstance(clip, Norm):
-        return _weighted_norm(clip, gradients, weights)
     return (
         lambda moved: jvp(clip, (gradients,), (moved,))[1].double() * weights,
         lambda seen: back(seen.mul_(weights).to(gradients.dtype))[0],
