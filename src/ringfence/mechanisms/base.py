@@ -51,14 +51,7 @@ class Mechanism(Law):
         draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
         if draws.device.type != theta.device.type:
             raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
-        arguments = {"theta": theta, **checked_parameters(self, theta.dtype)}
-        checks.broadcast(list(arguments), list(arguments.values()))
-        parameters = (value.to(theta.device).double() for value in self._parameters().values())
-
-        def draw(where: Tensor, *block: Tensor) -> Tensor:
-            return self._sample(draws, where.double(), *block)
-
-        return without_nan(self, "sample", blockwise(draw, theta, *parameters))
+        return Sampler(self, theta.dtype, theta.device).draw(theta, draws)
 
     def release(
         self,
@@ -252,6 +245,31 @@ class Mechanism(Law):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled and copied as plain data: equal laws have equal bytes."""
         return saved.rebuilt, (type(self), self.state_dict())
+
+
+class Sampler:
+    """Draws from a law for many thetas of one dtype on one device: parameters are checked and moved once.
+
+    >>> from ringfence import Noise, RectifiedGaussian
+    >>> sampler = Sampler(RectifiedGaussian(1.0, bound=2.0), torch.float32, torch.device("cpu"))
+    >>> float(sampler.draw(torch.full((1,), 1e6), Noise(seed=7).at("release")))
+    2.0
+    """
+
+    def __init__(self, law: Mechanism, dtype: torch.dtype, device: torch.device) -> None:
+        checked_parameters(law, dtype)  # as theta's dtype holds them; noise is shaped in float64
+        self._law = law
+        self._parameters = {name: value.to(device).double() for name, value in law.parameters().items()}
+
+    def draw(self, theta: Tensor, draws: Draws) -> Tensor:
+        """One draw of M(theta) for each coordinate of a theta that is known to be finite."""
+        arguments = {"theta": theta, **self._parameters}
+        checks.broadcast(list(arguments), list(arguments.values()))
+
+        def drawn(where: Tensor, *block: Tensor) -> Tensor:
+            return self._law._sample(draws, where.double(), *block)
+
+        return without_nan(self._law, "sample", blockwise(drawn, *arguments.values()))
 
 
 def checked_mechanism(value: object) -> Mechanism:

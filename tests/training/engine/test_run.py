@@ -52,6 +52,16 @@ def test_the_divisor_is_public_and_not_the_number_of_examples(size: int) -> None
     assert torch.allclose((flat - half.weights()) * size, theta, atol=1e-4)
 
 
+def test_the_sample_of_each_step_is_drawn_once_and_before_the_step_begins() -> None:
+    """Within an epoch and from one to the next: 5 steps each."""
+    run, drawn = Run(sampling="poisson", batch_size=12), []
+    batches = run.engine.run.batches
+    honest = batches.draw
+    batches.draw = lambda noise, *place: (drawn.append(place[1]), honest(noise, *place))[1]
+    run.train(7)
+    assert drawn == list(range(8))
+
+
 def test_micro_batches_change_nothing() -> None:
     whole, parts = Run(batch_size=60).train(3), Run(batch_size=7).train(3)
     # other sums in the last bit, hence other noise: compare without any

@@ -49,6 +49,25 @@ def test_samples_belong_to_seed_and_step() -> None:
     assert batches.of_step(3, Noise(1))[0].indices != batches.of_step(3, Noise(2))[0].indices
 
 
+def test_a_sample_that_was_drawn_ahead_is_that_of_its_step_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, noise, drawn = PoissonBatches(100, 50, public_size=100), Noise(1), []
+    honest = batches.draw
+    monkeypatch.setattr(batches, "draw", lambda *where: (drawn.append(where[2]), honest(*where))[1])
+    expected = [PoissonBatches(100, 50, public_size=100).of_step(step, Noise(1)) for step in range(4)]
+    assert batches.of_step(0, noise) == expected[0]
+    batches.draw_ahead(1, noise)
+    assert batches.of_step(1, noise) == expected[1]
+    batches.draw_ahead(1, noise)  # somebody has it already
+    assert drawn == [0, 1]
+    batches.draw_ahead(2, noise)
+    assert batches.of_step(3, noise) == expected[3]
+    assert batches.of_step(2, noise) == expected[2]
+    batches.draw_ahead(3, noise)
+    other = batches.of_step(3, Noise(2))  # a run that goes on with another key
+    assert other != expected[3]
+    assert drawn == [0, 1, 2, 3, 2, 3, 3]
+
+
 def test_a_full_step_holds_everyone_once() -> None:
     parts = FullBatches(20, 6, public_size=20).of_step(0, Noise(0))
     assert sorted(i for part in parts for i in part.indices) == list(range(20))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ringfence.accounting.account import Account
 from ringfence.files.journal import Journal
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Mechanism, Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
 
@@ -37,6 +37,7 @@ class Ledger:
     secure: bool = False
     refused: str | None = None  # the reason why nothing may be released
     most: int | None = None  # how many releases may be charged in all
+    _sampler: Sampler | None = field(default=None, init=False, repr=False)  # made with the first theta
 
     def release(self, step: int, theta: Tensor, batches: Iterable[Tensor] | None = None) -> Tensor:
         """Returns what the mechanism gives for theta, the sum over all processes.
@@ -65,8 +66,10 @@ class Ledger:
                 )
         if self.secure:
             return distributed.from_first(self.mechanism.release(theta))
+        if self._sampler is None:
+            self._sampler = Sampler(self.mechanism, theta.dtype, theta.device)
         draws = side_by_side([self.noise], "noise", step, name, device=theta.device)
-        return distributed.from_first(self.mechanism.sample(theta, generator=draws))
+        return distributed.from_first(self._sampler.draw(theta, draws))
 
     def close(self) -> None:
         """Lets go of the journal, so that another run may have it."""

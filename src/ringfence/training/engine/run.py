@@ -84,6 +84,7 @@ class TrainingRun:
         """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
         theta = self.theta = distributed.summed(theta)
         noise, step = self.ledger.noise, self.steps
+        self.batches.draw_ahead(step + 1, noise)
         batches = None if self.auxiliary is None else self.auxiliary.sums(noise, step)
         released = self.ledger.release(step, theta, batches) / self.batches.divisor
         if self.observer.fisher is not None:

@@ -43,6 +43,9 @@ class Batches(ABC):
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
         """Returns this process's share of a step: at least one micro-batch, which may be empty."""
 
+    def draw_ahead(self, step: int, noise: Noise) -> None:  # noqa: B027
+        """Draws what ``of_step`` will be asked for next, where that takes time: called while a GPU works."""
+
 
 class FullBatches(Batches):
     """Every example is in every step, ``batch_size`` examples at a time.
@@ -85,10 +88,22 @@ class PoissonBatches(Batches):
         self.sampling_rate = checks.rate("batch_size / public_size", batch_size / public_size)
         self.divisor, self.steps_an_epoch = float(batch_size), math.ceil(public_size / batch_size)
         share = batch_size / distributed.world_size()
-        self.rows = 8 * math.ceil((share + 2 * math.sqrt(share)) / 8)
+        self.rows = 8 * math.ceil((share + 2.5 * math.sqrt(share)) / 8)
+        self._latest = -1  # the step that was drawn last
+        self._ahead: tuple[Noise, MicroBatch] | None = None  # a sample that nobody has asked for yet
 
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
-        return [MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)]
+        ahead, self._ahead, self._latest = self._ahead, None, step
+        if ahead is not None and ahead[0] is noise and ahead[1].step == step:
+            return [ahead[1]]
+        return [self._sample(step, noise)]
+
+    def draw_ahead(self, step: int, noise: Noise) -> None:
+        if step > self._latest:  # workers of a loader ask for several steps in advance
+            self._ahead = (noise, self._sample(step, noise))
+
+    def _sample(self, step: int, noise: Noise) -> MicroBatch:
+        return MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)
 
     def draw(self, noise: Noise, *place: Place) -> tuple[int, ...]:
         """Returns this process's share of the sample that belongs to a place in the run."""
