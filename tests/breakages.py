@@ -1139,6 +1139,13 @@ BREAKAGES = [
         training("engine/sampling"),
     ),
     Breakage(
+        "a sample that was drawn ahead with another key",
+        f"{TRAINING}/engine/sampling.py",
+        "ahead[0] is noise and ahead[1].step == step",
+        "ahead[1].step == step",
+        training("engine/sampling"),
+    ),
+    Breakage(
         "every process takes every example",
         f"{TRAINING}/engine/sampling.py",
         "everyone[distributed.rank() :: distributed.world_size()]",
