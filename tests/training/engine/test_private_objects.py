@@ -73,3 +73,14 @@ def test_nothing_is_left_on_the_users_objects() -> None:
         assert set(vars(p)) == set()
         assert not p._backward_hooks
     run.original(INPUTS)  # still an ordinary model
+
+
+def test_a_compiled_model_trains_as_the_plain_one_before_and_after_it_is_made_private() -> None:
+    """It went through the model one example after the other, because compiled layers cannot be watched."""
+    plain = Run().train(2)
+    compiled = Run(model=torch.compile(network(), backend="eager"))
+    compiled.model = torch.compile(compiled.model, backend="eager")
+    compiled.train(2)
+    assert compiled.engine.slow_because is None
+    assert torch.equal(compiled.weights(), plain.weights())
+    assert torch.equal(compiled.model.eval()(INPUTS), plain.model.eval()(INPUTS))

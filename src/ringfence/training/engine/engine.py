@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -23,7 +22,7 @@ from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.auxiliary import AuxiliarySums
 from ringfence.training.engine.ledger import Ledger
-from ringfence.training.engine.model_checks import checked_model, refuse_random_layers
+from ringfence.training.engine.model_checks import checked_model, refuse_random_layers, unwrapped
 from ringfence.training.engine.observer import Observer, StepReport
 from ringfence.training.engine.plan import RunPlan
 from ringfence.training.engine.private_objects import PrivateModule, PrivateOptimizer
@@ -173,7 +172,7 @@ class PrivacyEngine:
     def _begun(self, model: nn.Module, optimizer: Optimizer, plan: RunPlan, mechanism: Mechanism) -> Private:
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
-        module = model.module if isinstance(model, DistributedDataParallel) else model
+        module = unwrapped(model)
         gradients = self._gradients(module, plan.batches.rows)
         checked_model(gradients, optimizer, mechanism)
         if self.loss is not None and self.fisher_every:

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.optim import LBFGS, Optimizer
@@ -11,6 +12,19 @@ from torch.optim import LBFGS, Optimizer
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.per_example.fused.layers.normalisation import is_frozen
 from ringfence.training.per_example.gradients import ExampleGradients
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside of DistributedDataParallel and ``torch.compile``: its own layers are watched.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> unwrapped(torch.compile(layer)) is layer
+    True
+    """
+    if isinstance(model, DistributedDataParallel):
+        return unwrapped(model.module)
+    inside = getattr(model, "_orig_mod", None)  # of what torch.compile returns
+    return unwrapped(inside) if isinstance(inside, nn.Module) else model
 
 
 def refuse_layers(model: nn.Module) -> None:

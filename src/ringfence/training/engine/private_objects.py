@@ -28,7 +28,7 @@ class PrivateModule(nn.Module):
     def __init__(self, module: nn.Module, run: Callable[[Inputs], Any]) -> None:
         super().__init__()
         self.module = module
-        self._run = run
+        self._run = torch.compiler.disable(run)  # layers are watched one by one
         self.training = module.training
         self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
 
