@@ -1,8 +1,9 @@
 """What the Fisher information loss of single examples costs under a network, and against ``torch.func``.
 
-    python -m benchmarks.network_information [--device cuda] [--examples 1000] [--network wrn]
+    python -m benchmarks.network_information [--device cuda] [--examples 1000] [--network wrn] [--steps 300]
 
-Inputs are made up, of CIFAR-10's size, and weights are those that the network starts with. A product is
+Inputs are made up, of CIFAR-10's size, and weights are those that the network starts with, or has after some
+steps of ordinary training on the inputs, ``--steps``. A product is
 J^T diag(eta^2) J v for one example and one vector: recorded graphs and ``torch.func`` take turns. Then both
 kinds of loss of all examples, spectral to 10 %, with the products per example that it took.
 """
@@ -37,6 +38,17 @@ def products(model: nn.Module, x: Tensor, y: Tensor, dtype: torch.dtype) -> str:
     share = ratio(lambda: ours.gram(block, rows), lambda: theirs.gram(block, rows), x.device, rounds=3)
     time = seconds(lambda: ours.gram(block, rows), x.device) / len(x)
     return f"{dtype}: a product takes {1e3 * time:.2f} ms, {share:.2f} of the time of torch.func"
+
+
+def trained(model: nn.Module, x: Tensor, y: Tensor, steps: int) -> nn.Module:
+    """The model after ordinary steps of SGD with batches of 200."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(steps):
+        some = torch.randint(len(x), (200,), device=x.device)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[some]), y[some]).backward()
+        optimizer.step()
+    return model
 
 
 def losses(model: nn.Module, x: Tensor, y: Tensor, kind: str, dtype: torch.dtype) -> str:
@@ -77,6 +89,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--examples", type=int, default=2)
     parser.add_argument("--network", choices=NETWORKS, default="wrn")
+    parser.add_argument("--steps", type=int, default=0)
     arguments = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(0)
@@ -84,6 +97,7 @@ def main() -> None:
     coarse = torch.randn(arguments.examples, 3, 8, 8, device=arguments.device)
     x = nn.functional.interpolate(coarse, size=32, mode="bicubic")
     y = torch.arange(len(x), device=x.device) % 10
+    trained(model, x, y, arguments.steps)
     for dtype in (torch.float64, torch.float32):
         print(products(model, x[:8], y[:8], dtype), flush=True)
     for kind in ("spectral", "trace"):
