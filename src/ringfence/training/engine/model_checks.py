@@ -18,7 +18,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside of DistributedDataParallel and ``torch.compile``: its own layers are watched.
 
     >>> layer = nn.Linear(2, 2)
-    >>> unwrapped(torch.compile(layer)) is layer
+    >>> unwrapped(torch.compile(layer, backend="eager")) is layer
     True
     """
     if isinstance(model, DistributedDataParallel):
