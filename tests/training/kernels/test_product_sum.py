@@ -108,8 +108,10 @@ def test_products(device: str, places: int, left: int, right: int) -> None:
     each = a.double().mT @ b.double()
     got = product_sum(a.to(device), b.to(device), 0.3).cpu()
     assert torch.allclose(got.double(), each.clamp(-0.3, 0.3).sum(dim=0), atol=300 * 2e-6)
-    squares = each.square().sum(dim=(1, 2))
-    assert torch.allclose(product_squares(a.to(device), b.to(device)).cpu(), squares, rtol=1e-3)
+    squares, got = each.square().sum(dim=(1, 2)), product_squares(a.to(device), b.to(device)).cpu()
+    assert torch.allclose(got, squares, rtol=1e-3)
+    if device == "cpu" or places == 1:
+        assert bool((got >= squares * (1 - 2.0**-22)).all())
 
 
 def test_squares_hold_where_everything_cancels() -> None:

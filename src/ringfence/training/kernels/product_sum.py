@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.numerics.lengths import row_lengths
 from ringfence.numerics.precision import refuse_tf32
 from ringfence.numerics.rounding import float32_at_most
 from ringfence.training.kernels.outer_sum import finite_outer_sum, plain_outer_sum
@@ -76,6 +77,9 @@ def product_squares(left: Tensor, right: Tensor) -> Tensor:
     >>> product_squares(torch.ones(1, 3, 1), torch.ones(1, 3, 4)).round(decimals=3)
     tensor([36.], dtype=torch.float64)
     """
+    if left.shape[1] == 1:  # an outer product is as long as its two vectors, multiplied
+        lengths = row_lengths(left.flatten(1)) * row_lengths(right.flatten(1))
+        return lengths.square() * (1 + 2.0**-19)
     return convolution_squares(left.transpose(1, 2), right.transpose(1, 2), _POINT)
 
 
@@ -152,8 +156,6 @@ def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> T
     # each number of x is in so many patches at most
     scales = _group_lengths(output_gradient, window) * _group_lengths(x, window) * math.sqrt(window.overlap)
     scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
-    if places == 1 and window.is_point:  # the product of two vectors is as long as both lengths say
-        return scale.square() * (1 + _SLACK)
     by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
     measure = _gram_squares if by_grams else _product_lengths
     measured = torch.cat([measure(*factors) for factors in _chunks(output_gradient, x, window)])
