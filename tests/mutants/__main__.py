@@ -59,7 +59,8 @@ def main() -> None:
     options = parser.parse_args()
 
     if not options.selection.exists():
-        Selection.measured(options.coverage, ROOT, target_files(), DURATIONS).save(options.selection)
+        files = sorted({*target_files(), *options.files})  # of other rooms with a selection of their own
+        Selection.measured(options.coverage, ROOT, files, DURATIONS).save(options.selection)
     selection = Selection.load(options.selection).moved(ROOT).with_tests(collected(ROOT))
     everything = {file: mutants(file, (ROOT / file).read_text()) for file in options.files}
     total = sum(map(len, everything.values()))

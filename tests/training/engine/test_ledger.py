@@ -77,3 +77,13 @@ def test_bad_numbers_release_nothing() -> None:
     with refused("the sum of clipped gradients of step 0 is not finite"):
         run.train(1)
     assert run.engine.account.steps == 0
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_sum_with_one_bad_coordinate_is_neither_charged_nor_released(bad: float) -> None:
+    """A law with bounded support would make a number of an infinity."""
+    ledger, theta = Run(mechanism=rf.RectifiedGaussian(1.0, bound=2.0)).engine.run.ledger, torch.zeros(48)
+    theta[7] = bad
+    with refused("the sum of clipped gradients of step 3 is not finite"):
+        ledger.release(3, theta)
+    assert ledger.account.steps == 0

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from ringfence.noise import Noise
 from ringfence.training.engine.sampling import (
@@ -40,6 +47,13 @@ def test_every_example_has_the_same_independent_chance() -> None:
     assert abs(float(sizes.var()) / 18 - 1) < 0.15  # binomial, not fixed
     together = (member[:, 0] * member[:, 1]).mean()
     assert abs(float(together) - 0.01) < 5 * (0.0099 / 4000) ** 0.5
+
+
+def test_nearly_every_batch_fits_into_the_rows_of_a_pass() -> None:
+    batches = PoissonBatches(45_000, 200, public_size=45_000)
+    assert batches.rows == 240  # 200 and 2.5 deviations, in eights: one batch in 380 is larger
+    sizes = [len(batches.of_step(step, Noise(1))[0].indices) for step in range(200)]
+    assert sum(size > batches.rows for size in sizes) <= 3
 
 
 def test_samples_belong_to_seed_and_step() -> None:
@@ -128,6 +142,10 @@ class _Unsized(Dataset[int]):
         (
             DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 20, 20)),
             "with WeightedRandomSampler, which would be replaced",
+        ),
+        (
+            DataLoader(DATA, sampler=RandomSampler(DATA, replacement=True)),
+            "with RandomSampler, which would be replaced",
         ),
     ],
 )
