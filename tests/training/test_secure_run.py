@@ -81,9 +81,16 @@ def test_the_slack_is_the_formula() -> None:
 
 
 def test_rounding_is_charged_for_a_public_number_of_examples() -> None:
-    assert largest_count(10, 7.5) == 15
+    assert largest_count(10, 7.5) == largest_count(15, 7.5) == 15
     with pytest.raises(ValueError, match=r"public_size must be at least half .* got 4"):
         largest_count(10, 4)
+
+
+def test_the_rounding_of_an_engine_is_charged_by_the_public_size_and_not_by_the_examples() -> None:
+    """The account of a secure run would otherwise tell how many records there are."""
+    for examples in (60, 40):
+        run = Run(inputs=INPUTS[:examples], labels=LABELS[:examples], public_size=50, secure=True, seed=None)
+        assert run.engine.account.sensitivity == stretched(CLIP.sensitivity, 100)
 
 
 def test_probe_releases_are_points_of_the_public_grid() -> None:

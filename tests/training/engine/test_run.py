@@ -62,6 +62,16 @@ def test_the_sample_of_each_step_is_drawn_once_and_before_the_step_begins() -> N
     assert drawn == list(range(8))
 
 
+def test_planned_steps_cost_what_they_take_of_delta_and_the_numbers_they_release() -> None:
+    sampled = {"sampling": "poisson", "batch_size": 12, "mechanism": rf.Gaussian(0.5)}
+    estimated = Run(auxiliary_batches=2, loss=nn.functional.cross_entropy, **sampled)
+    planned, numbers = estimated.engine.planned_cost(3), estimated.engine.run.gradients.size
+    assert planned.spent == estimated.train(3).engine.account.spent > 0
+    plain, secure = (Run(secure=flag, seed=None, public_size=60, **sampled).engine for flag in (False, True))
+    assert [engine.planned_cost(3).spent for engine in (plain, secure)] == [0, 0]
+    assert [engine.planned_cost(3).numbers for engine in (plain, secure)] == [0, 3 * numbers]
+
+
 def test_micro_batches_change_nothing() -> None:
     whole, parts = Run(batch_size=60).train(3), Run(batch_size=7).train(3)
     # other sums in the last bit, hence other noise: compare without any
