@@ -18,6 +18,10 @@ BALLOTS = pandas.DataFrame({"q1": ["cat"] * 40 + ["dog"] * 8 + [None] * 3, "q2":
 PETS = ["cat", "dog", "fox"]
 
 
+def sigma_of(winners: Any) -> float:
+    return float(dict(winners.settings)["law"].split("sigma=")[1].split(",")[0].rstrip(")"))
+
+
 def test_winners_follow_the_law_and_a_wrong_sigma_is_rejected() -> None:
     winners = rf.release_winners(np.array([[12, 8, 8]] * 1000), sigma=8.0, noise=rf.Noise(seed=3))
     wanted = float(rf.NoisyWinner(8.0).log_prob(0, [12, 8, 8]).exp())
@@ -48,10 +52,16 @@ def test_a_target_is_met_for_every_dataset_and_hardly_missed(
 ) -> None:
     winners = rf.release_winners(COUNTS, epsilon=0.7, delta=1e-5, **arguments)
     assert 0.69 < winners.account.epsilon <= 0.7
-    sigma = float(dict(winners.settings)["law"].split("sigma=")[1].split(",")[0].rstrip(")"))
-    assert winners.account.epsilon == pytest.approx(
-        gaussian_epsilon(math.sqrt(square) / sigma, 1e-5), rel=1e-6
+    wanted = gaussian_epsilon(math.sqrt(square) / sigma_of(winners), 1e-5)
+    assert winners.account.epsilon == pytest.approx(wanted, rel=1e-6)
+
+
+def test_an_epsilon_that_is_published_is_within_the_target() -> None:
+    plain, more = (
+        rf.release_winners(COUNTS, epsilon=0.7, delta=1e-5, publish_epsilon=flag) for flag in (False, True)
     )
+    assert 0.69 < more.account.epsilon <= 0.7
+    assert 1.01 < sigma_of(more) / sigma_of(plain) < 1.1
 
 
 def test_two_candidates_are_a_yes_or_no_question() -> None:

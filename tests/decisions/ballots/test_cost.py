@@ -4,7 +4,7 @@ import torch
 
 import ringfence as rf
 from ringfence.decisions.ballots.ballots import Ballots
-from ringfence.decisions.ballots.cost import decision_account, sensitive_sentences
+from ringfence.decisions.ballots.cost import decision_account, publishing_zcdp, sensitive_sentences
 from tests.tensors import float64
 
 
@@ -40,3 +40,16 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
     )
     assert "the values of any one person replaced" in replaced.per_instance
     assert replaced.epsilon_tight > account.epsilon_tight
+
+
+def test_publishing_is_in_the_sums_of_both_directions() -> None:
+    how = {"neighbours": "added", "at_most": None, "delta": 1e-6, "ballots": None, "chances": [0.4]}
+    plain, more = (
+        decision_account(rf.StochasticSign(10.0), float64([3]), publish=flag, **how) for flag in (False, True)
+    )
+    orders = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added").orders
+    added = publishing_zcdp(0.5 / 10**2) * orders
+    for name in ("forward", "backward"):
+        before, after = (float64(getattr(account.cost, name)) for account in (plain, more))
+        assert torch.allclose(after - before, added, rtol=1e-9, atol=0)
+    assert more.cost.numbers == plain.cost.numbers + 1
