@@ -127,6 +127,15 @@ def test_information_goes_through_the_scaling_of_rows(centred: bool, kind: Any) 
         assert truth <= eta[i] <= 20 * truth
 
 
+def test_information_is_about_records_as_they_were_given() -> None:
+    """Records that are four times as long give the same rows, and move them a quarter as far."""
+    probes = [rf.LinearProbe(target_epsilon=30.0, target_delta=1e-5, random_state=0) for _ in range(2)]
+    short, long = (probe.fit(k * FEATURES, LABELS) for probe, k in zip(probes, (1, 4), strict=True))
+    assert short._training.mean is not None, "the rule has changed: choose another target"
+    expected = short.fisher_information_loss() / 4
+    assert long.fisher_information_loss() == pytest.approx(expected, rel=1e-12)
+
+
 def test_rows_are_scaled_to_the_last_bit_as_if_they_were_alone() -> None:
     rows = torch.randn(50, 37, generator=torch.Generator().manual_seed(0)).double()
     rows[3], rows[4], rows[5] = 0.0, rows[4] * 1e300, rows[5] * 1e-300
