@@ -1090,6 +1090,13 @@ BREAKAGES = [
         training("engine/ledger"),
     ),
     Breakage(
+        "a sum is finite if one of its coordinates is",
+        f"{TRAINING}/engine/ledger.py",
+        "torch.isfinite(theta).all()",
+        "torch.isfinite(theta).any()",
+        training("engine/ledger"),
+    ),
+    Breakage(
         "noise that does not depend on the sum",
         f"{TRAINING}/engine/ledger.py",
         '"noise", step, name, device',
