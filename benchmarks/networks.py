@@ -12,7 +12,7 @@ memory is what the process holds.
 
 On a GPU everything runs under autocast in bfloat16, or in float32 with ``--float32``, in channels last where
 the network has images, and with cudnn's search. Memory is the peak on the GPU, model and batch included, less
-what earlier networks left behind (libraries keep a workspace for every stream that was recorded).
+what earlier networks left behind.
 """
 
 import argparse

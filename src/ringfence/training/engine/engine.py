@@ -165,7 +165,7 @@ class PrivacyEngine:
         target, and sigma is at most 0.1 % larger than it needs to be. Whoever trains longer pays more.
         """
         target, plan = Target.asked(target_epsilon, target_delta), self._plan(loader)
-        checked_model(gradients := ExampleGradients(model), optimizer, self.mechanism)
+        checked_model(gradients := ExampleGradients(unwrapped(model)), optimizer, self.mechanism)
         law = plan.law(target, self.mechanism, gradients.size, epochs, estimated=self.auxiliary_batches > 0)
         return self._begun(model, optimizer, plan, law)
 

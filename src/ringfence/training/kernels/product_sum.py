@@ -79,7 +79,7 @@ def product_squares(left: Tensor, right: Tensor) -> Tensor:
     """
     if left.shape[1] == 1:  # an outer product is as long as its two vectors, multiplied
         lengths = row_lengths(left.flatten(1)) * row_lengths(right.flatten(1))
-        return lengths.square() * (1 + 2.0**-19)
+        return lengths.square() * (1 + 2.0**-19)  # each length is good to 2^-22
     return convolution_squares(left.transpose(1, 2), right.transpose(1, 2), _POINT)
 
 
