@@ -49,7 +49,7 @@ def test_nothing_private_is_on_the_page_or_in_the_json(written: Path) -> None:
     content = (written / "certificate.json").read_text()
     body = page[page.index("<body") :].split("<script")[0] + content
     (commitment,) = json.loads(content)["commitments"].values()  # random: it may hold any three digits
-    assert body.count(commitment) == 2
+    assert commitment in body
     body = body.replace(commitment, "")
     assert "Privacy certificate" in page
     for name in ("epsilon", "epsilon_renyi", "gaussian_epsilon"):
