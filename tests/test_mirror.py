@@ -50,6 +50,7 @@ SHARED = {
     "mechanisms/test_recorded.py": "the numbers that the contract compares with",
     "mechanisms/test_samplers.py": "every sampler against its law",
     "report/page/test_in_browser.py": "the whole page in a browser",
+    "training/test_isolation.py": "models that look past their example, however they are trained",
     "training/per_example/fused/test_transformers.py": "models of Hugging Face, in the whole fused pass",
 }
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ringfence as rf
+from ringfence.training.assumptions import APART
 from ringfence.training.probe.file_settings import ProbeSettings
 from tests.training.engine.runs import CLIP, LAW, Run
 
@@ -49,7 +50,7 @@ def test_what_is_taken_from_the_data_counts_as_public() -> None:
         assert SIZE not in claim.statement
         assert claim.statement.endswith(" ".join(claim.assumptions))
     assert SIZE in Run(seed=None).train(1).engine.guarantee(1e-3).statement
-    assert Run(seed=None, public_size=60).train(1).engine.guarantee(1e-3).assumptions == ()
+    assert Run(seed=None, public_size=60).train(1).engine.guarantee(1e-3).assumptions == (APART,)
 
 
 def test_a_statement_is_about_the_fit_and_not_about_later_settings() -> None:

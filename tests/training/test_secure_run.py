@@ -15,7 +15,7 @@ from ringfence.training.linear import regression as linear
 from ringfence.training.linear.regression import train_linear
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.secure_run import largest_count, stretched
-from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network
+from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, network
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, 200)
@@ -90,7 +90,7 @@ def test_the_rounding_of_an_engine_is_charged_by_the_public_size_and_not_by_the_
     """The account of a secure run would otherwise tell how many records there are."""
     for examples in (60, 40):
         run = Run(inputs=INPUTS[:examples], labels=LABELS[:examples], public_size=50, secure=True, seed=None)
-        assert run.engine.account.sensitivity == stretched(CLIP.sensitivity, 100)
+        assert run.engine.account.sensitivity == stretched(charged(CLIP.sensitivity), 100)
 
 
 def test_probe_releases_are_points_of_the_public_grid() -> None:
@@ -146,7 +146,7 @@ def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
     run.engine.run.ledger.release = seen  # type: ignore[method-assign]
     run.train(2)
     assert all(value.dtype == torch.float64 and _on_the_grid(value, LAW) for value in gradients)
-    assert run.engine.account.sensitivity == stretched(CLIP.sensitivity, 120)
+    assert run.engine.account.sensitivity == stretched(charged(CLIP.sensitivity), 120)
     plain = Run(sampling=sampling).train(2).engine.guarantee(1e-5)
     ours = run.engine.guarantee(1e-5)
     assert ours.epsilon_data_independent >= plain.epsilon_data_independent

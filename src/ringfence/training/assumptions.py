@@ -16,6 +16,10 @@ WEIGHTS = (
     "Examples were weighted: every sentence above holds only if class_weight and public_largest_weight were "
     "chosen by constants and public data alone."
 )
+APART = (
+    "Every sentence above holds only if the code that puts batches together treats examples apart, and if "
+    "the loss does: an example's part of it must depend on that example alone."
+)
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
 
@@ -26,8 +30,9 @@ def assumptions(
     classes_given: bool = True,
     projection_given: bool = False,
     weights_given: bool = False,
+    loops: bool = False,
 ) -> tuple[str, ...]:
-    """The sentences that apply to a run.
+    """The sentences that apply to a run; ``loops`` is one whose batches and loss are the user's own.
 
     >>> assumptions(size_given=True, seed_given=False)
     ()
@@ -39,6 +44,7 @@ def assumptions(
         (CLASSES, not classes_given),
         (PROJECTION, projection_given),
         (WEIGHTS, weights_given),
+        (APART, loops),
         (SEED, seed_given),
     )
     return tuple(sentence for sentence, applies in said if applies)

@@ -71,6 +71,11 @@ def clipped_sum(model: nn.Module, inputs: Tensor, labels: Tensor, clip: rf.Clip)
     return total
 
 
+def charged(sensitivity: Any, batch_size: int = 16) -> rf.Sensitivity:
+    """The sensitivity of a sum under a mean loss in float32: four roundings, in either of two neighbours."""
+    return rf.Sensitivity.of(sensitivity).times(1 + 8 * (2 * batch_size + 40) * 2.0**-24)
+
+
 def refused(message: str, error: type[Exception] = ValueError) -> Any:
     """Expects an error whose message matches."""
     return pytest.raises(error, match=message)

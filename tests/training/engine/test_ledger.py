@@ -6,6 +6,7 @@ import torch
 import ringfence as rf
 from ringfence.noise import Noise, side_by_side
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, clipped_sum, refused
+from tests.training.engine.runs import charged as with_rounding
 
 
 def test_every_release_is_charged_and_what_the_account_says_is_recomputed() -> None:
@@ -15,7 +16,7 @@ def test_every_release_is_charged_and_what_the_account_says_is_recomputed() -> N
     run.engine.account.step = lambda theta: (charged.append(theta.clone()), step(theta))[1]
     run.train(4)
     assert len(charged) == run.engine.account.steps == run.engine.guarantee(1e-5).steps == 4
-    account = rf.PerInstanceAccountant(LAW, CLIP.sensitivity)
+    account = rf.PerInstanceAccountant(LAW, with_rounding(CLIP.sensitivity))
     for theta in charged:
         account.step(theta)
     assert torch.equal(account.forward, run.engine.account.forward)
@@ -24,7 +25,7 @@ def test_every_release_is_charged_and_what_the_account_says_is_recomputed() -> N
 def test_a_sampled_run_is_charged_with_what_holds_for_every_dataset() -> None:
     run = Run(sampling="poisson", batch_size=6).train(10)
     claim = run.engine.guarantee(1e-3)
-    account = rf.SampledAccountant(LAW, CLIP.sensitivity, 0.1)
+    account = rf.SampledAccountant(LAW, with_rounding(CLIP.sensitivity, 6), 0.1)
     account.step_of_any(torch.zeros(48), count=10)
     assert claim.epsilon_data_independent == account.guarantee(1e-3).epsilon_data_independent
     assert torch.allclose(run.engine.account.worst, account.worst, rtol=1e-12)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import ringfence as rf
-from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, clipped_sum, network
+from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network
 
 
 def test_a_full_step_is_the_mechanism_on_the_sum_over_a_public_constant() -> None:
@@ -25,7 +25,7 @@ def test_an_l2_clip_is_of_the_whole_gradient_and_not_of_each_parameter() -> None
     moved = flat - run.train(1).weights()
     assert torch.allclose(moved, theta, atol=1e-6)
     assert float(moved.norm()) == pytest.approx(1e-3, rel=1e-2)
-    assert run.engine.account.sensitivity == rf.Sensitivity(norm=1e-3)
+    assert run.engine.account.sensitivity == charged(rf.Sensitivity(norm=1e-3))
 
 
 def test_poisson_training_under_an_l2_clip_costs_what_every_accountant_says() -> None:
@@ -37,10 +37,10 @@ def test_poisson_training_under_an_l2_clip_costs_what_every_accountant_says() ->
     claim = run.engine.guarantee(1e-5)
     release = SelfComposedDpEvent(PoissonSampledDpEvent(0.25, GaussianDpEvent(2.0)), 8)
     exact = PLDAccountant().compose(release).get_epsilon(1e-5)
-    assert claim.epsilon_data_independent == pytest.approx(exact, rel=1e-9)
+    assert exact < claim.epsilon_data_independent == pytest.approx(exact, rel=1e-4)  # a mean is rounded
     opacus_prv, opacus_rdp = 1.829670, 2.075787  # of Opacus 1.6.0; the first up to its error of 0.001
     assert opacus_prv - 0.002 <= claim.epsilon_data_independent <= opacus_prv
-    assert claim.epsilon_renyi == pytest.approx(opacus_rdp, rel=1e-5)
+    assert claim.epsilon_renyi == pytest.approx(opacus_rdp, rel=1e-4)
 
 
 @pytest.mark.parametrize("size", [60, 100])

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
@@ -57,13 +58,12 @@ class PrivacyEngine:
     dataset. ``on_step`` receives a ``StepReport`` after each step. ``memory_budget`` is the number of bytes
     for the gradients of a chunk of examples; None means 1 GiB, or a quarter of what is free on a GPU.
 
-    Speed. Where a model consists of layers that are known to treat examples apart, a batch goes through it as
-    a whole and its layers add up their clipped sums themselves, at about the cost of ordinary training. When
-    training begins, this is compared with examples that go through the model alone, on made-up inputs; where
-    the two differ, and with ``one_by_one``, with ``secure`` and with ``Scale``, each example goes through the
-    model alone. ``slow_because`` says why. With ``cuda_graphs`` a GPU repeats the passes from a recording of
-    the second one, which saves the work of Python: what the model decides there, such as a rate of dropout
-    that falls from step to step, is then decided once.
+    Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
+    all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
+    With ``one_by_one``, with ``secure`` and with ``Scale``, and where vmap cannot run a model, the gradient
+    of every example is formed; ``slow_because`` says why. With ``cuda_graphs`` a GPU repeats the passes from
+    a recording of the second one, which saves the work of Python: what the model decides there, such as a
+    rate of dropout that falls from step to step, is then decided once.
 
     Randomness. ``seed`` None takes 256 bits from the operating system; whoever knows the seed knows the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
@@ -72,10 +72,12 @@ class PrivacyEngine:
     again (docs/security.md).
 
     Guarantee: the parameters depend on the data through the mechanism only, and the sum of each step is
-    charged before it is released. Clipping looks at one example alone. The accounts need that an example's
-    gradient depends on that example alone. With ``one_by_one`` this holds by construction; otherwise it holds
-    for the known layers by what they compute, and for the code between them it is checked on made-up inputs,
-    to the bit, but not proved. The accounts are those of ``docs/guarantees.md``. An engine serves one run.
+    charged before it is released. What the model computes for an example depends on that example alone, by
+    construction, and a pass leaves nothing of its inputs on the model. The set of trained parameters stays as
+    ``make_private`` saw it. That the loss in your loop, and the code that puts batches together, treat
+    examples apart is assumed, and every statement says so; where ``loss`` is given, the gradients of the loss
+    are compared with it in every step. The accounts are those of ``docs/guarantees.md``. An engine serves one
+    run.
 
     >>> import torch
     >>> from ringfence import Clamp, RectifiedGaussian
@@ -144,7 +146,7 @@ class PrivacyEngine:
 
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
-        return self._begun(model, optimizer, self._plan(loader), self.mechanism)
+        return self._begun(model, optimizer, self._plan(model, loader), self.mechanism)
 
     def make_private_with_epsilon(
         self,
@@ -164,7 +166,7 @@ class PrivacyEngine:
         Guarantee: ``guarantee(target_delta).epsilon_data_independent`` after that many steps is at most the
         target, and sigma is at most 0.1 % larger than it needs to be. Whoever trains longer pays more.
         """
-        target, plan = Target.asked(target_epsilon, target_delta), self._plan(loader)
+        target, plan = Target.asked(target_epsilon, target_delta), self._plan(model, loader)
         checked_model(gradients := ExampleGradients(unwrapped(model)), optimizer, self.mechanism)
         law = plan.law(target, self.mechanism, gradients.size, epochs, estimated=self.auxiliary_batches > 0)
         return self._begun(model, optimizer, plan, law)
@@ -202,7 +204,7 @@ class PrivacyEngine:
             run_id=distributed.text_from_first(secrets.token_hex(16)),
             seed=seed,
             given_seed=self.given_seed,
-            assumptions=assumptions(**given),
+            assumptions=assumptions(**given, loops=True),
         )
         return (
             PrivateModule(module, run.loop.forward),
@@ -220,8 +222,11 @@ class PrivacyEngine:
         kind = RecordedGradients if self.cuda_graphs else FusedGradients
         return kind(module, self.memory_budget, rows if on_gpu else None)
 
-    def _plan(self, loader: DataLoader[Any]) -> RunPlan:
-        return RunPlan.of(loader, self.clip, self.public_size, self.sampling, secure=self.secure)
+    def _plan(self, model: nn.Module, loader: DataLoader[Any]) -> RunPlan:
+        mean = self.loss_reduction == "mean"
+        rounding = max((torch.finfo(p.dtype).eps / 2 for p in model.parameters() if mean), default=0.0)
+        given = (loader, self.clip, self.public_size, self.sampling)
+        return RunPlan.of(*given, secure=self.secure, rounding=rounding)
 
     @property
     def run(self) -> TrainingRun:

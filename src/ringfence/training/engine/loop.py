@@ -19,8 +19,9 @@ from ringfence.training.per_example.inputs import Inputs
 class Loop:
     """Follows a training loop batch by batch, and refuses what would make an example count twice.
 
-    ``note`` is called with every batch that was added to the sum, ``complete`` with the sum of a step.
-    ``dtype`` is that of the sum; None means that of the parameters.
+    ``note`` is called with every batch that is added to the sum, ``complete`` with the sum of a step.
+    ``largest`` is the largest batch that a mean loss is charged for. ``dtype`` is that of the sum; None means
+    that of the parameters.
     """
 
     def __init__(
@@ -28,11 +29,12 @@ class Loop:
         gradients: ExampleGradients,
         clip: Clip,
         loss_reduction: Literal["mean", "sum"],
-        note: Callable[[MicroBatch, Any, Inputs, Any], None],
+        note: Callable[[MicroBatch, Any, Inputs, Any, Any], None],
         complete: Callable[[Tensor], None],
+        largest: int,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self._dtype = dtype
+        self._dtype, self._largest = dtype, largest
         self._gradients, self._clip, self._reduction = gradients, clip, loss_reduction
         self._note, self._complete = note, complete
         self.begin(Noise(0), step=0)
@@ -64,7 +66,7 @@ class Loop:
             if value.is_floating_point():
                 checks.require(f"inputs (argument {name})", "must be finite", value, torch.isfinite(value))
         with self._seeded(batch, inputs):
-            outputs = self._gradients.forward(inputs)
+            outputs = tree_map(_in_float32, self._gradients.forward(inputs))
         for output in tree_leaves(outputs):
             if output.is_floating_point():
                 output.requires_grad_()
@@ -79,11 +81,13 @@ class Loop:
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
         factor = len(batch.indices) if self._reduction == "mean" else 1
+        if factor > self._largest:
+            raise ValueError(f"a mean over {factor} examples is not charged for: use loss_reduction='sum'")
         cotangents = tree_map(lambda output: _gradient(output) * factor, outputs)
+        self._note(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         with self._seeded(batch, inputs):
             part = self._gradients.clipped_sum(inputs, cotangents, self._clip, self._dtype)
         self._sum = part if self._sum is None else self._sum + part
-        self._note(batch, values, inputs, tree_map(torch.detach, outputs))
         self._batch = self._output = None
         if batch.last:
             total, self._sum = self._sum, None
@@ -111,6 +115,11 @@ class Loop:
         device = next(iter((*args, *kwargs.values()))).device
         place = ("forward", batch.step, batch.part, distributed.rank())
         return self._noise.global_draws(*place, device=device)
+
+
+def _in_float32(output: Tensor) -> Tensor:
+    """An output of which a mean loss may be taken: in half precision the rounding of 1/n would show n."""
+    return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
 
 
 def _gradient(output: Tensor) -> Tensor:

@@ -70,6 +70,27 @@ def _reason_against(layer: nn.Module) -> str | None:
     return None
 
 
+def refuse_other_parameters(model: nn.Module, trained: list[tuple[str, nn.Parameter]]) -> None:
+    """Raises a ValueError that names the first parameter that is trained now and was not, or the reverse.
+
+    >>> model = nn.Linear(2, 2)
+    >>> trained = list(model.named_parameters())
+    >>> _ = model.bias.requires_grad_(False)
+    >>> refuse_other_parameters(model, trained)
+    Traceback (most recent call last):
+    ...
+    ValueError: parameter 'bias' is trained no longer: ...
+    """
+    before, now = dict(trained), {name: p for name, p in model.named_parameters() if p.requires_grad}
+    for name in {**before, **now}:
+        if before.get(name) is not now.get(name):
+            what = "is trained no longer" if name not in now else "was not trained before"
+            raise ValueError(
+                f"parameter {name!r} {what}: the trained parameters are those that make_private saw, make "
+                "another engine to train others"
+            )
+
+
 def refuse_random_layers(model: nn.Module) -> None:
     """Raises a ValueError that names the first layer that draws random numbers in training.
 

@@ -7,11 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.training.engine.auxiliary import each_loss, targets_of
+from ringfence.training.engine.auxiliary import cotangents_of, each_loss, targets_of
 from ringfence.training.engine.sampling import MicroBatch
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.inputs import Inputs
 from ringfence.training.per_example.jacobian_operator import Loss
+
+_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,19 @@ class Observer:
         if self.fisher is not None:
             self.fisher.forget()
 
-    def note(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any) -> None:
-        """Looks at a micro-batch that went into the sum."""
+    def note(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> None:
+        """Looks at a micro-batch that goes into the sum; its gradients must be those of examples apart."""
         if self._loss is None or not batch.indices:
             return
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
         targets = targets_of(values).to(outputs.device)
+        apart = cotangents_of(self._loss, outputs, targets)
+        if not bool((cotangents - apart).abs().max() <= _ROUNDING * apart.abs().max()):
+            raise ValueError(
+                "the loss in the loop is not the engine's loss of each example by itself, reduced as "
+                "loss_reduction says: nothing was released. Take a loss that treats examples apart"
+            )
         if self._on_step is not None:
             self._losses.append((float(each_loss(self._loss, outputs, targets).mean()), len(targets)))
         if self.fisher is not None and self.fisher.wants(batch.step):

@@ -13,7 +13,7 @@ from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.sampling import FullBatches, PoissonBatches, checked_loader
+from ringfence.training.engine.sampling import FullBatches, PoissonBatches, checked_loader, largest_batch
 from ringfence.training.secure_run import largest_count, run_guarantee, stretched
 from ringfence.training.target import Target
 
@@ -24,7 +24,7 @@ class RunPlan:
 
     >>> from ringfence import Clamp, Gaussian
     >>> loader = DataLoader(range(1000), batch_size=100)
-    >>> plan = RunPlan.of(loader, Clamp(0.1), None, "poisson", secure=False)
+    >>> plan = RunPlan.of(loader, Clamp(0.1), None, "poisson", secure=False, rounding=0.0)
     >>> plan.batches.sampling_rate, plan.account(Gaussian(1.0))
     (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
     """
@@ -39,12 +39,24 @@ class RunPlan:
 
     @classmethod
     def of(
-        cls, loader: DataLoader[Any], clip: Clip, public_size: float | None, sampling: str, *, secure: bool
+        cls,
+        loader: DataLoader[Any],
+        clip: Clip,
+        public_size: float | None,
+        sampling: str,
+        *,
+        secure: bool,
+        rounding: float,
     ) -> "RunPlan":
-        """The plan for the examples of a loader; ``sampling`` is "full" or "poisson"."""
+        """The plan for the examples of a loader; ``sampling`` is "full" or "poisson".
+
+        ``rounding`` is the relative error of one operation where the loss is a mean, else 0. A mean divides
+        each example's gradient by n: three roundings that another n would make differently, for n examples.
+        """
         loader, count, batch_size = checked_loader(loader)
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
+        sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = stretched(sensitivity, largest_count(count, size))
         batches = (FullBatches if sampling == "full" else PoissonBatches)(count, batch_size, size)

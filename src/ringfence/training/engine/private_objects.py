@@ -1,15 +1,17 @@
 """The model and the optimizer that the user gets back, for a training loop that stays as it was."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ringfence.training.engine.model_checks import refuse_layers
+from ringfence.training.engine.model_checks import refuse_layers, refuse_other_parameters
 from ringfence.training.per_example.fused.layers.normalisation import is_frozen
 from ringfence.training.per_example.inputs import Inputs
+from ringfence.training.per_example.model_state import state_of
 
 
 class PrivateModule(nn.Module):
@@ -17,7 +19,8 @@ class PrivateModule(nn.Module):
 
     The outputs in training are leaves of the graph: ``loss.backward()`` stops there, and the parameters
     get no gradient but the released one. Evaluation, and anything under ``torch.no_grad``, goes to the
-    model directly. A normalisation that was frozen (in eval mode) stays frozen under ``train()``.
+    model directly, or to a copy while it is in training mode. A normalisation that was frozen (in eval mode)
+    stays frozen under ``train()``. The set of trained parameters stays as it was: any change is refused.
 
     >>> PrivateModule(nn.Linear(2, 1), lambda inputs: torch.zeros(3, 1))(torch.ones(3, 2))
     tensor([[0.],
@@ -31,6 +34,8 @@ class PrivateModule(nn.Module):
         self._run = torch.compiler.disable(run)  # layers are watched one by one
         self.training = module.training
         self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
+        self._trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self._state: tuple[Any, ...] = ()  # that of the module when it was checked
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode of all layers but the frozen ones."""
@@ -40,10 +45,15 @@ class PrivateModule(nn.Module):
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if self.training:
-            refuse_layers(self.module)  # because the user may have switched its layers back
-        if not (self.training and torch.is_grad_enabled()):
+        if not self.training:
             return self.module(*args, **kwargs)
+        state = state_of(self.module)
+        if state != self._state:  # because the user may have changed it
+            refuse_layers(self.module)
+            refuse_other_parameters(self.module, self._trained)
+            self._state = state
+        if not torch.is_grad_enabled():  # a pass in training mode may write to the model
+            return deepcopy(self.module)(*args, **kwargs)
         for name, value in (*enumerate(args), *kwargs.items()):
             if not isinstance(value, Tensor):
                 raise TypeError(

@@ -18,7 +18,7 @@ from ringfence.training.engine.ledger import Ledger
 from ringfence.training.engine.loop import Loop
 from ringfence.training.engine.observer import Observer
 from ringfence.training.engine.run_file import RunFile, RunState
-from ringfence.training.engine.sampling import Batches
+from ringfence.training.engine.sampling import Batches, largest_batch
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.secure_run import run_guarantee
 
@@ -72,7 +72,8 @@ class TrainingRun:
         self.steps = 0
         self.theta: Tensor | None = None
         dtype = torch.float64 if ledger.secure else None
-        self.loop = Loop(gradients, clip, settings["loss_reduction"], observer.note, self.release, dtype)
+        callbacks, largest = (observer.note, self.release), largest_batch(settings["batch_size"])
+        self.loop = Loop(gradients, clip, settings["loss_reduction"], *callbacks, largest, dtype)
 
     def begin(self) -> tuple[int, Noise]:
         """Begins an epoch, or goes on with one, at the step and with the noise that are returned."""
@@ -98,6 +99,9 @@ class TrainingRun:
                 memory=self.gradients.memory_budget,
             )
         parameters = self.gradients.parameters
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None  # nothing but the released sum moves a parameter
         for name, value in self.gradients.split(released).items():
             parameters[name].grad = _laid_out(value, parameters[name])
         self.steps += 1

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
@@ -111,6 +112,15 @@ class PoissonBatches(Batches):
         return tuple(everyone[distributed.rank() :: distributed.world_size()])
 
 
+def largest_batch(batch_size: int) -> int:
+    """The number of examples that a mean loss is charged for; a Poisson sample is larger once in 10^12 times.
+
+    >>> largest_batch(100)
+    240
+    """
+    return 2 * batch_size + 40
+
+
 class PrivateLoader:
     """Iterates like a DataLoader over the rest of the epoch that the run is in.
 
@@ -186,9 +196,20 @@ class Examples:
         return self.collated([self._dataset[i] for i in indices])
 
     def collated(self, examples: list[Any]) -> Any:
-        """Returns these examples as a batch."""
+        """Returns these examples as a batch; one of them, put together alone, must have the same shapes.
+
+        Otherwise an example's shape would depend on the others, such as the length of the longest.
+        """
         if examples:
-            return self._collate(examples)
+            batch, alone = self._collate(examples), self._collate(examples[-1:])
+            for whole, one in zip(tree_leaves(batch), tree_leaves(alone), strict=True):
+                if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:
+                    raise ValueError(
+                        f"collate_fn makes rows of shape {list(whole.shape[1:])} in a batch and "
+                        f"{list(one.shape[1:])} alone: pad to a length that does not depend on the batch, "
+                        'such as padding="max_length"'
+                    )
+            return batch
         return tree_map(lambda value: value[:0], self._collate([self._dataset[0]]))
 
 

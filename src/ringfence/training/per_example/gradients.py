@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
@@ -12,21 +13,23 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence import checks
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.buffers import restored_buffers, unchanged_buffers
 from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
+from ringfence.training.per_example.model_state import KeptError, nothing_kept, refuse_changed
 
 
 class ExampleGradients:
     """A model that is applied to one example at a time, whatever the batch.
 
     torch.func does it, for many examples at once. Where a model is beyond it, because what it computes next
-    depends on its data, or because of a recurrent layer, examples are taken one after the other, and
-    ``loop_because`` says why. This is decided when the first examples come.
+    depends on its data, or because of a recurrent layer, each example goes through a fresh copy of the model,
+    and ``loop_because`` says why. This is decided when the first examples come.
 
     The model returns tensors with one row for each example: one, or several in any tree.
 
-    Nothing is stored on the model: no hooks, no gradients. ``forward`` and ``clipped_sum`` go through
-    the batch in the same chunks, so that dropout draws the same masks under the same random seed.
+    Guarantee: what is computed for an example depends on that example alone, and nothing of it stays on the
+    model: a pass sees one example under vmap, or spoils a copy that is thrown away. ``forward`` and
+    ``clipped_sum`` go through the batch in the same chunks, so that dropout draws the same masks under the
+    same random seed.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> gradients = ExampleGradients(layer)
@@ -71,11 +74,10 @@ class ExampleGradients:
         with torch.no_grad():
             if not example_count(inputs):  # not every model takes no rows: one of zeros, which is dropped
                 args, kwargs = mapped(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
-                with restored_buffers(self.model):
-                    return tree_map(lambda output: output[:0], self.model(*args, **kwargs))
+                return tree_map(lambda output: output[:0], deepcopy(self.model)(*args, **kwargs))
             self._try(inputs)
             trained, fixed = self._state(set(self.parameters))
-            call = self._mapped(lambda some: self._one(trained, fixed, some))
+            call = self._mapped(lambda some: self._one(trained, fixed, some)[0])
             return joined([call(some) for some in self._chunks(inputs)])
 
     def clipped_sum(
@@ -121,32 +123,37 @@ class ExampleGradients:
         everything = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         return trained, {name: value.detach() for name, value in everything.items() if name not in trained}
 
-    def _one(self, trained: dict[str, Tensor], fixed: dict[str, Tensor], inputs: Inputs) -> Any:
+    def _one(
+        self, trained: dict[str, Tensor], fixed: dict[str, Tensor], inputs: Inputs
+    ) -> tuple[Any, nn.Module]:
+        """The outputs for one example, and the model that made them: a copy where vmap cannot run it."""
         args, kwargs = mapped(lambda tensor: tensor.unsqueeze(0), inputs)
         if self.loop_because is not None:
-            with unchanged_buffers(self.model):
-                outputs = self.model(*args, **kwargs)
+            model = deepcopy(self.model)
+            outputs = model(*args, **kwargs)
         else:
-            outputs = functional_call(self.model, {**trained, **fixed}, args, kwargs)
-        for output in tree_leaves(outputs):
-            if not isinstance(output, Tensor):
-                raise TypeError(f"the model must return tensors, got {type(output).__name__}")
-        return tree_map(lambda output: output.squeeze(0), outputs)
+            model = self.model
+            with nothing_kept(model):
+                outputs = functional_call(model, {**trained, **fixed}, args, kwargs)
+        return tree_map(first_row, outputs), model
 
     def _gradient(self, names: set[str]) -> Callable[[Inputs, list[Tensor]], Tensor]:
         """The flat gradient of one example, of its inputs and the gradients by its outputs."""
         trained, fixed = self._state(names)
 
         def by_func(inputs: Inputs, cotangents: list[Tensor]) -> Tensor:
-            pull = vjp(lambda values: tree_leaves(self._one(values, fixed, inputs)), trained)[1]
-            (each,) = pull(cotangents)
+            call: Any = vjp(lambda values: tree_leaves(self._one(values, fixed, inputs)[0]), trained)
+            outputs, pull = call
+            (each,) = pull(
+                [slope.to(output.dtype) for slope, output in zip(cotangents, outputs, strict=True)]
+            )
             return torch.cat([each[name].reshape(-1) for name in trained])
 
         def by_autograd(inputs: Inputs, cotangents: list[Tensor]) -> Tensor:
             with torch.enable_grad():
-                outputs = tree_leaves(self._one(trained, fixed, inputs))
-            parameters = [parameter for name, parameter in self.parameters.items() if name in trained]
-            found = pulled_back(outputs, cotangents, parameters)
+                outputs, copy = self._one(trained, fixed, inputs)
+            parameters = [copy.get_parameter(name) for name in trained]
+            found = pulled_back(tree_leaves(outputs), cotangents, parameters)
             return torch.cat([gradient.reshape(-1) for gradient in found])
 
         return by_func if self.loop_because is None else by_autograd
@@ -172,16 +179,18 @@ class ExampleGradients:
         self._is_tried = True
         first = mapped(lambda value: value[:1], inputs)
         trained, fixed = self._state(set(self.parameters))
-        with same_draws(inputs), restored_buffers(self.model):
+        with same_draws(inputs):
             try:
-                outputs = self._mapped(lambda some: self._one(trained, fixed, some))(first)
+                outputs = self._mapped(lambda some: self._one(trained, fixed, some)[0])(first)
                 cotangents = [torch.zeros_like(output) for output in tree_leaves(outputs)]
                 self._mapped(self._gradient(set(self.parameters)))(first, cotangents)
-            except torch.OutOfMemoryError:
+            except (torch.OutOfMemoryError, KeptError):
                 raise
             except Exception as error:  # whatever the user's model does under torch.func
                 self.loop_because = f"{type(error).__name__}: {error}"
-                self._mapped(lambda some: self._one(trained, fixed, some))(first)  # refuses what keeps inputs
+                refuse_changed(
+                    self.model, self._one(trained, fixed, mapped(lambda value: value[0], first))[1]
+                )
 
     def _remember_autocast(self, inputs: Inputs) -> None:
         """Keeps the precision that the user's loop asks for, because the way back comes after it."""
@@ -211,9 +220,23 @@ class ExampleGradients:
         """How many bytes a pass keeps for the way back because of one example more: weights do not count."""
         first = mapped(lambda tensor: tensor[:1], inputs)
         two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
-        with same_draws(inputs), restored_buffers(self.model):
-            one, both = (bytes_kept(lambda: self.model(*each[0], **each[1])) for each in (first, two))  # noqa: B023
+        copies = deepcopy(self.model), deepcopy(self.model)
+        pairs = zip(copies, (first, two), strict=True)
+        with same_draws(inputs):
+            one, both = (bytes_kept(lambda: model(*each[0], **each[1])) for model, each in pairs)  # noqa: B023
         return max(1, both - one)
+
+
+def first_row(output: Any) -> Tensor:
+    """The output for the only example of a batch; a single number is taken as that of the example.
+
+    >>> first_row(torch.ones(1, 3)).shape
+    torch.Size([3])
+    """
+    if not isinstance(output, Tensor) or output.shape[:1] not in ((), (1,)):
+        what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise TypeError(f"the model must return tensors with one row for each example, got {what} for one")
+    return output.squeeze(0) if output.dim() else output
 
 
 def pulled_back(
@@ -229,7 +252,7 @@ def pulled_back(
     return torch.autograd.grad(
         [output for output, _ in pairs],
         parameters,
-        [cotangent for _, cotangent in pairs],
+        [cotangent.to(output.dtype) for output, cotangent in pairs],
         allow_unused=True,
         materialize_grads=True,
     )

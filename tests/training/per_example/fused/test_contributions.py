@@ -7,7 +7,6 @@ from torch import Tensor
 from ringfence.training.kernels.window import Window
 from ringfence.training.per_example.fused.contributions import Contribution, Convolutions, Products, Rows
 from ringfence.training.per_example.fused.layers.embedding import Words
-from ringfence.training.per_example.fused.local import Chunks
 from tests.training.per_example.fused.alone import drawn, words
 
 ROWS = drawn(5, 4, 3)
@@ -26,7 +25,6 @@ CASES: dict[str, tuple[Contribution, Tensor]] = {
     "products": (Products(LEFT, RIGHT), LEFT.mT @ RIGHT),
     "convolutions": (Convolutions(SLOPES, IMAGES, WINDOW), FILTERS),
     "words": (Words(ROWS * FIRST, PLACES, 4), SEVERAL),
-    "chunks": (Chunks(lambda some: ROWS[some], 5, 2), ROWS),
 }
 
 

@@ -127,6 +127,6 @@ def test_a_model_that_returns_something_else_is_refused() -> None:
     gradients = FusedGradients(nn.Sequential(nn.Linear(3, 3), Counting(3, 2)))
     with (
         pytest.warns(UserWarning, match="must return tensors with one row for each example, got int"),
-        pytest.raises(TypeError, match="must return tensors, got int"),
+        pytest.raises(TypeError, match="must return tensors with one row for each example, got int"),
     ):
         gradients.forward(((drawn(4, 3),), {}))

@@ -160,7 +160,7 @@ def _epsilon(
 ) -> float:
     """What holds for every dataset after the steps of a setting, from above."""
     loader: DataLoader[Any] = DataLoader(range(int(examples)), batch_size=int(batch_size))  # type: ignore[arg-type]
-    plan = RunPlan.of(loader, clip_of(setting), None, "poisson", secure=False)
+    plan = RunPlan.of(loader, clip_of(setting), None, "poisson", secure=False, rounding=2.0**-24)
     account = plan.account(setting.law)
     account.step_of_any(torch.zeros(()).expand(int(parameters)), count=setting.steps)
     claim = run_guarantee(account, int(parameters), delta, secure=False)

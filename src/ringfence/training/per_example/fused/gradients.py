@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,25 +11,33 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.buffers import restored_buffers, unchanged_buffers
-from ringfence.training.per_example.fused.check import difference, made_up
 from ringfence.training.per_example.fused.contributions import Rows
-from ringfence.training.per_example.fused.plan import Plan, planned
 from ringfence.training.per_example.fused.tape import ALL, Part, Tape, without_gradients
 from ringfence.training.per_example.fused.together import joined_parts
-from ringfence.training.per_example.fused.watching import watched
+from ringfence.training.per_example.fused.watching import (
+    DisagreementError,
+    KnownLayer,
+    UnfitError,
+    isolated,
+    known_layers,
+    watched,
+)
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
+from ringfence.training.per_example.model_state import KeptError, nothing_kept, state_of
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward pass over examples of which the first ``count``, the ``inputs``, are real: others fill up."""
+    """A forward pass over examples of which the first ``count`` are real: others fill up.
+
+    ``rows`` says which examples of the batch these are.
+    """
 
     tape: Tape
-    inputs: Inputs
     outputs: Any
     count: int
+    rows: slice | Tensor
 
     def real_outputs(self) -> Any:
         """The outputs of the real examples, without a graph."""
@@ -44,24 +53,27 @@ class Pass:
         filled = []
         for output, cotangent in pairs:
             missing = cotangent.new_zeros(len(output) - len(cotangent), *cotangent.shape[1:])
-            filled.append(torch.cat([cotangent, missing]) if len(missing) else cotangent)
+            whole = torch.cat([cotangent, missing]) if len(missing) else cotangent
+            filled.append(whole.to(output.dtype))
         torch.autograd.backward([output for output, _ in pairs], filled)
 
 
 class FusedGradients(ExampleGradients):
-    """``ExampleGradients`` for layers that are known not to mix examples, at the cost of ordinary training.
+    """``ExampleGradients`` at about the cost of ordinary training, without gradients of single examples.
 
-    The batch goes through the model as a whole, and every known layer adds up the clipped gradients of its
-    own parameters in the backward pass; other layers take torch.func. When the first batch comes, this is
-    compared on made-up examples with examples that go through the model alone. Where the two differ,
-    everything goes as in ``ExampleGradients``, and ``slow_because`` says why.
+    The model runs under vmap, and every known layer adds up the clipped gradients of its own parameters in
+    the backward pass. Other parameters get a copy for each example, so that autograd gives their gradients.
+    Where vmap cannot run a model, everything goes as in ``ExampleGradients``, and ``slow_because`` says why.
 
     ``rows`` is the size of all passes, so that the GPU sees one shape: a batch is filled up with copies of
-    its examples that count zero, and what does not fit takes another pass. None fills nothing up.
+    its examples that count zero, and what does not fit takes another pass. None fills nothing up. Examples
+    for which the model's code decides differently (``if x.max() > 6``) go in separate passes.
 
-    Guarantee: with ``Clamp`` every example adds a number within [-c, c] to every coordinate, whatever the
-    precision of the layers. That an example's outputs depend on it alone follows from the layers where they
-    are known; of the code between the layers it is checked on made-up inputs, not proved.
+    Guarantee: what the model computes for an example depends on that example alone, because under vmap the
+    model's code sees one example, and known layers treat rows apart. A pass writes nothing that it computes
+    from its inputs into the model: vmap refuses to, and what Python code keeps in attributes of layers is
+    refused by name. With ``Clamp`` every example adds a number within [-c, c] to every coordinate, whatever
+    the precision of the layers.
 
     >>> from ringfence.training.clipping import Clamp
     >>> gradients = FusedGradients(nn.Linear(2, 1, bias=False))
@@ -76,46 +88,53 @@ class FusedGradients(ExampleGradients):
         super().__init__(model, memory_budget)
         self.rows = rows
         self.slow_because: str | None = None
-        self._plan: Plan | None = None
+        self._known: dict[str, KnownLayer] = {}
+        self._reasons: dict[str, str] = {}  # why layers that have a rule are left out, by parameter
+        self._seen: tuple[Any, ...] = ()  # that of the model for which this was decided
+        self._asks = False  # whether the model does what vmap needs help with
         self._fitting: int | None = None
         self._kept: tuple[Inputs, list[Pass]] | None = None
 
     def forward(self, inputs: Inputs) -> Any:
         """The model's outputs, without a graph; what it takes to go back is kept where the budget allows."""
         self._kept = None
+        self._remember_autocast(inputs)
         if not example_count(inputs) or not self._is_fused(inputs):
             return super().forward(inputs)
-        self._remember_autocast(inputs)
         keep = example_count(inputs) <= self._at_once(inputs)
-        passes = [self._pass(some, count, keep) for some, count in self._parts(inputs)]
+        passes = list(self._passes(inputs, keep))
         if keep:
             self._kept = (inputs, passes)
-        return joined([one.real_outputs() for one in passes])
+        outputs = joined([one.real_outputs() for one in passes])
+        if all(isinstance(one.rows, slice) for one in passes):
+            return outputs
+        places = torch.arange(example_count(inputs))
+        order = torch.cat([places[one.rows] for one in passes]).argsort()
+        return tree_map(lambda output: output[order], outputs)
 
     def clipped_sum(
         self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
     ) -> Tensor:
         """sum_i clip(J_i^T cotangent_i), flat, for the inputs that ``forward`` had last or for others."""
         kept, self._kept = self._kept, None
-        if not example_count(inputs) or not self._is_fused(inputs):
+        if not example_count(inputs) or (kept is None and not self._is_fused(inputs)):
             return super().clipped_sum(inputs, cotangents, clip, dtype)
         total = self.nothing()
         if clip.looks_at == "all" or dtype not in (None, total.dtype):
             raise ValueError(f"the fused pass needs Clamp or Norm and no dtype, got {clip!r} and {dtype}")
-        passes: Iterable[Pass] = (self._pass(some, count) for some, count in self._parts(inputs))
+        passes: Iterable[Pass] = self._passes(inputs)
         if kept is not None and kept[0] is inputs:
             passes = kept[1]
-        leaves, start = tree_leaves(cotangents), 0
+        leaves = tree_leaves(cotangents)
         with torch.autocast(total.device.type, enabled=False):
             for one in passes:
-                stop = start + one.count
-                self._add(total, one, [leaf[start:stop] for leaf in leaves], clip)
-                start = stop
+                self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
         return total
 
     def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], clip: Clip) -> None:
         """Adds the clipped sum of one pass to the total."""
-        places, several = self.split(total), self.plan.several
+        places = self.split(total)
+        several = frozenset(name for name, uses in one.tape.uses.items() if uses > 1)
         weights: Tensor | None = None
         waiting: list[Part] = []
 
@@ -139,89 +158,142 @@ class FusedGradients(ExampleGradients):
             squares = torch.zeros(one.tape.examples, dtype=torch.float64, device=total.device)
             for _, _, contribution in waiting:
                 squares += contribution.squares()
-            for some, others in self._others(one.inputs, cotangents):
-                squares[some] += others.squares()
             weights = clip.factors(squares.sqrt(), total.dtype)
         for part in waiting:
             put(part)
-        for some, others in self._others(one.inputs, cotangents):
-            flat = others.sum(clip.limit, None if weights is None else weights[some])
-            for name, value in self.split(flat, self.plan.rest).items():
-                places[name] += value
-
-    def _others(self, inputs: Inputs, cotangents: list[Tensor]) -> Iterator[tuple[slice, Rows]]:
-        """The gradients by parameters that the plan leaves to torch.func, a few examples at a time."""
-        start = 0
-        for rows in self.each(inputs, cotangents, self.plan.rest) if self.plan.rest else ():
-            yield slice(start, start + len(rows)), Rows(rows)
-            start += len(rows)
-
-    @property
-    def plan(self) -> Plan:
-        """What was decided when the first examples came."""
-        assert self._plan is not None
-        return self._plan
-
-    @property
-    def slower_layers(self) -> dict[str, str]:
-        """Layers and parameters that go through torch.func in a fused pass, and why."""
-        return {} if self._plan is None or self.slow_because is not None else self._plan.slower
 
     def _is_fused(self, inputs: Inputs) -> bool:
-        """Whether the fused pass is taken, which is decided when the first examples come."""
-        if self._plan is None and self.slow_because is None:
+        """Whether the fused pass is taken, which is decided when the first examples come.
+
+        It is decided again when modes, hooks, parameters or the precision of the model change.
+        """
+        state = (self._autocast, *state_of(self.model))
+        if state != self._seen:
+            self._seen = state
             self.slow_because = self._decided(inputs)
             if self.slow_because is not None:
                 warnings.warn(f"examples go through the model one by one: {self.slow_because}", stacklevel=3)
         return self.slow_because is None
 
     def _decided(self, inputs: Inputs) -> str | None:
-        """Makes the plan; returns why it cannot be followed, or None."""
-        device, self._autocast = device_of(inputs), None
-        with same_draws(inputs), restored_buffers(self.model), torch.autocast(device.type, enabled=False):
-            torch.manual_seed(0)
-            few, more = made_up(inputs, 2), made_up(inputs, 3)
+        """Finds the layers that can be watched; returns why vmap cannot run the model, or None."""
+        self._known, self._reasons, self._fitting = known_layers(self.model), {}, None
+        few = mapped(lambda value: value[:2], inputs)
+        with same_draws(inputs), torch.enable_grad():
             try:
-                self._plan = plan = planned(self.model, few, more)
-                if len(plan.rest) == len(self.parameters):
-                    return "no layer is known"
-                if plan.rest and plan.draws:
-                    return f"the model draws at random, and the layer of {min(plan.rest)!r} is not known"
-                return difference(
-                    self.model, self.parameters, plan.rest, more, lambda given: self._pass(given, 3)
-                )
-            except Exception as error:  # whatever the user's model does with made-up inputs
-                return f"made-up inputs fail with {type(error).__name__}: {error}"
+                while any(
+                    self._leave_out_used(one)
+                    for one in self._separate(few, slice(0, example_count(few)), tracing=True)
+                ):
+                    pass
+            except (torch.OutOfMemoryError, KeptError):
+                raise
+            except Exception as error:  # whatever the user's model does under vmap
+                return f"{type(error).__name__}: {error}"
+        return None
 
-    def _pass(self, inputs: Inputs, count: int, keep: bool = True) -> Pass:
-        """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
-        tape = Tape(example_count(inputs), device_of(inputs))
-        args, kwargs = mapped(torch.detach, inputs)
-        with (
-            torch.set_grad_enabled(keep),
-            without_gradients(self.parameters.values()),
-            watched(self.plan, tape),
-            unchanged_buffers(self.model),
-            self._autocasting(),
-        ):
-            outputs = self.model(*args, **kwargs)
-        for output in tree_leaves(outputs):
-            if not isinstance(output, Tensor) or output.shape[:1] != (tape.examples,):
-                what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-                raise TypeError(f"the model must return tensors with one row for each example, got {what}")
-        return Pass(tape, mapped(lambda value: value[:count], inputs), outputs, count)
+    def _leave_out_used(self, one: Pass) -> bool:
+        """Leaves out layers whose parameters are used elsewhere; returns whether there was one."""
+        owned = {name for layer in self._known.values() for name in layer.trained.values()}
+        outputs = [output for output in tree_leaves(one.outputs) if output.requires_grad]
+        values = [self.parameters[name] for name in owned]
+        if not outputs or not values:
+            return False
+        slopes = [torch.zeros_like(output) for output in outputs]
+        found = torch.autograd.grad(outputs, values, slopes, allow_unused=True)
+        used = {name for name, gradient in zip(owned, found, strict=True) if gradient is not None}
+        layers = [layer.name for layer in self._known.values() if used & set(layer.trained.values())]
+        for name in layers:
+            self._leave_out(name, "has a parameter that is used elsewhere")
+        return bool(layers)
 
-    def _parts(self, inputs: Inputs) -> Iterator[tuple[Inputs, int]]:
-        """The inputs in parts of one size, filled up to it where ``rows`` is given, and how many are real."""
+    def _leave_out(self, name: str, reason: str) -> None:
+        one = self._known.pop(name)
+        reason = f"{type(one.layer).__name__} {reason}"
+        self._reasons |= dict.fromkeys(one.trained.values(), reason)
+
+    @property
+    def slower_layers(self) -> dict[str, str]:
+        """Parameters of which a pass takes a copy for each example, and why; known after the first batch."""
+        if self.slow_because is not None or not self._seen:
+            return {}
+        kinds = {name: type(self.model.get_submodule(name.rpartition(".")[0])) for name in self._copied}
+        return {
+            name: self._reasons.get(name, f"{kinds[name].__name__} is not known") for name in self._copied
+        }
+
+    @property
+    def _copied(self) -> list[str]:
+        owned = {name for one in self._known.values() for name in one.trained.values()}
+        return [name for name in self.parameters if name not in owned]
+
+    def _passes(self, inputs: Inputs, keep: bool = True) -> Iterator[Pass]:
+        """The passes over a batch: in parts of one size, filled up to it where ``rows`` is given."""
         count, size = example_count(inputs), self._at_once(inputs)
         size = min(size, count if self.rows is None else self.rows)
         for start in range(0, count, size):
-            real = min(size, count - start)
-            some = mapped(lambda value: value[start : start + real], inputs)  # noqa: B023
-            if self.rows is not None and real < size:
-                again = torch.arange(size, device=device_of(inputs)) % real
-                some = mapped(lambda value: value[again], some)  # noqa: B023
-            yield some, real
+            some = slice(start, min(start + size, count))
+            yield from self._separate(mapped(lambda value: value[some], inputs), some, keep, size)  # noqa: B023
+
+    def _separate(
+        self, inputs: Inputs, rows: slice | Tensor, keep: bool = True, size: int = 0, *, tracing: bool = False
+    ) -> Iterator[Pass]:
+        """One pass over all inputs, or several where the model decides differently for some of them."""
+        count = example_count(inputs)
+        filled = inputs if self.rows is None or count >= size else self._filled(inputs, size)
+        try:
+            yield self._pass(filled, count, rows, keep, tracing=tracing)
+        except DisagreementError as error:
+            answers = error.answers[:count]
+            places = torch.arange(rows.stop)[rows] if isinstance(rows, slice) else rows
+            for some in (answers, ~answers):
+                part = mapped(lambda value: value[some], inputs)  # noqa: B023
+                yield from self._separate(part, places[some.cpu()], keep, size, tracing=tracing)
+
+    def _filled(self, inputs: Inputs, size: int) -> Inputs:
+        """The inputs, filled up with copies of themselves."""
+        again = torch.arange(size, device=device_of(inputs)) % example_count(inputs)
+        filled: Inputs = mapped(lambda value: value[again], inputs)
+        return filled
+
+    def _pass(
+        self,
+        inputs: Inputs,
+        count: int,
+        rows: slice | Tensor = ALL,
+        keep: bool = True,
+        *,
+        tracing: bool = False,
+    ) -> Pass:
+        """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
+        tape = Tape(example_count(inputs), device_of(inputs))
+        asks = tracing or self._asks
+        try:
+            with (
+                torch.set_grad_enabled(keep),
+                nullcontext() if tracing else without_gradients(self.parameters.values()),
+                watched(self._known.values(), tape, tracing=tracing, asks=asks),
+                nothing_kept(self.model, lambda: tape.asked, asks=asks),
+                self._autocasting(),
+            ):
+                copies = {name: self._copies(name, tape) for name in self._copied}
+                outputs = isolated(self.model, inputs, copies, tape)
+        except UnfitError as error:
+            self._leave_out(error.name, error.reason)
+            return self._pass(inputs, count, rows, keep, tracing=tracing)
+        except RuntimeError as error:
+            if asks or "vmap" not in str(error):
+                raise
+            self._asks = True  # the model's code asks something of an example for the first time
+            return self._pass(inputs, count, rows, keep)
+        self._asks = tape.helped if tracing else self._asks
+        return Pass(tape, outputs, count, rows)
+
+    def _copies(self, name: str, tape: Tape) -> Tensor:
+        """A copy of a parameter for each example, which it may spoil."""
+        parameter = self.parameters[name].detach()
+        copies = parameter.expand(tape.examples, *parameter.shape).clone()
+        return tape.watch(copies, (), lambda gradient: [(name, ALL, Rows(gradient))])
 
     @property
     def memory_budget(self) -> int:
@@ -235,5 +307,6 @@ class FusedGradients(ExampleGradients):
     def _at_once(self, inputs: Inputs) -> int:
         """How many examples the memory budget holds: half as much again as a pass keeps, for gradients."""
         if self._fitting is None:
-            self._fitting = max(1, 2 * self.memory_budget // (3 * self._kept_by_one(inputs)))
+            copied = sum(self.parameters[name].numel() for name in self._copied)
+            self._fitting = max(1, 2 * self.memory_budget // (3 * (self._kept_by_one(inputs) + 4 * copied)))
         return self._fitting

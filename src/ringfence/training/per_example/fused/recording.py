@@ -19,8 +19,7 @@ class RecordedGradients(FusedGradients):
     The first batch goes as in ``FusedGradients``, and the second one is recorded. A recording is made anew
     where shapes, modes of layers, precision, or the places of parameters in memory change. Whatever else a
     model decides in Python, such as a rate of dropout that falls from step to step, is decided once.
-    Batches that need several passes are not repeated, and neither are models of which some parameters take
-    torch.func; what else cannot be recorded is said in a warning.
+    Batches that need several passes are not repeated; what else cannot be recorded is said in a warning.
 
     Guarantee: that of ``FusedGradients``, for the computation that was recorded.
     """
@@ -36,11 +35,13 @@ class RecordedGradients(FusedGradients):
     def forward(self, inputs: Inputs) -> Any:
         """The model's outputs, without a graph, in memory of their own."""
         self._repeated = None
+        self._remember_autocast(inputs)
         if not self._is_recordable(inputs):
             return super().forward(inputs)
-        self._remember_autocast(inputs)
-        ((some, count),) = self._parts(inputs)
-        granted = (state_of(self.model, some), self._autocast)
+        count = example_count(inputs)
+        some = self._filled(inputs, self.rows) if self.rows is not None and count < self.rows else inputs
+        shapes = [(tuple(each.shape), each.dtype) for each in tree_leaves(some)]
+        granted = (shapes, self._seen)
         if granted != self._granted:
             self._granted, self._recording = granted, None
         elif self._recording is None and self._clip is not None:
@@ -69,7 +70,6 @@ class RecordedGradients(FusedGradients):
             and self.rows is not None
             and 0 < count <= self.rows
             and self._is_fused(inputs)
-            and not self.plan.rest
             and self._at_once(inputs) >= self.rows
         )
 
@@ -133,21 +133,3 @@ class Recording:
             own[len(given) :].zero_()
         self._backward.replay()
         return self._total.clone()
-
-
-def state_of(model: nn.Module, inputs: Inputs) -> tuple[Any, ...]:
-    """What a recording takes for granted: shapes, modes of the layers, and where parameters and buffers are.
-
-    >>> model = nn.Linear(2, 2)
-    >>> before = state_of(model, ((torch.zeros(1, 2),), {}))
-    >>> before == state_of(model, ((torch.ones(1, 2),), {}))
-    True
-    >>> before == state_of(model.eval(), ((torch.ones(1, 2),), {}))
-    False
-    """
-    shapes = tuple((tuple(each.shape), each.dtype) for each in tree_leaves(inputs))
-    layers = list(model.modules())  # gone through once, because this is asked at every step
-    modes = tuple(layer.training for layer in layers)
-    held = (value for layer in layers for value in (*layer._parameters.values(), *layer._buffers.values()))
-    places = tuple(None if value is None else value.data_ptr() for value in held)
-    return shapes, modes, places

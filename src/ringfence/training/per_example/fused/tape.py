@@ -1,5 +1,6 @@
 """The tape of one pass keeps what each layer was given until the gradient of the layer's output is known."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,15 +20,20 @@ Watch = Callable[[Tensor, tuple[Tensor, ...], Callable[..., Iterable[Part]]], Te
 
 
 class Tape:
-    """Watches the outputs of the layers of one pass.
+    """Watches the outputs of the layers of one pass over ``examples`` examples.
 
     ``receive`` is called with the contributions of each layer, in the order of the backward pass. Until it is
-    set they are dropped.
+    set they are dropped. ``uses`` counts how often the pass used each parameter, and ``level`` is that of the
+    vmap that the pass runs under. ``asked`` says whether the model's code asked something of an example, and
+    ``helped`` whether it did anything that vmap needs help with.
     """
 
     def __init__(self, examples: int, device: torch.device) -> None:
         self.examples = examples
         self.receive: Callable[[Iterable[Part]], None] = lambda parts: None
+        self.uses: Counter[str] = Counter()
+        self.level = 0
+        self.asked = self.helped = False
         # outputs that depend on nothing that needs a gradient hang from this
         self._start = torch.zeros((), device=device, requires_grad=True)
 
@@ -38,19 +44,31 @@ class Tape:
         """
         if not torch.is_grad_enabled():  # nobody will go back
             return output
-        if not output.requires_grad:
-            output = _Begin.apply(output, self._start)  # type: ignore[no-untyped-call]
         versions, held = [tensor._version for tensor in kept], list(kept)
 
-        def hook(gradient: Tensor) -> None:
+        def arrived(gradient: Tensor) -> None:
             if [tensor._version for tensor in held] != versions:
                 raise RuntimeError("the input of a layer was changed in place after the layer had used it")
             given = tuple(held)
             held.clear()  # as autograd frees what it saved
             self.receive(parts(gradient, *given))
 
-        output.register_hook(hook)
-        return output
+        watched: Tensor = _Watched.apply(output, self._start, arrived)  # type: ignore[no-untyped-call]
+        return watched
+
+
+class _Watched(torch.autograd.Function):
+    """The identity, which tells ``arrived`` the gradient, also where nothing before it needs one."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, start: Tensor, arrived: Callable[[Tensor], None]) -> Tensor:
+        ctx.arrived = arrived
+        return output.data  # not a view: layers that work in place may follow
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None]:
+        ctx.arrived(gradients[0])
+        return gradients[0] if ctx.needs_input_grad[0] else None, None, None
 
 
 def in_autocast(x: Tensor) -> Tensor:
@@ -64,18 +82,6 @@ def in_autocast(x: Tensor) -> Tensor:
     if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
         return x
     return x.to(torch.get_autocast_dtype(device))
-
-
-class _Begin(torch.autograd.Function):
-    """The identity, whose output has a gradient although nothing that it was computed from needs one."""
-
-    @staticmethod
-    def forward(ctx: Any, output: Tensor, start: Tensor) -> Tensor:
-        return output.data  # not a view: layers that work in place may follow
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
-        return None, None
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_sums_are_those_of_examples_alone(
     options: dict[str, Any], call: dict[str, Any], to: str, hidden: Tensor | None
 ) -> None:
     inputs = (drawn(6, 5, 8),) if hidden is None else (drawn(6, 5, 8), hidden)
-    assert not agree(lambda: Attending(options, call, to), *inputs).plan.slower
+    assert not agree(lambda: Attending(options, call, to), *inputs).slower_layers
 
 
 class Masked(nn.Module):
@@ -71,7 +71,7 @@ class Masked(nn.Module):
 
 
 def test_a_mask_for_each_example() -> None:
-    assert not agree(Masked, drawn(6, 5, 8)).plan.slower
+    assert not agree(Masked, drawn(6, 5, 8)).slower_layers
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -86,7 +86,7 @@ def test_transformers(first: bool) -> None:
                 return self.both(x, y)
             return self.both(x.transpose(0, 1), y.transpose(0, 1)).transpose(0, 1)
 
-    assert not agree(Translating, drawn(4, 5, 8), drawn(4, 3, 8)).plan.slower
+    assert not agree(Translating, drawn(4, 5, 8), drawn(4, 3, 8)).slower_layers
 
 
 def test_dropout_is_left_out_of_the_check_and_drawn_in_training() -> None:
@@ -103,4 +103,4 @@ def test_keys_of_its_own_are_not_known() -> None:
     gradients = FusedGradients(model)
     gradients.forward(((drawn(6, 5, 8),), {}))
     assert gradients.slow_because is None
-    assert "attention.bias_k" in gradients.plan.slower
+    assert "attention.bias_k" in gradients.slower_layers

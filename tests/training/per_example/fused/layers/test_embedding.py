@@ -32,12 +32,12 @@ def test_sums_are_those_of_examples_alone(padding: int | None) -> None:
 def test_bags_of_words(mode: str) -> None:
     assert not agree(
         lambda: nn.Sequential(nn.EmbeddingBag(5, 3, mode=mode), nn.Linear(3, 2)), words(6, 9)
-    ).plan.slower
+    ).slower_layers
 
 
 @pytest.mark.parametrize("shape", [(7,), (1, 7)])
 def test_positions_that_all_examples_share(shape: tuple[int, ...]) -> None:
-    assert not agree(lambda: Positions(shape), words(6, 7)).plan.slower
+    assert not agree(lambda: Positions(shape), words(6, 7)).slower_layers
 
 
 def test_a_repeated_word_counts_once() -> None:
@@ -55,4 +55,4 @@ def test_frequencies_are_not_known() -> None:
     model = nn.Sequential(nn.Embedding(5, 3, scale_grad_by_freq=True), nn.Linear(3, 2))
     gradients = FusedGradients(model)
     gradients.forward(((words(4, 3),), {}))
-    assert "0" in gradients.plan.slower or "0.weight" in gradients.plan.slower
+    assert "0" in gradients.slower_layers or "0.weight" in gradients.slower_layers

@@ -72,6 +72,13 @@ def is_batched(layer: nn.Module, query: Any, key: Any, value: Any, *others: Any,
     return plain and query.shape[batch] == key.shape[batch] == value.shape[batch]
 
 
+def attention_rows(layer: nn.Module) -> tuple[dict[str, int | None], tuple[int, ...]]:
+    """Which dimension of each argument, in their order, counts rows, and which of each output."""
+    rows = 0 if layer.batch_first else 1
+    given = {"query": rows, "key": rows, "value": rows, "key_padding_mask": 0, "need_weights": None}
+    return {**given, "attn_mask": None}, (rows, 0)
+
+
 def _projected(
     layer: nn.MultiheadAttention, watch: Watch, query: Tensor, key: Tensor, value: Tensor
 ) -> Iterator[Tensor]:

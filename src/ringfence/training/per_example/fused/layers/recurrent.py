@@ -20,11 +20,11 @@ from ringfence.training.per_example.fused.tape import ALL, Part, Watch, in_autoc
 State = tuple[Tensor, ...]  # (n, width) each: the hidden state, and the cell of an LSTM
 
 
-def recurrent(layer: nn.RNNBase, watch: Watch, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+def recurrent(layer: nn.RNNBase, watch: Watch, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
     """The outputs of all time steps, and the last states."""
-    x = x if layer.batch_first else x.transpose(0, 1)
+    x = input if layer.batch_first else input.transpose(0, 1)
     directions = ("", "_reverse") if layer.bidirectional else ("",)
-    given = () if state is None else (state if isinstance(layer, nn.LSTM) else (state,))
+    given = () if hx is None else (hx if isinstance(layer, nn.LSTM) else (hx,))
     last: list[State] = []
     for number in range(layer.num_layers):
         outputs = []
@@ -51,9 +51,16 @@ def has_own_weights(layer: nn.Module) -> bool:
     return not layer.proj_size and names == set(chain.from_iterable(layer._all_weights))
 
 
-def is_sequence(layer: nn.Module, x: Any, state: Any = None) -> bool:
+def is_sequence(layer: nn.Module, input: Any, hx: Any = None) -> bool:
     """Whether a call has a batch of sequences of one length, and not one of ``PackedSequence``."""
-    return isinstance(x, Tensor) and x.dim() == 3
+    states = () if hx is None else (hx if isinstance(hx, tuple) else (hx,))
+    return all(isinstance(each, Tensor) and each.dim() == 3 for each in (input, *states))
+
+
+def recurrent_rows(layer: nn.Module) -> tuple[dict[str, int | None], tuple[int, ...]]:
+    """Which dimension of each argument, in their order, counts rows, and which of each output."""
+    rows = 0 if layer.batch_first else 1
+    return {"input": rows, "hx": 1}, (rows, 1)
 
 
 def _nothing(layer: nn.RNNBase, x: Tensor) -> State:

@@ -1,0 +1,345 @@
+"""Attacks on isolation: models that look past their example, and what one example can then move."""
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import ringfence as rf
+from ringfence.training.per_example.fused.gradients import FusedGradients
+from ringfence.training.per_example.gradients import ExampleGradients
+
+CLIP = rf.Norm(1.0)
+INPUTS = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
+OUTLIER = torch.cat([INPUTS, 300 + torch.arange(6.0).unsqueeze(0)])  # the last example is the attacker's
+
+
+class Linear(nn.Module):
+    """A linear layer after some code of the user's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.before(x))
+
+    def before(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Sorts(Linear):
+    """By size, as packed sequences are by length, and back."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = x.sum(dim=1).argsort(descending=True)
+        return super().forward(x[order])[order.argsort()]
+
+
+class Scales(Linear):
+    def before(self, x: Tensor) -> Tensor:
+        return x / 255 if x.max() > 6 else x
+
+
+class Winsorises(Linear):
+    def before(self, x: Tensor) -> Tensor:
+        limit = 0.5 * x.std(correction=0)
+        return x.clamp(-limit, limit)
+
+
+class Centres(Linear):
+    def before(self, x: Tensor) -> Tensor:
+        return x - x.mean(dim=0) if self.training else x
+
+
+class Crowded(Linear):
+    """A mixture of experts with room for ten examples."""
+
+    def before(self, x: Tensor) -> Tensor:
+        chosen = x.sum(dim=1).topk(min(10, len(x))).indices
+        return x * torch.zeros(len(x)).index_fill(0, chosen, 1.0).unsqueeze(1)
+
+
+class Remembers(Linear):
+    """The largest number so far, as a number of Python."""
+
+    largest = 1.0
+
+    def before(self, x: Tensor) -> Tensor:
+        self.largest = max(self.largest, x.abs().max().item())
+        return x / self.largest
+
+
+class Continues(Linear):
+    """A recurrent layer whose state goes on from example to example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.state = nn.LSTM(6, 6, batch_first=True), None
+
+    def before(self, x: Tensor) -> Tensor:
+        out, self.state = self.cells(x.unsqueeze(1), self.state)
+        return out[:, 0]
+
+
+MIXING = [Sorts, Scales, Winsorises, Centres, Crowded]
+WAYS = [FusedGradients, ExampleGradients]
+
+
+def moved(make: Callable[[], nn.Module], way: type[ExampleGradients], inputs: Tensor = OUTLIER) -> float:
+    """How far the last example moves the clipped sum, in multiples of the clip."""
+    sums = []
+    for some in (inputs, inputs[:-1]):
+        gradients, given = way(make()), ((some,), {})
+        gradients.forward(given)
+        sums.append(gradients.clipped_sum(given, 1e3 * torch.ones(len(some), 3), CLIP))
+    return float((sums[0] - sums[1]).norm())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [Linear, *MIXING])
+def test_an_example_moves_the_sum_by_its_clip(make: Callable[[], nn.Module], way: Any) -> None:
+    """Under vmap there is nothing to mix, to sort or to count."""
+    assert moved(make, way) <= 1.001
+    whole, alone = way(make()), way(make())
+    together = whole.forward(((OUTLIER,), {}))
+    each = torch.cat([alone.forward(((row.unsqueeze(0),), {})) for row in OUTLIER])
+    assert torch.allclose(together, each, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", MIXING)
+def test_these_models_do_mix(make: Callable[[], nn.Module]) -> None:
+    """Called with a batch as usual, they show each example more than itself."""
+    if make is Sorts:  # it mixes nothing, but its layer sees row i of another example
+        assert not torch.equal(OUTLIER.sum(dim=1).argsort(descending=True), torch.arange(41))
+        return
+    together, model = make()(OUTLIER), make()
+    each = torch.cat([model(row.unsqueeze(0)) for row in OUTLIER])
+    assert not torch.allclose(together, each, rtol=1e-2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_remembered_from_example_to_example(way: Any) -> None:
+    model = Remembers()
+    if way is FusedGradients:
+        with pytest.warns(UserWarning, match="one by one: RuntimeError: vmap: .*item"):
+            assert moved(Remembers, way) <= 1.001
+    else:
+        assert moved(Remembers, way) <= 1.001
+    gradients = ExampleGradients(model)
+    gradients.forward(((OUTLIER,), {}))
+    assert model.largest == 1.0
+
+
+def test_a_state_that_goes_on() -> None:
+    """The fused pass refuses it; one by one every example goes through a copy that is thrown away."""
+    with pytest.raises(ValueError, match="layer '' \\(Continues\\) keeps 'state' of a pass"):
+        moved(Continues, FusedGradients)
+    assert moved(Continues, ExampleGradients) <= 1.001
+
+
+def test_a_layer_that_changes_its_ways_later() -> None:
+    """In evaluation mode at first, it treats examples apart; in training mode it centres the batch."""
+    model = Centres().eval()
+    gradients, given = FusedGradients(model), ((OUTLIER,), {})
+    gradients.forward(given)
+    model.train()
+    outputs = gradients.forward(given)
+    assert float(outputs.std(dim=0).max()) < 1e-6  # alone, an example is its own mean
+
+
+def engine(
+    model: nn.Module, inputs: Tensor = INPUTS, **options: Any
+) -> tuple[Any, Any, Any, rf.PrivacyEngine]:
+    made = rf.PrivacyEngine(rf.Gaussian(1e-6), CLIP, sampling="full", seed=3, **options)
+    data = TensorDataset(inputs, torch.zeros(len(inputs), dtype=torch.long))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    return *made.make_private(model, optimizer, DataLoader(data, batch_size=len(inputs))), made
+
+
+def steps(private: nn.Module, optimizer: Any, loader: Any, number: int = 1) -> None:
+    for _ in range(number):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            functional.cross_entropy(private(inputs), labels).backward()
+            optimizer.step()
+
+
+def test_unfreezing_and_freezing_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+    model[0].requires_grad_(False)
+    private, optimizer, loader, _ = engine(model)
+    steps(private, optimizer, loader)
+    model[0].requires_grad_()
+    with pytest.raises(ValueError, match=r"parameter '0.weight' was not trained before"):
+        steps(private, optimizer, loader)
+    model[0].requires_grad_(False)
+    model[1].bias.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"parameter '1.bias' is trained no longer"):
+        steps(private, optimizer, loader)
+
+
+def test_nothing_but_the_release_moves_a_parameter() -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+    model[0].requires_grad_(False)
+    private, optimizer, loader, _ = engine(model)
+    before = model[0].weight.clone()
+    ((inputs, labels),) = loader
+    functional.cross_entropy(private(inputs), labels).backward()
+    model[0].weight.grad = torch.ones(6, 6)  # as a backward pass of the user's own would leave it
+    optimizer.step()
+    assert torch.equal(model[0].weight, before)
+
+
+class Renorms(nn.Module):
+    """Words that occur are shortened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(5, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.embedding((x[:, 0] > 0).long(), self.table, max_norm=0.1)
+
+
+class Initialises(Linear):
+    """ActNorm: the first batch sets shift and scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift, self.ready = nn.Parameter(torch.zeros(6)), False
+
+    def before(self, x: Tensor) -> Tensor:
+        if not self.ready:
+            self.shift.data.copy_(x.mean(dim=0))
+            self.ready = True
+        return x - self.shift
+
+
+class Averages(Linear):
+    """The moving average of a VQ-VAE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def before(self, x: Tensor) -> Tensor:
+        self.mean.data.mul_(0.9).add_(x.detach().mean(dim=0), alpha=0.1)
+        return x
+
+
+class Replaces(Averages):
+    def before(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(dim=0)
+        return x
+
+
+class Counts(Averages):
+    """How many passes there were, hence something about the size of a batch."""
+
+    def before(self, x: Tensor) -> Tensor:
+        self.mean += 1
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:examples go through the model one by one")
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [Renorms, Initialises, Averages, Replaces])
+def test_a_forward_pass_writes_nothing(make: Callable[[], nn.Module], way: Any) -> None:
+    """It is refused by name, or what it writes to is a copy."""
+    model = make()
+    before, gradients = copy.deepcopy(model.state_dict()), way(model)
+    writes_to_copies = (make, way) in [(Renorms, FusedGradients), (Replaces, ExampleGradients)]
+    refused = pytest.raises(ValueError, match="what a model keeps of its inputs does not pass the mechanism")
+    with nullcontext() if writes_to_copies else refused:
+        gradients.forward(((INPUTS,), {}))
+        gradients.clipped_sum(((INPUTS,), {}), torch.ones(len(INPUTS), 3), CLIP)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_a_count_of_passes_is_refused(one_by_one: bool) -> None:
+    private, optimizer, loader, made = engine(Counts(), one_by_one=one_by_one)
+    with pytest.raises(ValueError, match="layer '' \\(Counts\\) keeps 'mean' of a pass"):
+        steps(private, optimizer, loader)
+    assert made.steps == 0
+
+
+@pytest.mark.parametrize("make", [Initialises, Averages, Replaces])
+def test_a_pass_without_gradients_in_training_mode_writes_nothing(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    before = copy.deepcopy(model.state_dict())
+    private, *_ = engine(model)
+    with torch.no_grad():
+        private(INPUTS)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_batches_that_are_padded_to_their_longest_are_refused() -> None:
+    """An example would show the model how long the others are."""
+    words = [torch.ones(length) for length in (3, 3, 9)]
+    model = nn.Linear(1, 3)
+    made = rf.PrivacyEngine(rf.Gaussian(1.0), CLIP, sampling="full")
+    loader = DataLoader(words, batch_size=3, collate_fn=nn.utils.rnn.pad_sequence)
+    *_, loader = made.make_private(model, torch.optim.SGD(model.parameters(), lr=1.0), loader)
+    loader._examples._collate = lambda some: nn.utils.rnn.pad_sequence(some, batch_first=True)
+    assert loader._examples.collated([words[2]]).shape == (1, 9)
+    with pytest.raises(ValueError, match=r"rows of shape \[9\] in a batch and \[3\] alone: pad to a length"):
+        loader._examples.collated([words[2], words[0]])
+
+
+def test_a_loss_that_mixes_examples_is_found_out_in_every_step() -> None:
+    """A mean over all words, which are more in some examples than in others."""
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets)
+
+    private, optimizer, loader, made = engine(Linear(), loss=loss)
+    steps(private, optimizer, loader)
+    ((inputs, labels),) = loader
+    weights = 1.0 + torch.arange(len(inputs)) % 3
+    each = functional.cross_entropy(private(inputs), labels, reduction="none")
+    (each * weights).sum().div(weights.sum()).backward()
+    with pytest.raises(ValueError, match="is not the engine's loss of each example by itself"):
+        optimizer.step()
+    assert made.steps == 1
+
+
+def test_every_statement_says_what_is_assumed_of_loop_and_loss() -> None:
+    private, optimizer, loader, made = engine(Linear())
+    steps(private, optimizer, loader)
+    claim = made.guarantee(1e-5)
+    assert any("must depend on that example alone" in sentence for sentence in claim.assumptions)
+    assert "must depend on that example alone" in claim.statement
+
+
+@pytest.mark.parametrize("clip", [rf.Clamp(0.01), rf.Norm(1.0)])
+def test_a_mean_in_half_precision_does_not_show_how_many_there_are(clip: rf.Clip) -> None:
+    """The rounding of 1/n was in every example's gradient: a coordinate moved by 1.4 to 3.8 c at 1,000."""
+    torch.manual_seed(4)
+    inputs, sums = torch.randn(1000, 6), []
+    weights = torch.randn(6, 3)
+    for count in (1000, 999):
+        made = rf.PrivacyEngine(rf.Gaussian(1e-9), clip, sampling="full", public_size=1, seed=3)
+        model = nn.Linear(6, 3, bias=False)
+        model.weight.data = weights.T.clone()
+        data = TensorDataset(inputs[:count], torch.zeros(count, dtype=torch.long))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        private, optimizer, loader = made.make_private(model, optimizer, DataLoader(data, batch_size=count))
+        for some, labels in loader:
+            with torch.autocast("cpu", torch.bfloat16):
+                outputs = private(some)
+                assert outputs.dtype == torch.float32
+                functional.cross_entropy(outputs, labels).backward()
+            optimizer.step()
+        sums.append(made.run.theta)
+    moved = (sums[0] - sums[1]).double()
+    assert float(moved.abs().max() if clip.looks_at == "coordinate" else moved.norm()) <= 1.01 * clip.largest
