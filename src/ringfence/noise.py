@@ -43,10 +43,8 @@ class Noise:
     Without a seed the key comes from the operating system. With a seed, an integer from 0 to 2^256 - 1,
     the key is a function of the seed. A seed gives the same bits, uniform numbers and Poisson samples on
     every machine and with every version of torch, and the same normal numbers up to the last digits of
-    log, sin and cos. Whoever knows the seed knows every number.
-
-    A ``Noise`` serves the process that made it, with or without a seed, and cannot be copied or pickled: a
-    copy would draw the same numbers. ``Noise(seed)`` in another process repeats them on purpose.
+    log, sin and cos. Whoever knows the seed knows every number. A ``Noise`` serves the process that made it
+    and has no copies: they would draw the same numbers. ``Noise(seed)`` elsewhere repeats them on purpose.
 
     Numbers for a GPU are made on it, by torch's generator, which is counter-based and has a key of 64
     bits: each place gets a fresh key, 64 bits of the place's own key. Against someone who could search

@@ -289,8 +289,8 @@ class PrivacyEngine:
         """Goes on where ``save`` was called, after ``make_private`` with the same settings.
 
         What was released after the save is in the account already. When the loop gets there again, the same
-        sums give the same releases and are not charged twice. Secure releases are new ones, of new batches,
-        and are charged.
+        sums give the same releases and are not charged twice. A step with another sum begins again with a new
+        Poisson sample and is charged. Secure releases are new ones, of new batches, and are charged.
         """
         self.run.load(Path(path), others)
 

@@ -24,11 +24,10 @@ class Ledger:
     The noise of a release depends on the key, on the step and on theta itself: the same theta at the same
     step gives the same release, to the bit, and any other theta gets independent noise. A run that is resumed
     from an earlier point therefore repeats its releases instead of making new ones, and two different sums
-    are never covered by the same noise. A sample is released once: another sum of it, with other noise, would
-    not be that of another sample, as which it would be charged.
+    are never covered by the same noise. A sample is released once: two sums of it are not those of two.
 
     ``secure``: releases are those of ``Mechanism.release``, whose noise is fresh. Such a release cannot be
-    repeated, so every release is a new one.
+    repeated: nothing is ``known``, and every release is a new one.
 
     Guarantee: a release is charged, and written to the journal where there is one, before it is made. A
     release that the journal already holds is not charged again, unless it is made again with other noise.
@@ -61,7 +60,7 @@ class Ledger:
                 "Nothing was released; look at the loss and the learning rate"
             )
         place = (step, self.attempt or 0)
-        new = self.secure or self.known.get(place) != name.hex()
+        new = self.known.get(place) != name.hex()
         if new and self.attempt is not None and place in self.known:
             raise ReleasedBeforeError(f"the sample of step {step} was released before, with another sum")
         if new and self._charged != (step, name):  # a full disk may have kept it from being released

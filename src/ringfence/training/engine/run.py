@@ -34,8 +34,7 @@ def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -
     False
     """
     released = {name: value for name, value in settings.items() if name != "auxiliary_batches"}
-    noise = Noise(seed).of("engine", repr(sorted(released.items())))
-    return noise.of("attempt", attempt) if attempt else noise
+    return Noise(seed).of("engine", repr(sorted(released.items())), *([attempt] if attempt else []))
 
 
 class TrainingRun:
@@ -156,8 +155,9 @@ class TrainingRun:
         self.run_id, self.steps = state.run_id, state.steps
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state.assumptions)))
+        attempt: int | None = (self.ledger.attempt or 0) + 1
         if self.ledger.secure:  # a secure batch that is released twice would not be two samples
-            attempt, known = (self.ledger.attempt or 0) + 1, {}
+            known = {}
         else:
             self.seed, attempt = state.seed, state.objects.get("attempt", self.ledger.attempt)
         self._go_on(replace(self.ledger, account=account, known=known, attempt=attempt, refused=None))

@@ -15,8 +15,7 @@ class RunState:
     """A training run as plain data and tensors: everything that it needs to go on.
 
     ``settings`` must be the same when the run goes on. ``objects`` are the states of "model", "optimizer",
-    "others", "fisher" and "random", and "known" and "attempt" are those of the ledger. A secure run has no
-    ``seed`` to go on with and says 0.
+    "others", "fisher", "random" and the ledger's. A secure run has no ``seed`` to go on with and says 0.
 
     >>> RunState("a1", {}, 3, (), 0, {"steps": 3}, {}).steps
     3
