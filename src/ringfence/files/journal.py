@@ -61,12 +61,8 @@ class Journal:
     def restart(self, header: Record) -> None:
         """Begins the journal anew, as ``start`` does, without letting go of the lock."""
         line = _first_line(header)
-        self._require_lock()
-        self._close_file()
-        try:
-            self._replace(line)
-        finally:
-            self._open()  # whichever file has the name now, and never one that was replaced
+        self._close_file()  # append opens whichever file has the name then, and never one that was replaced
+        self._replace(line)
 
     def append(self, record: Record) -> None:
         """Returns when the record is on the disk. After an OSError it may be there or not: append again."""
