@@ -1,5 +1,9 @@
 """Random numbers that belong to a place: the whole key counts, and no two places share them."""
 
+import copy
+import os
+import pickle
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -13,6 +17,7 @@ from sklearn.model_selection import KFold
 import ringfence as rf
 from ringfence.noise import CipherDraws, GeneratorDraws, Noise, side_by_side
 from ringfence.training.engine.sampling import PoissonBatches
+from tests.forks import ended
 
 CPU = torch.device("cpu")
 
@@ -120,6 +125,52 @@ def test_engines_that_differ_in_their_law_share_no_noise() -> None:
         return model.weight.detach().flatten() / sigma
 
     assert abs(float(torch.corrcoef(torch.stack((move(1.0), move(2.0))))[0, 1])) < 0.4
+
+
+def in_a_fork(draw: Callable[[], object]) -> str:
+    """What a process that is forked here says: what it drew, or why it did not."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = repr(draw())
+        except RuntimeError as error:
+            said = str(error)
+        os.write(sender, said.encode())
+        os._exit(0)
+    os.close(sender)
+    os.waitpid(child, 0)
+    with os.fdopen(receiver) as file:
+        return file.read()
+
+
+def forks(seed: int | None) -> None:
+    noise, theta, parent = Noise(seed), torch.zeros(2), os.getpid()
+    draws: list[Callable[[], object]] = [
+        lambda: noise.at("x").word(),
+        lambda: noise.of("part").at("x").word(),
+        lambda: noise.torch_seed("x"),
+        lambda: noise.digest(theta),
+        lambda: side_by_side([noise], "x").uniforms((1,)),
+        lambda: rf.release_counts([1.0, 2.0], sigma=1.0, noise=noise),
+    ]
+    for draw in draws:
+        assert in_a_fork(draw).startswith(f"Noise and engines serve the process that made them, {parent}: ")
+        draw()  # and here it goes on
+    assert in_a_fork(lambda: Noise(7).at("x").word()) == str(Noise(7).at("x").word())  # on purpose
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_fork_does_not_repeat_the_numbers(seed: int | None) -> None:
+    assert ended(forks, seed) == 0
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("seed", [None, 7])
+def test_no_copy_repeats_the_numbers(copied: Callable[[Any], Any], seed: int | None) -> None:
+    for held in (Noise(seed), Noise(seed).of("part")):
+        with pytest.raises(TypeError, match="Noise cannot be copied or pickled, because a copy would draw"):
+            copied(held)
 
 
 # ------------------------------------------------------------------ what the numbers are

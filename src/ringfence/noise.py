@@ -10,11 +10,12 @@ is one question, and whoever reviews it reads one file.
 """
 
 import hmac
+import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import torch
@@ -42,7 +43,8 @@ class Noise:
     Without a seed the key comes from the operating system. With a seed, an integer from 0 to 2^256 - 1,
     the key is a function of the seed. A seed gives the same bits, uniform numbers and Poisson samples on
     every machine and with every version of torch, and the same normal numbers up to the last digits of
-    log, sin and cos. Whoever knows the seed knows every number.
+    log, sin and cos. Whoever knows the seed knows every number. A ``Noise`` serves the process that made it
+    and has no copies: they would draw the same numbers. ``Noise(seed)`` elsewhere repeats them on purpose.
 
     Numbers for a GPU are made on it, by torch's generator, which is counter-based and has a key of 64
     bits: each place gets a fresh key, 64 bits of the place's own key. Against someone who could search
@@ -59,6 +61,7 @@ class Noise:
     def __init__(self, seed: int | None = None) -> None:
         self.seeded = seed is not None
         self.seed = secrets.randbits(256) if seed is None else checks.seed(seed)
+        self._process = os.getpid()
         self._key = hmac.digest(_SEEDS, b"%x" % self.seed, "sha256")
 
     def of(self, *part: Place) -> "Noise":
@@ -68,9 +71,8 @@ class Noise:
         >>> noise.of("setting", 1).at("noise").word() == noise.of("setting", 2).at("noise").word()
         False
         """
-        one = Noise.__new__(Noise)
-        one.seeded, one.seed = self.seeded, self.seed
-        one._key = self._derived(b"part", *part)
+        one = Noise(self.seed)
+        one.seeded, one._key = self.seeded, self._derived(b"part", *part)
         return one
 
     def at(self, *place: Place) -> "CipherDraws":
@@ -126,7 +128,22 @@ class Noise:
                 generator.manual_seed(self.torch_seed(*place))
             yield
 
+    def require_own_process(self) -> None:
+        """Refuses to serve a process that was forked from the one that made this."""
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"Noise and engines serve the process that made them, {self._process}: process {os.getpid()} "
+                "would draw the same numbers. Make another one here, or load a saved run into it"
+            )
+
+    def __reduce__(self: object) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be copied or pickled, because a copy would draw the same numbers: "
+            "make another one where it is needed, or load a saved run into it"
+        )
+
     def _derived(self, *place: Place) -> bytes:
+        self.require_own_process()
         parts = (part if isinstance(part, bytes) else str(part).encode() for part in place)
         # every part comes with its length, so that no two places give the same bytes
         text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)

@@ -1,7 +1,9 @@
 """A run on a full disk, in a folder that cannot be written, with damaged or mixed-up files."""
 
 import os
+import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ringfence.files.journal import Journal
 from ringfence.training.engine import run_file
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only, some, tried
 from tests.faults.jobs import _spent
+from tests.files.test_atomic import full
 from tests.training.engine.runs import Run
 
 STEPS = 5
@@ -48,12 +51,14 @@ def test_a_full_disk_stops_the_run_before_it_releases(tmp_path: Path, whole: Run
     assert 1 <= stopped < STEPS
     assert torch.equal(run.weights(), Run().train(stopped).weights())  # nothing more was released
     assert _spent(tmp_path)[0] >= stopped
-    with pytest.raises(ValueError, match=r"run\.ckpt\.journal is closed"):
-        run.train(STEPS)  # not without writing it down
-    run.engine.close()
-    again = resumed(path).train(STEPS)
-    assert torch.equal(again.weights(), whole.weights())
-    assert again.engine.account.steps == STEPS
+    copies = tmp_path / "copies"
+    shutil.copytree(tmp_path, copies)
+    # there is room again: it goes on, or another process does
+    for one in (run, resumed(copies / "run.ckpt")):
+        assert torch.equal(one.train(STEPS).weights(), whole.weights())
+        assert one.engine.account.steps == STEPS
+        one.engine.close()
+    assert resumed(path).engine.account.steps == STEPS
 
 
 def test_a_save_on_a_full_disk_leaves_the_run_as_it_was(tmp_path: Path, whole: Run) -> None:
@@ -68,6 +73,55 @@ def test_a_save_on_a_full_disk_leaves_the_run_as_it_was(tmp_path: Path, whole: R
     run.train(STEPS)  # there is room in the journal again
     assert torch.equal(run.weights(), whole.weights())
     assert _spent(tmp_path)[0] == STEPS
+
+
+@pytest.mark.parametrize("call", ["restart", "append"])
+@pytest.mark.parametrize("target", ["run.ckpt", "new.ckpt"])
+def test_a_save_that_replaced_the_file_returns(
+    target: str, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is written, and then there is no room for its journal, or for the end of the old one."""
+    run = Run()
+    run.engine.save(tmp_path / "run.ckpt")
+    run.train(3)
+    monkeypatch.setattr(Journal, call, full)
+    run.engine.save(tmp_path / target)
+    monkeypatch.undo()
+    run.train(STEPS).engine.close()
+    spent = {file.name: tried(resumed, file) for file in tmp_path.glob("*.ckpt")}
+    if target != "run.ckpt":  # two files of a run that could both go on would each forget the other's steps
+        assert "run.ckpt" in spent.pop("run.ckpt")[1]
+    assert [one.engine.account.steps for one, _ in spent.values()] == [STEPS]
+
+
+@pytest.mark.parametrize("moment", ["account.charge", "journal.append", "mechanism.release", "_sampler.draw"])
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_an_interrupted_step_can_be_made_again_or_loaded(
+    sampling: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secure = {"seed": None, "secure": True, "public_size": 60} if moment == "mechanism.release" else {}
+    run = Run(sampling=sampling, **secure).train(1)
+    run.engine.save(tmp_path / "run.ckpt")
+    run.train(2)
+    owner, call = moment.split(".")
+    target = getattr(run.engine.run.ledger, owner)
+    monkeypatch.setattr(target, call, killing(getattr(target, call), "after"))
+    with pytest.raises(Killed):
+        run.train(3)
+    monkeypatch.undo()
+    assert run.engine.steps == 2
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    run.train(STEPS)
+    again = Run(sampling=sampling, **secure)
+    again.engine.load(tmp_path / "copy" / "run.ckpt")
+    again.train(STEPS)
+    if not secure:
+        whole = Run(sampling=sampling).train(STEPS).weights()
+        assert torch.equal(run.weights(), whole)
+        assert torch.equal(again.weights(), whole)
+        assert again.engine.account.steps == STEPS
+    charged_twice = moment == "account.charge"  # interrupted before it was known to be charged
+    assert run.engine.account.steps == STEPS + charged_twice
 
 
 def test_a_read_only_folder_is_refused_before_anything_is_released() -> None:
@@ -163,7 +217,9 @@ def test_killed_while_the_run_moves_to_another_file(
     run.train(3)
     owner = run_file if call == "write_checkpoint" else Journal
     monkeypatch.setattr(owner, call, killing(getattr(owner, call), when))
-    with pytest.raises(Killed):
+    # the journal of a new file is new, and not begun again
+    survives = (target, call) == ("new.ckpt", "restart")
+    with nullcontext() if survives else pytest.raises(Killed):
         run.engine.save(tmp_path / target)
     monkeypatch.undo()
     run.engine.close()

@@ -185,6 +185,19 @@ def test_an_engine_that_goes_back_to_its_own_file_pays_again(tmp_path: Path) -> 
     run.engine.close()
 
 
+def test_a_secure_engine_that_goes_back_draws_other_samples_each_time(tmp_path: Path) -> None:
+    """The same engine has the same key, and the sample of a step would be the one that it has released."""
+    run = Run(seed=None, secure=True, public_size=60, sampling="poisson")
+    seen = run.samples()
+    run.train(1).engine.save(tmp_path / "run")
+    for _ in range(3):
+        run.train(2).engine.load(tmp_path / "run")
+    assert [step for step, _ in seen] == [0, 1, 1, 1]
+    assert len({indices for _, indices in seen}) == 4
+    assert run.engine.account.steps == 4
+    run.engine.close()
+
+
 def test_a_secure_run_goes_on_as_one(tmp_path: Path) -> None:
     run = Run(seed=None, secure=True, public_size=60).train(1)
     run.engine.save(tmp_path / "run")

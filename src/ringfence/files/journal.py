@@ -61,23 +61,20 @@ class Journal:
     def restart(self, header: Record) -> None:
         """Begins the journal anew, as ``start`` does, without letting go of the lock."""
         line = _first_line(header)
-        self._require_open()
-        self._close_file()
-        try:
-            self._replace(line)
-        finally:
-            self._open()  # whichever file has the name now, and never one that was replaced
+        self._close_file()  # append opens whichever file has the name then, and never one that was replaced
+        self._replace(line)
 
     def append(self, record: Record) -> None:
-        """Returns when the record is on the disk. After an OSError the journal is closed: open it again."""
+        """Returns when the record is on the disk. After an OSError it may be there or not: append again."""
         line = _line("record", record)
-        file = self._require_open()
+        self._require_lock()
+        file = self._open() if self._file is None else self._file
         try:
             _write_fully(file, line)
             os.fsync(file)
             self._announce(self._announced + 1)
         except BaseException:
-            self.close()  # nothing may follow the part of a line that may have been written
+            self._close_file()  # what was written of a line is cut off before another one follows
             raise
 
     @staticmethod
@@ -99,7 +96,7 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> None:
+    def _open(self) -> int:
         self.header, records, whole = _complete(self.path)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         try:
@@ -110,6 +107,7 @@ class Journal:
             os.close(file)
             raise
         self._file = file
+        return file
 
     def _replace(self, first: bytes) -> None:
         """Replaces the records and announces 0 of them before: the announced number is never too large."""
@@ -128,11 +126,6 @@ class Journal:
         if self._lock is None:
             raise ValueError(f"{self.path} is closed")
         return self._lock
-
-    def _require_open(self) -> int:
-        if self._file is None:
-            raise ValueError(f"{self.path} is closed")
-        return self._file
 
     def _close_file(self) -> None:
         if self._file is not None:

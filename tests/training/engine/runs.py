@@ -32,6 +32,7 @@ class Run:
         inputs: Tensor = INPUTS,
         labels: Tensor = LABELS,
         batch_size: int = 16,
+        workers: int = 0,
         **settings: Any,
     ) -> None:
         self.original = network() if model is None else model
@@ -40,7 +41,7 @@ class Run:
         self.model, self.optimizer, self.loader = self.engine.make_private(
             self.original,
             optimizer(self.original.parameters()),
-            DataLoader(TensorDataset(inputs, labels), batch_size=batch_size, shuffle=True),
+            DataLoader(TensorDataset(inputs, labels), batch_size, shuffle=True, num_workers=workers),
         )
 
     def train(self, steps: int) -> "Run":
@@ -56,6 +57,22 @@ class Run:
         self.optimizer.zero_grad()
         nn.functional.cross_entropy(self.model(inputs), labels).backward()
         self.optimizer.step()
+
+    def samples(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Step and examples of every release from now on, as far as each step is one batch."""
+        released: list[tuple[int, tuple[int, ...]]] = []
+        announce, complete, batches = self.loader._announce, self.engine.run.loop._complete, []
+
+        def announced(batch: Any, values: Any) -> None:
+            batches.append((batch.step, batch.indices))
+            announce(batch, values)
+
+        def completed(theta: Tensor) -> None:
+            complete(theta)
+            released.append(batches[-1])
+
+        self.loader._announce, self.engine.run.loop._complete = announced, completed
+        return released
 
     def weights(self) -> Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self.original.parameters()])

@@ -1,11 +1,19 @@
 """What an engine cannot do is refused by name, and its fast way trains what its slow way trains."""
 
+import copy
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
+from tests.forks import ended
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network, refused
 
 
@@ -77,3 +85,57 @@ def test_code_that_mixes_examples_has_nothing_to_mix() -> None:
     for inputs, _ in run.loader:
         assert float(run.model(inputs).detach().std(dim=0).max()) < 1e-6  # an example is its own mean
         break
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("secure", [False, True])
+def test_an_engine_has_no_copies(copied: Callable[[Any], Any], secure: bool) -> None:
+    """Eight copies drew the same Poisson samples: together they claimed 5.5, where up to 41 was true."""
+    fresh = rf.PrivacyEngine(LAW, CLIP, secure=secure, public_size=60)
+    run = Run(sampling="poisson", seed=None, secure=secure, public_size=60).train(1)
+    for engine in (fresh, run.engine):
+        with refused(
+            "PrivacyEngine cannot be copied or pickled, .*: make another one .*, or load", TypeError
+        ):
+            copied(engine)
+    if copied is copy.deepcopy:  # the private objects lead to the run
+        for held in (run.loader, [run.model, run.loader], run.engine.run):
+            with refused("Noise cannot be copied or pickled", TypeError):
+                copied(held)
+    assert run.train(2).engine.account.steps == 2
+
+
+def forks(path: Path) -> None:
+    """A child of a training process goes on in each way that there is: it must not."""
+    torch.set_num_threads(1)
+    run, fresh = Run(sampling="poisson", seed=None).train(1), rf.PrivacyEngine(LAW, CLIP)
+    run.engine.save(path)
+    handed = iter(run.loader)
+    batch = next(handed)
+    model = nn.Linear(16, 2)
+    objects = (model, torch.optim.SGD(model.parameters(), lr=1.0), DataLoader(TensorDataset(INPUTS, LABELS)))
+    ways = [
+        lambda: run.train(2),
+        lambda: run.batch(*batch),
+        lambda: next(handed),
+        lambda: run.engine.save(path),
+        lambda: run.engine.load(path),
+        run.engine.close,
+        lambda: fresh.make_private(*objects),
+    ]
+    for number, way in enumerate(ways, 1):
+        child = os.fork()
+        if not child:
+            try:
+                way()
+                os._exit(number)
+            except RuntimeError as error:
+                os._exit(0 if str(error).startswith("Noise and engines serve the process") else 99)
+        assert os.waitpid(child, 0)[1] == 0, f"way {number}"
+    run.batch(*batch)
+    run.engine.save(path)
+    assert (run.engine.steps, run.engine.account.steps) == (2, 2)
+
+
+def test_a_forked_engine_refuses(tmp_path: Path) -> None:
+    assert ended(forks, tmp_path / "run.ckpt") == 0

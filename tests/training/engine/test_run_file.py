@@ -96,6 +96,82 @@ def test_other_data_after_a_crash_is_another_release_with_other_noise(tmp_path: 
     assert float(difference.std()) > 0.5  # sqrt(2) sigma if the noise is independent
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sample_is_not_released_again_with_another_sum(tmp_path: Path, workers: int) -> None:
+    """Two sums of one sample are not those of two: of 300 repeated steps 3.82 was claimed, and 8.97 true."""
+    first = Run(sampling="poisson", workers=workers)
+    seen = first.samples()
+    first.train(2).engine.save(tmp_path / "run.ckpt")
+    first.train(6).engine.close()
+    again = Run(sampling="poisson", workers=workers)
+    more = again.samples()
+    again.engine.load(tmp_path / "run.ckpt")
+    again.optimizer.param_groups[0]["lr"] = 2.0  # from step 3 on the weights are others
+    with pytest.warns(UserWarning, match="sample of step 3 was released before, with another sum: the step"):
+        again.train(7)
+    assert more[0] == seen[2]  # repeated to the bit, and free
+    assert again.engine.account.steps == 6 + 4
+    charged = [*seen, *more[1:]]
+    assert [step for step, _ in charged] == [*range(6), *range(3, 7)]
+    assert len({indices for _, indices in charged}) == 10
+    again.engine.close()
+    # what was made anew is repeated for nothing as well
+    third = Run(sampling="poisson", workers=workers)
+    third.engine.load(tmp_path / "run.ckpt")
+    third.optimizer.param_groups[0]["lr"] = 2.0
+    with pytest.warns(UserWarning, match="sample of step 3 was released before"):
+        third.train(7)
+    assert third.engine.account.steps == 10
+    assert torch.equal(third.weights(), again.weights())
+    third.engine.close()
+
+
+def test_a_step_without_a_sample_is_charged_again_where_its_sum_is_another(tmp_path: Path) -> None:
+    first, again = Run(), Run()
+    first.engine.save(tmp_path / "run.ckpt")
+    first.train(3).engine.close()
+    again.engine.load(tmp_path / "run.ckpt")
+    again.optimizer.param_groups[0]["lr"] = 2.0
+    assert again.train(3).engine.account.steps == 5
+
+
+@pytest.mark.parametrize("there", ["run.ckpt", "other.ckpt"])
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_what_was_released_beyond_a_later_save_is_remembered(
+    tmp_path: Path, sampling: str, there: str
+) -> None:
+    """Saved at 3, died at 7, saved at 5, died at 6: 12 steps, which were charged as 14."""
+    whole = Run(sampling=sampling).train(12)
+    first = Run(sampling=sampling).train(3)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.train(7).engine.close()
+    second = Run(sampling=sampling)
+    second.engine.load(tmp_path / "run.ckpt")
+    second.train(5).engine.save(tmp_path / there)
+    second.train(6).engine.close()
+    third = Run(sampling=sampling)
+    third.engine.load(tmp_path / there)
+    assert third.train(12).engine.account.steps == 12
+    assert torch.equal(third.weights(), whole.weights())
+
+
+def test_a_run_that_drew_new_samples_goes_on_with_them(tmp_path: Path) -> None:
+    """Saved and killed after the redraw, it ends as the run that was not killed."""
+    first = Run(sampling="poisson")
+    first.engine.save(tmp_path / "run.ckpt")
+    first.train(3).engine.close()
+    second = Run(sampling="poisson")
+    second.engine.load(tmp_path / "run.ckpt")
+    second.optimizer.param_groups[0]["lr"] = 2.0
+    with pytest.warns(UserWarning, match="sample of step 1 was released before"):
+        second.train(4).engine.save(tmp_path / "run.ckpt")
+    second.train(8).engine.close()
+    third = Run(sampling="poisson")
+    third.engine.load(tmp_path / "run.ckpt")
+    assert third.train(8).engine.account.steps == second.engine.account.steps == 3 + 7
+    assert torch.equal(third.weights(), second.weights())
+
+
 def test_schedulers_travel_along(tmp_path: Path) -> None:
     one, two = Run(), Run()
     schedulers = [torch.optim.lr_scheduler.StepLR(r.optimizer, step_size=2, gamma=0.5) for r in (one, two)]

@@ -27,11 +27,13 @@ DATA = TensorDataset(torch.arange(20.0), torch.arange(20))
 
 def loader(batches: Any, start: int = 0, **options: Any) -> tuple[PrivateLoader, list[MicroBatch]]:
     heard: list[MicroBatch] = []
+    noise = Noise(7)
     private = PrivateLoader(
         DataLoader(DATA, batch_size=4, **options),
         batches,
-        lambda: (start, Noise(7)),
+        lambda: (start, noise),
         lambda batch, _: heard.append(batch),
+        lambda: noise,
     )
     return private, heard
 

@@ -140,7 +140,7 @@ class PrivacyEngine:
         if cuda_graphs and (one_by_one or secure or clip.looks_at == "all"):
             raise ValueError("cuda_graphs must be False with one_by_one, secure or Scale, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
-        self._seed, self.secure = Noise(seed).seed, secure
+        self._noise, self.secure = Noise(seed), secure
         self.fisher: FisherTracking | None = None
         self._run: TrainingRun | None = None
 
@@ -172,6 +172,7 @@ class PrivacyEngine:
         return self._begun(model, optimizer, plan, law)
 
     def _begun(self, model: nn.Module, optimizer: Optimizer, plan: RunPlan, mechanism: Mechanism) -> Private:
+        self._noise.require_own_process()
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = unwrapped(model)
@@ -193,12 +194,13 @@ class PrivacyEngine:
             auxiliary = AuxiliarySums(gradients, self.clip, self.loss, batches, Examples(plan.loader), number)
         for value in module.state_dict().values():
             distributed.from_first(value)
-        seed = int(distributed.text_from_first(str(self._seed)))
+        seed = int(distributed.text_from_first(str(self._noise.seed)))
+        noise, attempt = run_noise(seed, settings), 0 if self.sampling == "poisson" else None
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
         self.mechanism = mechanism
         self._run = run = TrainingRun(
             *(gradients, optimizer, self.clip, batches, auxiliary),
-            Ledger(mechanism, plan.account(mechanism), run_noise(seed, settings), secure=self.secure),
+            Ledger(mechanism, plan.account(mechanism), noise, attempt, secure=self.secure),
             Observer(self.loss, self.fisher, self.on_step),
             settings=settings,
             run_id=distributed.text_from_first(secrets.token_hex(16)),
@@ -208,8 +210,8 @@ class PrivacyEngine:
         )
         return (
             PrivateModule(module, run.loop.forward),
-            PrivateOptimizer(optimizer, run.loop.finish),
-            PrivateLoader(plan.loader, batches, run.begin, run.loop.announce),
+            PrivateOptimizer(optimizer, run.finish),
+            PrivateLoader(plan.loader, batches, run.begin, run.loop.announce, lambda: run.ledger.noise),
         )
 
     def _gradients(self, module: nn.Module, rows: int) -> ExampleGradients:
@@ -231,6 +233,7 @@ class PrivacyEngine:
     @property
     def run(self) -> TrainingRun:
         """The run that ``make_private`` began."""
+        self._noise.require_own_process()
         if self._run is None:
             raise ValueError("the engine has no model yet: call make_private first")
         return self._run
@@ -238,7 +241,7 @@ class PrivacyEngine:
     @property
     def seed(self) -> int:
         """The seed that was given or drawn, or that of the file that was loaded."""
-        return self._seed if self._run is None else self._run.seed
+        return self._noise.seed if self._run is None else self._run.seed
 
     @property
     def steps(self) -> int:
@@ -291,12 +294,14 @@ class PrivacyEngine:
         """Goes on where ``save`` was called, after ``make_private`` with the same settings.
 
         What was released after the save is in the account already. When the loop gets there again, the same
-        sums give the same releases and are not charged twice. Secure releases are new ones, of new batches,
-        and are charged.
+        sums give the same releases and are not charged twice. A step with another sum begins again with a new
+        Poisson sample and is charged. Secure releases are new ones, of new batches, and are charged.
         """
         self.run.load(Path(path), others)
 
     def close(self) -> None:
         """Lets go of the files of ``save`` and ``load``, so that another engine may have them."""
         if self._run is not None:
-            self._run.ledger.close()
+            self.run.ledger.close()
+
+    __reduce__ = Noise.__reduce__

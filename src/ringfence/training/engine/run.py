@@ -1,5 +1,6 @@
 """One run of an engine: a model in training, its steps, and what it takes to stop and go on."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.auxiliary import AuxiliarySums
-from ringfence.training.engine.ledger import Ledger
+from ringfence.training.engine.ledger import Ledger, ReleasedBeforeError
 from ringfence.training.engine.loop import Loop
 from ringfence.training.engine.observer import Observer
 from ringfence.training.engine.run_file import RunFile, RunState
@@ -23,17 +24,17 @@ from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.secure_run import run_guarantee
 
 
-def run_noise(seed: int, settings: dict[str, Any]) -> Noise:
+def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -> Noise:
     """Returns the noise of a run: it depends on the seed and on every setting that a release depends on.
 
-    Engines that differ in one of these settings share no noise.
+    Engines that differ in one of these settings share no noise, and neither do attempts.
 
     >>> one, other = (run_noise(7, {"sampling": name}) for name in ("full", "poisson"))
     >>> one.at("noise", 0).word() == other.at("noise", 0).word()
     False
     """
     released = {name: value for name, value in settings.items() if name != "auxiliary_batches"}
-    return Noise(seed).of("engine", repr(sorted(released.items())))
+    return Noise(seed).of("engine", repr(sorted(released.items())), *([attempt] if attempt else []))
 
 
 class TrainingRun:
@@ -81,6 +82,15 @@ class TrainingRun:
         self.observer.begin()
         return self.steps, self.ledger.noise
 
+    def finish(self) -> bool:
+        """``Loop.finish``; a step whose sample was released before, with another sum, gets a new sample."""
+        try:
+            return self.loop.finish()
+        except ReleasedBeforeError as error:
+            warnings.warn(f"{error}: the step is made and charged with a new one", stacklevel=3)
+            self._go_on(replace(self.ledger, attempt=(self.ledger.attempt or 0) + 1))
+            return False
+
     def release(self, theta: Tensor) -> None:
         """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
         theta = self.theta = distributed.summed(theta)
@@ -88,6 +98,7 @@ class TrainingRun:
         self.batches.draw_ahead(step + 1, noise)
         batches = None if self.auxiliary is None else self.auxiliary.sums(noise, step)
         released = self.ledger.release(step, theta, batches) / self.batches.divisor
+        self.steps += 1
         if self.observer.fisher is not None:
             self.observer.fisher.measure(
                 self.gradients.model,
@@ -104,7 +115,6 @@ class TrainingRun:
                 parameter.grad = None  # nothing but the released sum moves a parameter
         for name, value in self.gradients.split(released).items():
             parameters[name].grad = _laid_out(value, parameters[name])
-        self.steps += 1
         self.observer.report(self.steps, self.guarantee)
 
     def guarantee(self, delta: float) -> Guarantee:
@@ -149,15 +159,20 @@ class TrainingRun:
         self.run_id, self.steps = state.run_id, state.steps
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state.assumptions)))
-        if not self.ledger.secure:  # a secure batch that is released twice would not be two samples
-            self.seed = state.seed
-        noise = run_noise(self.seed, self.settings)
-        self.ledger = replace(self.ledger, account=account, noise=noise, known=known, refused=None)
-        self.begin()
+        attempt: int | None = (self.ledger.attempt or 0) + 1
+        if self.ledger.secure:  # a secure batch that is released twice would not be two samples
+            known = {}
+        else:
+            self.seed, attempt = state.seed, state.objects.get("attempt", self.ledger.attempt)
+        self._go_on(replace(self.ledger, account=account, known=known, attempt=attempt, refused=None))
         distributed.wait()
 
+    def _go_on(self, ledger: Ledger) -> None:
+        self.ledger = replace(ledger, noise=run_noise(self.seed, self.settings, ledger.attempt))
+        self.begin()
+
     def _state(self, others: dict[str, Any]) -> RunState:
-        fisher = self.observer.fisher
+        fisher, known = self.observer.fisher, self.ledger.known
         return RunState(
             run_id=self.run_id,
             settings=self.settings,
@@ -171,6 +186,8 @@ class TrainingRun:
                 "others": {name: other.state_dict() for name, other in others.items()},
                 "fisher": {} if fisher is None else fisher.state_dict(),
                 "random": _random_states(),
+                "known": [(*place, known[place]) for place in known if place[0] >= self.steps],
+                "attempt": self.ledger.attempt,
             },
         )
 

@@ -1,5 +1,6 @@
 """A training run on disk: the checkpoint, and the journal of what was released since."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ class RunState:
     """A training run as plain data and tensors: everything that it needs to go on.
 
     ``settings`` must be the same when the run goes on. ``objects`` are the states of "model", "optimizer",
-    "others", "fisher" and "random". A secure run has no ``seed`` to go on with and says 0.
+    "others", "fisher", "random" and the ledger's. A secure run has no ``seed`` to go on with and says 0.
 
     >>> RunState("a1", {}, 3, (), 0, {"steps": 3}, {}).steps
     3
@@ -67,16 +68,23 @@ class RunFile:
         header = {"run": state.run_id, "spent": state.account["steps"]}
         if old is not None and old.path == self.journal:
             write_checkpoint(self.path, tensors, plain)
-            old.restart(header)
+            with suppress(OSError):  # on a full disk the journal stays longer than it need be
+                old.restart(header)
             return old
         # a journal without a checkpoint says nothing; beside one it may say where the run went on
-        journal = Journal(self.journal) if self.path.exists() else Journal.start(self.journal, header)
+        there = self.path.exists()
+        journal = Journal(self.journal) if there else Journal.start(self.journal, header)
         try:
             write_checkpoint(self.path, tensors, plain)
-            journal.restart(header)
+            if there:
+                journal.restart(header)
             if old is not None:
-                old.append({"continued": self.path.name})
-                old.close()
+                try:
+                    old.append({"continued": self.path.name})
+                except OSError:
+                    old.path.unlink()  # needs no room, and a checkpoint without its journal is refused too
+                finally:
+                    old.close()
         except BaseException:
             journal.close()
             raise
@@ -119,17 +127,17 @@ class RunFile:
             raise
         return journal
 
-    def released(self, state: RunState) -> tuple[Account, set[tuple[int, str]]]:
-        """Returns the account of everything released, and step and digest of each release since the save."""
+    def released(self, state: RunState) -> tuple[Account, dict[tuple[int, int], str]]:
+        """Returns the account of everything released, and what was released of steps that may come again."""
         account = accountant_from_state_dict(state.account)
-        known: set[tuple[int, str]] = set()
+        known = {(step, attempt): digest for step, attempt, digest in state.objects.get("known", ())}
         for record in Journal.read(self.journal)[1]:
             if "continued" in record:
                 raise ValueError(
                     f"{self.path} is not the end of its run, which went on in {record['continued']}: load "
                     "that, so that nothing released is forgotten"
                 )
-            known.add((record["step"], record["digest"]))
+            known[record["step"], record.get("attempt", 0)] = record["digest"]
             if record["account"]["steps"] > account.steps:
                 account = accountant_from_state_dict(record["account"])
         return account, known

@@ -125,7 +125,7 @@ class PrivateLoader:
     """Iterates like a DataLoader over the rest of the epoch that the run is in.
 
     ``begin`` returns the step to go on with and the noise of the run. ``announce`` is called with every
-    micro-batch just before it is handed out.
+    micro-batch just before it is handed out. Where ``noise`` is another one after it, the step begins again.
     """
 
     def __init__(
@@ -134,10 +134,11 @@ class PrivateLoader:
         batches: Batches,
         begin: Callable[[], tuple[int, Noise]],
         announce: Callable[[MicroBatch, Any], None],
+        noise: Callable[[], Noise],
     ) -> None:
         self.dataset: Dataset[Any] = loader.dataset
         self._examples = Examples(loader)
-        self._batches, self._begin, self._announce = batches, begin, announce
+        self._batches, self._begin, self._announce, self._noise = batches, begin, announce, noise
         self._options = {
             "num_workers": loader.num_workers,
             "pin_memory": loader.pin_memory,
@@ -164,6 +165,9 @@ class PrivateLoader:
         for batch in loader:
             self._announce(sampler.handed_out.popleft(), batch)
             yield batch
+            if self._noise() is not noise:
+                yield from self
+                return
 
 
 class _Remembering(Sampler[list[int]]):
