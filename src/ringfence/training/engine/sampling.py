@@ -205,8 +205,10 @@ class Examples:
         Otherwise an example's shape would depend on the others, such as the length of the longest.
         """
         if examples:
-            batch, alone = self._collate(examples), self._collate(examples[-1:])
-            for whole, one in zip(tree_leaves(batch), tree_leaves(alone), strict=True):
+            batch = self._collate(examples)
+            if not isinstance(examples, list):  # a dataset that hands out whole batches
+                return batch
+            for whole, one in zip(tree_leaves(batch), tree_leaves(self._collate(examples[-1:])), strict=True):
                 if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:
                     raise ValueError(
                         f"collate_fn makes rows of shape {list(whole.shape[1:])} in a batch and "
