@@ -1346,8 +1346,36 @@ BREAKAGES = [
     Breakage(
         "finite randomness not taken off delta",
         f"{ACCOUNTING}/costs/finite_randomness.py",
-        "of(math.nextafter(delta - added, 0.0))",
-        "of(delta)",
+        "math.nextafter(delta - added, 0.0)",
+        "delta",
+        accounting("costs/finite_randomness"),
+    ),
+    Breakage(
+        "noise that 256 bits cannot carry claimed to protect",
+        f"{ACCOUNTING}/costs/finite_randomness.py",
+        "if added > half:",
+        "if False:",
+        accounting("costs/finite_randomness"),
+    ),
+    Breakage(
+        "a table whose finite randomness is not charged",
+        f"{DECISIONS}/account.py",
+        "change=change, numbers=theta.numel())",
+        "change=change)",
+        accounting("costs/finite_randomness"),
+    ),
+    Breakage(
+        "a published number of decisions that pays for one draw",
+        f"{ACCOUNTING}/decisions/publication.py",
+        "delta_left(2 * queries + 1, delta",
+        "delta_left(1, delta",
+        accounting("costs/finite_randomness"),
+    ),
+    Breakage(
+        "a published number that pays for one draw",
+        f"{ACCOUNTING}/publication.py",
+        "delta_left(count + 1, delta",
+        "delta_left(1, delta",
         accounting("costs/finite_randomness"),
     ),
     Breakage(

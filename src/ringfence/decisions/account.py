@@ -1,8 +1,7 @@
 """What a release costs: the noise that meets a target, and the numbers that only its owner may see."""
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
 from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.coordinates import distinct, with_numbers
+from ringfence.accounting.costs.budget import composed_delta_left, composed_guarantee
 from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.few_moves import single_epsilons
@@ -50,12 +51,24 @@ class ReleaseAccount:
     '{"private": "'
     """
 
-    delta: float  # of every statement; the guarantee's is less by what finite randomness may take
     guarantee: Guarantee
     epsilon_tight: float
     proof: str
     details: Mapping[str, Any] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost, repr=False)  # in the form in which a ledger adds it up
+
+    @classmethod
+    def of(
+        cls, cost: Cost, delta: float, tight: Iterable[tuple[float, str]] = (), **details: Any
+    ) -> "ReleaseAccount":
+        """The account of what this costs; ``tight`` are other proofs of a per-instance epsilon."""
+        claim = composed_guarantee(cost, delta)
+        return cls(claim, *min([(claim.epsilon_pdp, claim.proof_pdp), *tight]), details, cost)
+
+    @property
+    def delta(self) -> float:
+        """The delta of every statement."""
+        return self.guarantee.delta
 
     @property
     def epsilon(self) -> float:
@@ -67,7 +80,6 @@ class ReleaseAccount:
         return {
             "private": _PRIVATE,
             **self.guarantee.as_dict(),
-            "delta": self.delta,
             "epsilon_tight": self.epsilon_tight,
             "proof": self.proof,
             **self.details,
@@ -115,20 +127,19 @@ def table_account(
     sensitivity = Sensitivity(each=each, at_most=at_most)
     accountant = PerInstanceAccountant(law, sensitivity)
     accountant.step(theta)
-    claim = replace(accountant.guarantee(left(delta)), change=change)
     cost = replace(accountant.cost(), change=change, numbers=theta.numel())
-    tight = [(claim.epsilon_pdp, claim.proof_pdp)]
+    left, tight = composed_delta_left(cost, delta), []
     details: dict[str, Any] = {"cell_values": theta.tolist()}
     if law.support.atoms:  # the Gaussian costs everybody the same, and its own account is exact
         rows, where = distinct(theta, *law.parameters().values())
-        alone = single_epsilons(with_numbers(law, rows[:, 1:].T), rows[:, 0], each, left(delta))
+        alone = single_epsilons(with_numbers(law, rows[:, 1:].T), rows[:, 0], each, left)
         details["cell_epsilons"] = alone[where].tolist()
         if at_most == 1:  # whoever it is, the person is in one of the cells
             tight.append((float(alone.max()), "the worst cell, exactly"))
         else:
             profile = privacy_profile(law, theta, sensitivity)
-            tight.append((profile.epsilon(left(delta)), profile.proof(left(delta))))
-    return ReleaseAccount(delta, claim, *min(tight), details, cost)
+            tight.append((profile.epsilon(left), profile.proof(left)))
+    return ReleaseAccount.of(cost, delta, tight, **details)
 
 
 def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -> float:
@@ -150,8 +161,10 @@ def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -
     checks.probability("delta", delta)
     if epsilon is None:
         return checks.number("sigma", sigma, checks.positive)
-    # A little more noise than was found: products with lengths are rounded, and so is delta.
-    return calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=epsilon, delta=left(delta)) * (
+    target = checks.number("epsilon", epsilon, checks.positive)
+    left = delta_left(1, delta, lambda at: target)
+    # A little more noise than was found: products with lengths are rounded, and more than one number is drawn.
+    return calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=target, delta=left) * (
         1 + 1e-9
     )
 
@@ -198,15 +211,6 @@ def own_draws(
     """
     source = noise or Noise()
     return source.at("decisions", what, repr(law.state_dict()), repr(step), source.digest(values))
-
-
-def left(delta: float) -> float:
-    """What is left of delta for an account when finite randomness (2^-200 per number) has had its share.
-
-    >>> left(1e-6) < 1e-6
-    True
-    """
-    return math.nextafter(delta, 0.0)
 
 
 def within(

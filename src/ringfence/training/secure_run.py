@@ -67,6 +67,4 @@ def run_guarantee(account: Account, numbers: int, delta: float, *, secure: bool)
     >>> claims[0].epsilon <= claims[1].epsilon
     True
     """
-    if not secure:
-        return account.guarantee(delta)
-    return secure_guarantee(account.guarantee, account.steps * numbers, delta)
+    return secure_guarantee(account.guarantee, account.steps * numbers if secure else 0, delta)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ringfence.accounting.costs.budget import composed_delta_left
 from ringfence.accounting.decisions.accountant import DecisionAccountant
 from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, number_of_queries
 from ringfence.accounting.decisions.profile import decision_profile
@@ -15,7 +16,7 @@ from ringfence.accounting.decisions.publication import publishable_decision_epsi
 from ringfence.accounting.decisions.rdp import zcdp
 from ringfence.accounting.decisions.voter import voter_epsilons
 from ringfence.accounting.publication import PublishableEpsilon
-from ringfence.decisions.account import ReleaseAccount, left
+from ringfence.decisions.account import ReleaseAccount
 from ringfence.decisions.ballots.ballots import Ballots
 from ringfence.numerics.rounding import rounded_up
 
@@ -51,28 +52,25 @@ def decision_account(
     accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
     accountant.step(votes)
     profile = decision_profile(law, votes, neighbours=neighbours, at_most=at_most)
-    tight = [(profile.epsilon(left(delta)), profile.proof(left(delta)))]
-    alone = min(accountant.guarantee(left(delta)).epsilon_pdp, tight[0][0])
+    # a confident decision counts as two numbers
+    left = composed_delta_left(replace(accountant.cost(), numbers=2 * accountant.steps), delta)
+    tight = [(profile.epsilon(left), profile.proof(left))]
+    alone = min(accountant.guarantee(left).epsilon_pdp, tight[0][0])
     if publish:  # a Gaussian release more, which the profile does not know
         tight = []
         cost = publishing_zcdp(accountant.gaussian_zcdp)
         accountant.gaussian_zcdp += cost
         accountant.forward = accountant.forward + cost * accountant.orders
         accountant.backward = accountant.backward + cost * accountant.orders
-    claim = accountant.guarantee(left(delta))
-    smallest, proof = min([(claim.epsilon_pdp, claim.proof_pdp), *tight])
     details: dict[str, Any] = {"votes": votes.tolist(), "chances_of_error": list(chances)}
     if ballots is not None:
         if votes.numel() * len(ballots.choices) <= _MOST:
-            own = voter_epsilons(
-                law, ballots.entries(law), delta=left(delta), candidates=len(ballots.choices)
-            )
+            own = voter_epsilons(law, ballots.entries(law), delta=left, candidates=len(ballots.choices))
             details["voter_epsilons"] = own.clamp(max=alone).tolist()  # which holds for all of them
         if ballots.people is not None:
             details["voters"] = ballots.people
-    # a confident decision counts as two numbers
     spent = replace(accountant.cost(), numbers=2 * accountant.steps + int(publish))
-    return ReleaseAccount(delta, claim, smallest, proof, details, spent)
+    return ReleaseAccount.of(spent, delta, tight, **details)
 
 
 def publishing_zcdp(every: float) -> float:
@@ -119,7 +117,7 @@ def published_epsilon(
         votes,
         neighbours=neighbours,
         at_most=at_most,
-        delta=left(delta),
+        delta=delta,
         publishing_zcdp=publishing_zcdp(moved * zcdp(law, neighbours)),
     )
 
