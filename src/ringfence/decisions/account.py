@@ -1,6 +1,5 @@
 """What a release costs: the noise that meets a target, and the numbers that only its owner may see."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.files.atomic import OWNER_ALONE, replacing
+from ringfence.files.checkpoint import with_checksum
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.gaussian import Gaussian
@@ -83,11 +83,12 @@ class ReleaseAccount:
             "epsilon_tight": self.epsilon_tight,
             "proof": self.proof,
             **self.details,
+            "cost": self.cost.state(),
         }
 
     def to_json(self, path: str | Path | None = None) -> Any:
-        """The account as a JSON text, or written to a file that only its owner may read: then the path."""
-        text = json.dumps(self.as_dict(), allow_nan=True, default=str)
+        """The account as JSON with its checksum, or written to a file for its owner alone: then the path."""
+        text = with_checksum(self.as_dict())
         if path is None:
             return text
         with replacing(path, mode=OWNER_ALONE) as file:

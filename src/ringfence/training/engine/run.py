@@ -134,7 +134,7 @@ class TrainingRun:
         # a release before all is restored would be written down nowhere
         self.ledger.refused = f"{path} could not be loaded: load it, or make another engine"
         if distributed.rank() == 0:
-            self.ledger.journal = file.opened(state)
+            self.ledger.journal = file.opened()
         distributed.wait()
         try:
             account, known = file.released(state)
