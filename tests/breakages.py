@@ -1350,6 +1350,27 @@ BREAKAGES = [
         training("assumptions"),
     ),
     Breakage(
+        "a plain run whose statement does not mention floating point",
+        f"{TRAINING}/assumptions.py",
+        "(FLOATS, not secure)",
+        "(FLOATS, False)",
+        training("assumptions"),
+    ),
+    Breakage(
+        "a probe that does not say what pipelines and searches add",
+        f"{TRAINING}/assumptions.py",
+        "(OUTSIDE, estimator)",
+        "(OUTSIDE, False)",
+        training("assumptions"),
+    ),
+    Breakage(
+        "an account of Opacus that does not say what its divisor tells",
+        "src/ringfence/opacus/accountant.py",
+        "assumptions=(SIZE, FLOATS)",
+        "assumptions=()",
+        ("tests/opacus/test_accountant.py",),
+    ),
+    Breakage(
         "a secure engine that divides by the number of records",
         f"{TRAINING}/engine/engine.py",
         "if secure and public_size is None:",

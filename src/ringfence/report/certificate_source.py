@@ -15,6 +15,7 @@ from ringfence.files.checkpoint import refuse_changed
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.base import Mechanism
 from ringfence.report.content import Pairs
+from ringfence.training.assumptions import assumptions
 from ringfence.training.engine.run_file import RunFile
 
 _RELEASE = {"private", "delta", "cost", "sha256"}  # of ringfence release
@@ -74,6 +75,7 @@ def _of_run(path: Path) -> Source:
     cost = account.cost() + Cost(numbers=account.steps * numbers if settings["secure"] else 0)
     sampled = settings["sampling"] == "poisson"
     share = settings["batch_size"] / settings["public_size"]
+    said = assumptions(size_given=True, seed_given=False, secure=settings["secure"])
     return Source(
         what=f"The {numbers:,} parameters of a trained model, after each of {account.steps:,} steps.",
         cost=cost,
@@ -85,7 +87,8 @@ def _of_run(path: Path) -> Source:
             ("public size", f"{settings['public_size']:g}"),
             ("randomness", "secure releases" if settings["secure"] else "pseudorandom, from a seed"),
         ),
-        assumptions=state.assumptions,
+        # what a run of an earlier version did not say
+        assumptions=tuple(dict.fromkeys((*state.assumptions, *said))),
     )
 
 

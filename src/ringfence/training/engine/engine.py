@@ -202,7 +202,7 @@ class PrivacyEngine:
             run_id=distributed.text_from_first(secrets.token_hex(16)),
             seed=seed,
             given_seed=self.given_seed,
-            assumptions=assumptions(**given),
+            assumptions=assumptions(**given, secure=self.secure),
         )
         return (
             PrivateModule(module, run.loop.forward),
