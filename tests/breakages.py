@@ -949,6 +949,27 @@ BREAKAGES = [
         accounting("decisions/publication"),
     ),
     Breakage(
+        "a voter's own epsilon above what is promised to everybody",
+        f"{ACCOUNTING}/decisions/voter.py",
+        "torch.minimum(_by_renyi(own, delta), torch.tensor([everybody[count] for count in taken]))",
+        "_by_renyi(own, delta)",
+        accounting("decisions/voter"),
+    ),
+    Breakage(
+        "an example's own epsilon above what is promised to everybody",
+        f"{ACCOUNTING}/examples/accountant.py",
+        "epsilons.clamp(max=data_independent_epsilon(*self._zcdps.tolist(), delta))",
+        "epsilons",
+        accounting("examples/accountant"),
+    ),
+    Breakage(
+        "an example that was never measured with an eta of 0",
+        f"{TRAINING}/per_example/fisher_tracking.py",
+        "(1 + 1e-15), torch.nan)",
+        "(1 + 1e-15), 0.0)",
+        training("per_example/fisher_tracking"),
+    ),
+    Breakage(
         "single voters seen from one side",
         f"{ACCOUNTING}/decisions/voter.py",
         "    yield cast.log_p - cast.rho, margin - cast.rho\n",
@@ -1430,7 +1451,7 @@ BREAKAGES = [
     Breakage(
         "finite randomness left out of what attacks can do",
         f"{ACCOUNTING}/costs/finite_randomness.py",
-        "attacks.off_by + added_delta(numbers, 0.0) / 2",
+        "attacks.off_by + SecureRelease.delta(numbers, 0.0) / 2",
         "0.0",
         accounting("costs/finite_randomness"),
     ),

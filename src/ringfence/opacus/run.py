@@ -163,7 +163,7 @@ class OpacusRun:
         return self.examples.epsilons(delta, estimated=estimated)
 
     def fisher_information_loss(self) -> Tensor:
-        """Eta of each example over the measured steps, from above, in the order of the dataset."""
+        """Eta of each example over the measured steps, from above; NaN where it was never measured."""
         if self.fisher is None:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to watch")
         return self.fisher.fisher_information_loss()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.mechanisms.secure.release import added_delta
+from ringfence.mechanisms.secure.release import SecureRelease
 
 
 class TooLittleNoiseError(ValueError):
@@ -28,13 +28,13 @@ def delta_left(numbers: int, delta: float, epsilon: Callable[[float], float], ta
     half = (checks.probability("delta", delta) - taken) / 2
     if not numbers:
         return delta
-    least = added_delta(numbers, 0.0)
+    least = SecureRelease.delta(numbers, 0.0)
     if least > half:
         raise ValueError(
             f"delta must be larger, got {delta!r}: the finite randomness of {numbers} numbers takes {least:.3g}"
         )
     largest = epsilon(delta - half)
-    added = added_delta(numbers, min(largest, 1e6))
+    added = SecureRelease.delta(numbers, min(largest, 1e6))
     if added > half:
         raise TooLittleNoiseError(
             f"the noise is too small for 256-bit randomness: epsilon would be {largest:.4g}, and there the "
@@ -64,5 +64,5 @@ def secure_guarantee(
     attacks = claim.every_dataset
     if attacks is not None and numbers:
         # delta at epsilon 0 is twice the total variation, once for each of two neighbours
-        attacks = replace(attacks, off_by=attacks.off_by + added_delta(numbers, 0.0) / 2)
+        attacks = replace(attacks, off_by=attacks.off_by + SecureRelease.delta(numbers, 0.0) / 2)
     return replace(claim, delta=delta, every_dataset=attacks)
