@@ -958,7 +958,7 @@ BREAKAGES = [
     Breakage(
         "an example's own epsilon above what is promised to everybody",
         f"{ACCOUNTING}/examples/accountant.py",
-        "epsilons.clamp(max=data_independent_epsilon(*self._zcdps.tolist(), delta))",
+        "epsilons.clamp(max=data_independent_epsilon(gaussian, bounded, delta))",
         "epsilons",
         accounting("examples/accountant"),
     ),
@@ -1590,10 +1590,10 @@ BREAKAGES = [
     ),
     Breakage(
         "a sampled epsilon said to be the Gaussian's",
-        f"{ACCOUNTING}/claim/data_independent.py",
+        f"{ACCOUNTING}/sampled/accountant.py",
         "else SAMPLED",
         "else GAUSSIAN",
-        ("src/ringfence/accounting/claim/data_independent.py",),
+        accounting("sampled/accountant"),
     ),
     Breakage(
         "a person in as many cells as there are",

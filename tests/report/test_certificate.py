@@ -33,7 +33,9 @@ def test_the_numbers_are_those_of_every_dataset_and_follow_the_schema(written: P
     jsonschema.validate(content, SCHEMA, cls=jsonschema.Draft202012Validator)
     assert 0.99 < content["epsilon"] <= 1.0001
     assert content["delta"] == 1e-6  # of the release
-    assert content["epsilon"] == json.loads((written / "account.json").read_text())["epsilon_data_independent"]
+    assert (
+        content["epsilon"] == json.loads((written / "account.json").read_text())["epsilon_data_independent"]
+    )
     by_delta = {point["delta"]: point["epsilon"] for point in content["curve"]}
     assert list(by_delta.values()) == sorted(by_delta.values())
     assert by_delta[1e-6] == content["epsilon"]
@@ -84,7 +86,9 @@ def test_a_file_that_changed_is_noticed(written: Path, tmp_path: Path) -> None:
     ("name", "value"),
     [("epsilon", 0.001), ("delta", 1e-9), ("mu", 0.0), ("curve", []), ("assumptions", []), ("releases", 7)],
 )
-def test_an_edited_certificate_is_not_verified(name: str, value: object, written: Path, tmp_path: Path) -> None:
+def test_an_edited_certificate_is_not_verified(
+    name: str, value: object, written: Path, tmp_path: Path
+) -> None:
     for file in written.iterdir():
         shutil.copy(file, tmp_path / file.name)
     edited = tmp_path / "certificate.json"

@@ -64,7 +64,9 @@ def test_last_bits_tell_neighbours_apart_and_a_plain_run_says_so() -> None:
         one, zero = (rf.Gaussian(1.0).sample(torch.full((64,), x).double(), generator=noise) for x in (1, 0))
         assert not bool((one % 2.0**-53).any())
         assert bool((zero % 2.0**-53).any())
-    plain, secure = (Run(seed=None, public_size=60, secure=secure).train(1).engine for secure in (False, True))
+    plain, secure = (
+        Run(seed=None, public_size=60, secure=secure).train(1).engine for secure in (False, True)
+    )
     assert FLOATS in plain.guarantee(1e-3).statement
     assert FLOATS not in secure.guarantee(1e-3).statement
     settings = {"public_size": 200, "public_classes": [0, 1]}

@@ -11,7 +11,7 @@ from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
 from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.costs.budget import composed_delta_left, composed_guarantee
+from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.ledger import Ledger
@@ -129,7 +129,8 @@ def table_account(
     accountant = PerInstanceAccountant(law, sensitivity)
     accountant.step(theta)
     cost = replace(accountant.cost(), change=change, numbers=theta.numel())
-    left, tight = composed_delta_left(cost, delta), []
+    left = delta_left(cost.numbers, delta, lambda at: cost.guarantee(at).epsilon_data_independent)
+    tight = []
     details: dict[str, Any] = {"cell_values": theta.tolist()}
     if law.support.atoms:  # the Gaussian costs everybody the same, and its own account is exact
         rows, where = distinct(theta, *law.parameters().values())
@@ -164,10 +165,9 @@ def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -
         return checks.number("sigma", sigma, checks.positive)
     target = checks.number("epsilon", epsilon, checks.positive)
     left = delta_left(1, delta, lambda at: target)
-    # A little more noise than was found: products with lengths are rounded, and more than one number is drawn.
-    return calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=target, delta=left) * (
-        1 + 1e-9
-    )
+    # a little more noise than was found: products with lengths are rounded, and more numbers are drawn
+    found = calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=target, delta=left)
+    return found * (1 + 1e-9)
 
 
 def released(
@@ -186,17 +186,6 @@ def released(
     (True, False)
     """
     return SecureRelease(law, step).draw(theta, own_draws(law, theta, noise, what, step))
-
-
-def decided(law: Decision, counts: Tensor, noise: Noise | None) -> Tensor:
-    """A secure release of one decision for each row of counts, as ``released``; -1 is no answer.
-
-    >>> import torch
-    >>> from ringfence.mechanisms.winner import NoisyWinner
-    >>> decided(NoisyWinner(1.0), torch.tensor([[90.0, 1.0], [1.0, 90.0]]).double(), None).tolist()
-    [0, 1]
-    """
-    return law.release(counts, draws=own_draws(law, counts, noise, "winners"))
 
 
 def own_draws(

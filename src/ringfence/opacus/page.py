@@ -68,8 +68,8 @@ def _information(run: "OpacusRun") -> Section:
     chart = distribution_chart(
         "example_information",
         "Fisher information loss of single examples",
-        f"Eta of each training example over the measured steps. Never measured: {len(etas) - len(measured)} of "
-        f"{len(etas)} examples, of which nothing is known.",
+        f"Eta of each training example over the measured steps. Never measured: {len(etas) - len(measured)} "
+        f"of {len(etas)} examples, of which nothing is known.",
         {"measured": measured.tolist()},
         x_label="eta",
         x_log=True,

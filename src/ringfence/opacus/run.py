@@ -144,14 +144,12 @@ class OpacusRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about the run as a whole."""
-        claim = self.account.guarantee(delta)
-        if left_out := self.loader.remembering.left_out:
-            batches = (
-                f"Batches that made no step: {left_out}. Every sentence above holds only if they were not "
-                "left out because of what was in them, such as no example at all."
-            )
-            return replace(claim, assumptions=(*claim.assumptions, batches))
-        return claim
+        claim, left_out = self.account.guarantee(delta), self.loader.remembering.left_out
+        batches = (
+            f"Batches that made no step: {left_out}. Every sentence above holds only if they were not "
+            "left out because of what was in them, such as no example at all."
+        )
+        return replace(claim, assumptions=(*claim.assumptions, batches)) if left_out else claim
 
     def example_epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
         """Each example's own epsilon, in the order of the dataset; ``statement`` says what it promises."""

@@ -34,6 +34,8 @@ KEPT = (
     "them. Whoever has both can verify that this page is about them: ringfence certificate FILE --verify."
 )
 
+_CHANGED = "it was changed, or made by another version"
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -49,9 +51,7 @@ class Certificate:
     nonce: str
 
     @classmethod
-    def of(
-        cls, source: Source, delta: float | None = None, nonce: str | None = None
-    ) -> "Certificate":
+    def of(cls, source: Source, delta: float | None = None, nonce: str | None = None) -> "Certificate":
         """The certificate of a source, with its epsilon at this delta, or at the source's own."""
         claim = composed_guarantee(source.cost, source.delta if delta is None else delta)
         deltas = [at for at in _DELTAS if at > source.cost.taken]
@@ -175,13 +175,11 @@ def verify(certificate: str | Path, source: Source) -> None:
     anew = Certificate.of(source, content.get("delta"), nonce)
     for name in sorted({*anew.content, *content} - {"versions"}):
         if _rounded(content.get(name)) != _rounded(anew.content.get(name)):
-            raise ValueError(
-                f"{path} says {name} {content.get(name)!r}, and its source {anew.content.get(name)!r}: it was "
-                "changed, or made by another version"
-            )
-    shown = path.with_suffix(".html")
-    if shown.exists() and shown.read_text(encoding="utf-8") != page(Certificate(content, nonce).report(), True):
-        raise ValueError(f"{shown} does not say what {path} says: it was changed, or made by another version")
+            theirs, ours = content.get(name), anew.content.get(name)
+            raise ValueError(f"{path} says {name} {theirs!r}, and its source {ours!r}: {_CHANGED}")
+    shown, drawn = path.with_suffix(".html"), page(Certificate(content, nonce).report(), publishable=True)
+    if shown.exists() and shown.read_text(encoding="utf-8") != drawn:
+        raise ValueError(f"{shown} does not say what {path} says: {_CHANGED}")
 
 
 def _rounded(value: Any) -> Any:

@@ -116,29 +116,21 @@ def _of_account(path: Path) -> Source:
         return _of_release(path, state)
     if state["kind"] == "DecisionAccountant":
         decided = DecisionAccountant.from_state_dict(state)
-        return Source(
-            what=f"{decided.steps:,} decisions.",
-            cost=decided.cost(),
-            files=(path,),
-            settings=(("mechanism", repr(decided.law)),),
-            assumptions=(_AS_GIVEN,),
-        )
-    account = accountant_from_state_dict(state)
-    return Source(
-        what=f"{account.steps:,} releases.",
-        cost=account.cost(),
-        files=(path,),
-        settings=(("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement)),
-        assumptions=(_AS_GIVEN,),
-    )
+        what, cost = f"{decided.steps:,} decisions.", decided.cost()
+        settings: Pairs = (("mechanism", repr(decided.law)),)
+    else:
+        account = accountant_from_state_dict(state)
+        what, cost = f"{account.steps:,} releases.", account.cost()
+        settings = (("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement))
+    return Source(what, cost, (path,), settings, (_AS_GIVEN,))
 
 
 def _of_release(path: Path, state: dict[str, Any]) -> Source:
     missing = sorted(_RELEASE - state.keys())
     if missing:
         raise ValueError(
-            f"{path} is no account of ringfence 0.7 or later: it has no {', '.join(missing)}. Nothing in earlier "
-            "ones tells whether they were changed: certify the ledger that was charged for the release"
+            f"{path} is no account of ringfence 0.7 or later: it has no {', '.join(missing)}. Nothing in "
+            "earlier ones tells whether they were changed: certify the ledger that was charged for it"
         )
     refuse_changed(path, state)
     cost = Cost.from_state(state["cost"])

@@ -23,8 +23,8 @@ FLOATS = (
     "tell neighbours apart. Secure releases do not have this gap."
 )
 OUTSIDE = (
-    "The claim covers this training alone: steps before it that were fitted on private data, such as a scaler "
-    "in a pipeline, and searches around it, such as a grid search, are not charged."
+    "The claim covers this training alone: steps before it that were fitted on private data, such as a "
+    "scaler in a pipeline, and searches around it, such as a grid search, are not charged."
 )
 
 

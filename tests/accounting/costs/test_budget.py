@@ -26,9 +26,7 @@ def test_finite_randomness_is_in_it() -> None:
         with pytest.raises(ValueError, match="delta must be larger, got 1e-58"):
             budget_epsilon("a mean", secure, 1e-58, planned=planned)
         with pytest.raises(TooLittleNoiseError, match="the noise is too small for 256-bit randomness"):
-            budget_epsilon(
-                "a mean", Cost(((50.0, 1.0, 1),), zcdp=1250.0, numbers=1), 1e-6, planned=planned
-            )
+            budget_epsilon("a mean", Cost(((50.0, 1.0, 1),), zcdp=1250.0, numbers=1), 1e-6, planned=planned)
 
 
 @pytest.mark.parametrize("other", [Cost.of_pair(0.2, 1e-7), Cost(releases=((0.1, 0.1, 10),), zcdp=math.inf)])

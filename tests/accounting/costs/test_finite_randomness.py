@@ -77,7 +77,7 @@ def test_nothing_is_charged_for_noise_that_is_refused() -> None:
     ledger = rf.Ledger()
     with pytest.raises(TooLittleNoiseError):
         rf.release_counts(np.array([0, 1]), sigma=0.02, ledger=ledger)
-    with pytest.raises(TooLittleNoiseError, match="epsilon would be 1487, .* or a smaller epsilon"):
+    with pytest.raises(TooLittleNoiseError, match=r"epsilon would be 1487, .* or a smaller epsilon"):
         rf.release_counts(np.array([0, 1]), epsilon=1487.0, ledger=ledger)
     assert not ledger.entries
 
@@ -89,9 +89,15 @@ def test_a_published_number_pays_for_every_draw_and_not_for_one() -> None:
     for claim in (
         lambda: rf.publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-6, at_most=30),
         lambda: rf.publishable_epsilon(
-            law, surpluses, rf.Sensitivity(each=1.0, at_most=30), delta=1e-6, publishing_zcdp=0.1,
+            law,
+            surpluses,
+            rf.Sensitivity(each=1.0, at_most=30),
+            delta=1e-6,
+            publishing_zcdp=0.1,
             failure_probability=1e-3,
         ),
     ):
-        with pytest.raises(TooLittleNoiseError, match="epsilon would be 12[12].*randomness of (401|201) numbers"):
+        with pytest.raises(
+            TooLittleNoiseError, match=r"epsilon would be 12[12].*randomness of (401|201) numbers"
+        ):
             claim()

@@ -107,7 +107,7 @@ def test_state_round_trips_through_json_exactly() -> None:
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 def test_nobodys_own_epsilon_is_above_what_is_promised_to_everybody(law: rf.Mechanism) -> None:
-    """Rényi sums convert to 1.09 where the Gaussian's epsilon is 1: both are proved, and the smaller counts."""
+    """Rényi sums convert to 1.09 where the Gaussian's epsilon is 1; both are proved, the smaller counts."""
     sigma = float(law.sigma)
     everybody = rf.PerInstanceAccountant(law, rf.Sensitivity(norm=0.268 * sigma))
     gradients = torch.eye(4).double() * 0.268 * sigma

@@ -19,17 +19,6 @@ def composed_guarantee(total: Cost, delta: float) -> Guarantee:
     return secure_guarantee(total.guarantee, total.numbers, delta, taken=total.taken)
 
 
-def composed_delta_left(total: Cost, delta: float) -> float:
-    """``delta_left`` of these releases, for other proofs of what ``composed_guarantee`` says.
-
-    >>> composed_delta_left(Cost(numbers=2), 1e-6) < 1e-6
-    True
-    """
-    return delta_left(
-        total.numbers, delta, lambda at: total.guarantee(at).epsilon_data_independent, total.taken
-    )
-
-
 def budget_epsilon(what: str, total: Cost, delta: float, *, planned: bool) -> float:
     """The epsilon that a budget is compared with, where ``what`` is the last release in ``total``.
 

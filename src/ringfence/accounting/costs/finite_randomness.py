@@ -31,15 +31,15 @@ def delta_left(numbers: int, delta: float, epsilon: Callable[[float], float], ta
     least = SecureRelease.delta(numbers, 0.0)
     if least > half:
         raise ValueError(
-            f"delta must be larger, got {delta!r}: the finite randomness of {numbers} numbers takes {least:.3g}"
+            f"delta must be larger, got {delta!r}: finite randomness of {numbers} numbers takes {least:.3g}"
         )
     largest = epsilon(delta - half)
     added = SecureRelease.delta(numbers, min(largest, 1e6))
     if added > half:
         raise TooLittleNoiseError(
             f"the noise is too small for 256-bit randomness: epsilon would be {largest:.4g}, and there the "
-            f"finite randomness of {numbers} numbers takes {added:.3g} of delta {delta!r}. Give a larger sigma "
-            "or a smaller epsilon, or a larger delta"
+            f"finite randomness of {numbers} numbers takes {added:.3g} of delta {delta!r}. Give a larger "
+            "sigma or a smaller epsilon, or a larger delta"
         )
     return math.nextafter(delta - added, 0.0)
 

@@ -88,7 +88,7 @@ def publishable_decision_epsilon(
     moved = checked_at_most(at_most, neighbours, queries) or queries
     one = zcdp(law, neighbours)
     every = moved * one
-    cost = _or_default("publishing_zcdp", publishing_zcdp, 0.02 * every**0.75)
+    cost = _or_default("publishing_zcdp", publishing_zcdp, publishing_cost(every))
     beta = _or_default("smoothness", smoothness, _DEVIATION * math.sqrt(2 * cost))
     alpha = _or_default("order", order, best_zcdp_order(0.2 * every**0.7, delta), checks.order)
     least_sure = _least_sure(pairs(law, votes, neighbours), moved)
@@ -109,6 +109,11 @@ def publishable_decision_epsilon(
         failure_probability=failure_probability,
         publishing_zcdp=cost,
     )
+
+
+def publishing_cost(every: float) -> float:
+    """What publishing costs by default beside decisions that cost ``every`` for any votes, both in zCDP."""
+    return float(0.02 * every**0.75)
 
 
 def surety(log_p: Tensor) -> Tensor:

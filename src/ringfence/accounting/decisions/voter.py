@@ -46,9 +46,9 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     ``candidates`` - 1, or -1 where a voter left the query out.
 
     Guarantee: with this voter and without, the decisions are (epsilon, delta)-indistinguishable, in both
-    directions. It is the smallest of three upper bounds: what holds for every ballot on as many queries, the
+    directions. It is the smallest of three upper bounds: what holds for any ballot on as many queries, the
     Rényi sums of the voter's own moves, and, where different ballots times queries are at most half a
-    million, their privacy losses composed on a grid, rounded up. The numbers are computed from all ballots and must not be published.
+    million, their losses composed on a grid. The numbers come from all ballots: do not publish them.
 
     >>> import ringfence as rf
     >>> ballots = torch.tensor([[1.0, 1.0, -1.0]] * 30 + [[1.0, -1.0, 0.0]] * 20)

@@ -32,7 +32,14 @@ from ringfence.accounting.examples.guarantee import (
 )
 from ringfence.accounting.examples.information_polynomials import polynomial_bound
 from ringfence.accounting.examples.shift_tables import ShiftTable, table_bound
-from ringfence.accounting.examples.sums import EXACT_BLOCK, VARIANTS, InUnits, checked_blocks, exact_bound, fits
+from ringfence.accounting.examples.sums import (
+    EXACT_BLOCK,
+    VARIANTS,
+    InUnits,
+    checked_blocks,
+    exact_bound,
+    fits,
+)
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -161,7 +168,8 @@ class ExampleAccountant:
         worst = self.worst
         epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
         if kind == "pdp":  # what holds for every theta holds for each example
-            epsilons = epsilons.clamp(max=data_independent_epsilon(*self._zcdps.tolist(), delta))
+            gaussian, bounded = self._zcdps.tolist()
+            epsilons = epsilons.clamp(max=data_independent_epsilon(gaussian, bounded, delta))
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
     def guarantee(self, delta: float) -> ExampleGuarantee:

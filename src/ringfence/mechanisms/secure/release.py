@@ -107,21 +107,6 @@ class SecureRelease:
         size = checks.number("epsilon", epsilon, checks.not_negative)
         return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
 
-    @property
-    def statement(self) -> str:
-        """What is released and what it costs, in plain words.
-
-        >>> from ringfence import StochasticSign
-        >>> SecureRelease(StochasticSign(1.0)).statement.split(",")[0]
-        'StochasticSign(sigma=1.0) rounded to its own points'
-        """
-        grid = "its own points" if self.step is None else f"a public grid of step {_shown(self.step)}"
-        return (
-            f"{self.law!r} rounded to {grid}, with randomness from the operating system. "
-            "It costs what the law costs at the same theta and sensitivity; total variation of "
-            "2^-200 per coordinate is added to delta. Time and memory access are not covered."
-        )
-
     def __repr__(self) -> str:
         step = "" if self.step is None else f", step={_shown(self.step)}"
         return f"SecureRelease({self.law!r}{step})"

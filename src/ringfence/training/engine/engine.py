@@ -269,10 +269,7 @@ class PrivacyEngine:
         ledger.most = ledger.account.steps + checks.count("steps", steps, at_least=0)
 
     def fisher_information_loss(self) -> Tensor:
-        """Returns eta of every training example over the measured steps, in the order of the dataset.
-
-        It is NaN where an example was in no batch of a measured step: nothing is known of it.
-        """
+        """Returns eta of every training example over the measured steps; NaN where it was never measured."""
         if self.run.observer.fisher is None:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to the engine")
         return self.run.observer.fisher.fisher_information_loss()

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
@@ -20,7 +21,6 @@ from ringfence.training.engine.observer import Observer
 from ringfence.training.engine.run_file import RunFile, RunState
 from ringfence.training.engine.sampling import Batches
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.secure_run import run_guarantee
 
 
 def run_noise(seed: int, settings: dict[str, Any]) -> Noise:
@@ -105,8 +105,8 @@ class TrainingRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
-        ledger, numbers = self.ledger, self.gradients.size
-        claim = run_guarantee(ledger.account, numbers, delta, secure=ledger.secure)
+        account, numbers = self.ledger.account, self.gradients.size * self.ledger.secure
+        claim = secure_guarantee(account.guarantee, account.steps * numbers, delta)
         return replace(claim, assumptions=self.assumptions)
 
     def planned_cost(self, steps: int) -> Cost:
