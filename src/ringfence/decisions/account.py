@@ -120,7 +120,7 @@ def table_account(
 
     >>> import torch
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
-    >>> law = RectifiedGaussian(4.0, (30.0, math.inf))
+    >>> law = RectifiedGaussian(4.0, (30.0, torch.inf))
     >>> account = table_account(law, torch.tensor([0.0, 80.0]).double(), 1.0, 1, 1e-6)
     >>> [round(value, 3) for value in account.details["cell_epsilons"]], round(account.epsilon_tight, 3)
     ([0.0, 1.061], 1.061)

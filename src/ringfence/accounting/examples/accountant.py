@@ -150,7 +150,8 @@ class ExampleAccountant:
         ``kind="ex_post"`` is the minimum over the K orders of the sum + log(K / delta) / (order - 1), as
         ``conversion.ex_post_epsilon``. ``kind="pdp"`` converts the realised sums to (epsilon, delta) by
         dp-accounting's formula (Canonne, Kamath and Steinke 2020, Proposition 12), which is written out in
-        ``pdp_epsilons`` because dp-accounting converts one curve at a time.
+        ``pdp_epsilons`` because dp-accounting converts one curve at a time; no number is above what holds for
+        every dataset of such examples.
 
         An example whose contribution was 0 throughout gets 0 and not the log(K / delta) term: with and
         without it the releases have the same law, so its loss is 0 whatever comes out.
@@ -159,7 +160,7 @@ class ExampleAccountant:
         >>> account = ExampleAccountant(Gaussian(sigma=1.0))
         >>> account.step(torch.zeros(2), torch.tensor([[0.3, 0.4], [0.0, 0.0]]))
         >>> [round(value, 3) for value in account.epsilons(1e-5, kind="pdp").tolist()]
-        [2.168, 0.0]
+        [1.993, 0.0]
         """
         delta = checks.probability("delta", delta)
         if kind not in ("ex_post", "pdp"):
