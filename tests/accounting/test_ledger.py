@@ -204,3 +204,10 @@ def test_entries_are_called_what_the_user_calls_them_or_what_they_are() -> None:
         *("Stub", "Stub", "release of 2 numbers", "mine", "mine", "mine", "release of 1 number")
     ]
     assert stopped == [7, 7]
+
+
+def test_a_plain_sample_is_called_what_it_is() -> None:
+    ledger, generator = rf.Ledger(), torch.Generator().manual_seed(0)
+    ledger.release(rf.Gaussian(1.0), 0.0, 1.0, what="a mean", secure=False, generator=generator)
+    ledger.release(rf.Gaussian(1.0), 0.0, 1.0, what="a sum")
+    assert "a mean (in floating point, whose last bits may tell more); a sum." in ledger.statement

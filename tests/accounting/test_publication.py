@@ -245,16 +245,17 @@ def test_what_finite_randomness_takes_is_missing_from_delta(monkeypatch: pytest.
     """It is asked for at the largest epsilon that may be claimed of any dataset: that of half of delta."""
     asked = []
 
-    def taken(_: SecureRelease, coordinates: int, epsilon: float) -> float:
+    def taken(coordinates: int, epsilon: float) -> float:
         asked.append((coordinates, epsilon))
         return 2.5e-6
 
-    monkeypatch.setattr(SecureRelease, "delta", taken)
+    monkeypatch.setattr(SecureRelease, "delta", staticmethod(taken))
     law, far = rf.RectifiedGaussian(1.0, bound=1.0), torch.full((5000,), 30.0, dtype=torch.float64)
     gaussian, bounded = (end + 1e-4 for end in ceilings(law, far, rf.Sensitivity(1e-3)))
     useful, useless = (publish(far, order=order) for order in (300.0, 1.1))
     left = math.nextafter(1e-5 - 2.5e-6, 0.0)
-    assert asked == 2 * [(1, data_independent_epsilon(gaussian, bounded, 5e-6)), (1, 0.0)]
+    most = data_independent_epsilon(gaussian, bounded, 5e-6)
+    assert asked == 2 * [(5001, 0.0), (5001, most), (1, 0.0)]  # the last is of the margin
     for number in (useful, useless):
         assert number.epsilon_data_independent == data_independent_epsilon(gaussian, bounded, left)
     assert useful.epsilon_pdp < useful.epsilon_data_independent  # order by order

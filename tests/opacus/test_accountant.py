@@ -26,6 +26,7 @@ def test_it_is_registered_and_close_to_the_best_of_opacus() -> None:
     # PRV errs by up to eps_error = 0.01 on both sides
     assert abs(ours.get_epsilon(1e-5) - theirs.get_epsilon(1e-5)) < 0.02
     claim = ours.guarantee(1e-5)
+    assert "The number of records counts as public: Opacus divides" in claim.statement
     assert claim.epsilon_data_independent == pytest.approx(ours.get_epsilon(1e-5), rel=1e-9)
     again = create_accountant("ringfence")
     again.load_state_dict(ours.state_dict())

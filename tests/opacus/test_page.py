@@ -44,7 +44,10 @@ def test_tables_are_rounded_up(run: OpacusRun) -> None:
     assert float(proved[1]) >= float(epsilons.min()) > 0
     assert float(estimated[2]) <= float(proved[2])
     (etas,) = report.sections[2].tables[0].rows
-    assert float(etas[-1]) >= float(run.fisher_information_loss().max()) > 0
+    found = run.fisher_information_loss()
+    assert float(etas[-1]) >= float(found.nan_to_num().max()) > 0
+    unmeasured = int(found.isnan().sum())
+    assert f"Never measured: {unmeasured} of {len(found)} examples" in report.sections[2].charts[0].caption
 
 
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

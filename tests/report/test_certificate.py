@@ -1,6 +1,8 @@
 """A certificate has what may be published, by its schema, and commits to the files it is about."""
 
 import json
+import re
+import shutil
 import stat
 from pathlib import Path
 
@@ -22,7 +24,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificate")
     account = rf.release_counts(COUNTS, suppress_below=10, epsilon=1.0, delta=1e-6).account
     account.to_json(folder / "account.json")
-    Certificate.of(read_source(folder / "account.json"), 1e-6).write(folder / "certificate.html")
+    Certificate.of(read_source(folder / "account.json")).write(folder / "certificate.html")
     return folder
 
 
@@ -30,6 +32,10 @@ def test_the_numbers_are_those_of_every_dataset_and_follow_the_schema(written: P
     content = json.loads((written / "certificate.json").read_text())
     jsonschema.validate(content, SCHEMA, cls=jsonschema.Draft202012Validator)
     assert 0.99 < content["epsilon"] <= 1.0001
+    assert content["delta"] == 1e-6  # of the release
+    assert (
+        content["epsilon"] == json.loads((written / "account.json").read_text())["epsilon_data_independent"]
+    )
     by_delta = {point["delta"]: point["epsilon"] for point in content["curve"]}
     assert list(by_delta.values()) == sorted(by_delta.values())
     assert by_delta[1e-6] == content["epsilon"]
@@ -71,9 +77,36 @@ def test_a_guess_of_the_private_file_cannot_be_checked_without_the_key(written: 
 def test_a_file_that_changed_is_noticed(written: Path, tmp_path: Path) -> None:
     verify(written / "certificate.json", read_source(written / "account.json"))
     changed = tmp_path / "account.json"
-    changed.write_text((written / "account.json").read_text().replace("4711", "4712"))
+    changed.write_text((written / "account.json").read_text() + " ")
     with pytest.raises(ValueError, match=r"is not about .* as it is now: the commitment differs"):
         verify(written / "certificate.json", read_source(changed))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("epsilon", 0.001), ("delta", 1e-9), ("mu", 0.0), ("curve", []), ("assumptions", []), ("releases", 7)],
+)
+def test_an_edited_certificate_is_not_verified(
+    name: str, value: object, written: Path, tmp_path: Path
+) -> None:
+    for file in written.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    edited = tmp_path / "certificate.json"
+    edited.write_text(json.dumps({**json.loads(edited.read_text()), name: value}))
+    with pytest.raises(ValueError, match=r"certificate\.json says \w+ .*, and its source .*: it was changed"):
+        verify(edited, read_source(written / "account.json"))
+
+
+def test_an_edited_page_is_not_verified(written: Path, tmp_path: Path) -> None:
+    for file in written.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    page = tmp_path / "certificate.html"
+    text = page.read_text(encoding="utf-8")
+    edited = re.sub(r"satisfies \([\d.]+, 1e-06\)", "satisfies (0.001, 1e-06)", text)
+    assert edited != text
+    page.write_text(edited, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"certificate\.html does not say what .*certificate\.json says"):
+        verify(tmp_path / "certificate.json", read_source(written / "account.json"))
 
 
 def test_the_page_needs_a_name_of_its_own() -> None:

@@ -1,6 +1,7 @@
 """What a certificate reads from a run, an account or a ledger, and what it leaves there."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,40 @@ def test_the_account_of_a_table_with_its_statement(tmp_path: Path) -> None:
     table.save(tmp_path)
     source = read_source(tmp_path / "account.json")
     assert source.what.startswith("These counts are protected by differential privacy")
-    claim = composed_guarantee(source.cost, 1e-6)
-    assert claim.epsilon_data_independent == pytest.approx(table.account.epsilon, rel=1e-6)
+    assert source.delta == 1e-6
+    assert source.cost.numbers == 2
+    assert composed_guarantee(source.cost, 1e-6) == table.account.guarantee
     assert "4711" not in repr(source)
+    (tmp_path / "statement.txt").write_text("These counts satisfy (0.001, 1e-6)-differential privacy.")
+    assert read_source(tmp_path / "account.json") == source
+
+
+def test_an_account_in_which_a_digit_was_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "account.json"
+    rf.release_counts(np.array([4711, 3]), epsilon=1.0, delta=1e-6).account.to_json(path)
+    text = path.read_text()
+    digits = [place for place, character in enumerate(text) if character.isdigit()]
+    for place in digits[:: max(1, len(digits) // 200)]:
+        other = str((int(text[place]) + 1) % 10)
+        changed = text[:place] + other + text[place + 1 :]
+        if json.loads(changed) == json.loads(text):
+            continue  # a seventeenth digit, and the same number
+        path.write_text(changed)
+        with pytest.raises(ValueError, match=r"its checksum does not match|it has no sha256"):
+            read_source(path)
+    state = json.loads(text)
+    for name in ("sha256", "cost"):  # as 0.6 wrote it
+        path.write_text(json.dumps({key: value for key, value in state.items() if key != name}))
+        with pytest.raises(ValueError, match=f"it has no {name}. Nothing in earlier ones tells"):
+            read_source(path)
+
+
+def test_the_journal_of_another_run_is_refused(tmp_path: Path) -> None:
+    for name in ("run.ckpt", "other.ckpt"):
+        saved_run(tmp_path / name, seed=7)
+    shutil.copy(tmp_path / "other.ckpt.journal", tmp_path / "run.ckpt.journal")
+    with pytest.raises(ValueError, match="belongs to another run than"):
+        read_source(tmp_path / "run.ckpt")
 
 
 def test_accounts_as_they_are_saved(tmp_path: Path) -> None:
@@ -63,7 +95,9 @@ def test_accounts_as_they_are_saved(tmp_path: Path) -> None:
     for account in (decided, sampled):
         path = tmp_path / "account.json"
         path.write_text(json.dumps(account.state_dict()))
-        assert read_source(path).cost == account.cost()
+        source = read_source(path)
+        assert source.cost == account.cost()
+        assert "no checksum" in source.assumptions[0]
 
 
 def test_a_ledger_says_whether_releases_were_chosen_along_the_way(tmp_path: Path) -> None:
@@ -72,14 +106,14 @@ def test_a_ledger_says_whether_releases_were_chosen_along_the_way(tmp_path: Path
         with rf.Ledger(epsilon=1.0, planned=planned, path=path) as ledger:
             ledger.release(rf.Gaussian(20.0), 0.0, 1.0, what="a mean age")
         source = read_source(path)
-        assert (source.what, source.cost) == ("a mean age.", ledger.total)
+        assert (source.what, source.cost, source.delta) == ("a mean age.", ledger.total, ledger.delta)
         assert said in source.assumptions[0]
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{}", "is no account: it has no change, delta, epsilon_data_independent, mu, private, steps"),
+        ("{}", "is no account of ringfence 0.7 or later: it has no cost, delta, private, sha256"),
         ("{", "is not JSON"),
         ("hello", "is truncated or not a ringfence checkpoint"),
         ('{"kind": "Other"}', "kind must be one of"),

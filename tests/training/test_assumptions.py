@@ -5,9 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import ringfence as rf
-from ringfence.training.assumptions import APART
+from ringfence.training.assumptions import APART, FLOATS, OUTSIDE
 from ringfence.training.probe.file_settings import ProbeSettings
 from tests.training.engine.runs import CLIP, LAW, Run
 
@@ -39,7 +43,7 @@ def test_the_number_of_records_is_read_off_the_release_and_the_statement_says_so
     assert SIZE in with_it.guarantee(1e-5).statement
     declared = probe(mechanism, public_size=200, public_classes=[0, 1]).fit(FEATURES, LABELS)
     assert sizes_that_fit(declared.coef_, 1.0) == [200]
-    assert declared.guarantee(1e-5).assumptions == ()
+    assert declared.guarantee(1e-5).assumptions == (FLOATS, OUTSIDE)
 
 
 def test_what_is_taken_from_the_data_counts_as_public() -> None:
@@ -50,7 +54,35 @@ def test_what_is_taken_from_the_data_counts_as_public() -> None:
         assert SIZE not in claim.statement
         assert claim.statement.endswith(" ".join(claim.assumptions))
     assert SIZE in Run(seed=None).train(1).engine.guarantee(1e-3).statement
-    assert Run(seed=None, public_size=60).train(1).engine.guarantee(1e-3).assumptions == (APART,)
+    claim = Run(seed=None, public_size=60).train(1).engine.guarantee(1e-3)
+    assert claim.assumptions == (APART, FLOATS)
+
+
+def test_last_bits_tell_neighbours_apart_and_a_plain_run_says_so() -> None:
+    """The attack: 1 + noise is a multiple of 2^-53 wherever it is, and 0 + noise near 0 has finer bits."""
+    for draw in range(20):
+        noise = rf.Noise().at("attack", draw)
+        one, zero = (rf.Gaussian(1.0).sample(torch.full((64,), x).double(), generator=noise) for x in (1, 0))
+        assert not bool((one % 2.0**-53).any())
+        assert bool((zero % 2.0**-53).any())
+    plain, secure = (
+        Run(seed=None, public_size=60, secure=secure).train(1).engine for secure in (False, True)
+    )
+    assert FLOATS in plain.guarantee(1e-3).statement
+    assert FLOATS not in secure.guarantee(1e-3).statement
+    settings = {"public_size": 200, "public_classes": [0, 1]}
+    assert FLOATS in probe(LAW, **settings).fit(FEATURES, LABELS).guarantee(1e-5).statement
+    assert FLOATS not in probe(LAW, **settings, secure=True).fit(FEATURES, LABELS).guarantee(1e-5).statement
+
+
+def test_a_probe_in_a_pipeline_or_a_search_says_what_it_does_not_cover() -> None:
+    piped = make_pipeline(StandardScaler(), probe(LAW)).fit(FEATURES, LABELS)
+    searched = GridSearchCV(probe(LAW), {"steps": [1, 2]}, cv=2).fit(FEATURES, LABELS).best_estimator_
+    for fitted in (piped[-1], searched):
+        claim = fitted.guarantee(1e-5)
+        assert claim.assumptions[-1] == OUTSIDE
+        assert "a scaler in a pipeline" in claim.statement
+        assert "a grid search, are not charged" in claim.statement
 
 
 def test_a_statement_is_about_the_fit_and_not_about_later_settings() -> None:

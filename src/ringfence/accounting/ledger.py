@@ -93,6 +93,7 @@ class Ledger:
         account.step(theta)
         numbers = checks.tensor("theta", theta).numel()
         what = what or f"release of {numbers} number{'s' if numbers != 1 else ''}"
+        what += "" if secure else " (in floating point, whose last bits may tell more)"
         self.charge(what, account, numbers=numbers if secure else 0)
         return mechanism.release(theta, secure=secure, step=step, generator=generator)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.claim.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
+from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.per_instance.divergence_sums import both_directions
 from ringfence.accounting.per_instance.rdp import ceilings
 from ringfence.accounting.sensitivity import Sensitivity
@@ -21,7 +22,6 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, rounded_up
 
 # The public grid reaches at least 2^40 deviations from 0, so that a share of 1 lies on it.
 _LEAST_DEVIATION = 2.0**-40
-_ENORMOUS = 1e6  # an epsilon at which finite randomness takes all of delta, as at any larger one
 _HALF_STEP = 2.0**-11  # of a deviation: the grid rounds down by at most so much
 
 
@@ -50,7 +50,7 @@ class PublishableEpsilon:
     def of(
         cls, divergence: float, zcdps: tuple[float, float], left: float, *, order: float, **settings: float
     ) -> "PublishableEpsilon":
-        """From the published divergence at this order, and from ``zcdps``; ``left`` is the ``delta_left``.
+        """From the published divergence at this order, and from ``zcdps``; ``left`` is what is left of delta.
 
         >>> settings = {"delta": 1e-5, "failure_probability": 1e-3, "publishing_zcdp": 1e-4}
         >>> number = PublishableEpsilon.of(0.1, (0.02, 0.02), 1e-5, order=10.0, **settings)
@@ -155,7 +155,7 @@ def publishable_epsilon(
     noise = noise_for(change, publishing_zcdp)
 
     zcdps = gaussian + publishing_zcdp, bounded + publishing_zcdp
-    left = delta_left(noise, zcdps, delta)
+    left = delta_left(count + 1, delta, lambda at: data_independent_epsilon(*zcdps, at))
     published = min(1.0, max(0.0, upper_bound(noise, share, failure_probability)))
     return PublishableEpsilon.of(
         largest * published + alpha * publishing_zcdp,
@@ -166,24 +166,6 @@ def publishable_epsilon(
         failure_probability=failure_probability,
         publishing_zcdp=publishing_zcdp,
     )
-
-
-def delta_left(noise: SecureRelease, zcdps: tuple[float, float], delta: float) -> float:
-    """What finite randomness leaves of delta. All of it is public, and is to be done before the draw.
-
-    ``zcdps`` are what releases and published number cost any dataset: the Gaussian's, and what is proved.
-
-    >>> delta_left(noise_for(0.1, 0.02), (0.02, 0.02), 1e-5) < 1e-5
-    True
-    """
-    most = data_independent_epsilon(*zcdps, delta / 2)
-    taken = noise.delta(1, min(most, _ENORMOUS))
-    if taken > delta / 2:
-        raise ValueError(
-            f"delta must be larger, got {delta!r}: at epsilon {most:.3g} the finite randomness of the "
-            f"published number alone takes {taken:.3g}"
-        )
-    return math.nextafter(delta - taken, 0.0)
 
 
 def noise_for(change: float, zcdp: float) -> SecureRelease:

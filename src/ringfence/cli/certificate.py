@@ -5,17 +5,19 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import AsJson, Delta
+from ringfence.cli.options import AsJson
 from ringfence.cli.terminal import print_files
 
 
 def certificate(
     source: Annotated[Path, typer.Argument(help="RUN.ckpt, account.json, or the file of a ledger.")],
     out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("certificate.html"),
-    delta: Delta = 1e-5,
+    delta: Annotated[
+        float | None, typer.Option(help="delta of epsilon; left out, the source's own, or 1e-5.")
+    ] = None,
     verify: Annotated[
         Path | None,
-        typer.Option(help="A certificate.json: check that it is about the source; write nothing."),
+        typer.Option(help="A certificate.json: check that it says what the source says; write nothing."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,8 +1,6 @@
 """What a release costs: the noise that meets a target, and the numbers that only its owner may see."""
 
-import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,16 @@ from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
 from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.coordinates import distinct, with_numbers
+from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.files.atomic import OWNER_ALONE, replacing
+from ringfence.files.checkpoint import with_checksum
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.gaussian import Gaussian
@@ -50,12 +51,24 @@ class ReleaseAccount:
     '{"private": "'
     """
 
-    delta: float  # of every statement; the guarantee's is less by what finite randomness may take
     guarantee: Guarantee
     epsilon_tight: float
     proof: str
     details: Mapping[str, Any] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost, repr=False)  # in the form in which a ledger adds it up
+
+    @classmethod
+    def of(
+        cls, cost: Cost, delta: float, tight: Iterable[tuple[float, str]] = (), **details: Any
+    ) -> "ReleaseAccount":
+        """The account of what this costs; ``tight`` are other proofs of a per-instance epsilon."""
+        claim = composed_guarantee(cost, delta)
+        return cls(claim, *min([(claim.epsilon_pdp, claim.proof_pdp), *tight]), details, cost)
+
+    @property
+    def delta(self) -> float:
+        """The delta of every statement."""
+        return self.guarantee.delta
 
     @property
     def epsilon(self) -> float:
@@ -67,15 +80,15 @@ class ReleaseAccount:
         return {
             "private": _PRIVATE,
             **self.guarantee.as_dict(),
-            "delta": self.delta,
             "epsilon_tight": self.epsilon_tight,
             "proof": self.proof,
             **self.details,
+            "cost": self.cost.state(),
         }
 
     def to_json(self, path: str | Path | None = None) -> Any:
-        """The account as a JSON text, or written to a file that only its owner may read: then the path."""
-        text = json.dumps(self.as_dict(), allow_nan=True, default=str)
+        """The account as JSON with its checksum, or written to a file for its owner alone: then the path."""
+        text = with_checksum(self.as_dict())
         if path is None:
             return text
         with replacing(path, mode=OWNER_ALONE) as file:
@@ -107,7 +120,7 @@ def table_account(
 
     >>> import torch
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
-    >>> law = RectifiedGaussian(4.0, (30.0, math.inf))
+    >>> law = RectifiedGaussian(4.0, (30.0, torch.inf))
     >>> account = table_account(law, torch.tensor([0.0, 80.0]).double(), 1.0, 1, 1e-6)
     >>> [round(value, 3) for value in account.details["cell_epsilons"]], round(account.epsilon_tight, 3)
     ([0.0, 1.061], 1.061)
@@ -115,20 +128,20 @@ def table_account(
     sensitivity = Sensitivity(each=each, at_most=at_most)
     accountant = PerInstanceAccountant(law, sensitivity)
     accountant.step(theta)
-    claim = replace(accountant.guarantee(left(delta)), change=change)
     cost = replace(accountant.cost(), change=change, numbers=theta.numel())
-    tight = [(claim.epsilon_pdp, claim.proof_pdp)]
+    left = delta_left(cost.numbers, delta, lambda at: cost.guarantee(at).epsilon_data_independent)
+    tight = []
     details: dict[str, Any] = {"cell_values": theta.tolist()}
     if law.support.atoms:  # the Gaussian costs everybody the same, and its own account is exact
         rows, where = distinct(theta, *law.parameters().values())
-        alone = single_epsilons(with_numbers(law, rows[:, 1:].T), rows[:, 0], each, left(delta))
+        alone = single_epsilons(with_numbers(law, rows[:, 1:].T), rows[:, 0], each, left)
         details["cell_epsilons"] = alone[where].tolist()
         if at_most == 1:  # whoever it is, the person is in one of the cells
             tight.append((float(alone.max()), "the worst cell, exactly"))
         else:
             profile = privacy_profile(law, theta, sensitivity)
-            tight.append((profile.epsilon(left(delta)), profile.proof(left(delta))))
-    return ReleaseAccount(delta, claim, *min(tight), details, cost)
+            tight.append((profile.epsilon(left), profile.proof(left)))
+    return ReleaseAccount.of(cost, delta, tight, **details)
 
 
 def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -> float:
@@ -150,10 +163,11 @@ def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -
     checks.probability("delta", delta)
     if epsilon is None:
         return checks.number("sigma", sigma, checks.positive)
-    # A little more noise than was found: products with lengths are rounded, and so is delta.
-    return calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=epsilon, delta=left(delta)) * (
-        1 + 1e-9
-    )
+    target = checks.number("epsilon", epsilon, checks.positive)
+    left = delta_left(1, delta, lambda at: target)
+    # a little more noise than was found: products with lengths are rounded, and more numbers are drawn
+    found = calibrate_sigma(Gaussian(1.0), None, Sensitivity(norm=1.0), epsilon=target, delta=left)
+    return found * (1 + 1e-9)
 
 
 def released(
@@ -174,17 +188,6 @@ def released(
     return SecureRelease(law, step).draw(theta, own_draws(law, theta, noise, what, step))
 
 
-def decided(law: Decision, counts: Tensor, noise: Noise | None) -> Tensor:
-    """A secure release of one decision for each row of counts, as ``released``; -1 is no answer.
-
-    >>> import torch
-    >>> from ringfence.mechanisms.winner import NoisyWinner
-    >>> decided(NoisyWinner(1.0), torch.tensor([[90.0, 1.0], [1.0, 90.0]]).double(), None).tolist()
-    [0, 1]
-    """
-    return law.release(counts, draws=own_draws(law, counts, noise, "winners"))
-
-
 def own_draws(
     law: Mechanism | Decision, values: Tensor, noise: Noise | None, what: str, step: float | None = None
 ) -> CipherDraws:
@@ -198,15 +201,6 @@ def own_draws(
     """
     source = noise or Noise()
     return source.at("decisions", what, repr(law.state_dict()), repr(step), source.digest(values))
-
-
-def left(delta: float) -> float:
-    """What is left of delta for an account when finite randomness (2^-200 per number) has had its share.
-
-    >>> left(1e-6) < 1e-6
-    True
-    """
-    return math.nextafter(delta, 0.0)
 
 
 def within(

@@ -14,7 +14,7 @@ from ringfence.accounting.claim.guarantee import REPLACED
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.decisions.account import ReleaseAccount, left, released, table_account, within
+from ringfence.decisions.account import ReleaseAccount, released, table_account, within
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
@@ -89,9 +89,7 @@ def with_private_sizes(sizes: Tensor, sums: Tensor, plan: MeanPlan) -> tuple[Rel
     accountant = PerInstanceAccountant(size_law, Sensitivity(each=1.0, at_most=plan.at_most))
     accountant.step(sizes)
     accountant.step(sums, mechanism=sum_law)
-    claim = accountant.guarantee(left(plan.delta))
-    cost = replace(accountant.cost(), numbers=2 * sizes.numel())
-    account = ReleaseAccount(plan.delta, claim, claim.epsilon_pdp, claim.proof_pdp, cost=cost)
+    account = ReleaseAccount.of(replace(accountant.cost(), numbers=2 * sizes.numel()), plan.delta)
     within(plan.epsilon, account, plan.ledger, "release_means")
     size = released(size_law, sizes, plan.noise, "sizes")
     total = released(sum_law, sums, plan.noise, "sums")

@@ -106,7 +106,8 @@ class DecisionRelease:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         # The account first: what was released is not on the disk without what it cost.
-        private = self.account.to_json(folder / "account.json")
+        details = {**self.account.details, "statement": self.statement.publishable}
+        private = replace(self.account, details=details).to_json(folder / "account.json")
         return [
             self.to_csv(folder / "table.csv"),
             _written(folder / "statement.txt", f"{self.statement.publishable}\n"),
@@ -128,6 +129,7 @@ class DecisionRelease:
                 Section("What was released", charts=(self.chart(),), tables=(table,)),
                 Section("What this promises", text=said.promises),
                 Section("What this does not promise", text=said.leaves_out),
+                Section("What it cost the data at hand", text=said.sensitive, sensitive=True),
             ),
             settings=self.settings,
             versions=(("ringfence", __version__),),

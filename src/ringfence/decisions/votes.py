@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked_at_most
+from ringfence.accounting.decisions.publication import publishable_decision_epsilon
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, within
 from ringfence.decisions.ballots.ballots import read_ballots
 from ringfence.decisions.ballots.cost import (
     decision_account,
-    published_epsilon,
     room_to_publish,
     sensitive_sentences,
     whole_numbers_beyond,
@@ -123,7 +123,9 @@ def release_votes(
     within(epsilon, account, ledger, "release_votes")
     published = None
     if publish_epsilon:
-        published = published_epsilon(law, surplus, neighbours=neighbours, at_most=size, delta=delta)
+        published = publishable_decision_epsilon(
+            law, surplus, neighbours=neighbours, at_most=size, delta=delta
+        )
     answers = ["yes" if value > 0 else "no" for value in released(law, surplus, noise, "votes").tolist()]
     return DecisionRelease(
         title="Answers",

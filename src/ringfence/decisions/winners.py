@@ -9,13 +9,13 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked_at_most
+from ringfence.accounting.decisions.publication import publishable_decision_epsilon
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.publication import PublishableEpsilon
-from ringfence.decisions.account import ReleaseAccount, decided, noise_multiplier, within
+from ringfence.decisions.account import ReleaseAccount, noise_multiplier, own_draws, within
 from ringfence.decisions.ballots.cost import (
     WRONG,
     decision_account,
-    published_epsilon,
     room_to_publish,
     sensitive_sentences,
     whole_numbers_beyond,
@@ -115,8 +115,11 @@ def release_winners(
     within(epsilon, account, ledger, "release_winners")
     published = None
     if publish_epsilon:
-        published = published_epsilon(law, votes.counts, neighbours=neighbours, at_most=size, delta=delta)
-    numbers = decided(law, votes.counts, noise).tolist()
+        published = publishable_decision_epsilon(
+            law, votes.counts, neighbours=neighbours, at_most=size, delta=delta
+        )
+    bits = own_draws(law, votes.counts, noise, "winners")
+    numbers = law.release(votes.counts, draws=bits).tolist()
     codes = {name: number for number, name in enumerate(votes.candidates)} | {None: -1}
     return DecisionRelease(
         title="Winners",

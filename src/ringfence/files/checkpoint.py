@@ -156,6 +156,27 @@ def exact_json(name: str, value: Any) -> str:
     return text
 
 
+def with_checksum(values: dict[str, Any]) -> str:
+    """The values as JSON that holds its own SHA-256, for ``refuse_changed``.
+
+    >>> refuse_changed("a.json", json.loads(with_checksum({"mu": 0.5}).replace("0.5", "0.4")))
+    Traceback (most recent call last):
+    ValueError: a.json was changed after it was written: its checksum does not match
+    """
+    plain = json.loads(json.dumps(values, default=str))
+    return json.dumps({**plain, "sha256": _checksum(plain)})
+
+
+def refuse_changed(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Raises a ValueError unless the state is what ``with_checksum`` wrote. It is not a signature either."""
+    if state.get("sha256") != _checksum({name: value for name, value in state.items() if name != "sha256"}):
+        raise ValueError(f"{path} was changed after it was written: its checksum does not match")
+
+
+def _checksum(plain: Plain) -> str:
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+
+
 def _owned(name: str, tensor: Tensor) -> Tensor:
     """Copies the tensor, because safetensors refuses shared memory and ignores a pending sign."""
     if name == "__metadata__":

@@ -1,6 +1,7 @@
 """The accountant that Opacus knows as "ringfence", with the claim in the words of this package."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from opacus.accountants import IAccountant, register_accountant
@@ -10,7 +11,12 @@ from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.training.assumptions import FLOATS
 
+SIZE = (
+    "The number of records counts as public: Opacus divides what it releases by a batch size that it "
+    "computes from that number."
+)
 History = Iterable[tuple[float, float, int]]  # noise multiplier, sample rate and number of steps
 
 
@@ -48,7 +54,7 @@ class RingfenceAccountant(IAccountant):  # type: ignore[misc]
 
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about everything released so far, in the words of this package."""
-        return account_of(self.history).guarantee(delta)
+        return replace(account_of(self.history).guarantee(delta), assumptions=(SIZE, FLOATS))
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)

@@ -55,6 +55,7 @@ def _epsilons(run: "OpacusRun", delta: float) -> Section:
 def _information(run: "OpacusRun") -> Section:
     assert run.fisher is not None
     etas = run.fisher_information_loss()
+    measured = etas[~etas.isnan()]
     steps, failing = run.fisher.measured, run.fisher.failure_probability
     statement = (
         f"Eta, the Fisher information loss, of each example: an upper bound of that of the {steps} steps "
@@ -67,18 +68,20 @@ def _information(run: "OpacusRun") -> Section:
     chart = distribution_chart(
         "example_information",
         "Fisher information loss of single examples",
-        "Eta of each training example over the measured steps. Examples that were not measured have 0.",
-        {"measured": etas.tolist()},
+        f"Eta of each training example over the measured steps. Never measured: {len(etas) - len(measured)} "
+        f"of {len(etas)} examples, of which nothing is known.",
+        {"measured": measured.tolist()},
         x_label="eta",
         x_log=True,
     )
-    return _section("Each example: Fisher information loss", statement, chart, {"eta": etas})
+    return _section("Each example: Fisher information loss", statement, chart, {"eta": measured})
 
 
 def _section(heading: str, statement: str, chart: Chart, found: dict[str, Tensor]) -> Section:
     rows = tuple(
         (name, *(rounded_up(float(values.quantile(rank, interpolation="higher"))) for _, rank in _RANKS))
         for name, values in found.items()
+        if len(values)
     )
     table = Table(heading, ("", *(name for name, _ in _RANKS)), rows, sensitive=True)
     return Section(heading, tuple(statement.split("\n\n")), (chart,), (table,), sensitive=True)

@@ -25,10 +25,6 @@ from ringfence.training.engine.model_checks import refuse_random_layers
 from ringfence.training.per_example.fisher_tracking import FisherTracking
 from ringfence.training.per_example.jacobian_operator import Loss
 
-_SIZE = (
-    "The number of records counts as public: Opacus divides what it releases by a batch size that it "
-    "computes from that number."
-)
 _LONGER = 1 + 2.0**-18  # Opacus computes lengths and factors in float32
 
 
@@ -148,13 +144,12 @@ class OpacusRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What may be said about the run as a whole."""
-        assumed = [_SIZE]
-        if left_out := self.loader.remembering.left_out:
-            assumed.append(
-                f"Batches that made no step: {left_out}. Every sentence above holds only if they were not "
-                "left out because of what was in them, such as no example at all."
-            )
-        return replace(self.account.guarantee(delta), assumptions=tuple(assumed))
+        claim, left_out = self.account.guarantee(delta), self.loader.remembering.left_out
+        batches = (
+            f"Batches that made no step: {left_out}. Every sentence above holds only if they were not "
+            "left out because of what was in them, such as no example at all."
+        )
+        return replace(claim, assumptions=(*claim.assumptions, batches)) if left_out else claim
 
     def example_epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
         """Each example's own epsilon, in the order of the dataset; ``statement`` says what it promises."""
@@ -166,7 +161,7 @@ class OpacusRun:
         return self.examples.epsilons(delta, estimated=estimated)
 
     def fisher_information_loss(self) -> Tensor:
-        """Eta of each example over the measured steps, from above, in the order of the dataset."""
+        """Eta of each example over the measured steps, from above; NaN where it was never measured."""
         if self.fisher is None:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to watch")
         return self.fisher.fisher_information_loss()

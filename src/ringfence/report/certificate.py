@@ -34,6 +34,8 @@ KEPT = (
     "them. Whoever has both can verify that this page is about them: ringfence certificate FILE --verify."
 )
 
+_CHANGED = "it was changed, or made by another version"
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -49,12 +51,12 @@ class Certificate:
     nonce: str
 
     @classmethod
-    def of(cls, source: Source, delta: float) -> "Certificate":
-        """The certificate of a source, with its epsilon at this delta."""
-        claim = composed_guarantee(source.cost, delta)
+    def of(cls, source: Source, delta: float | None = None, nonce: str | None = None) -> "Certificate":
+        """The certificate of a source, with its epsilon at this delta, or at the source's own."""
+        claim = composed_guarantee(source.cost, source.delta if delta is None else delta)
         deltas = [at for at in _DELTAS if at > source.cost.taken]
         curve = [(at, composed_guarantee(source.cost, at).epsilon_data_independent) for at in deltas]
-        nonce = secrets.token_hex(32)
+        nonce = nonce or secrets.token_hex(32)
         content = {
             "format": "ringfence certificate",
             "version": 1,
@@ -151,7 +153,13 @@ def committed(nonce: str, path: Path) -> str:
 
 
 def verify(certificate: str | Path, source: Source) -> None:
-    """Raises a ValueError unless the certificate, JSON with its key beside it, is about these files."""
+    """Raises a ValueError unless the certificate is about these files and says what they say.
+
+    It is JSON with its key beside it. Everything in it is computed anew from the source, and the page beside
+    it, if there is one, from the JSON.
+    """
+    from ringfence.report.page.page import page
+
     path = Path(certificate)
     try:
         content, key = (json.loads(path.with_suffix(end).read_text()) for end in (".json", ".key"))
@@ -164,3 +172,16 @@ def verify(certificate: str | Path, source: Source) -> None:
     for file in source.files:
         if expected.get(file.name) != committed(nonce, file):
             raise ValueError(f"{path} is not about {file} as it is now: the commitment differs")
+    anew = Certificate.of(source, content.get("delta"), nonce)
+    for name in sorted({*anew.content, *content} - {"versions"}):
+        if _rounded(content.get(name)) != _rounded(anew.content.get(name)):
+            theirs, ours = content.get(name), anew.content.get(name)
+            raise ValueError(f"{path} says {name} {theirs!r}, and its source {ours!r}: {_CHANGED}")
+    shown, drawn = path.with_suffix(".html"), page(Certificate(content, nonce).report(), publishable=True)
+    if shown.exists() and shown.read_text(encoding="utf-8") != drawn:
+        raise ValueError(f"{shown} does not say what {path} says: {_CHANGED}")
+
+
+def _rounded(value: Any) -> Any:
+    """Plain data with its numbers to nine digits, which other libraries may round differently."""
+    return json.loads(json.dumps(value), parse_float=lambda text: f"{float(text):.9g}")

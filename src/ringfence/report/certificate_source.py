@@ -11,12 +11,15 @@ from ringfence.accounting.account import accountant_from_state_dict
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.decisions.accountant import DecisionAccountant
 from ringfence.accounting.ledger import Ledger
+from ringfence.files.checkpoint import refuse_changed
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.base import Mechanism
 from ringfence.report.content import Pairs
+from ringfence.training.assumptions import assumptions
 from ringfence.training.engine.run_file import RunFile
 
-_RELEASE = {"epsilon_data_independent", "mu", "delta", "steps", "change", "private"}  # of ringfence release
+_RELEASE = {"private", "delta", "cost", "sha256"}  # of ringfence release
+_AS_GIVEN = "The file of this account has no checksum: that it is as it was written is taken on trust."
 _PLANNED = "Every release was planned beforehand: none was chosen by looking at others."
 _ALONG_THE_WAY = (
     "Epsilon is what was spent. Where releases were chosen by looking at earlier ones, it is the epsilon of "
@@ -28,7 +31,7 @@ _ALONG_THE_WAY = (
 class Source:
     """What was released, what it cost, and what was taken for granted; none of it depends on private data.
 
-    ``files`` are the private files that it was read from.
+    ``files`` are the private files that it was read from, and ``delta`` is theirs where they name one.
 
     >>> Source("A mean.", Cost.of_pair(0.5, 0.0), ()).cost.steps
     1
@@ -39,6 +42,7 @@ class Source:
     files: tuple[Path, ...]
     settings: Pairs = ()
     assumptions: tuple[str, ...] = field(default=())
+    delta: float = 1e-5  # at which epsilon is stated unless another one is asked for
 
 
 def read_source(path: str | Path) -> Source:
@@ -71,6 +75,7 @@ def _of_run(path: Path) -> Source:
     cost = account.cost() + Cost(numbers=account.steps * numbers if settings["secure"] else 0)
     sampled = settings["sampling"] == "poisson"
     share = settings["batch_size"] / settings["public_size"]
+    said = assumptions(size_given=True, seed_given=False, secure=settings["secure"])
     return Source(
         what=f"The {numbers:,} parameters of a trained model, after each of {account.steps:,} steps.",
         cost=cost,
@@ -82,7 +87,8 @@ def _of_run(path: Path) -> Source:
             ("public size", f"{settings['public_size']:g}"),
             ("randomness", "secure releases" if settings["secure"] else "pseudorandom, from a seed"),
         ),
-        assumptions=state.assumptions,
+        # what a run of an earlier version did not say
+        assumptions=tuple(dict.fromkeys((*state.assumptions, *said))),
     )
 
 
@@ -97,6 +103,7 @@ def _of_ledger(path: Path, header: dict[str, Any]) -> Source:
         files=(path,),
         settings=tuple((f"ledger: {name}", str(value)) for name, value in budget.items()),
         assumptions=(_PLANNED if header["planned"] else _ALONG_THE_WAY,),
+        delta=header["delta"],
     )
 
 
@@ -109,37 +116,28 @@ def _of_account(path: Path) -> Source:
         return _of_release(path, state)
     if state["kind"] == "DecisionAccountant":
         decided = DecisionAccountant.from_state_dict(state)
-        return Source(
-            what=f"{decided.steps:,} decisions.",
-            cost=decided.cost(),
-            files=(path,),
-            settings=(("mechanism", repr(decided.law)),),
-        )
-    account = accountant_from_state_dict(state)
-    return Source(
-        what=f"{account.steps:,} releases.",
-        cost=account.cost(),
-        files=(path,),
-        settings=(("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement)),
-    )
+        what, cost = f"{decided.steps:,} decisions.", decided.cost()
+        settings: Pairs = (("mechanism", repr(decided.law)),)
+    else:
+        account = accountant_from_state_dict(state)
+        what, cost = f"{account.steps:,} releases.", account.cost()
+        settings = (("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement))
+    return Source(what, cost, (path,), settings, (_AS_GIVEN,))
 
 
 def _of_release(path: Path, state: dict[str, Any]) -> Source:
-    """The file of a job has no sums: its mu describes it, since everything is released."""
     missing = sorted(_RELEASE - state.keys())
     if missing:
-        raise ValueError(f"{path} is no account: it has no {', '.join(missing)}")
-    mu = checks.number("mu", state["mu"], checks.not_negative)
-    said = path.with_name("statement.txt")
-    what = said.read_text(encoding="utf-8").strip() if said.exists() else f"{state['steps']:,} releases."
+        raise ValueError(
+            f"{path} is no account of ringfence 0.7 or later: it has no {', '.join(missing)}. Nothing in "
+            "earlier ones tells whether they were changed: certify the ledger that was charged for it"
+        )
+    refuse_changed(path, state)
+    cost = Cost.from_state(state["cost"])
     return Source(
-        what=what,
-        cost=Cost(
-            releases=((mu, 1.0, 1),),
-            zcdp=mu * mu / 2,
-            steps=checks.count("steps", state["steps"], at_least=1),
-            change=state["change"],
-        ),
+        what=state.get("statement", f"{cost.steps:,} releases."),
+        cost=cost,
         files=(path,),
-        assumptions=tuple(state.get("assumptions", ())),
+        assumptions=tuple(state["assumptions"]),
+        delta=state["delta"],
     )

@@ -22,22 +22,36 @@ APART = (
 )
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
+FLOATS = (
+    "Floating point: every sentence above is about real numbers, and the last bits of what was released may "
+    "tell neighbours apart. Secure releases do not have this gap."
+)
+OUTSIDE = (
+    "The claim covers this training alone: steps before it that were fitted on private data, such as a "
+    "scaler in a pipeline, and searches around it, such as a grid search, are not charged."
+)
+
 
 def assumptions(
     *,
     size_given: bool,
     seed_given: bool,
+    secure: bool,
+    estimator: bool = False,
     classes_given: bool = True,
     projection_given: bool = False,
     weights_given: bool = False,
     loops: bool = False,
 ) -> tuple[str, ...]:
-    """The sentences that apply to a run; ``loops`` is one whose batches and loss are the user's own.
+    """The sentences that apply to a run.
 
-    >>> assumptions(size_given=True, seed_given=False)
+    The batches and the loss of one that ``loops`` are the user's own. An ``estimator`` may stand in a
+    pipeline or a search.
+
+    >>> assumptions(size_given=True, seed_given=False, secure=True)
     ()
-    >>> len(assumptions(size_given=False, seed_given=True))
-    2
+    >>> len(assumptions(size_given=False, seed_given=True, secure=False))
+    3
     """
     said = (
         (SIZE, not size_given),
@@ -46,5 +60,7 @@ def assumptions(
         (WEIGHTS, weights_given),
         (APART, loops),
         (SEED, seed_given),
+        (FLOATS, not secure),
+        (OUTSIDE, estimator),
     )
     return tuple(sentence for sentence, applies in said if applies)

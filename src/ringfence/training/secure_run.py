@@ -1,4 +1,4 @@
-"""What a run of secure releases is charged in addition: the rounding of its sums, and finite randomness.
+"""What a run of secure releases is charged for the rounding of its sums.
 
 A sum of n numbers in float64, in any order, is off by at most n gamma(n) times the largest of them,
 with gamma(n) = n u / (1 - n u) and u = 2^-53 (Higham 2002, section 4.2). So a record that adds at most c
@@ -18,9 +18,6 @@ coordinates has a relative error of at most ``spread``.
 import math
 
 from ringfence import checks
-from ringfence.accounting.account import Account
-from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.numerics.spectral.singular_values import gamma
 
@@ -53,20 +50,3 @@ def stretched(sensitivity: float | Sensitivity, count: int, spread: float = 0.0)
     count = checks.count("count", count, at_least=1) + 1  # the example itself comes on top
     slack = 2 * count * (gamma(count) + checks.number("spread", spread, checks.not_negative))
     return Sensitivity.of(sensitivity).times((1 + slack) * (1 + 2.0**-50))
-
-
-def run_guarantee(account: Account, numbers: int, delta: float, *, secure: bool) -> Guarantee:
-    """What the account of a run says; where releases are secure, their finite randomness is in it.
-
-    No release of the run has more than ``numbers`` numbers.
-
-    >>> from ringfence import Gaussian, PerInstanceAccountant
-    >>> account = PerInstanceAccountant(Gaussian(1.0), sensitivity=0.1)
-    >>> account.step([0.0, 0.0])
-    >>> claims = [run_guarantee(account, 2, 1e-5, secure=secure) for secure in (False, True)]
-    >>> claims[0].epsilon <= claims[1].epsilon
-    True
-    """
-    if not secure:
-        return account.guarantee(delta)
-    return secure_guarantee(account.guarantee, account.steps * numbers, delta)

@@ -11,7 +11,7 @@ import torch
 from ringfence import checks
 from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.accounting.costs.finite_randomness import TooSmallDeltaError
+from ringfence.accounting.costs.finite_randomness import TooLittleNoiseError
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 
@@ -88,7 +88,7 @@ class Target:
         def cost(sigma: float) -> float:
             try:
                 return claim(law(sigma), self.delta).epsilon_data_independent / _ROOM
-            except TooSmallDeltaError:
+            except TooLittleNoiseError:
                 return math.inf
 
         return law(self.sigma(cost, start=float(mechanism.sigma.double().mean())))

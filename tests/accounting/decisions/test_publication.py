@@ -119,7 +119,7 @@ def test_bad_input_is_named() -> None:
     for name, value in (("publishing_zcdp", 0.0), ("smoothness", -1.0), ("order", 1.0), ("at_most", 0)):
         with pytest.raises(ValueError, match=f"{name} must be"):
             rf.publishable_decision_epsilon(law, [3.0], neighbours="added", delta=1e-5, **{name: value})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="delta must be larger"):
+    with pytest.raises(ValueError, match="the noise is too small for 256-bit randomness"):
         rf.publishable_decision_epsilon(rf.StochasticSign(0.01), [3.0], neighbours="added", delta=1e-5)
 
 

@@ -47,6 +47,20 @@ def test_no_voter_costs_more_than_the_account_of_all() -> None:
     assert float(rf.voter_epsilons(law, BALLOTS, delta=1e-4).max()) <= whole * (1 + 1e-2)
 
 
+@pytest.mark.parametrize(("sigma", "delta"), [(1e6, 1e-5), (1e9, 1e-8)])
+def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
+    sigma: float, delta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the Gaussian's exact epsilon is 0, Rényi sums still say more."""
+    monkeypatch.setattr(voter, "_MOST_COMPOSED", 0)
+    law, ballots = rf.StochasticSign(sigma), torch.tensor([[1.0, 1.0], [-1.0, 0.0]])
+    account = rf.DecisionAccountant(law, neighbours="added", at_most=1)
+    account.step(torch.zeros(1))
+    promised = account.guarantee(delta).epsilon_data_independent
+    assert float(rf.voter_epsilons(law, ballots, delta=delta)[1]) <= promised
+    assert float(voter._by_renyi(voter._ballots(law, ballots, None), delta)[1]) > promised
+
+
 def test_winners() -> None:
     ballots = torch.tensor([[0.0, 2.0]] * 12 + [[1.0, 2.0]] * 5 + [[2.0, -1.0]] + [[-1.0, -1.0]])
     law = rf.NoisyWinner(5.0)

@@ -6,6 +6,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.claim.conversion import epsilon_from_rdp, ex_post_epsilon
+from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.examples.accountant import ExampleAccountant
 from tests.accounting.gradients import LAWS, draws
 
@@ -17,13 +18,14 @@ def test_epsilons_are_those_of_the_scalar_conversions() -> None:
     account.step(theta, gradients)
     for delta in (1e-8, 1e-5, 0.3):
         ex_post, pdp = account.epsilons(delta), account.epsilons(delta, kind="pdp")
+        most = data_independent_epsilon(*account._zcdps.tolist(), delta)
         for i, curve in enumerate(account.worst):
             truth = ex_post_epsilon(account.orders, curve, delta)[0]
             assert float(ex_post[i]) == pytest.approx(truth, rel=1e-12, abs=0)
             truth = epsilon_from_rdp(account.orders, curve, delta)[0]
-            assert float(pdp[i]) == pytest.approx(truth, rel=1e-12, abs=0)
+            assert float(pdp[i]) == pytest.approx(min(truth, most), rel=1e-10, abs=0)
             direct = dp_accounting.rdp.compute_epsilon(account.orders.tolist(), curve.tolist(), delta)[0]
-            assert float(pdp[i]) == pytest.approx(direct, rel=2e-11, abs=0)
+            assert float(pdp[i]) == pytest.approx(min(direct, most), rel=1e-10, abs=0)
 
 
 def test_the_statement_says_what_is_proved_and_what_is_not() -> None:

@@ -283,3 +283,13 @@ def test_what_holds_for_every_dataset_is_computed_once_for_a_shape(monkeypatch: 
     torch.testing.assert_close(account.worst, 2 * once, rtol=1e-12, atol=0)
     with pytest.raises(TypeError):
         account.step_of_any(torch.zeros(4))
+
+
+def test_how_an_epsilon_was_proved_is_said() -> None:
+    for rate, proof in (
+        (1.0, "Gaussian, exactly"),
+        (0.1, "Gaussian on Poisson samples, by privacy loss dist"),
+    ):
+        account = rf.SampledAccountant(rf.Gaussian(1.0), 1.0, rate)
+        account.step_of_any([0.0], count=20)
+        assert account.guarantee(1e-5).proof_pdp.startswith(proof)

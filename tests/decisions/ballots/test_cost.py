@@ -3,8 +3,9 @@
 import torch
 
 import ringfence as rf
+from ringfence.accounting.decisions.publication import publishing_cost
 from ringfence.decisions.ballots.ballots import Ballots
-from ringfence.decisions.ballots.cost import decision_account, publishing_zcdp, sensitive_sentences
+from ringfence.decisions.ballots.cost import decision_account, sensitive_sentences
 from tests.tensors import float64
 
 
@@ -48,7 +49,7 @@ def test_publishing_is_in_the_sums_of_both_directions() -> None:
         decision_account(rf.StochasticSign(10.0), float64([3]), publish=flag, **how) for flag in (False, True)
     )
     orders = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added").orders
-    added = publishing_zcdp(0.5 / 10**2) * orders
+    added = publishing_cost(0.5 / 10**2) * orders
     for name in ("forward", "backward"):
         before, after = (float64(getattr(account.cost, name)) for account in (plain, more))
         assert torch.allclose(after - before, added, rtol=1e-9, atol=0)

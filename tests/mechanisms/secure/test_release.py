@@ -295,8 +295,6 @@ def test_what_is_added_to_delta() -> None:
     assert release.delta(10**6, 1e6) == 1.0
     # at most 2^52 + 1 cuts, 256 bits of the uniform number, distribution functions to 2^-400
     assert secure_module._FAILURE > (2**52 + 1) * 2.0**-254
-    assert "2^-200" in release.statement
-    assert "0.0009765625" in release.statement
 
 
 @pytest.mark.usefixtures("stream")
@@ -547,8 +545,5 @@ def test_the_finest_step_and_the_largest_sigma() -> None:
         SecureRelease(rf.StochasticSign(1.001e290))
 
 
-def test_a_law_with_points_of_its_own_says_so() -> None:
-    assert (
-        "StochasticSign(sigma=1.0) rounded to its own points"
-        in SecureRelease(rf.StochasticSign(1.0)).statement
-    )
+def test_a_law_with_points_of_its_own_has_no_step() -> None:
+    assert repr(SecureRelease(rf.StochasticSign(1.0))) == "SecureRelease(StochasticSign(sigma=1.0))"

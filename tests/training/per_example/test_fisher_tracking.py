@@ -33,7 +33,19 @@ def test_steps_add_up_where_examples_took_part() -> None:
     measure(one, 1, (4, 0))
     assert one.measured == 2
     torch.testing.assert_close(one.squares, 2 * once, rtol=0.2, atol=0)  # other probes
-    torch.testing.assert_close(one.fisher_information_loss() ** 2, one.squares)
+    eta = one.fisher_information_loss()
+    measured = one.squares > 0
+    torch.testing.assert_close(eta[measured] ** 2, one.squares[measured])
+    assert eta.isnan().tolist() == (~measured).tolist()  # never measured is not harmless
+
+
+def test_an_example_without_information_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = ExampleInformation(torch.zeros(1), torch.zeros(1), 1e-9)
+    monkeypatch.setattr(fisher_tracking, "example_information", lambda *_, **__: nothing)
+    one = tracking()
+    measure(one, 0, (1,))
+    assert one.fisher_information_loss()[1] == pytest.approx(0, abs=1e-100)
+    assert one.fisher_information_loss().isnan().sum() == 5
 
 
 def test_shares_of_the_failure_probability_stay_below_it_in_all(monkeypatch: pytest.MonkeyPatch) -> None:

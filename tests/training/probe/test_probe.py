@@ -81,6 +81,10 @@ def test_every_examples_own_epsilon_is_below_the_worst_records() -> None:
     assert epsilons.min() > 0
     assert epsilons.max() <= fitted.guarantee(1e-5).epsilon * (1 + 1e-9)
     assert len(np.unique(epsilons)) > 30
+    for law in (rf.Gaussian(2.0), rf.TruncatedGaussian(2.0, 2.0)):
+        fitted = probe(mechanism=law, steps=2, clip=rf.Norm(0.4)).fit(FEATURES[:40], LABELS[:40])
+        own = fitted.example_epsilons(1e-5, kind="pdp")
+        assert own.max() <= fitted.guarantee(1e-5).epsilon_data_independent * (1 + 1e-9)
 
 
 def test_grid_search_pipelines_and_clones() -> None:

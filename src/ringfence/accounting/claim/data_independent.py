@@ -1,7 +1,6 @@
 """What holds for every dataset: an epsilon, how it was proved, and what attacks can achieve."""
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -29,15 +28,6 @@ class DataIndependent(NamedTuple):
     proof: str
     gaussian_epsilon: float
     trade_off: TradeOff
-
-
-def gaussian_proof(rates: Iterable[float]) -> str:
-    """How the epsilon of Gaussian releases of Poisson samples with these sampling rates is proved.
-
-    >>> gaussian_proof([1.0, 1.0]), gaussian_proof([1.0, 0.1])
-    ('Gaussian, exactly', 'Gaussian on Poisson samples, by privacy loss distributions')
-    """
-    return GAUSSIAN if all(rate == 1 for rate in rates) else SAMPLED
 
 
 def data_independent_epsilon(gaussian_zcdp: float, bounded_zcdp: float, delta: float) -> float:

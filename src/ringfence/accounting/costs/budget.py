@@ -1,12 +1,9 @@
 """What several releases cost together, and the epsilon that a budget is compared with."""
 
-import math
-
 from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.costs.finite_randomness import TooSmallDeltaError, secure_guarantee
-from ringfence.mechanisms.secure.release import added_delta
+from ringfence.accounting.costs.finite_randomness import delta_left, secure_guarantee
 
 
 class BudgetExceededError(ValueError):
@@ -19,8 +16,6 @@ def composed_guarantee(total: Cost, delta: float) -> Guarantee:
     >>> composed_guarantee(Cost.of_pair(0.5, 0.0), delta=1e-6).epsilon_data_independent
     0.5
     """
-    if not total.numbers:
-        return total.guarantee(delta)
     return secure_guarantee(total.guarantee, total.numbers, delta, taken=total.taken)
 
 
@@ -43,7 +38,6 @@ def budget_epsilon(what: str, total: Cost, delta: float, *, planned: bool) -> fl
             f"planned must be True, got False: {what} is of samples or known by epsilon and delta alone, and "
             "a budget covers that only where no release is chosen by looking at others"
         )
-    added = added_delta(total.numbers, gaussian_epsilon(total.mu, delta / 2))
-    if added > delta / 2:
-        raise TooSmallDeltaError(f"delta must be larger, got {delta!r}: finite randomness takes {added:.3g}")
-    return gaussian_epsilon(total.mu, math.nextafter(delta - added, 0.0) if total.numbers else delta)
+    return gaussian_epsilon(
+        total.mu, delta_left(total.numbers, delta, lambda at: gaussian_epsilon(total.mu, at))
+    )

@@ -1,4 +1,4 @@
-"""What the finite randomness of secure releases takes from delta."""
+"""What the finite randomness of secure releases takes from delta: one rule for every claim."""
 
 import math
 from collections.abc import Callable
@@ -6,11 +6,42 @@ from dataclasses import replace
 
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.mechanisms.secure.release import added_delta
+from ringfence.mechanisms.secure.release import SecureRelease
 
 
-class TooSmallDeltaError(ValueError):
-    """At this delta nothing can be said about secure releases: their finite randomness takes all of it."""
+class TooLittleNoiseError(ValueError):
+    """The noise is too small for randomness of 256 bits, which would tell neighbours apart by itself."""
+
+
+def delta_left(numbers: int, delta: float, epsilon: Callable[[float], float], taken: float = 0.0) -> float:
+    """The part of delta that the finite randomness of ``numbers`` secure releases leaves to an account.
+
+    ``epsilon(at)`` holds for every dataset at the delta ``at``, and ``taken`` is the part of delta that the
+    account takes for itself: whether there is an answer does not depend on the data.
+
+    Guarantee: the answer holds for every epsilon that is not above ``epsilon(delta / 2)``, and for ex-post
+    losses, which are those of the exact law: a draw differs from it with probability 2^-200 per number.
+
+    >>> delta_left(0, 1e-5, lambda at: 1.0), delta_left(1000, 1e-5, lambda at: 1.0) < 1e-5
+    (1e-05, True)
+    """
+    half = (checks.probability("delta", delta) - taken) / 2
+    if not numbers:
+        return delta
+    least = SecureRelease.delta(numbers, 0.0)
+    if least > half:
+        raise ValueError(
+            f"delta must be larger, got {delta!r}: finite randomness of {numbers} numbers takes {least:.3g}"
+        )
+    largest = epsilon(delta - half)
+    added = SecureRelease.delta(numbers, min(largest, 1e6))
+    if added > half:
+        raise TooLittleNoiseError(
+            f"the noise is too small for 256-bit randomness: epsilon would be {largest:.4g}, and there the "
+            f"finite randomness of {numbers} numbers takes {added:.3g} of delta {delta!r}. Give a larger "
+            "sigma or a smaller epsilon, or a larger delta"
+        )
+    return math.nextafter(delta - added, 0.0)
 
 
 def secure_guarantee(
@@ -20,8 +51,8 @@ def secure_guarantee(
 
     ``of`` is the account's own ``guarantee``, and ``taken`` the part of delta that it takes for itself.
 
-    Guarantee: the share of delta is computed at an epsilon that is at least the one returned. The rates of
-    attacks are those of the account, with the total variation of the finite randomness added.
+    Guarantee: that of ``delta_left``. The rates of attacks are those of the account, with the total variation
+    of the finite randomness added.
 
     >>> from ringfence import PerInstanceAccountant, RectifiedGaussian
     >>> account = PerInstanceAccountant(RectifiedGaussian(1.0, bound=2.0), sensitivity=0.01)
@@ -29,18 +60,9 @@ def secure_guarantee(
     >>> secure_guarantee(account.guarantee, 1, 1e-5).epsilon >= account.guarantee(1e-5).epsilon
     True
     """
-    share = (checks.probability("delta", delta) - taken) / 2
-    half = of(delta - share)
-    largest = max(half.epsilon, half.epsilon_pdp, half.epsilon_data_independent)
-    added = added_delta(numbers, largest)
-    if added > share:
-        raise TooSmallDeltaError(
-            f"delta must be larger, got {delta!r}: at epsilon {largest:.3g} the finite randomness of "
-            f"{numbers} secure releases alone takes {added:.3g}"
-        )
-    claim = of(math.nextafter(delta - added, 0.0))
+    claim = of(delta_left(numbers, delta, lambda at: of(at).epsilon_data_independent, taken))
     attacks = claim.every_dataset
-    if attacks is not None:
+    if attacks is not None and numbers:
         # delta at epsilon 0 is twice the total variation, once for each of two neighbours
-        attacks = replace(attacks, off_by=attacks.off_by + added_delta(numbers, 0.0) / 2)
+        attacks = replace(attacks, off_by=attacks.off_by + SecureRelease.delta(numbers, 0.0) / 2)
     return replace(claim, delta=delta, every_dataset=attacks)

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import best_zcdp_order
+from ringfence.accounting.claim.data_independent import data_independent_epsilon
+from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.decisions.moves import (
     DecisionLaw,
     Neighbours,
@@ -32,7 +34,7 @@ from ringfence.accounting.decisions.moves import (
     pairs,
 )
 from ringfence.accounting.decisions.rdp import zcdp
-from ringfence.accounting.publication import PublishableEpsilon, delta_left, noise_for, upper_bound
+from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
@@ -86,7 +88,7 @@ def publishable_decision_epsilon(
     moved = checked_at_most(at_most, neighbours, queries) or queries
     one = zcdp(law, neighbours)
     every = moved * one
-    cost = _or_default("publishing_zcdp", publishing_zcdp, 0.02 * every**0.75)
+    cost = _or_default("publishing_zcdp", publishing_zcdp, publishing_cost(every))
     beta = _or_default("smoothness", smoothness, _DEVIATION * math.sqrt(2 * cost))
     alpha = _or_default("order", order, best_zcdp_order(0.2 * every**0.7, delta), checks.order)
     least_sure = _least_sure(pairs(law, votes, neighbours), moved)
@@ -95,7 +97,8 @@ def publishable_decision_epsilon(
     noise = noise_for(beta + _COMPUTED, cost)
 
     zcdps = every + cost, every + cost
-    left = delta_left(noise, zcdps, delta)
+    # a confident decision counts as two numbers
+    left = delta_left(2 * queries + 1, delta, lambda at: data_independent_epsilon(*zcdps, at))
     published = math.exp(min(0.0, upper_bound(noise, share, failure_probability)))
     return PublishableEpsilon.of(
         alpha * (every * published + cost),
@@ -106,6 +109,11 @@ def publishable_decision_epsilon(
         failure_probability=failure_probability,
         publishing_zcdp=cost,
     )
+
+
+def publishing_cost(every: float) -> float:
+    """What publishing costs by default beside decisions that cost ``every`` for any votes, both in zCDP."""
+    return float(0.02 * every**0.75)
 
 
 def surety(log_p: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
+from ringfence.accounting.decisions.rdp import zcdp
 from ringfence.accounting.profile.backward_induction import LARGEST_VARIANCE, Array, Grid, Loss, squares
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
@@ -44,9 +46,9 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     ``candidates`` - 1, or -1 where a voter left the query out.
 
     Guarantee: with this voter and without, the decisions are (epsilon, delta)-indistinguishable, in both
-    directions. It is the smaller of two upper bounds: the Rényi sums of the voter's own moves, and, where
-    different ballots times queries are at most half a million, their privacy losses composed on a grid,
-    rounded up. The numbers are computed from all ballots and must not be published.
+    directions. It is the smallest of three upper bounds: what holds for any ballot on as many queries, the
+    Rényi sums of the voter's own moves, and, where different ballots times queries are at most half a
+    million, their losses composed on a grid. The numbers come from all ballots: do not publish them.
 
     >>> import ringfence as rf
     >>> ballots = torch.tensor([[1.0, 1.0, -1.0]] * 30 + [[1.0, -1.0, 0.0]] * 20)
@@ -57,8 +59,10 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     delta = checks.probability("delta", delta)
     cast = _ballots(checked_law(law), ballots, candidates)
     kinds, index = torch.unique(cast.choices, dim=0, return_inverse=True)  # equal ballots cost the same
-    own = cast._replace(choices=kinds)
-    epsilons = _by_renyi(own, delta)
+    own, taken = cast._replace(choices=kinds), (kinds > 0).sum(dim=1).tolist()
+    one = zcdp(law, "added")  # what holds for everybody who took part as often holds here
+    everybody = {count: data_independent_epsilon(count * one, count * one, delta) for count in {*taken}}
+    epsilons = torch.minimum(_by_renyi(own, delta), torch.tensor([everybody[count] for count in taken]))
     if kinds.numel() <= _MOST_COMPOSED:
         epsilons = torch.minimum(epsilons, _by_composition(own, delta))
     if bool(epsilons.isnan().any()):

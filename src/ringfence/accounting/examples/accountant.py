@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.claim.guarantee import EpsilonKind
 from ringfence.accounting.examples.guarantee import (
     ExampleGuarantee,
@@ -31,7 +32,14 @@ from ringfence.accounting.examples.guarantee import (
 )
 from ringfence.accounting.examples.information_polynomials import polynomial_bound
 from ringfence.accounting.examples.shift_tables import ShiftTable, table_bound
-from ringfence.accounting.examples.sums import EXACT_BLOCK, VARIANTS, checked_blocks, exact_bound, fits
+from ringfence.accounting.examples.sums import (
+    EXACT_BLOCK,
+    VARIANTS,
+    InUnits,
+    checked_blocks,
+    exact_bound,
+    fits,
+)
 from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -70,6 +78,7 @@ class ExampleAccountant:
         self.mechanism = checked_mechanism(mechanism)
         self._orders = checked_orders(orders).clone()
         self.sums = torch.zeros(len(VARIANTS), 0, len(self._orders), dtype=torch.float64)
+        self._zcdps = torch.zeros(2, dtype=torch.float64)  # of any example: the Gaussian's, and the law's
         self.steps = 0
         self._tables: dict[str, ShiftTable] = {}
 
@@ -99,7 +108,13 @@ class ExampleAccountant:
             length, bound = None, polynomial_bound(law, theta, self._orders)
         else:
             length, bound = None, table_bound(law, theta, self._orders, self._tables)
-        parts = [bound(block) for block in checked_blocks(gradients, theta.numel(), length)]
+        units, parts, zcdps = InUnits(law, theta), [], torch.zeros(2, dtype=torch.float64)
+        shares = torch.stack((torch.ones_like(units.ceiling), units.ceiling), dim=1)
+        for block in checked_blocks(gradients, theta.numel(), length):
+            parts.append(bound(block))
+            if len(block):
+                squares = (block * units.per_sigma.to(block.device)).square()
+                zcdps = torch.maximum(zcdps, 0.5 * (squares @ shares.to(block.device)).amax(dim=0).cpu())
         total = sum(part.shape[1] for part in parts)
         if total == 0:
             raise ValueError("gradients must hold at least one example, got none")
@@ -111,6 +126,7 @@ class ExampleAccountant:
         for part in parts:
             self.sums[:, at : at + part.shape[1]] += count * part
             at += part.shape[1]
+        self._zcdps = self._zcdps + count * zcdps * (1 + ROUNDING)
         self.steps += count
 
     @property
@@ -134,7 +150,8 @@ class ExampleAccountant:
         ``kind="ex_post"`` is the minimum over the K orders of the sum + log(K / delta) / (order - 1), as
         ``conversion.ex_post_epsilon``. ``kind="pdp"`` converts the realised sums to (epsilon, delta) by
         dp-accounting's formula (Canonne, Kamath and Steinke 2020, Proposition 12), which is written out in
-        ``pdp_epsilons`` because dp-accounting converts one curve at a time.
+        ``pdp_epsilons`` because dp-accounting converts one curve at a time; no number is above what holds for
+        every dataset of such examples.
 
         An example whose contribution was 0 throughout gets 0 and not the log(K / delta) term: with and
         without it the releases have the same law, so its loss is 0 whatever comes out.
@@ -143,7 +160,7 @@ class ExampleAccountant:
         >>> account = ExampleAccountant(Gaussian(sigma=1.0))
         >>> account.step(torch.zeros(2), torch.tensor([[0.3, 0.4], [0.0, 0.0]]))
         >>> [round(value, 3) for value in account.epsilons(1e-5, kind="pdp").tolist()]
-        [2.168, 0.0]
+        [1.993, 0.0]
         """
         delta = checks.probability("delta", delta)
         if kind not in ("ex_post", "pdp"):
@@ -151,6 +168,9 @@ class ExampleAccountant:
         convert = ex_post_epsilons if kind == "ex_post" else pdp_epsilons
         worst = self.worst
         epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
+        if kind == "pdp":  # what holds for every theta holds for each example
+            gaussian, bounded = self._zcdps.tolist()
+            epsilons = epsilons.clamp(max=data_independent_epsilon(gaussian, bounded, delta))
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
     def guarantee(self, delta: float) -> ExampleGuarantee:
@@ -183,20 +203,25 @@ class ExampleAccountant:
         """
         return {
             "kind": type(self).__name__,
-            "version": 1,
+            "version": 2,
             "mechanism": self.mechanism.state_dict(),
             "orders": self._orders.tolist(),
             "examples": self.examples,
             "steps": self.steps,
+            "zcdps": self._zcdps.tolist(),
             "sums": base64.b64encode(self.sums.numpy().astype("<f8").tobytes()).decode("ascii"),
         }
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
-        checks.state("ExampleAccountant", 1, state, {"mechanism", "orders", "examples", "steps", "sums"})
+        if checks.mapping("state", state).get("version") == 1:  # of 0.6, which did not hold them
+            state = {**state, "version": 2, "zcdps": [1e300] * 2}
+        names = {"mechanism", "orders", "examples", "steps", "sums", "zcdps"}
+        checks.state("ExampleAccountant", 2, state, names)
         account = cls(Mechanism.from_state_dict(state["mechanism"]), state["orders"])
         account.steps = checks.count("steps", state["steps"], at_least=0)
+        account._zcdps = checks.sums("zcdps", state["zcdps"], 2)
         examples = checks.count("examples", state["examples"], at_least=1 if account.steps else 0)
         shape = (len(VARIANTS), examples, len(account.orders))
         try:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.claim.data_independent import ZCDP, DataIndependent, gaussian_proof
+from ringfence.accounting.claim.data_independent import GAUSSIAN, SAMPLED, ZCDP, DataIndependent
 from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, Guarantee, guarantee
 from ringfence.accounting.claim.trade_off import TradeOff
 from ringfence.accounting.costs.account_cost import at_orders
@@ -179,7 +179,7 @@ class SampledAccountant:
             orders=tuple(self._orders.tolist()),
             divergences=tuple(self.data_independent.tolist()),
         )
-        proof = gaussian_proof(rate for _, rate in self.settings)
+        proof = GAUSSIAN if all(rate == 1 for _, rate in self.settings) else SAMPLED
         return guarantee(
             orders=self._orders,
             worst=self.worst,

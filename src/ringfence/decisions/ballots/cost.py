@@ -8,14 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
+from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.decisions.accountant import DecisionAccountant
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, number_of_queries
+from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours
 from ringfence.accounting.decisions.profile import decision_profile
-from ringfence.accounting.decisions.publication import publishable_decision_epsilon
-from ringfence.accounting.decisions.rdp import zcdp
+from ringfence.accounting.decisions.publication import publishing_cost
 from ringfence.accounting.decisions.voter import voter_epsilons
-from ringfence.accounting.publication import PublishableEpsilon
-from ringfence.decisions.account import ReleaseAccount, left
+from ringfence.decisions.account import ReleaseAccount
 from ringfence.decisions.ballots.ballots import Ballots
 from ringfence.numerics.rounding import rounded_up
 
@@ -38,7 +37,7 @@ def decision_account(
 
     ``chances`` are those of a wrong decision. They depend on the votes, so they are in ``details`` with the
     votes and, where ``ballots`` are at hand, one epsilon per voter. With ``publish`` all numbers but those of
-    the voters include the cost of a ``published_epsilon``.
+    the voters include the cost of a ``publishable_decision_epsilon``.
 
     >>> import torch
     >>> import ringfence as rf
@@ -51,37 +50,27 @@ def decision_account(
     accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
     accountant.step(votes)
     profile = decision_profile(law, votes, neighbours=neighbours, at_most=at_most)
-    tight = [(profile.epsilon(left(delta)), profile.proof(left(delta)))]
-    alone = min(accountant.guarantee(left(delta)).epsilon_pdp, tight[0][0])
+    # a confident decision counts as two numbers
+    left = delta_left(
+        2 * accountant.steps, delta, lambda at: accountant.guarantee(at).epsilon_data_independent
+    )
+    tight = [(profile.epsilon(left), profile.proof(left))]
+    alone = min(accountant.guarantee(left).epsilon_pdp, tight[0][0])
     if publish:  # a Gaussian release more, which the profile does not know
         tight = []
-        cost = publishing_zcdp(accountant.gaussian_zcdp)
+        cost = publishing_cost(accountant.gaussian_zcdp)
         accountant.gaussian_zcdp += cost
         accountant.forward = accountant.forward + cost * accountant.orders
         accountant.backward = accountant.backward + cost * accountant.orders
-    claim = accountant.guarantee(left(delta))
-    smallest, proof = min([(claim.epsilon_pdp, claim.proof_pdp), *tight])
     details: dict[str, Any] = {"votes": votes.tolist(), "chances_of_error": list(chances)}
     if ballots is not None:
         if votes.numel() * len(ballots.choices) <= _MOST:
-            own = voter_epsilons(
-                law, ballots.entries(law), delta=left(delta), candidates=len(ballots.choices)
-            )
+            own = voter_epsilons(law, ballots.entries(law), delta=left, candidates=len(ballots.choices))
             details["voter_epsilons"] = own.clamp(max=alone).tolist()  # which holds for all of them
         if ballots.people is not None:
             details["voters"] = ballots.people
-    # a confident decision counts as two numbers
     spent = replace(accountant.cost(), numbers=2 * accountant.steps + int(publish))
-    return ReleaseAccount(delta, claim, smallest, proof, details, spent)
-
-
-def publishing_zcdp(every: float) -> float:
-    """What publishing costs beside decisions that cost ``every`` for any votes, both in zCDP.
-
-    >>> round(publishing_zcdp(0.5), 4)
-    0.0119
-    """
-    return float(0.02 * every**0.75)
+    return ReleaseAccount.of(spent, delta, tight, **details)
 
 
 def room_to_publish(multiplier: float) -> float:
@@ -89,39 +78,15 @@ def room_to_publish(multiplier: float) -> float:
 
     >>> more = room_to_publish(4.0)
     >>> every = 0.5 / more**2
-    >>> round(4.0**2 * 2 * (every + publishing_zcdp(every)), 9), round(more / 4.0, 3)
+    >>> round(4.0**2 * 2 * (every + publishing_cost(every)), 9), round(more / 4.0, 3)
     (1.0, 1.024)
     """
     whole = 0.5 / multiplier**2
     low, high = 0.0, whole
     for _ in range(100):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if middle + publishing_zcdp(middle) < whole else (low, middle)
+        low, high = (middle, high) if middle + publishing_cost(middle) < whole else (low, middle)
     return math.sqrt(0.5 / low) * (1 + 1e-12)
-
-
-def published_epsilon(
-    law: DecisionLaw, votes: Tensor, *, neighbours: Neighbours, at_most: int | None, delta: float
-) -> PublishableEpsilon:
-    """The per-instance epsilon with noise of its own, which may be published; its cost is in the account.
-
-    >>> import torch
-    >>> import ringfence as rf
-    >>> surplus = torch.arange(-300.0, 300.0, 20.0).double()
-    >>> law = rf.StochasticSign(20.0)
-    >>> found = published_epsilon(law, surplus, neighbours="added", at_most=None, delta=1e-5)
-    >>> found.epsilon_pdp < found.epsilon_data_independent
-    True
-    """
-    moved = number_of_queries(law, votes) if at_most is None else at_most
-    return publishable_decision_epsilon(
-        law,
-        votes,
-        neighbours=neighbours,
-        at_most=at_most,
-        delta=left(delta),
-        publishing_zcdp=publishing_zcdp(moved * zcdp(law, neighbours)),
-    )
 
 
 def sensitive_sentences(account: ReleaseAccount, queries: Sequence[Any]) -> tuple[str, ...]:

@@ -93,32 +93,19 @@ class SecureRelease:
         largest = torch.finfo(theta.dtype).max
         return points.clamp(-largest, largest).to(theta)
 
-    def delta(self, coordinates: int, epsilon: float) -> float:
-        """What releasing this many numbers adds to the delta of an account, at this epsilon.
+    @staticmethod
+    def delta(coordinates: int, epsilon: float) -> float:
+        """What releasing this many numbers of any law adds to the delta of an account, at this epsilon.
 
         If two laws are (epsilon, delta)-close, laws within total variation t of them are
-        (epsilon, delta + (1 + e^epsilon) t)-close.
+        (epsilon, delta + (1 + e^epsilon) t)-close. A decision counts as one number, a confident one as two.
 
-        >>> from ringfence.mechanisms.gaussian import Gaussian
-        >>> SecureRelease(Gaussian(1.0)).delta(10**9, epsilon=20.0) < 1e-40
+        >>> SecureRelease.delta(10**9, epsilon=20.0) < 1e-40
         True
         """
-        return added_delta(coordinates, epsilon)
-
-    @property
-    def statement(self) -> str:
-        """What is released and what it costs, in plain words.
-
-        >>> from ringfence import StochasticSign
-        >>> SecureRelease(StochasticSign(1.0)).statement.split(",")[0]
-        'StochasticSign(sigma=1.0) rounded to its own points'
-        """
-        grid = "its own points" if self.step is None else f"a public grid of step {_shown(self.step)}"
-        return (
-            f"{self.law!r} rounded to {grid}, with randomness from the operating system. "
-            "It costs what the law costs at the same theta and sensitivity; total variation of "
-            "2^-200 per coordinate is added to delta. Time and memory access are not covered."
-        )
+        checks.count("coordinates", coordinates, at_least=0)
+        size = checks.number("epsilon", epsilon, checks.not_negative)
+        return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f", step={_shown(self.step)}"
@@ -140,19 +127,6 @@ class SecureRelease:
         assert distribution is not None
         shape = np.broadcast_shapes(*(column.shape for column in (theta, *columns)))
         return points.point(numbers(distribution, points, bits, math.prod(shape)))
-
-
-def added_delta(coordinates: int, epsilon: float) -> float:
-    """What so many secure releases of any law add to a delta at this epsilon (``SecureRelease.delta``).
-
-    A decision counts as one coordinate, a confident one as two.
-
-    >>> added_delta(1000, epsilon=1.0) < 1e-56
-    True
-    """
-    checks.count("coordinates", coordinates, at_least=0)
-    size = checks.number("epsilon", epsilon, checks.not_negative)
-    return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
 
 
 def numbers(distribution: Distribution, points: PublicPoints, bits: CipherDraws, count: int) -> Tensor:

@@ -188,6 +188,9 @@ def _network_rows(
         shown = f"{label(name)}, clip {settings.clip:g}, noise multiplier {noise:g}, learning rate {rate:g}"
         # A move of a feature in the file moves the network's input by at most this factor.
         eta = eta * float(data.attributes.max()) * UP
+        if unmeasured := int(eta.isnan().sum()):
+            shown += f", {unmeasured} examples in no batch"
+            eta = eta[~eta.isnan()]
         yield InformationRow("network", label(name), shown, *tried[best], settings.kind, *_summary(eta))
         if progress is not None:
             progress("fil, network", (done + 1) / len(pairs))

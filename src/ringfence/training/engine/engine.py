@@ -206,7 +206,7 @@ class PrivacyEngine:
             run_id=distributed.text_from_first(secrets.token_hex(16)),
             seed=seed,
             given_seed=self.given_seed,
-            assumptions=assumptions(**given, loops=True),
+            assumptions=assumptions(**given, loops=True, secure=self.secure),
         )
         return (
             PrivateModule(module, run.loop.forward),
@@ -277,7 +277,7 @@ class PrivacyEngine:
         ledger.most = ledger.account.steps + checks.count("steps", steps, at_least=0)
 
     def fisher_information_loss(self) -> Tensor:
-        """Returns eta of every training example over the measured steps, in the order of the dataset."""
+        """Returns eta of every training example over the measured steps; NaN where it was never measured."""
         if self.run.observer.fisher is None:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to the engine")
         return self.run.observer.fisher.fisher_information_loss()

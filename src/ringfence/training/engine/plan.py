@@ -8,13 +8,14 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.sampling import FullBatches, PoissonBatches, checked_loader, largest_batch
-from ringfence.training.secure_run import largest_count, run_guarantee, stretched
+from ringfence.training.secure_run import largest_count, stretched
 from ringfence.training.target import Target
 
 
@@ -95,7 +96,7 @@ class RunPlan:
             account.step_of_any(theta, count=steps)
             if estimated and isinstance(account, SampledAccountant):
                 account.spent = steps * account.failure_probability
-            return run_guarantee(account, numbers, delta, secure=self.secure)
+            return secure_guarantee(account.guarantee, account.steps * numbers * self.secure, delta)
 
         def whole(law: Mechanism, delta: float) -> Guarantee:
             return claim(PerInstanceAccountant(law, self.sensitivity), delta)

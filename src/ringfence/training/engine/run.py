@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
@@ -21,7 +22,6 @@ from ringfence.training.engine.observer import Observer
 from ringfence.training.engine.run_file import RunFile, RunState
 from ringfence.training.engine.sampling import Batches, largest_batch
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.secure_run import run_guarantee
 
 
 def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -> Noise:
@@ -119,8 +119,8 @@ class TrainingRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What training has cost so far, and what may be said about it."""
-        ledger, numbers = self.ledger, self.gradients.size
-        claim = run_guarantee(ledger.account, numbers, delta, secure=ledger.secure)
+        account, numbers = self.ledger.account, self.gradients.size * self.ledger.secure
+        claim = secure_guarantee(account.guarantee, account.steps * numbers, delta)
         return replace(claim, assumptions=self.assumptions)
 
     def planned_cost(self, steps: int) -> Cost:
@@ -148,7 +148,7 @@ class TrainingRun:
         # a release before all is restored would be written down nowhere
         self.ledger.refused = f"{path} could not be loaded: load it, or make another engine"
         if distributed.rank() == 0:
-            self.ledger.journal = file.opened(state)
+            self.ledger.journal = file.opened()
         distributed.wait()
         try:
             account, known = file.released(state)

@@ -112,26 +112,22 @@ class RunFile:
         if seed is not None and seed != state.seed:
             raise ValueError(f"{self.path} was written with another seed than {seed}")
 
-    def opened(self, state: RunState) -> Journal:
+    def opened(self) -> Journal:
         """Opens the journal for appending. It is locked before it is read: nobody writes in between."""
         if not self.journal.exists():
             raise ValueError(f"{self.journal} is missing: what was released after {self.path} is in it")
-        journal = Journal(self.journal)
-        try:
-            if journal.header["run"] != state.run_id:
-                raise ValueError(f"{self.journal} belongs to another run than {self.path}")
-            if journal.header.get("spent", 0) > state.account["steps"]:
-                raise ValueError(f"{self.path} is older than its journal: releases in between are in neither")
-        except ValueError:
-            journal.close()
-            raise
-        return journal
+        return Journal(self.journal)
 
     def released(self, state: RunState) -> tuple[Account, dict[tuple[int, int], str]]:
         """Returns the account of everything released, and what was released of steps that may come again."""
+        header, records = Journal.read(self.journal)
+        if header["run"] != state.run_id:
+            raise ValueError(f"{self.journal} belongs to another run than {self.path}")
+        if header.get("spent", 0) > state.account["steps"]:
+            raise ValueError(f"{self.path} is older than its journal: releases in between are in neither")
         account = accountant_from_state_dict(state.account)
         known = {(step, attempt): digest for step, attempt, digest in state.objects.get("known", ())}
-        for record in Journal.read(self.journal)[1]:
+        for record in records:
             if "continued" in record:
                 raise ValueError(
                     f"{self.path} is not the end of its run, which went on in {record['continued']}: load "

@@ -15,6 +15,8 @@ from ringfence.training.per_example.information import example_information
 from ringfence.training.per_example.inputs import Inputs
 from ringfence.training.per_example.jacobian_operator import Loss
 
+_MEASURED = 1e-300  # the least eta^2 of an example that was measured: 0 says that it never was
+
 
 class FisherTracking:
     """For every example, the sum of eta^2 over the measured steps that it took part in.
@@ -29,7 +31,7 @@ class FisherTracking:
 
     >>> tracking = FisherTracking(nn.functional.cross_entropy, count=3, every=2)
     >>> [tracking.wants(step) for step in range(4)], tracking.fisher_information_loss().tolist()
-    ([True, False, True, False], [0.0, 0.0, 0.0])
+    ([True, False, True, False], [nan, nan, nan])
     """
 
     def __init__(
@@ -95,14 +97,14 @@ class FisherTracking:
                 generator=probes,
                 failure_probability=share / (total * distributed.world_size()),
             )
-            added[list(indices)] = information.upper.to(added)
+            added[list(indices)] = information.upper.to(added).clamp(min=_MEASURED)
         self.squares = (self.squares + distributed.summed(added).cpu()) * (1 + 1e-15)
         self.measured += 1
         self._kept = []
 
     def fisher_information_loss(self) -> Tensor:
-        """eta of every example, from above, in the order of the dataset."""
-        return self.squares.sqrt() * (1 + 1e-15)
+        """eta of every example, from above, in the order of the dataset; NaN where it was never measured."""
+        return torch.where(self.squares > 0, self.squares.sqrt() * (1 + 1e-15), torch.nan)
 
     def state_dict(self) -> dict[str, Any]:
         """The sums, and how many steps they hold."""

@@ -68,18 +68,12 @@ class ProbeRow:
     @property
     def statement(self) -> str:
         """The guarantee in words, and what it takes for granted."""
-        settings = self.settings
         public = ["the settings"]
         if self.public_statistics:
             public.append("the file that features were centred and scaled by")
         if self.public_projection:
             public.append("the file that features were projected by")
         taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
-        if settings.secure:
-            taken += (
-                " Releases were points of a public grid, with randomness from the operating system; rounding "
-                "and finite randomness are in these numbers."
-            )
         return f"{self.guarantee.statement}\n\n{taken}"
 
 

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
@@ -19,7 +20,7 @@ from ringfence.training.linear.settings import LinearSettings
 from ringfence.training.probe import private_mean
 from ringfence.training.probe.default_settings import default_settings
 from ringfence.training.probe.input import ProbeData, seed_of
-from ringfence.training.secure_run import NEEDS_SIZE, run_guarantee
+from ringfence.training.secure_run import NEEDS_SIZE
 from ringfence.training.target import Target, beginning
 
 NO_WEIGHTS = (
@@ -123,7 +124,7 @@ def _for_target(
     def claim(law: Mechanism, delta: float) -> Guarantee:
         plan = ProbePlan(replace(given, mechanism=law), mean)
         account = planned_account(data, plan, size, secure=secure)
-        return run_guarantee(account, weights.numel(), delta, secure=secure)
+        return secure_guarantee(account.guarantee, account.steps * weights.numel() * secure, delta)
 
     law = target.law(given.mechanism, claim)
     length = Sensitivity.of(given.clip.sensitivity).longest_square(torch.ones(()), weights.shape) ** 0.5

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ringfence.accounting.claim.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.data.projection import attribute_rates
@@ -21,7 +22,6 @@ from ringfence.training.clipping import Clip
 from ringfence.training.probe.input import mapped, prepared, unit_rows, validated
 from ringfence.training.probe.plan import NO_WEIGHTS, is_secure, planned, planned_account, public_size
 from ringfence.training.probe.run import ProbeRun, keep_run
-from ringfence.training.secure_run import run_guarantee
 
 
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -187,7 +187,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
         account = self.account_
-        claim = run_guarantee(account, weights, delta, secure=self.secure)
+        claim = secure_guarantee(account.guarantee, account.steps * weights * self.secure, delta)
         return replace(claim, assumptions=self.assumptions_)
 
     def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> Cost:  # noqa: N803

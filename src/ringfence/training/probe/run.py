@@ -122,6 +122,8 @@ def keep_run(
         seed_given=probe.random_state is not None,
         projection_given=probe.public_projection is not None,
         weights_given=data.weights is not None,
+        secure=probe.secure,
+        estimator=True,
     )
     probe.mechanism_, probe.clip_, probe.steps_ = settings.mechanism, settings.clip, settings.steps
     probe.learning_rate_, probe.momentum_ = settings.learning_rate, settings.momentum

@@ -15,7 +15,6 @@ from ringfence.paper.information.full_size.settings import clip_of, methods
 from ringfence.paper.sweep.job_file import JobFile, read_jobs
 from ringfence.paper.sweep.settings import Job, SweepSetting
 from ringfence.training.engine.plan import RunPlan
-from ringfence.training.secure_run import run_guarantee
 
 _ACCURACIES = ("validation_accuracy", "test_accuracy")
 _ETAS = tuple(f"{kind}_{which}" for kind in ("spectral", "trace", "estimate") for which in ("max", "median"))
@@ -163,5 +162,4 @@ def _epsilon(
     plan = RunPlan.of(loader, clip_of(setting), None, "poisson", secure=False, rounding=2.0**-24)
     account = plan.account(setting.law)
     account.step_of_any(torch.zeros(()).expand(int(parameters)), count=setting.steps)
-    claim = run_guarantee(account, int(parameters), delta, secure=False)
-    return claim.epsilon_data_independent
+    return account.guarantee(delta).epsilon_data_independent
