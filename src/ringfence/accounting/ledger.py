@@ -2,10 +2,13 @@
 
 import os
 import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -18,17 +21,26 @@ from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
+from ringfence.files.atomic import replacing
 from ringfence.files.journal import Journal
+from ringfence.files.lock import locked, unlock
+from ringfence.files.shared_table import Record, SharedTable, first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
+
+_VERSION = 2  # 1 was a journal
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a ledger: what is released, in words, and what it costs."""
+    """One line of a ledger: what is released, in words, and what it costs.
+
+    ``steps`` are those of a training run: its name, and how many were made before and will be after.
+    """
 
     what: str
     cost: Cost
+    steps: tuple[str, int, int] | None = None
 
 
 class Ledger:
@@ -38,13 +50,15 @@ class Ledger:
     of a ``PrivacyEngine``, and the jobs of tables and votes take ``ledger=``. ``charge`` is for everything
     else: an account, a ``Cost``, or a pair (epsilon, delta) of another library. ``neighbours`` says what is
     protected: that a record is there ("added"), or only what it says ("replaced"), for which releases that
-    protect the first are charged twice. With ``path`` the ledger is a file, which goes on where it ended,
-    also after a crash; it is as private as the data. Without ``epsilon`` costs are only added up.
+    protect the first are charged twice. With ``path`` the ledger is a SQLite file, which goes on where it
+    ended, also after a crash, and which threads and processes may share; it is as private as the data. A
+    ledger is not copied or pickled: open the same path. Without ``epsilon`` costs are only added up.
 
-    Guarantee: a release is charged, and written to the file where there is one, before it is made; one that
-    fails stays charged. What would exceed the budget is refused before anything is released. All that the
-    ledger lets through is (epsilon, delta)-differentially private, also where releases are chosen by looking
-    at earlier ones. Releases of samples, and pairs, have no such bound: they are refused, unless ``planned``
+    Guarantee: a release is charged, and written to the file where there is one, before it is made; its
+    arguments are checked before it is charged, and one that fails afterwards stays charged. What would exceed
+    the budget is refused before anything is released. All that the ledger lets through, in all threads and
+    processes, is (epsilon, delta)-differentially private, also where releases are chosen by looking at
+    earlier ones. Releases of samples, and pairs, have no such bound: they are refused, unless ``planned``
     says that no release is chosen by looking at others. ``guarantee`` says what was spent so far.
 
     >>> import ringfence as rf
@@ -68,11 +82,24 @@ class Ledger:
         self.delta = checks.probability("delta", delta)
         self.neighbours = checks.one_of("neighbours", neighbours, ("added", "replaced"))
         self.planned = checks.flag("planned", planned)
-        self.entries: list[Entry] = []
+        self._entries: list[Entry] = []
+        self._earlier = self._total = Cost()  # of all entries but the last one, and of all
+        self._header: Record | None = None
         self._closed = False
-        self._journal: Journal | None = None
         if path is not None:
-            self._open(Path(path))
+            _import_journal(Path(os.path.realpath(path)))
+        self._table = SharedTable(path, self._take)
+        header = {
+            **{"kind": "Ledger", "version": _VERSION, "neighbours": self.neighbours},
+            **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
+        }
+        with self._table.transaction() as append:
+            if self._header is None:
+                append({"run": secrets.token_hex(16), **header})
+        found: Record = self._header or {}
+        for name, ours in header.items():
+            if found.get(name) != ours:
+                raise ValueError(f"{path} is a ledger with {name} {found.get(name)!r}, not {ours!r}")
 
     def release(
         self,
@@ -91,10 +118,11 @@ class Ledger:
         """
         account = PerInstanceAccountant(mechanism, sensitivity)
         account.step(theta)
+        draw = mechanism.prepared(theta, secure=secure, step=step, generator=generator)
         numbers = checks.tensor("theta", theta).numel()
         what = what or f"release of {numbers} number{'s' if numbers != 1 else ''}"
         self.charge(what, account, numbers=numbers if secure else 0)
-        return mechanism.release(theta, secure=secure, step=step, generator=generator)
+        return draw()
 
     def fit(self, estimator: Any, *data: Any, what: str | None = None, **more: Any) -> Any:
         """``estimator.fit`` with these arguments, charged beforehand; returns the estimator.
@@ -109,12 +137,24 @@ class Ledger:
         return fitted
 
     def train(self, engine: Any, steps: int, *, what: str | None = None) -> int:
-        """Charges ``steps`` steps of an engine, after which the engine refuses to go on; returns the entry.
+        """Charges ``steps`` further steps of an engine, which then refuses to go on; returns the entry.
 
-        ``make_private`` comes before, and ``settle(entry, engine.account)`` may come after training.
+        ``make_private``, and ``load`` where a run goes on, come before; ``settle(entry, engine.account)`` may
+        come after training. A run has one entry: steps that it was charged for and did not make are free.
         """
-        number = self.charge(what or type(engine).__name__, engine.planned_cost(steps))
-        engine.stop_after(steps)
+        run, what = engine.run, what or type(engine).__name__
+        done, until = run.ledger.account.steps, run.steps_until(checks.count("steps", steps, at_least=1))
+        with self._transaction(what) as append:
+            number, first, last = len(self._entries), done, done
+            for place, entry in enumerate(self._entries):
+                if entry.steps is not None and entry.steps[0] == run.run_id:
+                    number, (_, first, last) = place, entry.steps
+            if until > last:
+                cost = self._seen(what, run.planned_cost(until - first))
+                self._require_budget(what, number, cost)
+                covered = {"what": what, "steps": [run.run_id, first, until]}
+                append({"settles": number, "cost": cost.state(), **covered})
+        run.stop_at(until)
         return number
 
     def charge(self, what: str, cost: "Cost | HasCost | tuple[float, float]", *, numbers: int = 0) -> int:
@@ -122,40 +162,38 @@ class Ledger:
 
         ``cost`` is an account, a ``Cost``, or (epsilon, delta). ``numbers`` counts those of secure releases.
         """
-        if self._closed:
-            raise ValueError(f"the ledger is closed: {what} was not charged, and must not be released")
-        checks.count("numbers", numbers, at_least=0)
-        entry = Entry(str(what), self._seen(what, as_cost(cost) + Cost(numbers=numbers)))
-        total = self.total + entry.cost
-        if self.epsilon is not None:
-            spent = budget_epsilon(what, total, self.delta, planned=self.planned)
-            if not spent <= self.epsilon:
-                raise BudgetExceededError(
-                    f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
-                    f"ledger's {self.epsilon:g}: nothing was released"
-                )
-        if self._journal is not None:
-            self._journal.append({"what": entry.what, "cost": entry.cost.state()})
-        self.entries.append(entry)
-        return len(self.entries) - 1
+        numbers = checks.count("numbers", numbers, at_least=0)
+        what, charged = str(what), self._seen(what, as_cost(cost) + Cost(numbers=numbers))
+        with self._transaction(what) as append:
+            number = len(self._entries)
+            self._require_budget(what, number, charged)
+            append({"what": what, "cost": charged.state()})
+        return number
 
     def settle(self, number: int, cost: "Cost | HasCost") -> None:
         """Replaces what an entry was expected to cost the data at hand by what its releases did cost.
 
         What holds for every dataset, and the budget, stay as they were charged.
         """
-        if not 0 <= checks.count("number", number, at_least=0) < len(self.entries):
-            raise ValueError(f"number must be that of an entry, below {len(self.entries)}, got {number}")
-        entry = self.entries[number]
-        settled = entry.cost.realised(self._seen(entry.what, as_cost(cost)))
-        if self._journal is not None:
-            self._journal.append({"settles": number, "cost": settled.state()})
-        self.entries[number] = Entry(entry.what, settled)
+        number = checks.count("number", number, at_least=0)
+        with self._transaction(f"entry {number}") as append:
+            if number >= len(self._entries):
+                raise ValueError(f"number must be that of an entry, below {len(self._entries)}, got {number}")
+            entry = self._entries[number]
+            settled = entry.cost.realised(self._seen(entry.what, as_cost(cost)))
+            append({"settles": number, "cost": settled.state()})
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries so far, also those of other threads and processes."""
+        self._refresh()
+        return list(self._entries)
 
     @property
     def total(self) -> Cost:
         """The costs of all entries together."""
-        return reduce(Cost.__add__, (entry.cost for entry in self.entries), Cost())
+        self._refresh()
+        return self._total
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """What may be said about all entries together; at the ledger's own delta unless another is given."""
@@ -183,17 +221,19 @@ class Ledger:
         return f"{budget}{added} Entries: {listed}.\n\n{self.guarantee().statement}"
 
     def close(self) -> None:
-        """Lets go of the file; nothing can be charged afterwards."""
+        """Ends this object, not the file: nothing can be charged through it afterwards."""
         self._closed = True
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise TypeError(
+            "a Ledger is not copied or pickled, each copy would spend its budget: open the same path"
+        )
 
     def __repr__(self) -> str:
         return f"Ledger(epsilon={self.epsilon!r}, delta={self.delta!r}, entries={len(self.entries)})"
@@ -209,29 +249,84 @@ class Ledger:
             )
         return cost
 
-    def _open(self, path: Path) -> None:
-        """Begins a file, or goes on with one that has the same budget."""
-        header = {
-            **{"kind": "Ledger", "version": 1, "neighbours": self.neighbours},
-            **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
-        }
-        if not path.exists():
-            self._journal = Journal.start(path, {"run": secrets.token_hex(16), **header})
+    def _transaction(self, what: str) -> AbstractContextManager[Callable[[Record], None]]:
+        if self._closed:
+            raise ValueError(f"the ledger is closed: {what} was not charged, and must not be released")
+        return self._table.transaction()
+
+    def _refresh(self) -> None:
+        if not self._closed:
+            with self._table.transaction():
+                pass
+
+    def _require_budget(self, what: str, number: int, cost: Cost) -> None:
+        """Refuses a cost of entry ``number`` that would exceed the budget."""
+        if self.epsilon is None:
             return
-        journal = Journal(path)
-        try:
-            for name, ours in header.items():
-                if journal.header.get(name) != ours:
-                    raise ValueError(
-                        f"{path} is a ledger with {name} {journal.header.get(name)!r}, not {ours!r}"
-                    )
-            for record in Journal.read(path)[1]:
-                cost = Cost.from_state(record["cost"])
-                if "settles" in record:
-                    self.entries[record["settles"]] = Entry(self.entries[record["settles"]].what, cost)
-                else:
-                    self.entries.append(Entry(record["what"], cost))
-        except BaseException:
-            journal.close()
-            raise
-        self._journal = journal
+        spent = budget_epsilon(what, self._sums(number, cost)[1], self.delta, planned=self.planned)
+        if not spent <= self.epsilon:
+            raise BudgetExceededError(
+                f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
+                f"ledger's {self.epsilon:g}: nothing was released"
+            )
+
+    def _sums(self, number: int, cost: Cost) -> tuple[Cost, Cost]:
+        """The costs of all entries but the last one, and of all, where entry ``number`` has this cost."""
+        costs = [entry.cost for entry in self._entries[number + 1 :]]
+        if costs:
+            before = [entry.cost for entry in self._entries[:number]]
+            earlier = reduce(Cost.__add__, (*before, cost, *costs[:-1]), Cost())
+            return earlier, earlier + costs[-1]
+        earlier = self._total if number == len(self._entries) else self._earlier
+        return earlier, earlier + cost
+
+    def _take(self, record: Record) -> None:
+        """Notes what a row of the table says."""
+        if self._header is None:
+            self._header = record
+            return
+        number, cost = record.get("settles", len(self._entries)), Cost.from_state(record["cost"])
+        self._earlier, self._total = self._sums(number, cost)
+        old = self._entries[number] if number < len(self._entries) else Entry("", cost)
+        steps = tuple(record["steps"]) if "steps" in record else old.steps
+        self._entries[number : number + 1] = [Entry(record.get("what", old.what), cost, steps)]
+
+
+def open_ledger(path: str | os.PathLike[str]) -> Ledger:
+    """The ledger of a file, with the budget that the file names.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Ledger(epsilon=2.0, path=Path(folder, "study.ledger"))
+    ...     open_ledger(Path(folder, "study.ledger"))
+    Ledger(epsilon=2.0, delta=1e-06, entries=0)
+    """
+    _import_journal(Path(os.path.realpath(path)))
+    rows: list[Record] = []
+    with SharedTable(path, rows.append).transaction():
+        if not rows:
+            raise ValueError(f"{path} is no ledger: it is empty")
+    return Ledger(
+        **{name: rows[0][name] for name in ("epsilon", "delta", "neighbours", "planned")}, path=path
+    )
+
+
+def _import_journal(path: Path) -> None:
+    """Turns a ledger of version 0.6 into a table, and keeps the old file as PATH.0.6."""
+    if not path.exists() or first_bytes(path) in (b"", b"SQLite"):
+        return
+    lock = locked(path)  # as version 0.6 does it
+    try:
+        header, records = Journal.read(path)
+        if header.get("kind") != "Ledger":
+            raise ValueError(f"{path} is the journal of a run, and no ledger")
+        table = SharedTable(None, lambda _: None)
+        with table.transaction() as append:
+            append({**header, "version": _VERSION})
+            for record in records:
+                append(record)
+        shutil.copy2(path, f"{path}.0.6")
+        with replacing(path) as file:
+            file.write(table.dump())
+    finally:
+        unlock(lock)

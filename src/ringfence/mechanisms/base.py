@@ -1,5 +1,7 @@
 """What users call: a mechanism draws from its law, and says what the law gives away."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -45,13 +47,16 @@ class Mechanism(Law):
         noise; on a GPU it keeps 64. It is for simulation. ``Noise().at("release")`` of
         ``ringfence.noise`` has a key of 256 bits; ``release`` is for an adversary.
         """
+        return self._sampling(theta, generator)()
+
+    def _sampling(self, theta: Real, generator: object) -> Callable[[], Tensor]:
         theta = checks.finite("theta", theta)
         if not isinstance(generator, torch.Generator | Draws):
             raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
         if draws.device.type != theta.device.type:
             raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
-        return Sampler(self, theta.dtype, theta.device).draw(theta, draws)
+        return partial(Sampler(self, theta.dtype, theta.device).draw, theta, draws)
 
     def release(
         self,
@@ -72,13 +77,19 @@ class Mechanism(Law):
         >>> bool((4 * released == (4 * released).round()).all())
         True
         """
+        return self.prepared(theta, secure=secure, step=step, generator=generator)()
+
+    def prepared(
+        self, theta: Real, *, secure: bool, step: Real | None, generator: torch.Generator | None
+    ) -> Callable[[], Tensor]:
+        """``release`` with its arguments checked and nothing drawn, to be called once."""
         if not checks.flag("secure", secure):
             if generator is None or step is not None:
                 raise TypeError("secure=False needs a generator and takes no step")
-            return self.sample(theta, generator=generator)
+            return self._sampling(theta, generator)
         if generator is not None:
             raise TypeError("generator must be None: a secure release has no seed")
-        return SecureRelease(self, step).draw(theta)
+        return SecureRelease(self, step).prepared(theta)
 
     def log_prob(self, value: Real, theta: Real) -> Tensor:
         """The log density at ``value`` inside the support, the log mass on an atom, -inf elsewhere.

@@ -10,8 +10,9 @@ from ringfence import checks
 from ringfence.accounting.account import accountant_from_state_dict
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.decisions.accountant import DecisionAccountant
-from ringfence.accounting.ledger import Ledger
+from ringfence.accounting.ledger import open_ledger
 from ringfence.files.journal import Journal
+from ringfence.files.shared_table import first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.report.content import Pairs
 from ringfence.training.engine.run_file import RunFile
@@ -50,22 +51,24 @@ def read_source(path: str | Path) -> Source:
     number of examples is not kept where another ``public_size`` was given, and no seed is.
     """
     path = Path(path)
-    start = path.read_bytes()[:1]
-    if start == b"{":
+    start = first_bytes(path)
+    if start[:1] == b"{":
         return _of_account(path)
+    if start == b"SQLite":
+        return _of_ledger(path)
     try:
         header, _ = Journal.read(path)
     except ValueError:
         return _of_run(path)
     if header.get("kind") != "Ledger":
         raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
-    return _of_ledger(path, header)
+    return _of_ledger(path)
 
 
 def _of_run(path: Path) -> Source:
     file = RunFile(path)
     state = file.read()
-    account, _ = file.released(state)
+    account = file.released(state)[0]
     settings = state.settings
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
     cost = account.cost() + Cost(numbers=account.steps * numbers if settings["secure"] else 0)
@@ -86,17 +89,16 @@ def _of_run(path: Path) -> Source:
     )
 
 
-def _of_ledger(path: Path, header: dict[str, Any]) -> Source:
-    names = ("epsilon", "delta", "neighbours", "planned")
-    budget = {name: header[name] for name in names}
-    with Ledger(**budget, path=path) as ledger:
-        entries, total = ledger.entries, ledger.total
+def _of_ledger(path: Path) -> Source:
+    ledger = open_ledger(path)
+    ledger.close()  # what it has read stays as it is
+    budget = {name: getattr(ledger, name) for name in ("epsilon", "delta", "neighbours", "planned")}
     return Source(
-        what="; ".join(entry.what for entry in entries) + ".",
-        cost=total,
+        what="; ".join(entry.what for entry in ledger.entries) + ".",
+        cost=ledger.total,
         files=(path,),
         settings=tuple((f"ledger: {name}", str(value)) for name, value in budget.items()),
-        assumptions=(_PLANNED if header["planned"] else _ALONG_THE_WAY,),
+        assumptions=(_PLANNED if ledger.planned else _ALONG_THE_WAY,),
     )
 
 

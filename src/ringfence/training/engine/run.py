@@ -116,6 +116,19 @@ class TrainingRun:
         spent = 0.0 if self.auxiliary is None else steps * getattr(account, "failure_probability", 0.0)
         return account.cost() + Cost(spent=spent, numbers=steps * numbers if self.ledger.secure else 0)
 
+    def steps_until(self, steps: int) -> int:
+        """How many releases the account has after so many further steps; repeated ones are not charged."""
+        repeated = (
+            set() if self.ledger.secure else {step for step, _ in self.ledger.known if step >= self.steps}
+        )
+        return self.ledger.account.steps + max(0, steps - len(repeated))
+
+    def stop_at(self, most: int) -> None:
+        """Refuses every release that brings the account above so many; a run that goes on keeps to it."""
+        self.ledger.most = most
+        if self.ledger.journal is not None:
+            self.ledger.journal.append({"most": most})
+
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""
         if distributed.rank() == 0:
@@ -130,6 +143,8 @@ class TrainingRun:
         saved, given = sorted(state.objects["others"]), sorted(others)
         if saved != given:
             raise ValueError(f"{path} was saved with {saved} beside the engine, load was given {given}")
+        if self.ledger.most is not None and state.run_id != self.run_id:
+            raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
         self.ledger.close()
         # a release before all is restored would be written down nowhere
         self.ledger.refused = f"{path} could not be loaded: load it, or make another engine"
@@ -137,7 +152,7 @@ class TrainingRun:
             self.ledger.journal = file.opened(state)
         distributed.wait()
         try:
-            account, known = file.released(state)
+            account, known, most = file.released(state)
             self._restore(state.objects, others)
         except BaseException:
             self.ledger.close()
@@ -148,7 +163,7 @@ class TrainingRun:
         if not self.ledger.secure:  # a secure batch that is released twice would not be two samples
             self.seed = state.seed
         noise = run_noise(self.seed, self.settings)
-        self.ledger = replace(self.ledger, account=account, noise=noise, known=known, refused=None)
+        self.ledger = replace(self.ledger, account=account, noise=noise, known=known, most=most, refused=None)
         self.begin()
         distributed.wait()
 
@@ -161,6 +176,8 @@ class TrainingRun:
             assumptions=self.assumptions,
             seed=0 if self.ledger.secure else self.seed,
             account=self.ledger.account.state_dict(),
+            most=self.ledger.most,
+            known=tuple(sorted(release for release in self.ledger.known if release[0] >= self.steps)),
             objects={
                 "model": dict(self.gradients.model.state_dict()),
                 "optimizer": self.optimizer.state_dict(),
