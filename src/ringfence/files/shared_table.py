@@ -141,7 +141,7 @@ class SharedTable:
         if int(number) and (int(number) not in hashes or known not in ([], [hashes[int(number)]])):
             raise ValueError(
                 f"{self.path} was removed, or replaced by an older or another one: {self.path.name}.lock "
-                f"knows of {int(number)} rows. Put it back; a new one would forget what was spent"
+                f"knows of {int(number)} rows. Put it back, or remove that file too to forget what was spent"
             )
 
     def _announce(self) -> None:
