@@ -495,6 +495,8 @@ def test_bad_arguments_of_a_fit_and_of_training_are_not_charged() -> None:
     for steps in (0, -1, 1.5, True):
         with pytest.raises((ValueError, TypeError), match="steps must be"):
             ledger.train(made, steps)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="engine must be a PrivacyEngine, got LinearProbe"):
+        ledger.train(probe(), 3)
     with pytest.raises(ValueError, match="call make_private first"):
         ledger.train(rf.PrivacyEngine(LAW, rf.Clamp(0.1)), 3)
     assert ledger.entries == []

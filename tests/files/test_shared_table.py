@@ -1,6 +1,7 @@
 """Transactions happen one after the other, whatever thread or process they are of, and nothing is lost."""
 
 import os
+import signal
 import sqlite3
 import threading
 from contextlib import closing
@@ -78,6 +79,7 @@ def test_a_fork_waits_for_a_transaction(tmp_path: Path) -> None:
     threading.Timer(0.2, go.set).start()
     child = os.fork()
     if not child:  # pragma: no cover
+        signal.alarm(20)  # rather than wait for ever
         os._exit(0 if written(tmp_path / "table") == [0] else 1)
     thread.join()
     assert os.waitpid(child, 0)[1] == 0

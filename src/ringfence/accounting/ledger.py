@@ -142,7 +142,9 @@ class Ledger:
         ``make_private``, and ``load`` where a run goes on, come before; ``settle(entry, engine.account)`` may
         come after training. A run has one entry: steps that it was charged for and did not make are free.
         """
-        run, what = engine.run, what or type(engine).__name__
+        if not hasattr(engine, "make_private"):
+            raise TypeError(f"engine must be a PrivacyEngine, got {type(engine).__name__}")
+        run, what = engine.run, str(what or type(engine).__name__)
         done, until = run.ledger.account.steps, run.steps_until(checks.count("steps", steps, at_least=1))
         with self._transaction(what) as append:
             number, first, last = len(self._entries), done, done

@@ -135,13 +135,14 @@ class SharedTable:
         if self._memory is not None:
             return
         try:
-            number, *known = Path(f"{self.path}.lock").read_text().split() or ["0"]
-        except FileNotFoundError:
+            first, *known = Path(f"{self.path}.lock").read_text().split()
+            number = int(first)
+        except (FileNotFoundError, ValueError):  # nothing was noted
             return
-        if int(number) and (int(number) not in hashes or known not in ([], [hashes[int(number)]])):
+        if number and (number not in hashes or known not in ([], [hashes[number]])):
             raise ValueError(
                 f"{self.path} was removed, or replaced by an older or another one: {self.path.name}.lock "
-                f"knows of {int(number)} rows. Put it back, or remove that file too to forget what was spent"
+                f"knows of {number} rows. Put it back, or remove that file too to forget what was spent"
             )
 
     def _announce(self) -> None:
