@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+import random
 import shutil
 import signal
 import sqlite3
@@ -503,3 +504,22 @@ def test_bad_arguments_of_a_fit_and_of_training_are_not_charged() -> None:
     ledger.train(made, np.int64(3))  # type: ignore[arg-type]
     ledger.fit(probe(steps=np.int64(3)), FEATURES, LABELS)
     assert [entry.cost.steps for entry in ledger.entries] == [3, 3]
+
+
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    path, chance = tmp_path / "study.ledger", random.Random(0)
+    with rf.Ledger(epsilon=1.0, delta=1e-5, path=path) as ledger:
+        spend(ledger, 4)
+    good, refused = path.read_bytes(), 0
+    for _ in range(100):
+        place = chance.randrange(8 * len(good))
+        path.write_bytes(
+            bytes(
+                byte ^ (1 << place % 8) if number == place // 8 else byte for number, byte in enumerate(good)
+            )
+        )
+        try:
+            assert rf.Ledger(epsilon=1.0, delta=1e-5, path=path).entries == ledger.entries
+        except (ValueError, OSError):
+            refused += 1
+    assert refused > 40  # the others fell where nothing is stored
