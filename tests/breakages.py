@@ -144,8 +144,8 @@ BREAKAGES = [
     Breakage(
         "a ledger that was removed begins at nothing",
         TABLE,
-        "if number and (number not in hashes",
-        "if False and (number not in hashes",
+        "if number not in hashes or known",
+        "if False and known",
         accounting("ledger"),
     ),
     Breakage(
@@ -158,8 +158,8 @@ BREAKAGES = [
     Breakage(
         "a ledger that was replaced while it was open is charged",
         TABLE,
-        "elif not rows or rows.pop(0)[2] != self._hash:",
-        "elif not rows.pop(0):",
+        "if self._number and (not rows or rows.pop(0)[2] != self._hash):",
+        "if self._number and not rows.pop(0):",
         accounting("ledger"),
     ),
     Breakage(
@@ -193,7 +193,7 @@ BREAKAGES = [
     Breakage(
         "a resumed run pays again for steps that it was charged for",
         f"{ACCOUNTING}/ledger.py",
-        "if entry.steps is not None and entry.steps[0] == run.run_id:",
+        "if entry.run == run.run_id:",
         "if False:",
         training("engine/run_file"),
     ),

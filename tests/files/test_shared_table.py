@@ -19,7 +19,7 @@ def count(path: Path | SharedTable, times: int, seen: list[int] | None = None) -
     table = (
         path
         if isinstance(path, SharedTable)
-        else SharedTable(path, lambda row: numbers.append(row["number"]))
+        else SharedTable(path, [], lambda row: numbers.append(row["number"]))
     )
     for _ in range(times):
         with table.transaction() as append:
@@ -34,7 +34,7 @@ def append_both(table: SharedTable, *records: dict[str, object]) -> None:
 
 def written(path: Path) -> list[int]:
     numbers: list[int] = []
-    with SharedTable(path, lambda row: numbers.append(row["number"])).transaction():
+    with SharedTable(path, [], lambda row: numbers.append(row["number"])).transaction():
         pass
     return numbers
 
@@ -52,7 +52,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["table", None])
 def test_threads_take_turns(name: str | None, tmp_path: Path) -> None:
     numbers: list[int] = []
-    table = SharedTable(name and tmp_path / name, lambda row: numbers.append(row["number"]))
+    table = SharedTable(name and tmp_path / name, [], lambda row: numbers.append(row["number"]))
     threads = [threading.Thread(target=count, args=(table, 20, numbers)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -65,7 +65,11 @@ def test_threads_take_turns(name: str | None, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
 def test_a_fork_waits_for_a_transaction(tmp_path: Path) -> None:
     """A child of a process in a transaction would inherit a lock that it does not hold."""
-    table, begun, go = SharedTable(tmp_path / "table", lambda _: None), threading.Event(), threading.Event()
+    table, begun, go = (
+        SharedTable(tmp_path / "table", [], lambda _: None),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def slowly() -> None:
         with table.transaction() as append:
@@ -88,11 +92,11 @@ def test_a_fork_waits_for_a_transaction(tmp_path: Path) -> None:
 def test_opening_and_looking_wait_for_a_transaction(tmp_path: Path) -> None:
     """Whoever closes the file ends the locks that this process has on it."""
     path, order = tmp_path / "table", []
-    table = SharedTable(path, lambda _: None)
+    table = SharedTable(path, [], lambda _: None)
 
     def others() -> None:
         first_bytes(path)
-        SharedTable(path, lambda _: None)
+        SharedTable(path, [], lambda _: None)
         order.append("opened")
 
     with table.transaction() as append:
@@ -108,7 +112,7 @@ def test_opening_and_looking_wait_for_a_transaction(tmp_path: Path) -> None:
 def test_what_fails_writes_nothing_and_the_next_one_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "table"
     count(path, 2)
-    table = SharedTable(path, lambda _: None)
+    table = SharedTable(path, [], lambda _: None)
     for bad in ({"number": float("nan")}, {"number": {1, 2}}):
         with pytest.raises((ValueError, TypeError), match="record must be plain data"):
             append_both(table, {"number": 2}, bad)
@@ -123,7 +127,7 @@ def test_a_full_disk_charges_nothing_and_the_table_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, numbers = tmp_path / "table", []
-    table = SharedTable(path, numbers.append)
+    table = SharedTable(path, [], numbers.append)
     opened = SharedTable._connected
 
     def full(self: SharedTable) -> sqlite3.Connection:

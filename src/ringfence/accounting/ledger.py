@@ -2,10 +2,9 @@
 
 import os
 import secrets
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
@@ -21,7 +20,6 @@ from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
-from ringfence.files.atomic import replacing
 from ringfence.files.journal import Journal
 from ringfence.files.lock import locked, unlock
 from ringfence.files.shared_table import Record, SharedTable, first_bytes
@@ -35,12 +33,13 @@ _VERSION = 2  # 1 was a journal
 class Entry:
     """One line of a ledger: what is released, in words, and what it costs.
 
-    ``steps`` are those of a training run: its name, and how many were made before and will be after.
+    Of training, ``run`` is the run and ``until`` the number of its releases that are charged.
     """
 
     what: str
     cost: Cost
-    steps: tuple[str, int, int] | None = None
+    run: str | None = None
+    until: int = 0
 
 
 class Ledger:
@@ -83,23 +82,19 @@ class Ledger:
         self.neighbours = checks.one_of("neighbours", neighbours, ("added", "replaced"))
         self.planned = checks.flag("planned", planned)
         self._entries: list[Entry] = []
-        self._earlier = self._total = Cost()  # of all entries but the last one, and of all
-        self._header: Record | None = None
+        self._charged = Cost()  # of all entries, as they were charged
+        self._header: Record = {}
         self._closed = False
-        if path is not None:
-            _import_journal(Path(os.path.realpath(path)))
-        self._table = SharedTable(path, self._take)
         header = {
             **{"kind": "Ledger", "version": _VERSION, "neighbours": self.neighbours},
             **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
         }
-        with self._table.transaction() as append:
-            if self._header is None:
-                append({"run": secrets.token_hex(16), **header})
-        found: Record = self._header or {}
+        old = [] if path is None else _old_records(Path(path))
+        self._table = SharedTable(path, old or [{"run": secrets.token_hex(16), **header}], self._take)
+        self._refresh()
         for name, ours in header.items():
-            if found.get(name) != ours:
-                raise ValueError(f"{path} is a ledger with {name} {found.get(name)!r}, not {ours!r}")
+            if self._header.get(name) != ours:
+                raise ValueError(f"{path} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
 
     def release(
         self,
@@ -147,15 +142,13 @@ class Ledger:
         run, what = engine.run, str(what or type(engine).__name__)
         done, until = run.ledger.account.steps, run.steps_until(checks.count("steps", steps, at_least=1))
         with self._transaction(what) as append:
-            number, first, last = len(self._entries), done, done
+            number, last = len(self._entries), done
             for place, entry in enumerate(self._entries):
-                if entry.steps is not None and entry.steps[0] == run.run_id:
-                    number, (_, first, last) = place, entry.steps
+                if entry.run == run.run_id:
+                    number, last = place, entry.until
             if until > last:
-                cost = self._seen(what, run.planned_cost(until - first))
-                self._require_budget(what, number, cost)
-                covered = {"what": what, "steps": [run.run_id, first, until]}
-                append({"settles": number, "cost": cost.state(), **covered})
+                covered = {"extends": number, "run": run.run_id, "until": until}
+                append(self._charge(what, run.planned_cost(until - last)) | covered)
         run.stop_at(until)
         return number
 
@@ -164,13 +157,10 @@ class Ledger:
 
         ``cost`` is an account, a ``Cost``, or (epsilon, delta). ``numbers`` counts those of secure releases.
         """
-        numbers = checks.count("numbers", numbers, at_least=0)
-        what, charged = str(what), self._seen(what, as_cost(cost) + Cost(numbers=numbers))
+        charged = as_cost(cost) + Cost(numbers=checks.count("numbers", numbers, at_least=0))
         with self._transaction(what) as append:
-            number = len(self._entries)
-            self._require_budget(what, number, charged)
-            append({"what": what, "cost": charged.state()})
-        return number
+            append(self._charge(what, charged))
+            return len(self._entries)
 
     def settle(self, number: int, cost: "Cost | HasCost") -> None:
         """Replaces what an entry was expected to cost the data at hand by what its releases did cost.
@@ -194,8 +184,7 @@ class Ledger:
     @property
     def total(self) -> Cost:
         """The costs of all entries together."""
-        self._refresh()
-        return self._total
+        return reduce(Cost.__add__, (entry.cost for entry in self.entries), Cost())
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """What may be said about all entries together; at the ledger's own delta unless another is given."""
@@ -261,74 +250,45 @@ class Ledger:
             with self._table.transaction():
                 pass
 
-    def _require_budget(self, what: str, number: int, cost: Cost) -> None:
-        """Refuses a cost of entry ``number`` that would exceed the budget."""
-        if self.epsilon is None:
+    def _charge(self, what: str, cost: Cost) -> Record:
+        """The row of a charge, which must not exceed the budget."""
+        cost = self._seen(what, cost)
+        if self.epsilon is not None:
+            spent = budget_epsilon(what, self._charged + cost, self.delta, planned=self.planned)
+            if not spent <= self.epsilon:
+                raise BudgetExceededError(
+                    f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
+                    f"ledger's {self.epsilon:g}: nothing was released"
+                )
+        return {"what": str(what), "cost": cost.state()}
+
+    def _take(self, row: Record) -> None:
+        """Notes what a row of the table says; the first one is the header."""
+        if not self._header:
+            self._header = row
             return
-        spent = budget_epsilon(what, self._sums(number, cost)[1], self.delta, planned=self.planned)
-        if not spent <= self.epsilon:
-            raise BudgetExceededError(
-                f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
-                f"ledger's {self.epsilon:g}: nothing was released"
-            )
-
-    def _sums(self, number: int, cost: Cost) -> tuple[Cost, Cost]:
-        """The costs of all entries but the last one, and of all, where entry ``number`` has this cost."""
-        costs = [entry.cost for entry in self._entries[number + 1 :]]
-        if costs:
-            before = [entry.cost for entry in self._entries[:number]]
-            earlier = reduce(Cost.__add__, (*before, cost, *costs[:-1]), Cost())
-            return earlier, earlier + costs[-1]
-        earlier = self._total if number == len(self._entries) else self._earlier
-        return earlier, earlier + cost
-
-    def _take(self, record: Record) -> None:
-        """Notes what a row of the table says."""
-        if self._header is None:
-            self._header = record
+        cost = Cost.from_state(row["cost"])
+        if "settles" in row:
+            self._entries[row["settles"]] = replace(self._entries[row["settles"]], cost=cost)
             return
-        number, cost = record.get("settles", len(self._entries)), Cost.from_state(record["cost"])
-        self._earlier, self._total = self._sums(number, cost)
-        old = self._entries[number] if number < len(self._entries) else Entry("", cost)
-        steps = tuple(record["steps"]) if "steps" in record else old.steps
-        self._entries[number : number + 1] = [Entry(record.get("what", old.what), cost, steps)]
+        number = int(row.get("extends", len(self._entries)))
+        old = self._entries[number].cost if number < len(self._entries) else Cost()
+        self._charged = self._charged + cost
+        new = Entry(row["what"], old + cost, row.get("run"), row.get("until", 0))
+        self._entries[number : number + 1] = [new]
 
 
-def open_ledger(path: str | os.PathLike[str]) -> Ledger:
-    """The ledger of a file, with the budget that the file names.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Ledger(epsilon=2.0, path=Path(folder, "study.ledger"))
-    ...     open_ledger(Path(folder, "study.ledger"))
-    Ledger(epsilon=2.0, delta=1e-06, entries=0)
-    """
-    _import_journal(Path(os.path.realpath(path)))
-    rows: list[Record] = []
-    with SharedTable(path, rows.append).transaction():
-        if not rows:
-            raise ValueError(f"{path} is no ledger: it is empty")
-    return Ledger(
-        **{name: rows[0][name] for name in ("epsilon", "delta", "neighbours", "planned")}, path=path
-    )
-
-
-def _import_journal(path: Path) -> None:
-    """Turns a ledger of version 0.6 into a table, and keeps the old file as PATH.0.6."""
+def _old_records(path: Path) -> list[Record]:
+    """The records of a ledger of version 0.6, which becomes PATH.0.6; none where there is none."""
+    path = Path(os.path.realpath(path))
     if not path.exists() or first_bytes(path) in (b"", b"SQLite"):
-        return
+        return []
     lock = locked(path)  # as version 0.6 does it
     try:
         header, records = Journal.read(path)
         if header.get("kind") != "Ledger":
             raise ValueError(f"{path} is the journal of a run, and no ledger")
-        table = SharedTable(None, lambda _: None)
-        with table.transaction() as append:
-            append({**header, "version": _VERSION})
-            for record in records:
-                append(record)
-        shutil.copy2(path, f"{path}.0.6")
-        with replacing(path) as file:
-            file.write(table.dump())
+        os.replace(path, f"{path}.0.6")
     finally:
         unlock(lock)
+    return [{**header, "version": _VERSION}, *records]

@@ -47,16 +47,13 @@ class Mechanism(Law):
         noise; on a GPU it keeps 64. It is for simulation. ``Noise().at("release")`` of
         ``ringfence.noise`` has a key of 256 bits; ``release`` is for an adversary.
         """
-        return self._sampling(theta, generator)()
-
-    def _sampling(self, theta: Real, generator: object) -> Callable[[], Tensor]:
         theta = checks.finite("theta", theta)
         if not isinstance(generator, torch.Generator | Draws):
             raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
         if draws.device.type != theta.device.type:
             raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
-        return partial(Sampler(self, theta.dtype, theta.device).draw, theta, draws)
+        return Sampler(self, theta.dtype, theta.device).draw(theta, draws)
 
     def release(
         self,
@@ -84,9 +81,9 @@ class Mechanism(Law):
     ) -> Callable[[], Tensor]:
         """``release`` with its arguments checked and nothing drawn, to be called once."""
         if not checks.flag("secure", secure):
-            if generator is None or step is not None:
-                raise TypeError("secure=False needs a generator and takes no step")
-            return self._sampling(theta, generator)
+            if not isinstance(generator, torch.Generator | Draws) or step is not None:
+                raise TypeError(f"secure=False needs a generator, got {generator!r}, and takes no step")
+            return partial(self.sample, theta, generator=generator)
         if generator is not None:
             raise TypeError("generator must be None: a secure release has no seed")
         return SecureRelease(self, step).prepared(theta)

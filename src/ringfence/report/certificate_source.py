@@ -10,9 +10,9 @@ from ringfence import checks
 from ringfence.accounting.account import accountant_from_state_dict
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.decisions.accountant import DecisionAccountant
-from ringfence.accounting.ledger import open_ledger
+from ringfence.accounting.ledger import Ledger
 from ringfence.files.journal import Journal
-from ringfence.files.shared_table import first_bytes
+from ringfence.files.shared_table import SharedTable, first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.report.content import Pairs
 from ringfence.training.engine.run_file import RunFile
@@ -55,14 +55,17 @@ def read_source(path: str | Path) -> Source:
     if start[:1] == b"{":
         return _of_account(path)
     if start == b"SQLite":
-        return _of_ledger(path)
+        rows: list[dict[str, Any]] = []
+        with SharedTable(path, [], rows.append).transaction():
+            pass
+        return _of_ledger(path, rows[0])
     try:
         header, _ = Journal.read(path)
     except ValueError:
         return _of_run(path)
     if header.get("kind") != "Ledger":
         raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
-    return _of_ledger(path)
+    return _of_ledger(path, header)
 
 
 def _of_run(path: Path) -> Source:
@@ -89,10 +92,11 @@ def _of_run(path: Path) -> Source:
     )
 
 
-def _of_ledger(path: Path) -> Source:
-    ledger = open_ledger(path)
-    ledger.close()  # what it has read stays as it is
-    budget = {name: getattr(ledger, name) for name in ("epsilon", "delta", "neighbours", "planned")}
+def _of_ledger(path: Path, header: dict[str, Any]) -> Source:
+    names = ("epsilon", "delta", "neighbours", "planned")
+    budget = {name: header[name] for name in names}
+    with Ledger(**budget, path=path) as ledger:
+        pass  # what it has read stays as it is
     return Source(
         what="; ".join(entry.what for entry in ledger.entries) + ".",
         cost=ledger.total,
