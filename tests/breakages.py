@@ -200,8 +200,8 @@ BREAKAGES = [
     Breakage(
         "a resumed run forgets how many steps were charged",
         f"{TRAINING}/engine/run.py",
-        "known=known, most=most, refused=None",
-        "known=known, refused=None",
+        'self.ledger.most = state.objects.get("most")',
+        "pass",
         training("engine/run_file"),
     ),
     Breakage(
@@ -214,8 +214,8 @@ BREAKAGES = [
     Breakage(
         "a save forgets which releases are still to be repeated",
         f"{TRAINING}/engine/run.py",
-        "if release[0] >= self.steps)",
-        "if False)",
+        "if place[0] >= self.steps]",
+        "if False]",
         training("engine/run_file"),
     ),
     Breakage(

@@ -4,8 +4,10 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,17 +15,17 @@ from ringfence.files.shared_table import SharedTable, first_bytes
 from tests.forks import FORK
 
 
-def count(path: Path | SharedTable, times: int, seen: list[int] | None = None) -> None:
+def count(path: Path, times: int, together: Any = None) -> None:
     """Appends numbers, each one more than the last one in the table."""
-    numbers: list[int] = [] if seen is None else seen
-    table = (
-        path
-        if isinstance(path, SharedTable)
-        else SharedTable(path, [], lambda row: numbers.append(row["number"]))
-    )
+    numbers: list[int] = []
+    table = SharedTable(path, [], lambda row: numbers.append(row["number"]))
+    if together is not None:
+        together.wait(60)
     for _ in range(times):
         with table.transaction() as append:
-            append({"number": len(numbers)})
+            number = len(numbers)
+            time.sleep(0.002)  # for another one to read the same
+            append({"number": number})
 
 
 def append_both(table: SharedTable, *records: dict[str, object]) -> None:
@@ -40,7 +42,8 @@ def written(path: Path) -> list[int]:
 
 
 def test_processes_take_turns(tmp_path: Path) -> None:
-    processes = [FORK.Process(target=count, args=(tmp_path / "table", 20)) for _ in range(3)]
+    together = FORK.Barrier(3)
+    processes = [FORK.Process(target=count, args=(tmp_path / "table", 20, together)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
@@ -53,7 +56,15 @@ def test_processes_take_turns(tmp_path: Path) -> None:
 def test_threads_take_turns(name: str | None, tmp_path: Path) -> None:
     numbers: list[int] = []
     table = SharedTable(name and tmp_path / name, [], lambda row: numbers.append(row["number"]))
-    threads = [threading.Thread(target=count, args=(table, 20, numbers)) for _ in range(4)]
+
+    def count_on() -> None:
+        for _ in range(20):
+            with table.transaction() as append:
+                number = len(numbers)
+                time.sleep(0.001)
+                append({"number": number})
+
+    threads = [threading.Thread(target=count_on) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -94,19 +105,21 @@ def test_opening_and_looking_wait_for_a_transaction(tmp_path: Path) -> None:
     path, order = tmp_path / "table", []
     table = SharedTable(path, [], lambda _: None)
 
-    def others() -> None:
-        first_bytes(path)
-        SharedTable(path, [], lambda _: None)
-        order.append("opened")
+    def other(look: Any) -> None:
+        look(path)
+        order.append("looked")
 
+    looks = (first_bytes, lambda path: SharedTable(path, [], lambda _: None))
     with table.transaction() as append:
-        thread = threading.Thread(target=others)
-        thread.start()
-        thread.join(0.2)
+        threads = [threading.Thread(target=other, args=(look,)) for look in looks]
+        for thread in threads:
+            thread.start()
+            thread.join(0.2)
         append({"number": 0})
         order.append("ended")
-    thread.join()
-    assert order == ["ended", "opened"]
+    for thread in threads:
+        thread.join()
+    assert order == ["ended", "looked", "looked"]
 
 
 def test_what_fails_writes_nothing_and_the_next_one_goes_on(tmp_path: Path) -> None:

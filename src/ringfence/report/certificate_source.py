@@ -71,7 +71,7 @@ def read_source(path: str | Path) -> Source:
 def _of_run(path: Path) -> Source:
     file = RunFile(path)
     state = file.read()
-    account = file.released(state)[0]
+    account, _ = file.released(state)
     settings = state.settings
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
     cost = account.cost() + Cost(numbers=account.steps * numbers if settings["secure"] else 0)

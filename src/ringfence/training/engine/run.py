@@ -118,9 +118,7 @@ class TrainingRun:
 
     def steps_until(self, steps: int) -> int:
         """How many releases the account has after so many further steps; repeated ones are not charged."""
-        repeated = (
-            set() if self.ledger.secure else {step for step, _ in self.ledger.known if step >= self.steps}
-        )
+        repeated = {step for step, _ in self.ledger.known if step >= self.steps and not self.ledger.secure}
         return self.ledger.account.steps + max(0, steps - len(repeated))
 
     def stop_at(self, most: int) -> None:
@@ -152,7 +150,7 @@ class TrainingRun:
             self.ledger.journal = file.opened(state)
         distributed.wait()
         try:
-            account, known, most = file.released(state)
+            account, known = file.released(state)
             self._restore(state.objects, others)
         except BaseException:
             self.ledger.close()
@@ -163,7 +161,8 @@ class TrainingRun:
         if not self.ledger.secure:  # a secure batch that is released twice would not be two samples
             self.seed = state.seed
         noise = run_noise(self.seed, self.settings)
-        self.ledger = replace(self.ledger, account=account, noise=noise, known=known, most=most, refused=None)
+        self.ledger = replace(self.ledger, account=account, noise=noise, known=known, refused=None)
+        self.ledger.most = state.objects.get("most")
         self.begin()
         distributed.wait()
 
@@ -176,14 +175,14 @@ class TrainingRun:
             assumptions=self.assumptions,
             seed=0 if self.ledger.secure else self.seed,
             account=self.ledger.account.state_dict(),
-            most=self.ledger.most,
-            known=tuple(sorted(release for release in self.ledger.known if release[0] >= self.steps)),
             objects={
                 "model": dict(self.gradients.model.state_dict()),
                 "optimizer": self.optimizer.state_dict(),
                 "others": {name: other.state_dict() for name, other in others.items()},
                 "fisher": {} if fisher is None else fisher.state_dict(),
                 "random": _random_states(),
+                "known": [list(place) for place in sorted(self.ledger.known) if place[0] >= self.steps],
+                "most": self.ledger.most,
             },
         )
 

@@ -14,9 +14,7 @@ class RunState:
     """A training run as plain data and tensors: everything that it needs to go on.
 
     ``settings`` must be the same when the run goes on. ``objects`` are the states of "model", "optimizer",
-    "others", "fisher" and "random". A secure run has no ``seed`` to go on with and says 0. ``most`` is the
-    number of releases that were charged beforehand (``Ledger.train``). ``known`` are step and digest of those
-    that a resumed run has yet to repeat.
+    "others", "fisher", "random" and the ledger's. A secure run has no ``seed`` to go on with and says 0.
 
     >>> RunState("a1", {}, 3, (), 0, {"steps": 3}, {}).steps
     3
@@ -29,8 +27,6 @@ class RunState:
     seed: int
     account: dict[str, Any]
     objects: dict[str, Any]
-    most: int | None = None
-    known: tuple[tuple[int, str], ...] = ()
 
 
 class RunFile:
@@ -66,8 +62,6 @@ class RunFile:
             "assumptions": list(state.assumptions),
             "seed": str(state.seed),  # other readers of JSON do not keep such large integers exactly
             "account": state.account,
-            "most": state.most,
-            "known": [list(release) for release in state.known],
             "objects": objects,
         }
         header = {"run": state.run_id, "spent": state.account["steps"]}
@@ -99,8 +93,6 @@ class RunFile:
             seed=int(plain["seed"]),
             account=plain["account"],
             objects=restored(plain["objects"], tensors),
-            most=plain.get("most"),  # which files of version 0.6 do not have, nor known
-            known=tuple((step, digest) for step, digest in plain.get("known", ())),
         )
 
     def refuse_other_settings(self, state: RunState, settings: dict[str, Any], seed: int | None) -> None:
@@ -127,12 +119,13 @@ class RunFile:
             raise
         return journal
 
-    def released(self, state: RunState) -> tuple[Account, set[tuple[int, str]], int | None]:
-        """Returns the account of all releases, which of them may be repeated, and how many there may be.
+    def released(self, state: RunState) -> tuple[Account, set[tuple[int, str]]]:
+        """Returns the account of everything released, and what was released of steps that may come again.
 
-        What may be repeated is named by step and digest.
+        ``state.objects["most"]`` becomes the number of releases that were charged at last.
         """
-        account, known, most = accountant_from_state_dict(state.account), set(state.known), state.most
+        account = accountant_from_state_dict(state.account)
+        known = {(step, digest) for step, digest in state.objects.get("known", ())}
         for record in Journal.read(self.journal)[1]:
             if "continued" in record:
                 raise ValueError(
@@ -140,12 +133,12 @@ class RunFile:
                     "that, so that nothing released is forgotten"
                 )
             if "most" in record:
-                most = record["most"]
+                state.objects.update(record)
                 continue
             known.add((record["step"], record["digest"]))
             if record["account"]["steps"] > account.steps:
                 account = accountant_from_state_dict(record["account"])
-        return account, known, most
+        return account, known
 
     def _refuse_another_run(self, run_id: str) -> None:
         if self.path.exists():
