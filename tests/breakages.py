@@ -29,6 +29,7 @@ ACCOUNTING = "src/ringfence/accounting"
 TRAINING = "src/ringfence/training"
 DECISIONS = "src/ringfence/decisions"
 NOISE = "src/ringfence/noise.py"
+TABLE = "src/ringfence/files/shared_table.py"
 NUMERICS = "src/ringfence/numerics"
 
 
@@ -139,6 +140,111 @@ BREAKAGES = [
         "self.charge(what, account, numbers=numbers if secure else 0)",
         "pass",
         accounting("ledger"),
+    ),
+    Breakage(
+        "two processes read a ledger before either has charged it",
+        TABLE,
+        '"BEGIN IMMEDIATE"',
+        '"BEGIN DEFERRED"',
+        ("tests/files/test_shared_table.py",),
+    ),
+    Breakage(
+        "a process forks in the middle of a charge",
+        TABLE,
+        "before=_ALONE.acquire, after_in_parent=_ALONE.release, after_in_child=_ALONE.release",
+        "before=bool",
+        ("tests/files/test_shared_table.py",),
+    ),
+    Breakage(
+        "a file is closed beside a transaction, whose lock ends with it",
+        TABLE,
+        'with _ALONE, path.open("rb") as file:',
+        'with path.open("rb") as file:',
+        ("tests/files/test_shared_table.py",),
+    ),
+    Breakage(
+        "a forked child spends the budget of a ledger in memory again",
+        TABLE,
+        "if os.getpid() != self._process:",
+        "if False:",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a ledger that was removed begins at nothing",
+        TABLE,
+        "if number not in hashes or known",
+        "if False and known",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "rows of another ledger are taken",
+        TABLE,
+        "if number != self._number + 1 or found != _hash(self._hash, content):",
+        "if False:",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a ledger that was replaced while it was open is charged",
+        TABLE,
+        "if self._number and (not rows or rows.pop(0)[2] != self._hash):",
+        "if self._number and not rows.pop(0):",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a copy of a ledger spends its budget again",
+        f"{ACCOUNTING}/ledger.py",
+        "def __reduce_ex__(self, _: object)",
+        "def reduced(self, _: object)",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a release is charged before its arguments are checked",
+        f"{ACCOUNTING}/ledger.py",
+        "draw = mechanism.prepared(theta, secure=secure, step=step, generator=generator)",
+        "draw = lambda: mechanism.release(theta, secure=secure, step=step, generator=generator)",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a job is charged before its noise is checked",
+        f"{DECISIONS}/account.py",
+        "if noise is not None and not isinstance(noise, Noise):",
+        "if False:",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a fit is charged before its weights are refused",
+        f"{TRAINING}/probe/plan.py",
+        "if secure and data.weights is not None:",
+        "if False:",
+        accounting("ledger"),
+    ),
+    Breakage(
+        "a resumed run pays again for steps that it was charged for",
+        f"{ACCOUNTING}/ledger.py",
+        "if entry.run == run.run_id:",
+        "if False:",
+        training("engine/run_file"),
+    ),
+    Breakage(
+        "a resumed run forgets how many steps were charged",
+        f"{TRAINING}/engine/run.py",
+        'self.ledger.most = state.objects.get("most")',
+        "pass",
+        training("engine/run_file"),
+    ),
+    Breakage(
+        "a charge that came after the save is forgotten with it",
+        f"{TRAINING}/engine/run.py",
+        'self.ledger.journal.append({"most": most})',
+        "pass",
+        training("engine/run_file"),
+    ),
+    Breakage(
+        "a save forgets which releases are still to be repeated",
+        f"{TRAINING}/engine/run.py",
+        "if place[0] >= self.steps]",
+        "if False]",
+        training("engine/run_file"),
     ),
     Breakage(
         "a missing order has the sum of a smaller one",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -97,8 +98,9 @@ def count(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> i
     Traceback (most recent call last):
     ValueError: steps must be at least 1, got 0
     """
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # numpy's integers are among them
         raise TypeError(f"{name} must be an integer, got {value!r}")
+    value = int(value)
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value}")
     if value > at_most:

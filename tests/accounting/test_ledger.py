@@ -1,5 +1,15 @@
 """Several releases, one claim: written down before they are made, and never above the budget."""
 
+import copy
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import sqlite3
+import threading
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +23,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
 from ringfence.accounting.costs.budget import BudgetExceededError
+from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.ledger import Entry
 from ringfence.files.journal import Journal
+from ringfence.mechanisms.secure import release
+from tests.forks import FORK, ended
 
 LAW = rf.RectifiedGaussian(2.0, bound=4.0)
 LABELS = np.arange(60) % 3
@@ -43,15 +57,24 @@ def trained(objects: Any, epochs: int) -> None:
             optimizer.step()
 
 
+def written(path: Path) -> list[Entry]:
+    """The entries of a file, whatever its budget is."""
+    with closing(sqlite3.connect(path)) as connection:
+        header = json.loads(connection.execute("SELECT content FROM records").fetchone()[0])
+    return rf.Ledger(
+        **{name: header[name] for name in ("epsilon", "delta", "neighbours", "planned")}, path=path
+    ).entries
+
+
 def test_a_release_is_on_the_disk_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, seen = tmp_path / "study.ledger", []
-    drawn = rf.Mechanism.release
+    drawn = release.numbers
 
-    def watched(*arguments: Any, **more: Any) -> Any:
-        seen.append([record["what"] for record in Journal.read(path)[1]])
-        return drawn(*arguments, **more)
+    def watched(*arguments: Any) -> Any:
+        seen.append([entry.what for entry in written(path)])
+        return drawn(*arguments)
 
-    monkeypatch.setattr(rf.Mechanism, "release", watched)
+    monkeypatch.setattr(release, "numbers", watched)
     with rf.Ledger(epsilon=5.0, delta=1e-5, path=path) as ledger:
         released = ledger.release(LAW, pandas.Series([1, 2]), 1.0, what="ages")
         ledger.fit(probe(random_state=None, secure=True, public_size=60), FEATURES, LABELS)
@@ -64,7 +87,7 @@ def test_what_exceeds_the_budget_is_refused_and_not_released(
 ) -> None:
     ledger = rf.Ledger(epsilon=2.5, delta=1e-5, path=tmp_path / "study.ledger")
     ledger.release(rf.Gaussian(2.0), 0.0, 1.0)
-    monkeypatch.setattr(rf.Mechanism, "release", lambda *_, **__: pytest.fail("released"))
+    monkeypatch.setattr(release, "numbers", lambda *_: pytest.fail("released"))
     with pytest.raises(
         BudgetExceededError, match=r"age would bring epsilon to 2\.9\d* at delta 1e-05, above the"
     ):
@@ -74,7 +97,7 @@ def test_what_exceeds_the_budget_is_refused_and_not_released(
             job(np.ones((3, 3)), sigma=1.0, ledger=ledger)
     with pytest.raises(BudgetExceededError, match="LinearProbe would bring"):
         ledger.fit(probe(clip=3.0), FEATURES, LABELS)
-    assert len(ledger.entries) == len(Journal.read(tmp_path / "study.ledger")[1]) == 1
+    assert len(ledger.entries) == len(written(tmp_path / "study.ledger")) == 1
 
 
 def test_every_job_is_charged_what_its_own_account_says() -> None:
@@ -147,9 +170,13 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
         first.fit(probe(), FEATURES, LABELS)
         first.charge("another library's mean", (0.25, 0.0))
     # whatever version goes on with it finds it by these names
-    named = {"kind": "Ledger", "version": 1, "neighbours": "added"}
+    named = {"kind": "Ledger", "version": 2, "neighbours": "added"}
     named |= {"epsilon": 2.0, "delta": 1e-5, "planned": True}
-    assert named.items() <= Journal.read(path)[0].items()
+    with closing(sqlite3.connect(path)) as connection:
+        header, *rows = connection.execute("SELECT content FROM records ORDER BY number").fetchall()
+    assert named.items() <= json.loads(header[0]).items()
+    assert [sorted(json.loads(row[0])) for row in rows[:2]] == [["cost", "what"], ["cost", "settles"]]
+    assert [file.stat().st_mode & 0o777 for file in tmp_path.iterdir()] == [0o600] * 2
     with rf.Ledger(epsilon=2.0, delta=1e-5, planned=True, path=path) as again:
         assert again.entries == first.entries
         assert again.guarantee() == first.guarantee()
@@ -191,17 +218,14 @@ def test_entries_are_called_what_the_user_calls_them_or_what_they_are() -> None:
         def fit(self, *_: object) -> "Stub":
             return self
 
-        def stop_after(self, steps: int) -> None:
-            stopped.append(steps)
-
-    ledger, stopped = rf.Ledger(delta=1e-5), []
+    ledger = rf.Ledger(delta=1e-5)
     for named in ({}, {"what": "mine"}):
         ledger.fit(Stub(), FEATURES, **named)
-        assert ledger.train(Stub(), 7, **named) == len(ledger.entries) - 1
+        assert ledger.train(engine("full")[0], 7, **named) == len(ledger.entries) - 1
         ledger.release(LAW, [0.1, 0.2], 0.1, **named)
     ledger.release(LAW, 0.1, 0.1)
     assert [entry.what for entry in ledger.entries] == [
-        *("Stub", "Stub", "release of 2 numbers", "mine", "mine", "mine", "release of 1 number")
+        *("Stub", "PrivacyEngine", "release of 2 numbers", "mine", "mine", "mine", "release of 1 number")
     ]
     assert stopped == [7, 7]
 
@@ -211,3 +235,321 @@ def test_a_plain_sample_is_called_what_it_is() -> None:
     ledger.release(rf.Gaussian(1.0), 0.0, 1.0, what="a mean", secure=False, generator=generator)
     ledger.release(rf.Gaussian(1.0), 0.0, 1.0, what="a sum")
     assert "a mean (in floating point, whose last bits may tell more); a sum." in ledger.statement
+
+
+MEAN = rf.PerInstanceAccountant(rf.Gaussian(10.0), 1.0)
+MEAN.step([0.0])
+MOST = 7  # of them, at an epsilon of 1
+
+
+def spend(path: Any, times: int = MOST + 1) -> None:
+    """Charges until the budget is spent, in whatever thread or process this is."""
+    ledger = path if isinstance(path, rf.Ledger) else rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    for _ in range(times):
+        try:
+            ledger.charge("a mean", MEAN)
+        except BudgetExceededError:
+            return
+
+
+def spent(path: Path) -> float:
+    return float(rf.Ledger(epsilon=1.0, delta=1e-5, path=path).guarantee().epsilon_data_independent)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_threads_share_one_budget(in_memory: bool, tmp_path: Path) -> None:
+    ledger = rf.Ledger(epsilon=1.0, delta=1e-5, path=None if in_memory else tmp_path / "study.ledger")
+    threads = [threading.Thread(target=spend, args=(ledger,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.entries) == MOST
+    assert 0.9 < ledger.guarantee().epsilon_data_independent <= 1.0
+
+
+def test_processes_and_objects_share_the_budget_of_a_file(tmp_path: Path) -> None:
+    path, link = tmp_path / "study.ledger", tmp_path / "link.ledger"
+    link.symlink_to(path)
+    processes = [FORK.Process(target=spend, args=(each,)) for each in (path, link, path, link)]
+    for process in processes:
+        process.start()  # none has found a file there, and all begin one
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert len(written(path)) == len(written(link)) == MOST
+    assert 0.9 < spent(path) <= 1.0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+def test_a_forked_child_spends_the_same_budget_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "study.ledger"
+    shared, own = rf.Ledger(epsilon=1.0, delta=1e-5, path=path), rf.Ledger(epsilon=1.0, delta=1e-5)
+    for ledger in (shared, own):
+        ledger.charge("before", MEAN)
+    child = os.fork()
+    if not child:  # pragma: no cover
+        status = 1
+        try:
+            spend(shared, 2)
+            try:
+                own.charge("in the child", MEAN)
+            except ValueError as error:
+                status = 0 if "a ledger in memory belongs to one process" in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(shared.entries) == 3  # also where they were written by the child
+    spend(shared)
+    assert len(shared.entries) == MOST
+    assert 0.9 < spent(path) <= 1.0
+
+
+def die_after_the_charge(path: Path) -> None:
+    release.numbers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    rf.Ledger(epsilon=1.0, delta=1e-5, path=path).release(rf.Gaussian(10.0), [0.0], 1.0, what="a mean")
+
+
+def die_before_the_charge(path: Path) -> None:
+    ledger = rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    with ledger._table.transaction() as append:
+        append({"what": "a mean", "cost": MEAN.cost().state()})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_kill_after_the_charge_leaves_it_and_one_before_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "study.ledger"
+    assert ended(die_before_the_charge, path) == -signal.SIGKILL
+    assert written(path) == []
+    assert ended(die_after_the_charge, path) == -signal.SIGKILL
+    assert [entry.what for entry in written(path)] == ["a mean"]
+
+
+def test_a_ledger_is_not_copied(tmp_path: Path) -> None:
+    for path in (None, tmp_path / "study.ledger"):
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=r"a Ledger is not copied or pickled.*open the same path"):
+                copied(rf.Ledger(path=path))
+
+
+def test_a_ledger_that_went_or_is_another_one_is_refused(tmp_path: Path) -> None:
+    path, other, old = (tmp_path / name for name in ("study.ledger", "other.ledger", "old.ledger"))
+    ledgers = [rf.Ledger(epsilon=1.0, delta=1e-5, path=each) for each in (path, other)]
+    for ledger in ledgers:
+        spend(ledger, 2)
+    shutil.copy(path, old)
+    spend(ledgers[0], 1)
+    for bad in (old, other, None):  # an older one, another one, none
+        path.unlink()
+        if bad is not None:
+            shutil.copy(bad, path)
+        with pytest.raises(
+            ValueError, match=r"study\.ledger was removed, or replaced .* its .lock knows of 4 rows"
+        ):
+            rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+        with pytest.raises((ValueError, OSError), match=r"since it was opened|cannot be"):
+            ledgers[0].charge("a mean", MEAN)
+    path.unlink(missing_ok=True)
+    path.with_name("study.ledger.lock").unlink()
+    assert rf.Ledger(epsilon=1.0, delta=1e-5, path=path).entries == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "UPDATE records SET content = (SELECT content FROM other.records WHERE number = 3) WHERE number = 3",
+        "UPDATE records SET content = (SELECT content FROM other.records WHERE number = 3), "
+        "hash = (SELECT hash FROM other.records WHERE number = 3) WHERE number = 3",
+        "INSERT INTO records SELECT 5, content, hash FROM other.records WHERE number = 4",
+        "UPDATE records SET content = replace(content, '0.1', '0.0') WHERE number = 2",
+        "DELETE FROM records WHERE number = 3",
+        "DELETE FROM records WHERE number = 4",
+    ],
+)
+def test_rows_of_another_ledger_or_changed_ones_are_refused(command: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "study.ledger", tmp_path / "other.ledger"
+    for each, account in ((path, MEAN), (other, rf.PerInstanceAccountant(LAW, 0.1))):
+        with rf.Ledger(epsilon=1.0, delta=1e-5, path=each) as ledger:
+            for _ in range(3):
+                ledger.charge("a mean", account)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ATTACH ? AS other", (str(other),))
+        connection.execute(command)
+        connection.commit()
+    with pytest.raises(
+        ValueError, match=r"is damaged, or row . was not written by it|was removed, or replac"
+    ):
+        rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+
+
+def test_a_ledger_of_version_0_6_is_read_and_kept(tmp_path: Path) -> None:
+    path, same = tmp_path / "study.ledger", rf.Ledger(epsilon=1.0, delta=1e-5)
+    header = {"kind": "Ledger", "version": 1, "neighbours": "added", "epsilon": 1.0, "delta": 1e-5}
+    with Journal.start(path, {"run": "a1", **header, "planned": False}) as journal:
+        for what in ("ages", "incomes"):
+            journal.append({"what": what, "cost": MEAN.cost().state()})
+            same.charge(what, MEAN)
+        journal.append({"settles": 0, "cost": MEAN.cost().realised(Cost()).state()})
+        same.settle(0, Cost())
+        with pytest.raises(BlockingIOError, match=r"study\.ledger is in use by another process"):
+            rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    old = path.read_bytes()
+    with pytest.raises(ValueError, match=r"is a ledger with epsilon 1\.0, not 2\.0"):
+        rf.Ledger(epsilon=2.0, delta=1e-5, path=path)
+    with rf.Ledger(epsilon=1.0, delta=1e-5, path=path) as ledger:
+        assert (ledger.entries, ledger.total) == (same.entries, same.total)
+        spend(ledger)
+    assert len(written(path)) == MOST
+    assert path.with_name("study.ledger.0.6").read_bytes() == old
+    path.unlink()
+    with pytest.raises(ValueError, match=r"study\.ledger was removed"):
+        rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+
+
+def test_what_is_left_of_a_half_imported_ledger_is_refused_until_it_is_put_back(tmp_path: Path) -> None:
+    path = tmp_path / "study.ledger"
+    header = {"kind": "Ledger", "version": 1, "neighbours": "added", "epsilon": 1.0, "delta": 1e-5}
+    with Journal.start(path, {"run": "a1", **header, "planned": False}) as journal:
+        journal.append({"what": "ages", "cost": MEAN.cost().state()})
+    old = path.rename(tmp_path / "study.ledger.0.6")  # as a process leaves it that dies here
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"study\.ledger was removed.* knows of 2 rows"):
+            rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    old.rename(path)
+    assert len(rf.Ledger(epsilon=1.0, delta=1e-5, path=path).entries) == 1
+
+
+def test_a_deleted_ledger_of_version_0_6_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "study.ledger"
+    path.with_name("study.ledger.lock").write_bytes(b"%20d\n" % 2)
+    with pytest.raises(ValueError, match=r"was removed, or replaced .* knows of 3 rows"):
+        rf.Ledger(path=path)
+
+
+@pytest.mark.parametrize("text", [b"hello", b"SQLite format 3\x00 and more", b"x" * 5000])
+def test_other_files_are_no_ledgers(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "study.ledger"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=r"is not a ringfence journal|file is not a database"):
+        rf.Ledger(path=path)
+    assert path.read_bytes() == text
+
+
+def test_totals_are_the_sums_of_entries_however_they_were_settled() -> None:
+    ledger, costs = rf.Ledger(delta=1e-5), []
+    for number in range(6):
+        account = rf.PerInstanceAccountant(LAW, 0.1 * (number + 1))
+        account.step([float(number)])
+        costs.append(account.cost())
+        ledger.charge("a mean", account)
+    for number in (5, 2, 5, 0):
+        ledger.settle(number, costs[1])
+        costs[number] = costs[number].realised(costs[1])
+    total = Cost()
+    for cost in costs:
+        total = total + cost
+    assert [entry.cost for entry in ledger.entries] == costs
+    assert ledger.total == total
+
+
+PEOPLE = pandas.DataFrame({"region": ["north", "south"] * 40, "income": [3.0, 5.0] * 40})
+JOBS: dict[str, Any] = {
+    "counts": partial(rf.release_counts, [30, 4], suppress_below=5),
+    "votes": partial(rf.release_votes, np.ones((50, 2))),
+    "winners": partial(rf.release_winners, np.array([[40, 3], [9, 8]])),
+    "means": partial(
+        rf.release_means,
+        PEOPLE,
+        of="income",
+        by="region",
+        lower=0,
+        upper=10,
+        domain={"region": ["north", "south"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_numbers_of_numpy_are_numbers(job: Any) -> None:
+    for target in ({"epsilon": np.int64(2)}, {"epsilon": np.float32(2)}, {"sigma": np.int64(20)}):
+        for more in ({}, {"delta": np.float64(1e-6)}):
+            ledger = rf.Ledger(epsilon=np.int64(9), delta=np.float64(1e-5), neighbours="replaced")
+            released = job(**target, **more, ledger=ledger)
+            assert len(ledger.entries) == 1
+            json.loads(released.account.to_json())
+    assert isinstance(ledger.epsilon, float)
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"noise": 3}, {"noise": "x"}, {"sigma": 1e300}, {"sigma": np.nan}, {"epsilon": np.ones(2)}),
+        *(
+            {"epsilon": "1"},
+            {"epsilon": 1.0, "delta": 2},
+            {"sigma": 20.0, "at_most": "x"},
+            {"sigma": [1.0, 2.0]},
+        ),
+    ],
+)
+def test_bad_arguments_of_a_job_are_not_charged(job: Any, bad: Any) -> None:
+    ledger = rf.Ledger(delta=1e-5, neighbours="replaced")
+    with pytest.raises((ValueError, TypeError), match=f"^{list(bad)[-1]} must"):
+        job(**{**({} if {"epsilon", "sigma"} & set(bad) else {"sigma": 20.0}), **bad}, ledger=ledger)
+    assert ledger.entries == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"step": -1}, {"step": "a"}, {"step": [1.0, 2.0, 3.0]}, {"step": 1e-30}, {"step": 100.0}),
+        *({"secure": "yes"}, {"secure": False}, {"secure": False, "generator": 3}),
+        *({"generator": torch.Generator()}, {"secure": False, "generator": torch.Generator(), "step": 1.0}),
+        *({"theta": [np.nan]}, {"theta": "x"}, {"sensitivity": -1}, {"mechanism": rf.Gaussian(1e300)}),
+    ],
+)
+def test_bad_arguments_of_a_release_are_not_charged(bad: Any) -> None:
+    ledger = rf.Ledger(delta=1e-5)
+    with pytest.raises((ValueError, TypeError)):
+        ledger.release(**{"mechanism": LAW, "theta": [1.0, 2.0], "sensitivity": 1.0, **bad})
+    assert ledger.entries == []
+
+
+def test_bad_arguments_of_a_fit_and_of_training_are_not_charged() -> None:
+    ledger, made = rf.Ledger(delta=1e-5), engine("full")[0]
+    weighted = probe(random_state=None, secure=True, public_size=60, class_weight={0: 0.5})
+    for bad in (weighted, probe(random_state="x"), probe(learning_rate=-1), probe(steps=0)):
+        with pytest.raises(ValueError, match=r"must|cannot be used"):
+            ledger.fit(bad, FEATURES, LABELS)
+    for steps in (0, -1, 1.5, True):
+        with pytest.raises((ValueError, TypeError), match="steps must be"):
+            ledger.train(made, steps)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="engine must be a PrivacyEngine, got LinearProbe"):
+        ledger.train(probe(), 3)
+    with pytest.raises(ValueError, match="call make_private first"):
+        ledger.train(rf.PrivacyEngine(LAW, rf.Clamp(0.1)), 3)
+    assert ledger.entries == []
+    ledger.train(made, np.int64(3))  # type: ignore[arg-type]
+    ledger.fit(probe(steps=np.int64(3)), FEATURES, LABELS)
+    assert [entry.cost.steps for entry in ledger.entries] == [3, 3]
+
+
+def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    path, chance = tmp_path / "study.ledger", random.Random(0)
+    with rf.Ledger(epsilon=1.0, delta=1e-5, path=path) as ledger:
+        spend(ledger, 4)
+    good, refused = path.read_bytes(), 0
+    for _ in range(100):
+        place = chance.randrange(8 * len(good))
+        path.write_bytes(
+            bytes(
+                byte ^ (1 << place % 8) if number == place // 8 else byte for number, byte in enumerate(good)
+            )
+        )
+        try:
+            assert rf.Ledger(epsilon=1.0, delta=1e-5, path=path).entries == ledger.entries
+        except (ValueError, OSError):
+            refused += 1
+    assert refused > 40  # the others fell where nothing is stored

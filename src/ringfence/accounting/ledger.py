@@ -2,10 +2,12 @@
 
 import os
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -19,16 +21,25 @@ from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.files.journal import Journal
+from ringfence.files.lock import locked, unlock
+from ringfence.files.shared_table import Record, SharedTable, first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
+
+_VERSION = 2  # 1 was a journal
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a ledger: what is released, in words, and what it costs."""
+    """One line of a ledger: what is released, in words, and what it costs.
+
+    Of training, ``run`` is the run and ``until`` the number of its releases that are charged.
+    """
 
     what: str
     cost: Cost
+    run: str | None = None
+    until: int = 0
 
 
 class Ledger:
@@ -38,13 +49,15 @@ class Ledger:
     of a ``PrivacyEngine``, and the jobs of tables and votes take ``ledger=``. ``charge`` is for everything
     else: an account, a ``Cost``, or a pair (epsilon, delta) of another library. ``neighbours`` says what is
     protected: that a record is there ("added"), or only what it says ("replaced"), for which releases that
-    protect the first are charged twice. With ``path`` the ledger is a file, which goes on where it ended,
-    also after a crash; it is as private as the data. Without ``epsilon`` costs are only added up.
+    protect the first are charged twice. With ``path`` the ledger is a SQLite file, which goes on where it
+    ended, also after a crash, and which threads and processes may share; it is as private as the data. A
+    ledger is not copied or pickled: open the same path. Without ``epsilon`` costs are only added up.
 
-    Guarantee: a release is charged, and written to the file where there is one, before it is made; one that
-    fails stays charged. What would exceed the budget is refused before anything is released. All that the
-    ledger lets through is (epsilon, delta)-differentially private, also where releases are chosen by looking
-    at earlier ones. Releases of samples, and pairs, have no such bound: they are refused, unless ``planned``
+    Guarantee: a release is charged, and written to the file where there is one, before it is made; its
+    arguments are checked before it is charged, and one that fails afterwards stays charged. What would exceed
+    the budget is refused before anything is released. All that the ledger lets through, in all threads and
+    processes, is (epsilon, delta)-differentially private, also where releases are chosen by looking at
+    earlier ones. Releases of samples, and pairs, have no such bound: they are refused, unless ``planned``
     says that no release is chosen by looking at others. ``guarantee`` says what was spent so far.
 
     >>> import ringfence as rf
@@ -68,11 +81,20 @@ class Ledger:
         self.delta = checks.probability("delta", delta)
         self.neighbours = checks.one_of("neighbours", neighbours, ("added", "replaced"))
         self.planned = checks.flag("planned", planned)
-        self.entries: list[Entry] = []
+        self._entries: list[Entry] = []
+        self._charged = Cost()  # of all entries, as they were charged
+        self._header: Record = {}
         self._closed = False
-        self._journal: Journal | None = None
-        if path is not None:
-            self._open(Path(path))
+        header = {
+            **{"kind": "Ledger", "version": _VERSION, "neighbours": self.neighbours},
+            **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
+        }
+        old = [] if path is None else _old_records(Path(path))
+        self._table = SharedTable(path, old or [{"run": secrets.token_hex(16), **header}], self._take)
+        self._refresh()
+        for name, ours in header.items():
+            if self._header.get(name) != ours:
+                raise ValueError(f"{path} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
 
     def release(
         self,
@@ -91,11 +113,12 @@ class Ledger:
         """
         account = PerInstanceAccountant(mechanism, sensitivity)
         account.step(theta)
+        draw = mechanism.prepared(theta, secure=secure, step=step, generator=generator)
         numbers = checks.tensor("theta", theta).numel()
         what = what or f"release of {numbers} number{'s' if numbers != 1 else ''}"
         what += "" if secure else " (in floating point, whose last bits may tell more)"
         self.charge(what, account, numbers=numbers if secure else 0)
-        return mechanism.release(theta, secure=secure, step=step, generator=generator)
+        return draw()
 
     def fit(self, estimator: Any, *data: Any, what: str | None = None, **more: Any) -> Any:
         """``estimator.fit`` with these arguments, charged beforehand; returns the estimator.
@@ -110,12 +133,24 @@ class Ledger:
         return fitted
 
     def train(self, engine: Any, steps: int, *, what: str | None = None) -> int:
-        """Charges ``steps`` steps of an engine, after which the engine refuses to go on; returns the entry.
+        """Charges ``steps`` further steps of an engine, which then refuses to go on; returns the entry.
 
-        ``make_private`` comes before, and ``settle(entry, engine.account)`` may come after training.
+        ``make_private``, and ``load`` where a run goes on, come before; ``settle(entry, engine.account)`` may
+        come after training. A run has one entry: steps that it was charged for and did not make are free.
         """
-        number = self.charge(what or type(engine).__name__, engine.planned_cost(steps))
-        engine.stop_after(steps)
+        if not hasattr(engine, "make_private"):
+            raise TypeError(f"engine must be a PrivacyEngine, got {type(engine).__name__}")
+        run, what = engine.run, str(what or type(engine).__name__)
+        done, until = run.ledger.account.steps, run.steps_until(checks.count("steps", steps, at_least=1))
+        with self._transaction(what) as append:
+            number, last = len(self._entries), done
+            for place, entry in enumerate(self._entries):
+                if entry.run == run.run_id:
+                    number, last = place, entry.until
+            if until > last:
+                covered = {"extends": number, "run": run.run_id, "until": until}
+                append(self._charge(what, run.planned_cost(until - last)) | covered)
+        run.stop_at(until)
         return number
 
     def charge(self, what: str, cost: "Cost | HasCost | tuple[float, float]", *, numbers: int = 0) -> int:
@@ -123,35 +158,29 @@ class Ledger:
 
         ``cost`` is an account, a ``Cost``, or (epsilon, delta). ``numbers`` counts those of secure releases.
         """
-        if self._closed:
-            raise ValueError(f"the ledger is closed: {what} was not charged, and must not be released")
-        checks.count("numbers", numbers, at_least=0)
-        entry = Entry(str(what), self._seen(what, as_cost(cost) + Cost(numbers=numbers)))
-        total = self.total + entry.cost
-        if self.epsilon is not None:
-            spent = budget_epsilon(what, total, self.delta, planned=self.planned)
-            if not spent <= self.epsilon:
-                raise BudgetExceededError(
-                    f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
-                    f"ledger's {self.epsilon:g}: nothing was released"
-                )
-        if self._journal is not None:
-            self._journal.append({"what": entry.what, "cost": entry.cost.state()})
-        self.entries.append(entry)
-        return len(self.entries) - 1
+        charged = as_cost(cost) + Cost(numbers=checks.count("numbers", numbers, at_least=0))
+        with self._transaction(what) as append:
+            append(self._charge(what, charged))
+            return len(self._entries)
 
     def settle(self, number: int, cost: "Cost | HasCost") -> None:
         """Replaces what an entry was expected to cost the data at hand by what its releases did cost.
 
         What holds for every dataset, and the budget, stay as they were charged.
         """
-        if not 0 <= checks.count("number", number, at_least=0) < len(self.entries):
-            raise ValueError(f"number must be that of an entry, below {len(self.entries)}, got {number}")
-        entry = self.entries[number]
-        settled = entry.cost.realised(self._seen(entry.what, as_cost(cost)))
-        if self._journal is not None:
-            self._journal.append({"settles": number, "cost": settled.state()})
-        self.entries[number] = Entry(entry.what, settled)
+        number = checks.count("number", number, at_least=0)
+        with self._transaction(f"entry {number}") as append:
+            if number >= len(self._entries):
+                raise ValueError(f"number must be that of an entry, below {len(self._entries)}, got {number}")
+            entry = self._entries[number]
+            settled = entry.cost.realised(self._seen(entry.what, as_cost(cost)))
+            append({"settles": number, "cost": settled.state()})
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries so far, also those of other threads and processes."""
+        self._refresh()
+        return list(self._entries)
 
     @property
     def total(self) -> Cost:
@@ -184,17 +213,19 @@ class Ledger:
         return f"{budget}{added} Entries: {listed}.\n\n{self.guarantee().statement}"
 
     def close(self) -> None:
-        """Lets go of the file; nothing can be charged afterwards."""
+        """Ends this object, not the file: nothing can be charged through it afterwards."""
         self._closed = True
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce_ex__(self, _: object) -> NoReturn:
+        raise TypeError(
+            "a Ledger is not copied or pickled, each copy would spend its budget: open the same path"
+        )
 
     def __repr__(self) -> str:
         return f"Ledger(epsilon={self.epsilon!r}, delta={self.delta!r}, entries={len(self.entries)})"
@@ -210,29 +241,55 @@ class Ledger:
             )
         return cost
 
-    def _open(self, path: Path) -> None:
-        """Begins a file, or goes on with one that has the same budget."""
-        header = {
-            **{"kind": "Ledger", "version": 1, "neighbours": self.neighbours},
-            **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
-        }
-        if not path.exists():
-            self._journal = Journal.start(path, {"run": secrets.token_hex(16), **header})
+    def _transaction(self, what: str) -> AbstractContextManager[Callable[[Record], None]]:
+        if self._closed:
+            raise ValueError(f"the ledger is closed: {what} was not charged, and must not be released")
+        return self._table.transaction()
+
+    def _refresh(self) -> None:
+        if not self._closed:
+            with self._table.transaction():
+                pass
+
+    def _charge(self, what: str, cost: Cost) -> Record:
+        """The row of a charge, which must not exceed the budget."""
+        cost = self._seen(what, cost)
+        if self.epsilon is not None:
+            spent = budget_epsilon(what, self._charged + cost, self.delta, planned=self.planned)
+            if not spent <= self.epsilon:
+                raise BudgetExceededError(
+                    f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
+                    f"ledger's {self.epsilon:g}: nothing was released"
+                )
+        return {"what": str(what), "cost": cost.state()}
+
+    def _take(self, row: Record) -> None:
+        """Notes what a row of the table says; the first one is the header."""
+        if not self._header:
+            self._header = row
             return
-        journal = Journal(path)
-        try:
-            for name, ours in header.items():
-                if journal.header.get(name) != ours:
-                    raise ValueError(
-                        f"{path} is a ledger with {name} {journal.header.get(name)!r}, not {ours!r}"
-                    )
-            for record in Journal.read(path)[1]:
-                cost = Cost.from_state(record["cost"])
-                if "settles" in record:
-                    self.entries[record["settles"]] = Entry(self.entries[record["settles"]].what, cost)
-                else:
-                    self.entries.append(Entry(record["what"], cost))
-        except BaseException:
-            journal.close()
-            raise
-        self._journal = journal
+        cost = Cost.from_state(row["cost"])
+        if "settles" in row:
+            self._entries[row["settles"]] = replace(self._entries[row["settles"]], cost=cost)
+            return
+        number = int(row.get("extends", len(self._entries)))
+        old = self._entries[number].cost if number < len(self._entries) else Cost()
+        self._charged = self._charged + cost
+        new = Entry(row["what"], old + cost, row.get("run"), row.get("until", 0))
+        self._entries[number : number + 1] = [new]
+
+
+def _old_records(path: Path) -> list[Record]:
+    """The records of a ledger of version 0.6, which becomes PATH.0.6; none where there is none."""
+    path = Path(os.path.realpath(path))
+    if not path.exists() or first_bytes(path) in (b"", b"SQLite"):
+        return []
+    lock = locked(path)  # as version 0.6 does it
+    try:
+        header, records = Journal.read(path)
+        if header.get("kind") != "Ledger":
+            raise ValueError(f"{path} is the journal of a run, and no ledger")
+        os.replace(path, f"{path}.0.6")
+    finally:
+        unlock(lock)
+    return [{**header, "version": _VERSION}, *records]

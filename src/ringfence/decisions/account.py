@@ -28,6 +28,7 @@ from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.noise import CipherDraws, Noise
 from ringfence.numerics.rounding import rounded_up
 
+_LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
 _PRIVATE = (
     "private: these numbers are computed from the data. Do not publish this file. Only "
     "epsilon_data_independent, mu, advantage and the true positive rates hold for every dataset."
@@ -144,6 +145,19 @@ def table_account(
     return ReleaseAccount.of(cost, delta, tight, **details)
 
 
+def checked_arguments(epsilon: object, delta: object, noise: object) -> tuple[float | None, float]:
+    """``epsilon`` and ``delta`` as floats; ``noise`` must be one. To be called before anything is charged.
+
+    >>> import numpy as np
+    >>> checked_arguments(np.int64(1), 1e-6, None)
+    (1.0, 1e-06)
+    """
+    if noise is not None and not isinstance(noise, Noise):
+        raise TypeError(f"noise must be a ringfence Noise or None, got {noise!r}")
+    size = None if epsilon is None else checks.number("epsilon", epsilon, checks.positive)
+    return size, checks.probability("delta", delta)
+
+
 def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -> float:
     """The standard deviation of Gaussian noise for a move of length 1: given, or found to meet the target.
 
@@ -162,7 +176,10 @@ def noise_multiplier(epsilon: float | None, delta: float, sigma: float | None) -
         )
     checks.probability("delta", delta)
     if epsilon is None:
-        return checks.number("sigma", sigma, checks.positive)
+        multiplier = checks.number("sigma", sigma, checks.positive)
+        if multiplier > _LARGEST:
+            raise ValueError(f"sigma must be at most {_LARGEST:g}, got {sigma!r}: no grid holds such noise")
+        return multiplier
     target = checks.number("epsilon", epsilon, checks.positive)
     left = delta_left(1, delta, lambda at: target)
     # a little more noise than was found: products with lengths are rounded, and more numbers are drawn

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.ledger import Ledger
-from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, table_account, within
+from ringfence.decisions.account import (
+    ReleaseAccount,
+    checked_arguments,
+    noise_multiplier,
+    released,
+    table_account,
+    within,
+)
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.frames import is_array
 from ringfence.decisions.result import DecisionRelease
@@ -72,6 +79,7 @@ def release_counts(
     >>> table.rows()[-1]  # nobody is there: shown with a chance below 1e-5
     ('west', 'yes', '<20', 'yes')
     """
+    epsilon, delta = checked_arguments(epsilon, delta, noise)
     multiplier = noise_multiplier(epsilon, delta, sigma)
     threshold = None if suppress_below is None else _checked_threshold(suppress_below)
     if by is None and is_array(data):

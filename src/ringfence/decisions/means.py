@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.ledger import Ledger
-from ringfence.decisions.account import ReleaseAccount, noise_multiplier
+from ringfence.decisions.account import ReleaseAccount, checked_arguments, noise_multiplier
 from ringfence.decisions.bars import bar_chart
 from ringfence.decisions.noisy_means import MeanPlan, size_sigma, with_private_sizes, with_public_sizes
 from ringfence.decisions.result import DecisionRelease
@@ -86,10 +86,12 @@ def release_means(
     >>> bool((means.values["mean"] - [30_000, 50_000]).abs().max() < 3_000)
     True
     """
+    epsilon, delta = checked_arguments(epsilon, delta, noise)
     multiplier = noise_multiplier(epsilon, delta, sigma)
     limits = _checked_limits(lower, upper)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
-    deviations = NormalDist().inv_cdf((1 + checks.probability("coverage", coverage)) / 2) + _ROUNDED
+    coverage = checks.probability("coverage", coverage)
+    deviations = NormalDist().inv_cdf((1 + coverage) / 2) + _ROUNDED
     names = [by] if isinstance(by, str | int) else list(by or ())
     with open_rows(data) as rows:
         cells = public_cells(rows, names, domain, bins)

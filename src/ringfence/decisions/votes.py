@@ -13,7 +13,7 @@ from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked
 from ringfence.accounting.decisions.publication import publishable_decision_epsilon
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.publication import PublishableEpsilon
-from ringfence.decisions.account import ReleaseAccount, noise_multiplier, released, within
+from ringfence.decisions.account import ReleaseAccount, checked_arguments, noise_multiplier, released, within
 from ringfence.decisions.ballots.ballots import read_ballots
 from ringfence.decisions.ballots.cost import (
     decision_account,
@@ -86,6 +86,7 @@ def release_votes(
     >>> votes.account.epsilon_tight < 0.01 < votes.account.epsilon <= 1.0
     True
     """
+    epsilon, delta = checked_arguments(epsilon, delta, noise)
     multiplier = noise_multiplier(epsilon, delta, sigma)
     if checks.flag("publish_epsilon", publish_epsilon) and sigma is None:
         multiplier = room_to_publish(multiplier)

@@ -12,7 +12,7 @@ from ringfence.accounting.decisions.moves import NEIGHBOURS, Neighbours, checked
 from ringfence.accounting.decisions.publication import publishable_decision_epsilon
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.publication import PublishableEpsilon
-from ringfence.decisions.account import ReleaseAccount, noise_multiplier, own_draws, within
+from ringfence.decisions.account import ReleaseAccount, checked_arguments, noise_multiplier, own_draws, within
 from ringfence.decisions.ballots.cost import (
     WRONG,
     decision_account,
@@ -91,6 +91,7 @@ def release_winners(
     >>> winners.account.epsilon_tight < 1e-3 < winners.account.epsilon
     True
     """
+    epsilon, delta = checked_arguments(epsilon, delta, noise)
     multiplier = noise_multiplier(epsilon, delta, sigma)
     if checks.flag("publish_epsilon", publish_epsilon) and sigma is None:
         multiplier = room_to_publish(multiplier)

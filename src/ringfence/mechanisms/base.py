@@ -1,5 +1,7 @@
 """What users call: a mechanism draws from its law, and says what the law gives away."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -72,13 +74,19 @@ class Mechanism(Law):
         >>> bool((4 * released == (4 * released).round()).all())
         True
         """
+        return self.prepared(theta, secure=secure, step=step, generator=generator)()
+
+    def prepared(
+        self, theta: Real, *, secure: bool, step: Real | None, generator: torch.Generator | None
+    ) -> Callable[[], Tensor]:
+        """``release`` with its arguments checked and nothing drawn, to be called once."""
         if not checks.flag("secure", secure):
-            if generator is None or step is not None:
-                raise TypeError("secure=False needs a generator and takes no step")
-            return self.sample(theta, generator=generator)
+            if not isinstance(generator, torch.Generator | Draws) or step is not None:
+                raise TypeError(f"secure=False needs a generator, got {generator!r}, and takes no step")
+            return partial(self.sample, theta, generator=generator)
         if generator is not None:
             raise TypeError("generator must be None: a secure release has no seed")
-        return SecureRelease(self, step).draw(theta)
+        return SecureRelease(self, step).prepared(theta)
 
     def log_prob(self, value: Real, theta: Real) -> Tensor:
         """The log density at ``value`` inside the support, the log mass on an atom, -inf elsewhere.

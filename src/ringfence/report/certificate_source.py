@@ -13,6 +13,7 @@ from ringfence.accounting.decisions.accountant import DecisionAccountant
 from ringfence.accounting.ledger import Ledger
 from ringfence.files.checkpoint import refuse_changed
 from ringfence.files.journal import Journal
+from ringfence.files.shared_table import SharedTable, first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.report.content import Pairs
 from ringfence.training.assumptions import assumptions
@@ -54,9 +55,14 @@ def read_source(path: str | Path) -> Source:
     number of examples is not kept where another ``public_size`` was given, and no seed is.
     """
     path = Path(path)
-    start = path.read_bytes()[:1]
-    if start == b"{":
+    start = first_bytes(path)
+    if start[:1] == b"{":
         return _of_account(path)
+    if start == b"SQLite":
+        rows: list[dict[str, Any]] = []
+        with SharedTable(path, [], rows.append).transaction():
+            pass
+        return _of_ledger(path, rows[0])
     try:
         header, _ = Journal.read(path)
     except ValueError:
@@ -96,14 +102,14 @@ def _of_ledger(path: Path, header: dict[str, Any]) -> Source:
     names = ("epsilon", "delta", "neighbours", "planned")
     budget = {name: header[name] for name in names}
     with Ledger(**budget, path=path) as ledger:
-        entries, total = ledger.entries, ledger.total
+        pass  # what it has read stays as it is
     return Source(
-        what="; ".join(entry.what for entry in entries) + ".",
-        cost=total,
+        what="; ".join(entry.what for entry in ledger.entries) + ".",
+        cost=ledger.total,
         files=(path,),
         settings=tuple((f"ledger: {name}", str(value)) for name, value in budget.items()),
-        assumptions=(_PLANNED if header["planned"] else _ALONG_THE_WAY,),
-        delta=header["delta"],
+        assumptions=(_PLANNED if ledger.planned else _ALONG_THE_WAY,),
+        delta=ledger.delta,
     )
 
 

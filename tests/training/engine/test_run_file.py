@@ -323,3 +323,87 @@ def test_after_a_load_that_failed_nothing_is_released(tmp_path: Path) -> None:
     other.engine.load(path)
     assert other.train(2).engine.account.steps == 2
     other.engine.close()
+
+
+def resumed(path: Path, **settings: Any) -> Run:
+    """The run of a file, after its process died."""
+    one = Run(**settings)
+    one.engine.load(path)
+    return one
+
+
+def died(one: Run) -> None:
+    one.engine.close()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"sampling": "poisson"}, {"secure": True, "seed": None, "public_size": 60}]
+)
+@pytest.mark.parametrize("charged_first", [True, False])
+def test_a_run_that_goes_on_stops_where_its_charge_ends(
+    tmp_path: Path, settings: Any, charged_first: bool
+) -> None:
+    path, ledger, first = tmp_path / "run.ckpt", rf.Ledger(delta=1e-5), Run(**settings)
+    if charged_first:
+        ledger.train(first.engine, 6)
+    first.engine.save(path)
+    if not charged_first:
+        ledger.train(first.engine, 6)
+    died(first.train(4))
+    for _ in range(2):
+        rest = resumed(path, **settings)
+        with pytest.raises(ValueError, match="is beyond the 6 steps that were charged beforehand"):
+            rest.train(33)
+        assert rest.engine.account.steps == 6
+        rest.engine.save(path)
+        died(rest)
+    own = rest.engine.guarantee(1e-5).epsilon_data_independent
+    assert ledger.guarantee().epsilon_data_independent == pytest.approx(own, rel=1e-9)
+
+
+def test_no_step_is_charged_twice_however_often_a_run_dies(tmp_path: Path) -> None:
+    path, ledger, one = tmp_path / "run.ckpt", rf.Ledger(epsilon=30.0, delta=1e-5), Run()
+    for saved, death in ((3, 7), (5, 6), (9, 12)):
+        assert ledger.train(one.engine, 12 - one.engine.steps) == 0  # as a script does when it begins
+        one.train(saved).engine.save(path)
+        died(one.train(death))
+        assert one.engine.account.steps == max(7, death)
+        one = resumed(path)
+    assert one.train(12).engine.account.steps == 12
+    assert [(entry.cost.steps, entry.until) for entry in ledger.entries] == [(12, 12)]
+    own = one.engine.guarantee(1e-5)
+    assert ledger.guarantee().epsilon_data_independent == pytest.approx(own.epsilon_data_independent)
+    ledger.settle(0, one.engine.account)
+    assert ledger.guarantee().epsilon == pytest.approx(own.epsilon)
+
+
+def test_what_a_run_makes_beyond_its_charge_is_charged_to_the_same_entry(tmp_path: Path) -> None:
+    ledger, one = rf.Ledger(epsilon=4.0, delta=1e-5), Run(mechanism=rf.Gaussian(1.0))
+    with pytest.raises(ValueError, match="PrivacyEngine would bring epsilon to"):
+        ledger.train(one.engine, 500)
+    assert one.train(2).engine.run.ledger.most is None
+    assert [ledger.train(one.engine, steps) for steps in (3, 2, 5)] == [0, 0, 0]
+    assert [(entry.cost.steps, entry.until) for entry in ledger.entries] == [(5, 7)]
+    ledger.charge("something else", one.engine.planned_cost(1))
+    before = ledger.entries
+    with pytest.raises(ValueError, match="PrivacyEngine would bring epsilon to"):
+        ledger.train(one.engine, 500)
+    assert ledger.entries == before
+    assert ledger.train(one.engine, 6) == 0
+    assert [entry.cost.steps for entry in ledger.entries] == [6, 1]
+    with pytest.raises(ValueError, match="is beyond the 8 steps"):
+        one.train(9)
+
+
+def test_a_run_is_loaded_before_it_is_charged(tmp_path: Path) -> None:
+    path, first = tmp_path / "run.ckpt", Run()
+    rf.Ledger(delta=1e-5).train(first.engine, 6)
+    first.engine.save(path)
+    first.train(2).engine.load(path)  # its own file
+    died(first)
+    other = Run()
+    rf.Ledger(delta=1e-5).train(other.engine, 6)
+    with pytest.raises(
+        ValueError, match=r"a ledger was charged for another run than .*: load before ledger\.train"
+    ):
+        other.engine.load(path)

@@ -64,7 +64,7 @@ def checked_at_most(at_most: int | None, neighbours: Neighbours, queries: float 
         return None
     if neighbours == "replaced":
         raise ValueError(f"at_most must be left out where neighbours is 'replaced', got {at_most}")
-    checks.count("at_most", at_most, at_least=1)
+    at_most = checks.count("at_most", at_most, at_least=1)
     return None if at_most >= queries else at_most
 
 

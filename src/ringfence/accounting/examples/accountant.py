@@ -97,7 +97,7 @@ class ExampleAccountant:
         an example is charged does not depend on the chunks. ``exact=True`` evaluates every entry at every
         order, for tests and small data. An error leaves the account as it was.
         """
-        checks.count("count", count, at_least=1)
+        count = checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else mechanism
         theta = checks.finite("theta", theta)
         fits(law, theta)

@@ -10,6 +10,7 @@ Where float64 leaves a doubt, 256 bits of U and 512 bits of F decide.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -79,12 +80,18 @@ class SecureRelease:
         ``draws`` are given: those of a seed can be repeated by whoever knows it. Drawing twice is two
         releases, each to be paid for. The work is done on the CPU.
         """
-        bits = Noise().at("secure release") if draws is None else draws
+        return self.prepared(theta, draws)()
+
+    def prepared(self, theta: Real, draws: CipherDraws | None = None) -> Callable[[], Tensor]:
+        """``draw`` with its arguments checked and nothing drawn, to be called once."""
         theta = checks.finite("theta", theta)
         named = {"theta": theta, **self.law.parameters()}
         if self.step is not None:
             named["step"] = self.step
         checks.broadcast(list(named), list(named.values()))
+        return partial(self._draw, theta, Noise().at("secure release") if draws is None else draws)
+
+    def _draw(self, theta: Tensor, bits: CipherDraws) -> Tensor:
         columns = (theta, *self.law.parameters().values(), *self._steps())
         points = blockwise(partial(self._drawn, bits), *(column.cpu().double() for column in columns))
         if bool(torch.isnan(points).any()):

@@ -271,11 +271,6 @@ class PrivacyEngine:
         """What so many further steps will cost, for every dataset: a ``Ledger`` is charged with it."""
         return self.run.planned_cost(checks.count("steps", steps, at_least=1))
 
-    def stop_after(self, steps: int) -> None:
-        """Refuses every release after so many further ones."""
-        ledger = self.run.ledger
-        ledger.most = ledger.account.steps + checks.count("steps", steps, at_least=0)
-
     def fisher_information_loss(self) -> Tensor:
         """Returns eta of every training example over the measured steps; NaN where it was never measured."""
         if self.run.observer.fisher is None:

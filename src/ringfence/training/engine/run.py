@@ -130,6 +130,17 @@ class TrainingRun:
         spent = 0.0 if self.auxiliary is None else steps * getattr(account, "failure_probability", 0.0)
         return account.cost() + Cost(spent=spent, numbers=steps * numbers if self.ledger.secure else 0)
 
+    def steps_until(self, steps: int) -> int:
+        """How many releases the account has after so many further steps; repeated ones are not charged."""
+        repeated = {step for step, _ in self.ledger.known if step >= self.steps and not self.ledger.secure}
+        return self.ledger.account.steps + max(0, steps - len(repeated))
+
+    def stop_at(self, most: int) -> None:
+        """Refuses every release that brings the account above so many; a run that goes on keeps to it."""
+        self.ledger.most = most
+        if self.ledger.journal is not None:
+            self.ledger.journal.append({"most": most})
+
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""
         if distributed.rank() == 0:
@@ -144,6 +155,8 @@ class TrainingRun:
         saved, given = sorted(state.objects["others"]), sorted(others)
         if saved != given:
             raise ValueError(f"{path} was saved with {saved} beside the engine, load was given {given}")
+        if self.ledger.most is not None and state.run_id != self.run_id:
+            raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
         self.ledger.close()
         # a release before all is restored would be written down nowhere
         self.ledger.refused = f"{path} could not be loaded: load it, or make another engine"
@@ -164,6 +177,7 @@ class TrainingRun:
             known = {}
         else:
             self.seed, attempt = state.seed, state.objects.get("attempt", self.ledger.attempt)
+        self.ledger.most = state.objects.get("most")
         self._go_on(replace(self.ledger, account=account, known=known, attempt=attempt, refused=None))
         distributed.wait()
 
@@ -188,6 +202,7 @@ class TrainingRun:
                 "random": _random_states(),
                 "known": [(*place, known[place]) for place in known if place[0] >= self.steps],
                 "attempt": self.ledger.attempt,
+                "most": self.ledger.most,
             },
         )
 

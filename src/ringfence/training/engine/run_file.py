@@ -119,7 +119,10 @@ class RunFile:
         return Journal(self.journal)
 
     def released(self, state: RunState) -> tuple[Account, dict[tuple[int, int], str]]:
-        """Returns the account of everything released, and what was released of steps that may come again."""
+        """Returns the account of everything released, and what was released of steps that may come again.
+
+        ``state.objects["most"]`` becomes the number of releases that were charged at last.
+        """
         header, records = Journal.read(self.journal)
         if header["run"] != state.run_id:
             raise ValueError(f"{self.journal} belongs to another run than {self.path}")
@@ -133,6 +136,9 @@ class RunFile:
                     f"{self.path} is not the end of its run, which went on in {record['continued']}: load "
                     "that, so that nothing released is forgotten"
                 )
+            if "most" in record:
+                state.objects.update(record)
+                continue
             known[record["step"], record.get("attempt", 0)] = record["digest"]
             if record["account"]["steps"] > account.steps:
                 account = accountant_from_state_dict(record["account"])

@@ -155,7 +155,7 @@ def descend(
     (2, Sensitivity(each=0.1))
     """
     features, labels = checked_examples(features, labels, classes)
-    checks.count("steps", steps, at_least=1)
+    steps = checks.count("steps", steps, at_least=1)
     rate = checks.number("learning_rate", learning_rate, checks.positive)
     size = checks.number("public_size", public_size, checks.positive)
     momentum = checks.number("momentum", momentum, checks.not_negative)

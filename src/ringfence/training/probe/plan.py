@@ -56,6 +56,8 @@ def planned(probe: BaseEstimator, data: ProbeData, *, secure: bool) -> ProbePlan
     Guarantee: of the data only the number of examples (where ``public_size`` is None) and the numbers of
     features and classes count.
     """
+    if secure and data.weights is not None:
+        raise ValueError(NO_WEIGHTS)
     seed = None if secure else seed_of(probe.random_state)
     target = Target.asked(probe.target_epsilon, probe.target_delta)
     if target is not None:

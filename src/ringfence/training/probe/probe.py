@@ -20,7 +20,7 @@ from ringfence.numerics.rounding import UP
 from ringfence.numerics.threads import one_thread
 from ringfence.training.clipping import Clip
 from ringfence.training.probe.input import mapped, prepared, unit_rows, validated
-from ringfence.training.probe.plan import NO_WEIGHTS, is_secure, planned, planned_account, public_size
+from ringfence.training.probe.plan import is_secure, planned, planned_account, public_size
 from ringfence.training.probe.run import ProbeRun, keep_run
 
 
@@ -140,8 +140,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gradient times its weight. Everything is checked before anything is released.
         """
         data, secure = prepared(self, X, y, sample_weight), is_secure(self)
-        if secure and data.weights is not None:
-            raise ValueError(NO_WEIGHTS)
         plan = planned(self, data, secure=secure)
         with one_thread(data.features.numel() * len(data.classes)):
             run = ProbeRun.trained(data, plan, public_size(self, data), secure=secure)
