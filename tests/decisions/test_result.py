@@ -1,6 +1,7 @@
 """The result of a job: what it prints, and what its files say and do not say."""
 
 import csv
+import io
 import json
 import os
 import stat
@@ -69,3 +70,15 @@ def test_an_account_that_cannot_be_written_leaves_no_table(table: rf.DecisionRel
     with pytest.raises(OSError, match=r"account\.json"):
         table.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["account.json"]
+
+
+def test_a_spreadsheet_runs_nothing_of_the_table() -> None:
+    names = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "-5", "+3.5", "a=b"]
+    frame = pandas.DataFrame({"=name": names})
+    table = rf.release_counts(frame, "=name", domain={"=name": names}, sigma=0.05)
+    rows = list(csv.reader(io.StringIO(table.csv(), newline="")))
+    assert rows[0] == ["'=name", "count"]
+    assert [row[0] for row in rows[1:]] == [*(f"'{name}" for name in names[:5]), "-5", "+3.5", "a=b"]
+    assert list(table.values["=name"]) == names
+    below = rf.release_counts(np.zeros(200), sigma=5.0)
+    assert any(line.split(",")[1].startswith("-") for line in below.csv().splitlines())

@@ -50,7 +50,7 @@ def counts(
     epsilon: Epsilon = None,
     delta: ReleaseDelta = 1e-6,
     sigma: Multiplier = None,
-    suppress: Annotated[int | None, typer.Option(help="Counts below this are not shown.")] = None,
+    suppress: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
     domain: Domains = None,
     bins: Bins = None,
     person: Person = None,
@@ -192,7 +192,8 @@ def means(
     delta: ReleaseDelta = 1e-6,
     sigma: Multiplier = None,
     suppress: Annotated[
-        int | None, typer.Option(help="Groups of fewer people are not shown; by default what noise allows.")
+        int | None,
+        typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),
     ] = None,
     domain: Domains = None,
     bins: Bins = None,

@@ -83,11 +83,11 @@ class DecisionRelease:
         return list(zip(*columns, strict=True))
 
     def csv(self) -> str:
-        """The table as the text of a CSV file."""
+        """The table as the text of a CSV file; a text that spreadsheets would run has a quote before it."""
         file = StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows())
+        writer.writerow(map(_no_formula, self.columns))
+        writer.writerows(map(_no_formula, row) for row in self.rows())
         return file.getvalue()
 
     def to_csv(self, path: str | Path) -> Path:
@@ -149,6 +149,15 @@ class DecisionRelease:
         left = len(self.rows()) - _SHOWN
         lines += [f"... and {left:,} rows more"] if left > 0 else []
         return "\n".join((*lines, "", self.statement.public))
+
+
+def _no_formula(text: str) -> str:
+    """A cell that a spreadsheet takes for text or a number, as OWASP advises."""
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+    return text
 
 
 def _written(path: Path, text: str) -> Path:

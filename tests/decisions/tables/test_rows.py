@@ -140,7 +140,7 @@ def test_a_file_stands_for_itself_and_only_once(tmp_path: Path) -> None:
     os.symlink(tmp_path / "t1.csv", tmp_path / "soft.csv")
     os.link(tmp_path / "t1.csv", tmp_path / "hard.csv")
     for other in ("t1.csv", "soft.csv", "hard.csv", "../" + tmp_path.name + "/t1.csv", "*1.csv"):
-        with pytest.raises(ValueError, match="each file must be given once, got .*t1.csv and .* the same"):
+        with pytest.raises(ValueError, match=r"each file must be given once, got .*t1\.csv and .* the same"):
             rows_of([str(tmp_path / "t1.csv"), str(tmp_path / other)])
 
 
