@@ -10,7 +10,7 @@ from typing import Any
 
 from ringfence.decisions.account import ReleaseAccount
 from ringfence.decisions.statement import Statement
-from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, new_folder, replacing
 from ringfence.report.chart import Chart
 
 _SHOWN = 60  # rows of a table that is printed
@@ -95,7 +95,7 @@ class DecisionRelease:
         return _written(Path(path), self.csv())
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Writes table.csv, statement.txt, chart.png, chart.pdf, report.html and account.json.
+        """Writes table.csv, statement.txt, chart.png, chart.pdf, report.html, account.json: a new folder.
 
         Guarantee: what depends on the private data other than through the release is in
         account.json alone, which only its owner may read and which says that it is private.
@@ -103,17 +103,15 @@ class DecisionRelease:
         from ringfence.report.image_files import save_chart
         from ringfence.report.page.page import write_report
 
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        # The account first: what was released is not on the disk without what it cost.
-        private = self.account.to_json(folder / "account.json")
-        return [
-            self.to_csv(folder / "table.csv"),
-            _written(folder / "statement.txt", f"{self.statement.publishable}\n"),
-            *save_chart(replace(self.chart(), name="chart"), folder),
-            write_report(self._report(), folder / "report.html", publishable=True),
-            private,
-        ]
+        with new_folder(folder) as beside:
+            files = [
+                self.to_csv(beside / "table.csv"),
+                _written(beside / "statement.txt", f"{self.statement.publishable}\n"),
+                *save_chart(replace(self.chart(), name="chart"), beside),
+                write_report(self._report(), beside / "report.html", publishable=True),
+                self.account.to_json(beside / "account.json"),
+            ]
+        return [Path(folder) / file.name for file in files]
 
     def _report(self) -> Any:
         from ringfence import __version__

@@ -3,8 +3,11 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -19,8 +22,10 @@ def write_csv(rows: "Sequence[DataclassInstance]", path: Path) -> Path:
     ...     write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv").read_text().split()
     ['color,marker,point', '#000000,,x']
     """
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(rows[0])])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+    text = StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(rows[0])])
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+        file.write(text.getvalue().encode())
     return path
