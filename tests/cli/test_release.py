@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import ringfence.decisions.counts as ringfence_counts
 from tests.shell import ringfence
 
 HEAD = "id,region,age,income\n"
@@ -157,3 +158,13 @@ def test_one_of_three_processes_gets_the_folder(people: Path, tmp_path: Path) ->
         "<20" if count is None else str(count) for count in released["columns"]["count"]
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["release"]
+
+
+def test_a_folder_that_is_taken_is_refused_before_anything_is_released(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ringfence_counts, "release_counts", None)
+    (tmp_path / "out.tmp").mkdir()
+    run = ringfence("release", "counts", people / "1.csv", *REGIONS, *BUDGET, "--out", tmp_path / "out")
+    assert "out.tmp is being written by another process, or one that was killed left it" in run.stderr
+    assert run.returncode == 2

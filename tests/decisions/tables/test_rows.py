@@ -218,3 +218,20 @@ def test_an_unknown_column_is_named() -> None:
         open_rows(pandas.DataFrame({"x": [1]})) as rows,
     ):
         rows.ask("SELECT nothing FROM rows")
+
+
+def test_too_many_columns_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(20_001)]
+    (tmp_path / "t.csv").write_text(",".join(names) + "\n")
+    for data in (tmp_path / "t.csv", pyarrow.table(dict.fromkeys(names, pyarrow.array([1])))):
+        with pytest.raises(ValueError, match="at most 20,000 columns, got 20,001"):
+            rows_of(data)
+
+
+def test_cells_with_line_breaks_are_read_by_one_thread_as_they_are(tmp_path: Path) -> None:
+    """Threads of DuckDB begin in the middle of a file: here inside a cell that looks like rows."""
+    inside = "".join(f"{number},C\n" for number in range(100_000))
+    before = [(str(number), "Java") for number in range(650_000)]
+    (tmp_path / "t.csv").write_bytes(as_csv([*before, ("x", inside), ("y", "C")]))
+    with open_rows(tmp_path / "t.csv") as rows:
+        assert rows.ask("SELECT count(*), count(*) FILTER (language = 'C') FROM rows") == [(650_002, 1)]

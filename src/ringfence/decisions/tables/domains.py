@@ -77,12 +77,11 @@ class Cells:
             places.append(cell)
         return places
 
-    def filled(self, places: Sequence[int], values: Sequence[Any]) -> Tensor:
+    def filled(self, places: Any, values: Sequence[Any]) -> Tensor:
         """Integers for all cells: the values at their places, added up, and 0 elsewhere."""
-        result = torch.zeros(self.count, dtype=torch.int64)
-        for place, value in zip(places, values, strict=True):
-            result[place] += int(value or 0)
-        return result
+        numbers = torch.tensor([int(value or 0) for value in values], dtype=torch.int64)
+        places = torch.tensor(places, dtype=torch.int64)
+        return torch.zeros(self.count, dtype=torch.int64).index_add_(0, places, numbers)
 
     def _outside(self, rows: Rows, axis: Axis, key: Any) -> str:
         if axis.bins:

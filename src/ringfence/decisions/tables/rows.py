@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
+MOST_COLUMNS = 20_000
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
 _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER"}
 # How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
@@ -116,7 +117,7 @@ def open_rows(data: Any) -> Iterator[Rows]:
                     raise ValueError(f"the files cannot be read: {_one_line(error)}") from None
             else:
                 frame = read_frame(data)
-                if not frame.table.column_names:
+                if not _checked_columns(frame.table.column_names):
                     raise ValueError("the table must have at least one column, got none")
                 connection.register("rows", frame.table)
             described = connection.execute("DESCRIBE rows").fetchall()
@@ -165,7 +166,7 @@ def _view_of_files(connection: "DuckDBPyConnection", data: Files) -> None:
     if kinds == {"parquet"}:
         connection.read_parquet([escape(name) for name in files], union_by_name=True).create_view("rows")
         return
-    parts = []
+    parts: list[str] = []
     for (header, spans, delimiter), alike in groupby(files, _dialect):
         parts.append(f"SELECT * FROM part{len(parts)}")
         connection.read_csv(
@@ -204,10 +205,16 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
             raise ValueError("a quote that nothing closes")
     except (ValueError, EOFError, csv.Error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} must be CSV in UTF-8 as RFC 4180 has it, got {error}") from None
-    columns = [column or f"column{place}" for place, column in enumerate(header)]
+    columns = _checked_columns([column or f"column{place}" for place, column in enumerate(header)])
     if len({column.lower() for column in columns}) < max(1, len(columns)):
         raise ValueError(f"{name} must have a header that names each column once, got {header}")
     return tuple(columns), spans, delimiter
+
+
+def _checked_columns(names: list[str]) -> list[str]:
+    if len(names) > MOST_COLUMNS:
+        raise ValueError(f"a table must have at most {MOST_COLUMNS:,} columns, got {len(names):,}")
+    return names
 
 
 def _kind(name: str) -> str:
