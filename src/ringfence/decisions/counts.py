@@ -165,7 +165,7 @@ def shown(count: float, threshold: int, sigma: float) -> tuple[float, float]:
     """The chance that a true count is shown, and how much too large it then is on average.
 
     >>> [round(value, 2) for value in shown(15, 20, 4.24)]
-    [0.14, 6.67]
+    [0.14, 6.68]
     """
     least = (threshold - 0.5 - count) / sigma  # what rounds up to the threshold is shown
     chance = NormalDist().cdf(-least)

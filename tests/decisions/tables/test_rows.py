@@ -127,7 +127,11 @@ def test_no_ballot_changes_those_of_others(kind: str, tmp_path: Path) -> None:
 
 def test_a_quote_of_one_line_swallows_no_other(tmp_path: Path) -> None:
     """The second line would close what the first one opens."""
-    for text in ('id,language\nx,"1\n2,",y"\n3,C\n', 'id,language\n3,C\nx,"1\n', 'id,language\n2,5"\n'):
+    for text in (
+        'id,language\nx,"1\n2,",y"\n3,C\n',
+        'id,language\n3,C\nx,"1\n',
+        'id,n,language\n5","C\n2,y,",x"\n3,y,C\n',  # four quotes: the first is no opening one to DuckDB
+    ):
         (tmp_path / "t.csv").write_text(text)
         with pytest.raises(ValueError, match=r"t\.csv must be CSV .* a quote"):
             rows_of(tmp_path / "t.csv")
