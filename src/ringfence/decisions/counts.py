@@ -174,14 +174,13 @@ def shown(count: float, threshold: int, sigma: float) -> tuple[float, float]:
 
 def _selection(threshold: int, sigma: float) -> str:
     """What suppression does to the counts that are shown, from public numbers."""
-    cases = []
+    said = []
     for count in (threshold, max(0, threshold - math.ceil(2 * sigma))):
         chance, above = shown(count, threshold, sigma)
-        cases.append(
-            f"a true count of {count} is shown with a chance of {100 * chance:.2g} %, and is then "
-            f"{above:.2g} too large on average"
+        said.append(
+            f"a true {count} is shown with a chance of {100 * chance:.2g} %, then {above:.2g} too large"
         )
-    return f", before suppression, which shows what noise made large: {', '.join(cases)}."
+    return f", before suppression, which shows what noise made large: {', '.join(said)} on average."
 
 
 def _gain(account: ReleaseAccount, table: TrueCounts, hidden: Tensor) -> tuple[str, ...]:

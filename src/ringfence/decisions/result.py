@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -150,12 +151,8 @@ class DecisionRelease:
 
 
 def _no_formula(text: str) -> str:
-    """A cell that a spreadsheet takes for text or a number, as OWASP advises."""
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
-    return text
+    """A text with a quote before it where a spreadsheet would run it, as OWASP advises; numbers stay."""
+    return re.sub(r"^(?=[=+\-@\t])(?![+-][\d.]+(e[+-]\d+)?$)", "'", text)
 
 
 def _written(path: Path, text: str) -> Path:

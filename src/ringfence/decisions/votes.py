@@ -234,9 +234,9 @@ def _chart(release: DecisionRelease) -> Chart:
     """A strip of bars: upward where the answer is yes, downward where it is no."""
     names, every = list(release.columns["question"])[:MOST_BARS], list(release.columns["answer"])
     answers, named = every[:MOST_BARS], len(names) <= MOST_NAMES
-    caption = "Up: the answer is yes. Down: it is no."
-    if len(every) > MOST_BARS:
-        caption += f" The first {MOST_BARS:,} of {len(every):,} questions are drawn."
+    drawn = (
+        f" The first {MOST_BARS:,} of {len(every):,} questions are drawn." if len(every) > MOST_BARS else ""
+    )
     place = tuple(float(number + (not named)) for number in range(len(names)))
     lines = tuple(
         Line(
@@ -255,4 +255,5 @@ def _chart(release: DecisionRelease) -> Chart:
         lines=lines,
         x_names=tuple(names) if named else (),
     )
+    caption = f"Up: the answer is yes. Down: it is no.{drawn}"
     return Chart("chart", release.title, caption, (panel,), columns=3)

@@ -73,17 +73,16 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         beside.mkdir()
     except FileExistsError:
-        raise FileExistsError(
-            f"{beside} is being written by another process, or one that was killed left it: remove it then"
-        ) from None
+        left = "is being written by another process, or one that was killed left it: remove it then"
+        raise FileExistsError(f"{beside} {left}") from None
     try:
         if os.path.ismount(path) or path == Path.cwd() or (path.exists() and os.listdir(path)):
             raise FileExistsError(f"{path} must be a new folder or an empty one: give another name")
         if path.exists():
             shutil.copymode(path, beside)
         yield beside
-        if os.name != "posix" and path.exists():
-            path.rmdir()  # other systems rename to new names alone
+        if os.name != "posix" and path.exists():  # other systems rename to new names alone
+            path.rmdir()
         beside.rename(path)
         _sync_folder(path.parent)
     except BaseException:

@@ -1,9 +1,9 @@
 """Writes rows to a CSV file."""
 
 import csv
+from codecs import getwriter
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,8 @@ def write_csv(rows: "Sequence[DataclassInstance]", path: Path) -> Path:
     ...     write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv").read_text().split()
     ['color,marker,point', '#000000,,x']
     """
-    text = StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(rows[0])])
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
     with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
-        file.write(text.getvalue().encode())
+        writer = csv.DictWriter(getwriter("utf-8")(file), [field.name for field in fields(rows[0])])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
     return path

@@ -144,7 +144,9 @@ def test_a_file_stands_for_itself_and_only_once(tmp_path: Path) -> None:
     os.symlink(tmp_path / "t1.csv", tmp_path / "soft.csv")
     os.link(tmp_path / "t1.csv", tmp_path / "hard.csv")
     for other in ("t1.csv", "soft.csv", "hard.csv", "../" + tmp_path.name + "/t1.csv", "*1.csv"):
-        with pytest.raises(ValueError, match=r"each file must be given once, got .*t1\.csv and .* the same"):
+        with pytest.raises(
+            ValueError, match=r"each file must be given once, got one of these twice: .*t1\.csv"
+        ):
             rows_of([str(tmp_path / "t1.csv"), str(tmp_path / other)])
 
 
@@ -227,9 +229,8 @@ def test_an_unknown_column_is_named() -> None:
 def test_too_many_columns_are_refused_before_they_are_read(tmp_path: Path) -> None:
     names = [f"c{number}" for number in range(20_001)]
     (tmp_path / "t.csv").write_text(",".join(names) + "\n")
-    for data in (tmp_path / "t.csv", pyarrow.table(dict.fromkeys(names, pyarrow.array([1])))):
-        with pytest.raises(ValueError, match="at most 20,000 columns, got 20,001"):
-            rows_of(data)
+    with pytest.raises(ValueError, match=r"t\.csv must have at most 20,000 columns, got 20,001"):
+        rows_of(tmp_path / "t.csv")
 
 
 def test_cells_with_line_breaks_are_read_by_one_thread_as_they_are(tmp_path: Path) -> None:

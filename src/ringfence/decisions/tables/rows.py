@@ -117,7 +117,7 @@ def open_rows(data: Any) -> Iterator[Rows]:
                     raise ValueError(f"the files cannot be read: {_one_line(error)}") from None
             else:
                 frame = read_frame(data)
-                if not _checked_columns(frame.table.column_names):
+                if not frame.table.column_names:
                     raise ValueError("the table must have at least one column, got none")
                 connection.register("rows", frame.table)
             described = connection.execute("DESCRIBE rows").fetchall()
@@ -151,15 +151,11 @@ def _view_of_files(connection: "DuckDBPyConnection", data: Files) -> None:
     files = []
     for name in names:
         files += [name] if Path(name).is_file() else sorted(glob(name, recursive=True)) or [name]
-    seen: dict[tuple[int, int], str] = {}
     for name in files:
         if not Path(name).is_file():
             raise FileNotFoundError(2, "No such file", name)
-        status = os.stat(name)
-        own = (status.st_dev, status.st_ino)
-        if own in seen:
-            raise ValueError(f"each file must be given once, got {seen[own]} and {name}, the same file")
-        seen[own] = name
+    if len({(status.st_dev, status.st_ino) for status in map(os.stat, files)}) < len(files):
+        raise ValueError(f"each file must be given once, got one of these twice: {', '.join(files)}")
     kinds = {_kind(name) for name in files}
     if len(kinds) > 1:
         raise ValueError(f"files must be all CSV or all parquet, got both: {', '.join(files)}")
@@ -205,16 +201,12 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
             raise ValueError("a quote that nothing closes")
     except (ValueError, EOFError, csv.Error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} must be CSV in UTF-8 as RFC 4180 has it, got {error}") from None
-    columns = _checked_columns([column or f"column{place}" for place, column in enumerate(header)])
+    columns = [column or f"column{place}" for place, column in enumerate(header)]
+    if len(header) > MOST_COLUMNS:
+        raise ValueError(f"{name} must have at most {MOST_COLUMNS:,} columns, got {len(header):,}")
     if len({column.lower() for column in columns}) < max(1, len(columns)):
         raise ValueError(f"{name} must have a header that names each column once, got {header}")
     return tuple(columns), spans, delimiter
-
-
-def _checked_columns(names: list[str]) -> list[str]:
-    if len(names) > MOST_COLUMNS:
-        raise ValueError(f"a table must have at most {MOST_COLUMNS:,} columns, got {len(names):,}")
-    return names
 
 
 def _kind(name: str) -> str:
