@@ -165,3 +165,12 @@ def test_a_folder_that_is_there_or_belongs_to_another_is_refused(
         with pytest.raises(OSError, match=r"must be a new folder|Not a directory|Permission denied"):
             new_folder(path).__enter__()
     assert sorted(os.listdir(tmp_path)) == ["folder", "here"]
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write(tmp_path / "pipe")
+    assert os.read(reader, 9) == b"new"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()

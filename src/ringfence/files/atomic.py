@@ -34,6 +34,10 @@ def replacing(
     b'good day'
     """
     path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as file:  # a device or a pipe: it is written to, and never replaced
+            yield file
+        return
     temporary = (scratch or path.parent) / f"{path.name}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
