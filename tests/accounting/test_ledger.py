@@ -227,7 +227,6 @@ def test_entries_are_called_what_the_user_calls_them_or_what_they_are() -> None:
     assert [entry.what for entry in ledger.entries] == [
         *("Stub", "PrivacyEngine", "release of 2 numbers", "mine", "mine", "mine", "release of 1 number")
     ]
-    assert stopped == [7, 7]
 
 
 def test_a_plain_sample_is_called_what_it_is() -> None:

@@ -1,10 +1,14 @@
 """``ringfence release``: one command from a CSV file to files that may be published."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import ringfence.decisions.counts as ringfence_counts
 from tests.shell import ringfence
 
 HEAD = "id,region,age,income\n"
@@ -39,14 +43,14 @@ def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     before = (tmp_path / "table.csv").read_bytes()
     again = ringfence("release", "counts", *command, *options, *BUDGET)
     assert (again.returncode, again.stdout) == (2, "")
-    assert "records an earlier release, whose cost a new one adds to" in again.stderr
+    assert "must be a new folder or an empty one: give another name" in again.stderr
     assert (tmp_path / "table.csv").read_bytes() == before
 
 
 def test_means_as_json_hold_nothing_private(people: Path, tmp_path: Path) -> None:
     (tmp_path / "domain.toml").write_text('region = ["north", "south"]\n')
     command = [people / "1.csv", people / "2.csv", "--of", "income", "--by", "region"]
-    options = ["--domain", tmp_path / "domain.toml", "--lower", 0, "--upper", 4000, "--out", tmp_path]
+    options = ["--domain", tmp_path / "domain.toml", "--lower", 0, "--upper", 4000, "--out", tmp_path / "out"]
     run = ringfence("release", "means", *command, *options, *BUDGET, "--json")
     assert run.returncode == 0, run.stderr
     read = json.loads(run.stdout)
@@ -57,10 +61,10 @@ def test_means_as_json_hold_nothing_private(people: Path, tmp_path: Path) -> Non
 
 def test_counts_that_were_aggregated(tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text("region,n\nnorth,100\nsouth,50\n")
-    options = ["--counts", "n", "--sigma", 2, "--out", tmp_path]
+    options = ["--counts", "n", "--sigma", 2, "--out", tmp_path / "out"]
     run = ringfence("release", "counts", tmp_path / "counts.csv", *REGIONS, *options)
     assert run.returncode == 0, run.stderr
-    assert "came aggregated" in (tmp_path / "statement.txt").read_text()
+    assert "came aggregated" in (tmp_path / "out" / "statement.txt").read_text()
 
 
 def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
@@ -136,3 +140,31 @@ def test_bad_input_is_one_line_and_no_file(
     assert complaint in run.stderr
     assert run.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_one_of_three_processes_gets_the_folder(people: Path, tmp_path: Path) -> None:
+    """What the others would have released is not released: they are refused before."""
+    out = tmp_path / "release"
+    command = ["release", "counts", people / "*.csv", *REGIONS, "--suppress", 20, *BUDGET, "--out", out]
+    start = [sys.executable, "-c", "from ringfence.cli.app import main; main()", *map(str, command), "--json"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    runs = [subprocess.Popen(start, **pipes) for _ in range(3)]
+    said = [run.communicate() for run in runs]
+    (done,) = (number for number, run in enumerate(runs) if run.returncode == 0)
+    released = json.loads(said[done][0])
+    assert all("another process" in err or "give another" in err for out, err in said if not out)
+    table = (out / "table.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[1] for line in table] == [
+        "<20" if count is None else str(count) for count in released["columns"]["count"]
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["release"]
+
+
+def test_a_folder_that_is_taken_is_refused_before_anything_is_released(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ringfence_counts, "release_counts", None)
+    (tmp_path / "out.tmp").mkdir()
+    run = ringfence("release", "counts", people / "1.csv", *REGIONS, *BUDGET, "--out", tmp_path / "out")
+    assert "out.tmp is being written by another process, or one that was killed left it" in run.stderr
+    assert run.returncode == 2

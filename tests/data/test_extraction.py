@@ -80,6 +80,15 @@ def test_the_file_holds_the_features(fake: dict[str, Any], images: Path, tmp_pat
         extract(images, "any", out)
 
 
+def test_features_are_their_owners_alone(fake: dict[str, Any], images: Path, tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        out = extract(images, "fake", tmp_path / "f.npz")
+    finally:
+        os.umask(old)
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
 def test_interrupted_after_every_batch_it_gives_the_same_bytes(
     fake: dict[str, Any], images: Path, tmp_path: Path
 ) -> None:

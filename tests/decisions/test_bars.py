@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ringfence as rf
-from ringfence.decisions.bars import bar_chart
+from ringfence.decisions.bars import MOST_BARS, bar_chart
 from tests.report.samples import assert_readable
 
 
@@ -35,3 +35,18 @@ def test_many_rows_are_numbered_instead_of_named() -> None:
 def test_a_single_number_is_a_bar_too() -> None:
     (panel,) = bar_chart("t", "c", "count", [], [()], [5.0], [(4.0, 6.0)]).panels
     assert panel.x_names == ("",)
+
+
+def test_of_very_many_rows_the_first_are_drawn() -> None:
+    """Groups were found in quadratic time, and every bar takes matplotlib a millisecond."""
+    many = 100_000
+    labels = [(str(number), "a") for number in range(many)]
+    (panel,) = (
+        made := bar_chart("t", "c", "count", ["x", "y"], labels, [1.0] * many, [(0, 2)] * many)
+    ).panels
+    assert len(panel.lines[0].x) == MOST_BARS
+    assert made.caption == "c The first 2,000 of 100,000 rows are drawn."
+    votes = rf.release_votes(np.ones((3, MOST_BARS + 1)), sigma=0.5).chart()
+    assert len(votes.panels[0].lines[0].x) == MOST_BARS
+    assert "The first 2,000 of 2,001 questions are drawn." in votes.caption
+    assert votes.panels[0].lines[0].name == "yes (2,001)"

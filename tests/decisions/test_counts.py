@@ -12,6 +12,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.decisions.counts import shown
 from tests.tensors import float64
 
 PEOPLE = pandas.DataFrame(
@@ -78,7 +79,7 @@ def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
     assert table.statement.public == (
         "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
         "row is taken as one person): random noise with a standard deviation of 4.23 was added to every "
-        "count, and counts below 40 are not shown."
+        "count, and noisy counts below 40 are not shown."
     )
     text = str(table.statement)
     assert text.startswith(table.statement.public)
@@ -154,3 +155,23 @@ def test_bad_input_is_named_in_one_line(data: Any, arguments: dict[str, Any], co
     with pytest.raises((ValueError, TypeError), match=complaint) as raised:
         rf.release_counts(data, **{"epsilon": 1.0, **arguments})
     assert "\n" not in str(raised.value)
+
+
+def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown() -> None:
+    table = rf.release_counts(np.full(20_000, 15), sigma=4.24, suppress_below=20, noise=rf.Noise(seed=5))
+    seen = table.values[~np.isnan(table.values)]
+    chance, above = shown(15, 20, 4.24)
+    assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
+    assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
+    said = table.statement.publishable
+    assert "whatever the data" not in said
+    assert "a true 20 is shown with a chance of 55 %, then 3.1 too large" in said
+    assert "a true 11 is shown with a chance of 2.2 %, then 10 too large on average" in said
+    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.publishable
+    rf.release_counts(np.ones(2), sigma=1e-3, suppress_below=2**40)  # a chance too small for a number
+
+
+@pytest.mark.parametrize("name", ["count", "suppressed", "standard_error"])
+def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
+    with pytest.raises(ValueError, match=f"by must not name a column '{name}'.*: rename it"):
+        rf.release_counts(pandas.DataFrame({name: [1]}), name, domain={name: [1]}, sigma=1.0)

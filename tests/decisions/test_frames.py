@@ -63,7 +63,7 @@ def test_hidden_numbers_are_missing_in_every_kind() -> None:
 
 def test_what_a_frame_declares() -> None:
     ordered = pandas.Categorical(["b"], ["b", "a"], ordered=True)
-    assert read_frame(pandas.DataFrame({"x": ordered})).declared == {"x": ("b", "a")}
+    assert read_frame(pandas.DataFrame({"x": ordered})).declared == {}  # .astype("category").cat.as_ordered()
     seen = pandas.DataFrame({"x": ["b", "a"]}).astype("category")  # categories that happen to occur
     assert read_frame(seen).declared == {}
     chosen = polars.DataFrame({"x": polars.Series(["b"], dtype=polars.Enum(["b", "a"]))})
@@ -96,3 +96,28 @@ def test_the_extra_is_named_where_a_library_is_missing(missing: str, monkeypatch
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ModuleNotFoundError, match=r"ringfence\[tables\]"):
         rf.release_counts(np.zeros((3, 1)), by=[0], domain={0: [0]}, sigma=1.0)
+
+
+def test_categories_taken_from_the_data_are_no_public_domain() -> None:
+    seen = pandas.Series(["flu", "cholera"]).astype("category").cat.as_ordered()
+    with pytest.raises(ValueError, match="domain= must list the public values of column 'ill'"):
+        rf.release_counts(pandas.DataFrame({"ill": seen}), "ill", sigma=1.0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.ma.array([3, 8_000_000], mask=[0, 1]),
+        [np.ma.array([3, 8_000_000], mask=[0, 1])],
+        [3, np.ma.masked],
+        np.ma.array([[1, 1], [1, 8_000_000]], mask=[[0, 0], [0, 1]]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
+def test_a_masked_cell_is_not_released(data: Any) -> None:
+    with pytest.raises(ValueError, match="data must have no masked cells"):
+        rf.release_counts(data, sigma=1.0)
+    with pytest.raises(ValueError, match="masked cells"):
+        read_frame(data)
+    plain = np.ma.array([3, 4])
+    assert rf.release_counts(plain, sigma=1.0).account.details["cell_values"] == [3, 4]

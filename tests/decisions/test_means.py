@@ -1,6 +1,7 @@
 """Means by group: the numbers, the words, and what is refused."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,9 @@ def test_the_sentence_to_print() -> None:
     assert made.statement.public == (
         "These means are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
         "row is taken as one person): values of income were clamped to 0 to 40, random noise was added, and "
-        "groups of fewer than 50 people are not shown; the intervals allow for the noise, with a coverage of "
-        "0.95."
+        "groups with a noisy size of at most 50 are not shown (the noise decides: one person alone is a "
+        "group that is shown with a chance of at most 0.001 %); the intervals allow for the "
+        "noise, with a coverage of 0.95."
     )
     assert isinstance(made.values, polars.DataFrame)
 
@@ -101,3 +103,23 @@ def test_nan_is_refused_by_name() -> None:
     holes = PEOPLE.assign(income=PEOPLE["income"].where(PEOPLE.index != 3, np.nan))
     with pytest.raises(ValueError, match="column 'income' has a missing value"):
         rf.release_means(holes, **LIMITS, epsilon=1.0)
+
+
+def test_how_often_one_person_alone_is_shown_is_said() -> None:
+    alone = pandas.DataFrame({"group": range(2000), "x": 1.0})
+    table = rf.release_means(
+        alone, "x", "group", domain={"group": range(2000)}, lower=0, upper=1, sigma=4.0, suppress_below=10
+    )
+    share = np.mean([value is not None for value in table.columns["mean"]])
+    said = re.search(r"shown with a chance of at most ([\d.]+) %", table.statement.public)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(100 * share, rel=0.3)
+    assert float(said[1]) == pytest.approx(9.7, abs=0.1)
+    assert "groups of fewer than" not in table.statement.public
+
+
+@pytest.mark.parametrize("name", ["mean", "low", "high", "people", "suppressed"])
+def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
+    frame = pandas.DataFrame({name: [1], "x": [1.0]})
+    with pytest.raises(ValueError, match=f"by must not name a column '{name}'"):
+        rf.release_means(frame, "x", name, domain={name: [1]}, lower=0, upper=1, sigma=1.0)

@@ -88,7 +88,7 @@ def test_a_full_disk(inputs: Path, tmp_path: Path) -> None:
     with no_room_beyond(20_000):
         assert "sweep.sqlite: " in complaint(*sweep(inputs, tmp_path))
         page = complaint("report", inputs / "out", "--out", tmp_path / "report.html")
-    assert page == "ringfence: File too large"
+    assert page == f"ringfence: File too large: {tmp_path / 'report.html'}"
     if os.path.exists("/dev/full"):
         assert complaint("report", inputs / "out", "--out", "/dev/full").startswith(
             "ringfence: No space left on device"

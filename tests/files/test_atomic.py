@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, new_folder, replacing
 from tests.faults.conditions import folder_for_anyone, no_room_beyond, read_only
 
 
@@ -127,3 +127,50 @@ def test_a_folder_that_is_none_is_the_systems_error(path: Path) -> None:
         write(path / "other")
     with pytest.raises(FileNotFoundError, match=r"nowhere/file'$"):
         write(path.parent / "nowhere" / "file")
+
+
+def test_a_folder_appears_with_all_of_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder"
+    with new_folder(path) as folder:
+        (folder / "a").write_text("1")
+        assert not path.exists()
+    assert [file.name for file in path.iterdir()] == ["a"]
+    (tmp_path / "empty").mkdir(mode=0o700)
+    os.symlink(tmp_path / "empty", tmp_path / "link")
+    with new_folder(tmp_path / "link") as folder:
+        (folder / "a").write_text("2")
+    assert (tmp_path / "empty" / "a").read_text() == "2"
+    assert (tmp_path / "empty").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "folder") as folder:
+        (folder / "a").write_text(str(1 / 0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_there_or_belongs_to_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_folder(tmp_path / "folder") as folder:
+        (folder / "a").write_text("1")
+        with pytest.raises(FileExistsError, match=r"folder\.tmp is being written by another process"):
+            new_folder(tmp_path / "folder").__enter__()
+    with pytest.raises(FileExistsError, match="must be a new folder or an empty one"):
+        new_folder(tmp_path / "folder").__enter__()
+    assert (tmp_path / "folder" / "a").read_text() == "1"
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for path in (".", "../folder/a"):
+        with pytest.raises(OSError, match=r"must be a new folder|Not a directory|Permission denied"):
+            new_folder(path).__enter__()
+    assert sorted(os.listdir(tmp_path)) == ["folder", "here"]
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write(tmp_path / "pipe")
+    assert os.read(reader, 9) == b"new"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()

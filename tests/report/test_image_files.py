@@ -10,6 +10,7 @@ import pytest
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, Section
 from ringfence.report.image_files import paper_figure, save_chart, save_charts
+from tests.faults.conditions import no_room_beyond
 from tests.report.samples import bars, everything, full_report, hostile_chart
 
 
@@ -82,3 +83,11 @@ def test_bars_have_whiskers_names_and_a_common_reach() -> None:
     (whiskers,) = place.collections
     assert [path.vertices[:, 1].tolist() for path in whiskers.get_paths()] == [[2.0, 4.5], [4.0, 6.0]]
     assert place.get_ylim()[1] == pytest.approx(1.05 * 40)
+
+
+def test_a_full_disk_leaves_the_old_chart(tmp_path: Path) -> None:
+    (tmp_path / "bars.png").write_text("old")
+    with no_room_beyond(2000), pytest.raises(OSError, match=r"File too large: '.*bars\.png'"):
+        save_chart(bars(), tmp_path)
+    assert (tmp_path / "bars.png").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1

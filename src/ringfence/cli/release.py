@@ -10,6 +10,7 @@ import typer
 from ringfence.cli.options import AsJson, Out
 from ringfence.cli.public_values import read_bins, read_domains, read_names
 from ringfence.cli.terminal import busy, print_statement
+from ringfence.files.atomic import new_folder
 
 if TYPE_CHECKING:
     from ringfence.decisions.result import DecisionRelease
@@ -50,7 +51,7 @@ def counts(
     epsilon: Epsilon = None,
     delta: ReleaseDelta = 1e-6,
     sigma: Multiplier = None,
-    suppress: Annotated[int | None, typer.Option(help="Counts below this are not shown.")] = None,
+    suppress: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
     domain: Domains = None,
     bins: Bins = None,
     person: Person = None,
@@ -192,7 +193,8 @@ def means(
     delta: ReleaseDelta = 1e-6,
     sigma: Multiplier = None,
     suppress: Annotated[
-        int | None, typer.Option(help="Groups of fewer people are not shown; by default what noise allows.")
+        int | None,
+        typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),
     ] = None,
     domain: Domains = None,
     bins: Bins = None,
@@ -233,16 +235,12 @@ def means(
 def carry_out(make: "Callable[[], DecisionRelease]", folder: Path, as_json: bool) -> None:
     """Makes a release, saves it, and prints what may be published; private numbers are in one file only.
 
-    A folder that holds a release is refused before anything is released: its account is the only record of
-    what that release cost.
+    A folder that holds something, or that another process is about to write, is refused before anything is
+    released: the account in it is the only record of what a release cost.
     """
-    if (account := folder / "account.json").exists():
-        raise ValueError(
-            f"{account} records an earlier release, whose cost a new one adds to: give another --out"
-        )
-    with busy("Releasing", quiet=as_json):
+    with busy("Releasing", quiet=as_json), new_folder(folder) as beside:
         made = make()
-        paths = made.save(folder)
+        paths = [folder / path.name for path in made.save(beside)]
     if as_json:
         plain: dict[str, Any] = {
             "statement": made.statement.public,

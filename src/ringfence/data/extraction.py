@@ -22,7 +22,7 @@ from ringfence.checks import count
 from ringfence.data.backbones import Backbone, load_backbone
 from ringfence.data.images.collection import ImageData, ImageSplit
 from ringfence.data.images.layouts import read_images
-from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
+from ringfence.files.atomic import replacing
 from ringfence.files.lock import locked
 from ringfence.progress import Progress
 
@@ -76,7 +76,7 @@ def extract(
     with _alone(out):
         _begin(parts, settings)
         arrays = _arrays(parts, data, model, batch_size, dtype, progress)
-        with replacing(out, scratch=parts, mode=AS_THE_SYSTEM_SAYS) as file:
+        with replacing(out, scratch=parts) as file:
             # numpy dates every member 1980, so that the bytes depend on the arrays alone
             np.savez(file, **arrays)  # type: ignore[arg-type]
         _remove(parts)
@@ -225,7 +225,7 @@ def _write_array(path: Path, values: NDArray[Any]) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+    with replacing(path) as file:
         file.write(data)
 
 

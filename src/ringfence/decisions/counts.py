@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -141,7 +142,7 @@ def _statement(
     seeded: bool,
 ) -> Statement:
     who = one_person(table.rows_are)
-    suppressed = "" if threshold is None else f", and counts below {threshold} are not shown"
+    suppressed = "" if threshold is None else f", and noisy counts below {threshold} are not shown"
     public = (
         f"These counts are protected by differential privacy ({target(epsilon, account)}) for each "
         f"{who}: random noise with a standard deviation of {sigma:.3g} was added to every "
@@ -152,7 +153,8 @@ def _statement(
         people_bounded(table.rows_are, table.at_most, "cell"),
         "Cells, noise and threshold are public: every combination of the declared values is a cell, also "
         "where nobody is in it. They must not have been chosen by looking at the data.",
-        "Standard errors are those of the noise and of rounding to whole numbers, whatever the data.",
+        "Standard errors are those of the noise and of rounding to whole numbers"
+        + (", whatever the data." if threshold is None else _selection(threshold, sigma)),
     )
     leaves_out = (
         "It is about one person at a time: what a large group has in common shows in the counts.",
@@ -165,6 +167,28 @@ def _statement(
         ),
     )
     return Statement(public, promises, leaves_out, (account.per_instance, *_gain(account, table, hidden)))
+
+
+def shown(count: float, threshold: int, sigma: float) -> tuple[float, float]:
+    """The chance that a true count is shown, and how much too large it then is on average.
+
+    >>> [round(value, 2) for value in shown(15, 20, 4.24)]
+    [0.14, 6.68]
+    """
+    least = (threshold - 0.5 - count) / sigma  # what rounds up to the threshold is shown
+    chance = NormalDist().cdf(-least)
+    return chance, sigma * NormalDist().pdf(least) / chance if chance else 0.0
+
+
+def _selection(threshold: int, sigma: float) -> str:
+    """What suppression does to the counts that are shown, from public numbers."""
+    said = []
+    for count in (threshold, max(0, threshold - math.ceil(2 * sigma))):
+        chance, above = shown(count, threshold, sigma)
+        said.append(
+            f"a true {count} is shown with a chance of {100 * chance:.2g} %, then {above:.2g} too large"
+        )
+    return f", before suppression, which shows what noise made large: {', '.join(said)} on average."
 
 
 def _gain(account: ReleaseAccount, table: TrueCounts, hidden: Tensor) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ def tables_extra(what: str) -> ModuleNotFoundError:
 class Frame:
     """A frame as a pyarrow table, and how to make another frame of the same kind.
 
-    ``declared`` has the categories of the columns whose dtype declares them: a polars Enum, or an ordered
-    Categorical of pandas. Any other Categorical may hold just what occurs in the data and declares nothing.
+    ``declared`` has the categories of the columns whose dtype declares them: a polars Enum. A Categorical may
+    hold just what occurs in the data, ordered or not, and declares nothing.
     """
 
     kind: str  # a name of narwhals' backends, "numpy" or "torch"
@@ -97,7 +97,7 @@ def read_frame(data: Any) -> Frame:
     declared = {
         str(name): tuple(dtype.categories)
         for name, dtype in frame.schema.items()
-        if isinstance(dtype, narwhals.Enum)
+        if isinstance(dtype, narwhals.Enum) and frame.implementation.is_polars()
     }
     return Frame(frame.implementation.value, table, declared)
 
@@ -123,6 +123,10 @@ def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
     >>> as_numpy(torch.ones(2)).tolist()
     [1.0, 1.0]
     """
+    if np.ma.is_masked(np.ma.asanyarray(data) if isinstance(data, list | tuple) else data):
+        raise ValueError(
+            "data must have no masked cells, whose values are no data: fill them or leave them out"
+        )
     if isinstance(data, Tensor):
         try:
             return data.detach().cpu().numpy()

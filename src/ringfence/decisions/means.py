@@ -29,6 +29,7 @@ from ringfence.decisions.tables.rows import open_rows
 from ringfence.noise import Noise
 from ringfence.report.chart import Chart
 
+_COLUMNS = ("mean", "low", "high", "people", "suppressed", "standard_error")
 _CLEAR = 4.0  # deviations of the noise of a size: without a threshold, groups smaller than that are hidden
 _ROUNDED = 2.0**-10  # deviations that the public grids of sums and sizes may take from an interval
 
@@ -94,7 +95,7 @@ def release_means(
     deviations = NormalDist().inv_cdf((1 + coverage) / 2) + _ROUNDED
     names = [by] if isinstance(by, str | int) else list(by or ())
     with open_rows(data) as rows:
-        cells = public_cells(rows, names, domain, bins)
+        cells = public_cells(rows, names, domain, bins, _COLUMNS)
         size = checked_at_most(at_most, person, cells.count)
         people, sums = sums_in(rows, cells, of, limits, person, size)
         like = rows.like
@@ -139,7 +140,7 @@ def release_means(
             size,
             rows_are,
             coverage,
-            sizes is not None,
+            None if sizes is not None else plan.size_sigma,
             noise is not None and noise.seeded,
         ),
         drawn=partial(_chart, cells.labels, str(of), coverage),
@@ -190,10 +191,18 @@ def _statement(
     at_most: int,
     rows_are: RowsAre,
     coverage: float,
-    public_sizes: bool,
+    noise_of_size: float | None,
     seeded: bool,
 ) -> Statement:
+    public_sizes = noise_of_size is None
     hidden = f", and groups of fewer than {threshold} people are not shown" if threshold > 1 else ""
+    if noise_of_size is not None:
+        alone = NormalDist(1.0, noise_of_size).cdf(2.0 - threshold)  # the chance to be above it
+        percent = math.ceil(1e5 * alone) / 1e3
+        hidden = (
+            f", and groups with a noisy size of at most {threshold} are not shown (the noise decides: one "
+            f"person alone is a group that is shown with a chance of at most {percent:g} %)"
+        )
     who = one_person(rows_are)
     public = (
         f"These means are protected by differential privacy ({target(epsilon, account)}) for each {who}: "

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -10,7 +11,7 @@ from typing import Any
 
 from ringfence.decisions.account import ReleaseAccount
 from ringfence.decisions.statement import Statement
-from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, new_folder, replacing
 from ringfence.report.chart import Chart
 
 _SHOWN = 60  # rows of a table that is printed
@@ -83,11 +84,11 @@ class DecisionRelease:
         return list(zip(*columns, strict=True))
 
     def csv(self) -> str:
-        """The table as the text of a CSV file."""
+        """The table as the text of a CSV file; a text that spreadsheets would run has a quote before it."""
         file = StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows())
+        writer.writerow(map(_no_formula, self.columns))
+        writer.writerows(map(_no_formula, row) for row in self.rows())
         return file.getvalue()
 
     def to_csv(self, path: str | Path) -> Path:
@@ -95,7 +96,7 @@ class DecisionRelease:
         return _written(Path(path), self.csv())
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Writes table.csv, statement.txt, chart.png, chart.pdf, report.html and account.json.
+        """Writes table.csv, statement.txt, chart.png, chart.pdf, report.html, account.json: a new folder.
 
         Guarantee: what depends on the private data other than through the release is in
         account.json alone, which only its owner may read and which says that it is private.
@@ -103,18 +104,16 @@ class DecisionRelease:
         from ringfence.report.image_files import save_chart
         from ringfence.report.page.page import write_report
 
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        # The account first: what was released is not on the disk without what it cost.
         details = {**self.account.details, "statement": self.statement.publishable}
-        private = replace(self.account, details=details).to_json(folder / "account.json")
-        return [
-            self.to_csv(folder / "table.csv"),
-            _written(folder / "statement.txt", f"{self.statement.publishable}\n"),
-            *save_chart(replace(self.chart(), name="chart"), folder),
-            write_report(self._report(), folder / "report.html", publishable=True),
-            private,
-        ]
+        with new_folder(folder) as beside:
+            files = [
+                self.to_csv(beside / "table.csv"),
+                _written(beside / "statement.txt", f"{self.statement.publishable}\n"),
+                *save_chart(replace(self.chart(), name="chart"), beside),
+                write_report(self._report(), beside / "report.html", publishable=True),
+                replace(self.account, details=details).to_json(beside / "account.json"),
+            ]
+        return [Path(folder) / file.name for file in files]
 
     def _report(self) -> Any:
         from ringfence import __version__
@@ -151,6 +150,11 @@ class DecisionRelease:
         left = len(self.rows()) - _SHOWN
         lines += [f"... and {left:,} rows more"] if left > 0 else []
         return "\n".join((*lines, "", self.statement.public))
+
+
+def _no_formula(text: str) -> str:
+    """A text with a quote before it where a spreadsheet would run it, as OWASP advises; numbers stay."""
+    return re.sub(r"^(?=[=+\-@\t])(?![+-][\d.]+(e[+-]\d+)?$)", "'", text)
 
 
 def _written(path: Path, text: str) -> Path:

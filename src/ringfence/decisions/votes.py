@@ -22,7 +22,7 @@ from ringfence.decisions.ballots.cost import (
     whole_numbers_beyond,
 )
 from ringfence.decisions.ballots.sheet import read_sheet
-from ringfence.decisions.bars import MOST_NAMES
+from ringfence.decisions.bars import MOST_BARS, MOST_NAMES
 from ringfence.decisions.result import DecisionRelease
 from ringfence.decisions.statement import RowsAre, Statement, attack, one_person, rehearsal, target
 from ringfence.mechanisms.sign import StochasticSign
@@ -235,12 +235,15 @@ def _statement(
 
 def _chart(release: DecisionRelease) -> Chart:
     """A strip of bars: upward where the answer is yes, downward where it is no."""
-    names, answers = list(release.columns["question"]), list(release.columns["answer"])
-    named = len(names) <= MOST_NAMES
+    names, every = list(release.columns["question"])[:MOST_BARS], list(release.columns["answer"])
+    answers, named = every[:MOST_BARS], len(names) <= MOST_NAMES
+    drawn = (
+        f" The first {MOST_BARS:,} of {len(every):,} questions are drawn." if len(every) > MOST_BARS else ""
+    )
     place = tuple(float(number + (not named)) for number in range(len(names)))
     lines = tuple(
         Line(
-            f"{answer} ({answers.count(answer):,})",
+            f"{answer} ({every.count(answer):,})",
             place,
             tuple(float(height) if own == answer else math.nan for own in answers),
             mechanism=look,
@@ -255,4 +258,5 @@ def _chart(release: DecisionRelease) -> Chart:
         lines=lines,
         x_names=tuple(names) if named else (),
     )
-    return Chart("chart", release.title, "Up: the answer is yes. Down: it is no.", (panel,), columns=3)
+    caption = f"Up: the answer is yes. Down: it is no.{drawn}"
+    return Chart("chart", release.title, caption, (panel,), columns=3)

@@ -1,7 +1,8 @@
-"""A file is replaced as a whole, or it stays what it was."""
+"""A file is replaced as a whole, or it stays what it was; a folder appears with all of its files."""
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,10 @@ def replacing(
     b'good day'
     """
     path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as file:  # a device or a pipe: it is written to, and never replaced
+            yield file
+        return
     temporary = (scratch or path.parent) / f"{path.name}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
@@ -47,6 +52,45 @@ def replacing(
             temporary.unlink()  # a full disk needs the room
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+        raise
+
+
+@contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Makes a folder to write to, which gets the name ``path`` when the block ends without an error.
+
+    Until then it is ``path`` with the ending .tmp, which belongs to one process at a time. An error removes
+    it; a process that is killed leaves it there, and it is then refused by name.
+
+    Guarantee: ``path`` holds all files or none at every moment, and what another block wrote is not touched.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as parent:
+    ...     with new_folder(Path(parent, "release")) as folder:
+    ...         _ = (folder / "table.csv").write_text("1")
+    ...     [file.name for file in Path(parent, "release").iterdir()], folder.exists()
+    (['table.csv'], False)
+    """
+    path = Path(path).resolve()  # a link stands for the folder it leads to
+    beside = path.with_name(f"{path.name}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        beside.mkdir()
+    except FileExistsError:
+        left = "is being written by another process, or one that was killed left it: remove it then"
+        raise FileExistsError(f"{beside} {left}") from None
+    try:
+        if os.path.ismount(path) or path == Path.cwd() or (path.exists() and os.listdir(path)):
+            raise FileExistsError(f"{path} must be a new folder or an empty one: give another name")
+        if path.exists():
+            shutil.copymode(path, beside)
+        yield beside
+        if os.name != "posix" and path.exists():  # other systems rename to new names alone
+            path.rmdir()
+        beside.rename(path)
+        _sync_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
         raise
 
 

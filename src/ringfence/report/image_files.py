@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.mechanisms.law import Look
 from ringfence.report.axes import log_ticks, range_from_zero
 from ringfence.report.chart import Chart, Line, Panel
@@ -39,8 +40,9 @@ def save_chart(chart: Chart, folder: Path) -> list[Path]:
     figure = paper_figure(chart)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    figure.savefig(paths[0], dpi=200, metadata={"Software": None})
-    figure.savefig(paths[1], metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    for path, undated in zip(paths, (("Software",), ("CreationDate", "Producer", "Creator")), strict=True):
+        with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+            figure.savefig(file, format=path.suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
     return paths
 
 

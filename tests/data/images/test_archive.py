@@ -1,5 +1,6 @@
 """A .npz file gives back the pictures that were put in; what is wrong in it is named."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,22 @@ def test_what_is_wrong_in_an_npz_is_named(arrays: dict[str, Any], complaint: str
     with pytest.raises(ValueError, match=complaint) as error:
         read_images(tmp_path / "a.npz")
     assert str(error.value).startswith(str(tmp_path / "a.npz"))
+
+
+def test_going_through_a_file_reads_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pictures(300, 8, 8)
+    np.savez_compressed(tmp_path / "a.npz", x_train=images, y_train=np.zeros(300, int))
+    split = read_images(tmp_path / "a.npz").train
+    read = 0
+    plain = zipfile.ZipExtFile._read1  # type: ignore[attr-defined]
+
+    def counted(self: Any, size: int) -> bytes:
+        nonlocal read
+        read += len(data := plain(self, size))
+        return data
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "_read1", counted)
+    rows = [split.read(first, first + 10) for first in range(0, 300, 10)]
+    assert np.array_equal(np.concatenate(rows), images)
+    assert read <= 2 * images.nbytes
+    assert np.array_equal(split.read(5, 7), images[5:7])  # and back again

@@ -1,5 +1,6 @@
 """Workers that share the file of a sweep: each job is claimed by one of them, and claims end."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,11 @@ def test_rows_are_read_by_their_names_and_errors_may_be_forgotten(tmp_path: Path
     about, [row] = read_jobs(tmp_path, ("accuracy",), ("error",))
     assert about["name"] == "toy"
     assert row == {"setting": "a", "seed": 1, "settings": "{}", "accuracy": 1.0, "error": None}
+
+
+def test_a_sweep_is_its_owners_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        assert opened(tmp_path).path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(old)

@@ -12,6 +12,7 @@ import pytest
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, Section, Table
 from ringfence.report.page.page import data_tables, page, write_report
+from tests.faults.conditions import no_room_beyond
 from tests.report.samples import HOSTILE, bars, everything, full_report, hostile_report
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -172,3 +173,11 @@ def test_numbers_stand_to_the_right_with_their_whole_column() -> None:
 
 def test_a_page_is_small() -> None:
     assert len(page(full_report())) < 1_400_000
+
+
+def test_a_full_disk_leaves_the_old_page(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("old")
+    with no_room_beyond(10_000), pytest.raises(OSError, match=r"File too large: '.*report\.html'"):
+        write_report(Report("new", ()), tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1

@@ -4,7 +4,7 @@ import errno
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -58,14 +58,16 @@ def _split(path: Path, archive: zipfile.ZipFile, names: set[str], split: str) ->
         raise ValueError(f"{path}: x_{split} must be {wanted}, got {dtype} {list(shape)}")
     size = int(np.prod(shape[1:]))
 
+    opened: list[IO[bytes]] = []  # it stays open: from its beginning, every row would read all before it
+
     def read(first: int, last: int) -> list[Picture]:
         # only these rows are read, because the whole array may be larger than the memory
-        with zipfile.ZipFile(path) as archive, archive.open(f"x_{split}.npy") as member:
-            try:
-                member.seek(start + first * size)
-                data = member.read((last - first) * size)
-            except (zipfile.BadZipFile, zlib.error, EOFError):
-                data = b""
+        opened[:] = opened or [zipfile.ZipFile(path).open(f"x_{split}.npy")]  # noqa: SIM115
+        try:
+            opened[0].seek(start + first * size)
+            data = opened[0].read((last - first) * size)
+        except (zipfile.BadZipFile, zlib.error, EOFError):
+            data = b""
         if len(data) != (last - first) * size:
             raise ValueError(f"{path}: x_{split} is damaged or cut short")
         rows = np.frombuffer(data, np.uint8).reshape(last - first, *shape[1:])

@@ -77,12 +77,11 @@ class Cells:
             places.append(cell)
         return places
 
-    def filled(self, places: Sequence[int], values: Sequence[Any]) -> Tensor:
+    def filled(self, places: Any, values: Sequence[Any]) -> Tensor:
         """Integers for all cells: the values at their places, added up, and 0 elsewhere."""
-        result = torch.zeros(self.count, dtype=torch.int64)
-        for place, value in zip(places, values, strict=True):
-            result[place] += int(value or 0)
-        return result
+        numbers = torch.tensor([int(value or 0) for value in values], dtype=torch.int64)
+        places = torch.tensor(places, dtype=torch.int64)
+        return torch.zeros(self.count, dtype=torch.int64).index_add_(0, places, numbers)
 
     def _outside(self, rows: Rows, axis: Axis, key: Any) -> str:
         if axis.bins:
@@ -94,13 +93,18 @@ class Cells:
 
 
 def public_cells(
-    rows: Rows, by: Sequence[Any], domain: Domain | None = None, bins: Domain | None = None
+    rows: Rows,
+    by: Sequence[Any],
+    domain: Domain | None = None,
+    bins: Domain | None = None,
+    taken: Sequence[str] = (),
 ) -> Cells:
     """The cells of the columns ``by``, from what is public alone.
 
     ``domain`` lists the values of a column. ``bins`` gives edges of intervals for a column of numbers: each
     holds its lower edge and not its upper one, except the last, which holds both; an edge may be infinite. A
     column of booleans is its own domain, and so is a dtype that declares categories (``Frame.declared``).
+    ``taken`` are the names of the columns that will stand beside the cells.
 
     Guarantee: no value of a column enters the cells, so what only occurs in the data is not in them.
 
@@ -117,6 +121,8 @@ def public_cells(
     if len(set(names)) < len(names):
         raise ValueError(f"by must name each column once, got {names}")
     for name in names:
+        if name in taken:
+            raise ValueError(f"by must not name a column {name!r}, which the release has too: rename it")
         rows.column("by", name)  # a misspelt column is the mistake to name, and not the domain that lacks it
     for argument, own in (("domain", given), ("bins", edges)):
         for name in own:
@@ -143,8 +149,8 @@ def _axis(rows: Rows, name: str, values: Iterable[Any] | None, edges: Iterable[A
     if values is None:
         raise ValueError(
             f"domain= must list the public values of column {name!r}: taken from the data they would give "
-            "away which of them occur (a dtype declares them only as a polars Enum or as an ordered "
-            "Categorical of pandas)"
+            "away which of them occur, and so would the categories of a Categorical (of the dtypes, polars' "
+            "Enum alone declares them)"
         )
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"domain of column {name!r} must be a list of values, got {values!r}")

@@ -1,10 +1,15 @@
 """Where the rows are: a frame in memory, or files that may be larger than memory, as one view of DuckDB."""
 
+import csv
+import gzip
+import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from glob import glob
+from glob import escape, glob
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +20,14 @@ if TYPE_CHECKING:
     from pyarrow import Table
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
+MOST_COLUMNS = 20_000
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
 _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER"}
+# How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
+_FIXED: dict[str, Any] = {
+    **{"auto_detect": False, "header": True, "skiprows": 0, "encoding": "utf-8", "strict_mode": True},
+    **{"quotechar": '"', "escapechar": '"', "comment": "", "na_values": "", "null_padding": False},
+}
 Files = str | Path | Sequence[str | Path]
 
 
@@ -137,23 +148,65 @@ def is_list_of_names(data: Any) -> bool:
 
 def _view_of_files(connection: "DuckDBPyConnection", data: Files) -> None:
     names = [str(data)] if isinstance(data, str | Path) else [str(one) for one in data]
-    files = [found for name in names for found in (sorted(glob(name, recursive=True)) or [name])]
+    files = []
+    for name in names:
+        files += [name] if Path(name).is_file() else sorted(glob(name, recursive=True)) or [name]
     for name in files:
         if not Path(name).is_file():
             raise FileNotFoundError(2, "No such file", name)
+    if len({(status.st_dev, status.st_ino) for status in map(os.stat, files)}) < len(files):
+        raise ValueError(f"each file must be given once, got one of these twice: {', '.join(files)}")
     kinds = {_kind(name) for name in files}
     if len(kinds) > 1:
         raise ValueError(f"files must be all CSV or all parquet, got both: {', '.join(files)}")
-    if kinds == {"csv"}:  # every cell is text, an empty one is missing; columns are found by name
-        relation = connection.read_csv(
-            files,  # type: ignore[arg-type]
-            header=True,
-            all_varchar=True,
-            union_by_name=True,
-        )
-    else:
-        relation = connection.read_parquet(files, union_by_name=True)
-    relation.create_view("rows")
+    if kinds == {"parquet"}:
+        connection.read_parquet([escape(name) for name in files], union_by_name=True).create_view("rows")
+        return
+    parts: list[str] = []
+    for (header, spans, delimiter), alike in groupby(files, _dialect):
+        parts.append(f"SELECT * FROM part{len(parts)}")
+        connection.read_csv(
+            [escape(name) for name in alike],  # type: ignore[arg-type]
+            columns=dict.fromkeys(header, "VARCHAR"),
+            delimiter=delimiter,
+            parallel=not spans,  # a thread that begins inside a cell takes its lines for rows
+            **_FIXED,
+        ).create_view(f"part{len(parts) - 1}")
+    connection.execute(f"CREATE VIEW rows AS {' UNION ALL BY NAME '.join(parts)}")
+
+
+def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
+    """The header of a CSV file, whether a cell holds a line break, and the delimiter.
+
+    Guarantee: unless the file is refused, quotes stand at the ends of cells alone, and a line begins inside a
+    cell if and only if the number of quotes before it is odd: no line, whatever it is, changes another one.
+    """
+    gz, delimiter = name.lower().endswith(".gz"), "\t" if ".tsv" in name.lower()[-7:] else ","
+    around, inside, spans = (b"", delimiter.encode(), b"\r", b"\n"), False, False
+    try:
+        with (gzip.open if gz else open)(name, "rt", encoding="utf-8-sig", newline="") as text:
+            header = next(csv.reader(text, delimiter=delimiter, strict=True), [])
+        with (gzip.open if gz else open)(name, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if b'"' not in line:
+                    continue
+                pieces = line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").split(b'"')
+                for place in range(inside, len(pieces), 2):  # those outside quotes
+                    before, after = pieces[place][:1] * (place > 0), pieces[place][-1:]
+                    if before not in around or (place < len(pieces) - 1 and after not in around[:2]):
+                        raise ValueError(f"a quote inside a cell in line {number}")
+                inside ^= len(pieces) % 2 == 0
+                spans |= inside
+        if inside:
+            raise ValueError("a quote that nothing closes")
+    except (ValueError, EOFError, csv.Error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name} must be CSV in UTF-8 as RFC 4180 has it, got {error}") from None
+    columns = [column or f"column{place}" for place, column in enumerate(header)]
+    if len(header) > MOST_COLUMNS:
+        raise ValueError(f"{name} must have at most {MOST_COLUMNS:,} columns, got {len(header):,}")
+    if len({column.lower() for column in columns}) < max(1, len(columns)):
+        raise ValueError(f"{name} must have a header that names each column once, got {header}")
+    return tuple(columns), spans, delimiter
 
 
 def _kind(name: str) -> str:
@@ -166,4 +219,6 @@ def _kind(name: str) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split("\n\n")[0].split())
+    file = re.search(r"file = (.*)", str(error))
+    said = re.split(r"\n\n|\nPossible fixes", str(error))[0]
+    return " ".join(f"{f'{file[1]}: ' if file else ''}{said}".split())

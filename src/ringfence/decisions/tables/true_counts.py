@@ -50,7 +50,7 @@ def table_counts(
     if person is not None and counts is not None:
         raise ValueError(f"person must not be given where counts are aggregated already, got {person!r}")
     with open_rows(data) as rows:
-        cells = public_cells(rows, by, domain, bins)
+        cells = public_cells(rows, by, domain, bins, ("count", "suppressed", "standard_error"))
         size = checked_at_most(at_most, person, cells.count, aggregated=counts is not None)
         aggregated = None if counts is None else counts_in(rows, cells, counts)
         theta = people_in(rows, cells, person, size) if aggregated is None else aggregated

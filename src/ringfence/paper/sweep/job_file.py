@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ringfence.files.atomic import OWNER_ALONE
 from ringfence.paper.sweep.settings import Job, digest
 
 FILE = "sweep.sqlite"
@@ -39,6 +40,7 @@ class JobFile:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self.numbers, self.columns = folder / FILE, tuple(numbers), (*_JOB, *numbers, *texts)
+        self.path.touch(mode=OWNER_ALONE)
         with self._transaction() as connection:
             for statement in _schema(numbers, texts):
                 connection.execute(statement)

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.report.chart import Chart, Line
 from ringfence.report.content import Report, Table, publishable_part, sensitive_parts
 from ringfence.report.page.layout import page_chart
@@ -28,7 +29,8 @@ def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
     True
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(report, publishable), encoding="utf-8", newline="\n")
+    with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+        file.write(page(report, publishable).encode())
     return path
 
 
