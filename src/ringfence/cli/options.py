@@ -1,6 +1,8 @@
 """The options and arguments that several commands take."""
 
+import time
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +12,45 @@ from ringfence.mechanisms.base import Mechanism
 if TYPE_CHECKING:
     from ringfence.accounting.sensitivity import Sensitivity
     from ringfence.data.features import Features
+
+_asked: dict[Path, float] = {}  # what --out named, and when
+
+
+def new_folder(out: Path | None) -> Path | None:
+    """The folder of --out, tried before work begins: files can be written there, or it can be made."""
+    if out is not None:
+        place = out.absolute()
+        try:
+            while not place.exists():
+                place = place.parent
+            with TemporaryFile(dir=place):
+                _asked[out] = time.time()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(out)) from None
+    return out
+
+
+def new_file(out: Path | None) -> Path | None:
+    """The file of --out, tried before work begins: it can be written, and so can others beside it."""
+    if out is not None:
+        if out.is_dir() or out.is_file():
+            out.open("ab").close()
+        new_folder(out.parent)
+        _asked[out] = _asked.pop(out.parent)
+    return out
+
+
+def saved_files() -> list[str]:
+    """What this command has written to --out so far, and to the parts of a file that is not finished."""
+    found = [
+        (file, since)
+        for out, since in _asked.items()
+        for place in (out, Path(f"{out}.parts"))
+        for file in (place, *place.rglob("*"))
+    ]
+    # a file system's clock is a few milliseconds behind
+    return [str(file) for file, since in found if file.is_file() and file.stat().st_mtime > since - 0.05]
+
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
 Law = Annotated[str, typer.Option("--mechanism", help=f"One of {', '.join(Mechanism.known())}.")]
@@ -25,7 +66,10 @@ AtMost = Annotated[
 ]
 LongestMove = Annotated[float | None, typer.Option("--norm", help="The L2 length of the whole move.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
+Out = Annotated[
+    Path, typer.Option("--out", callback=new_folder, help="Folder for the files; made if missing.")
+]
+OutFile = Annotated[Path, typer.Option("--out", callback=new_file, help="The file to write.")]
 GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
 ]
@@ -51,7 +95,9 @@ LabelFile = Annotated[
 Seed = Annotated[
     int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
 ]
-ModelFile = Annotated[Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")]
+ModelFile = Annotated[
+    Path | None, typer.Option("--out", callback=new_file, help="Save the model here, a .safetensors file.")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[
