@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from numbers import Integral
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,8 @@ from ringfence.containers import tensor as tensor
 
 Real = float | int | Tensor
 Bound = Real | tuple[Real, Real]
+
+Kind = TypeVar("Kind")
 
 _MOST = 2**63 - 1  # the largest count: what a tensor and a file can hold
 
@@ -91,14 +95,15 @@ def interval(name: str, value: object, *, bounded: bool = False) -> tuple[Tensor
 
 
 def count(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> int:
-    """``value``, an integer from ``at_least`` to ``at_most``.
+    """``value``, an integer from ``at_least`` to ``at_most``, numpy's among them.
 
     >>> count("steps", 0, at_least=1)
     Traceback (most recent call last):
     ValueError: steps must be at least 1, got 0
     """
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
+    value = int(value)
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value}")
     if value > at_most:
@@ -144,6 +149,34 @@ def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
             f"{name} {list(tensor.shape)}" for name, tensor in zip(names, tensors, strict=True)
         )
         raise ValueError(f"shapes do not broadcast: {shapes}") from None
+
+
+def instance(name: str, value: object, kind: type[Kind]) -> Kind:
+    """``value``, which must be of this kind.
+
+    >>> instance("law", 1.0, Tensor)
+    Traceback (most recent call last):
+    TypeError: law must be a Tensor, got 1.0
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+    return value
+
+
+def path(name: str, value: object) -> Path:
+    """``value``, the name of a file."""
+    try:
+        return Path(value)  # type: ignore[arg-type]  # it is tried
+    except TypeError:
+        raise TypeError(f"{name} must be the name of a file, got {value!r}") from None
+
+
+def device(value: object) -> torch.device:
+    """``value``, a device that torch has here."""
+    try:
+        return torch.zeros((), device=instance("device", value, str)).device
+    except (RuntimeError, AssertionError):  # torch built without it
+        raise ValueError(f"device must be cpu, or one that torch has here, got {value!r}") from None
 
 
 def mapping(name: str, value: object) -> dict[str, Any]:

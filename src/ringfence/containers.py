@@ -25,8 +25,10 @@ def tensor(name: str, value: object) -> Tensor:
     >>> tensor("theta", torch.tensor([3, 4]))
     tensor([3., 4.], dtype=torch.float64)
     """
-    if value is None or isinstance(value, bool | str | bytes):
+    if value is None or isinstance(value, bool | np.bool_ | str | bytes):
         raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
+    if np.ma.is_masked(value):
+        raise TypeError(f"{name} must not hold masked values, got {value!r}: fill or leave them out")
     try:
         values = _as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):

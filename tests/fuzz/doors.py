@@ -427,7 +427,19 @@ def fallen(door: str, argument: str, value: Any) -> str | None:
 
 # what else a refusal may name: the parts of an argument
 _PARTS = ("sigma", "bound", "lower", "upper", "theta", "mechanism", "orders", "each", "norm", "at_most")
-_PARTS = (*_PARTS, "counts", "clip", "parameter", "parameters", "law", "state", "kind", "weights", "samples")
+_PARTS = (
+    *_PARTS,
+    "counts",
+    "clip",
+    "parameter",
+    "parameters",
+    "law",
+    "state",
+    "kind",
+    "weights",
+    "features",
+    "sensitivity",
+)
 
 
 def _shown(value: Any) -> str:
@@ -442,6 +454,9 @@ def main(names: list[str]) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+    # scikit-learn's own warnings about data that it takes
+    warnings.filterwarnings("ignore", "A column-vector y was passed")
+    warnings.filterwarnings("ignore", "X has feature names")
     calls, bad = 0, Counter[str]()
     for door in names or DOORS:
         for argument in good(door):

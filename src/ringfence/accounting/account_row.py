@@ -62,7 +62,7 @@ def account_row(
     >>> row.epsilon_profile <= row.guarantee.epsilon_pdp
     True
     """
-    checks.count("steps", steps, at_least=1)
+    steps = checks.count("steps", steps, at_least=1)
     account = PerInstanceAccountant(mechanism, sensitivity)
     account.step(theta, count=steps)
     profile = privacy_profile(mechanism, theta, sensitivity, steps)

@@ -59,7 +59,7 @@ def calibrate_sigma(
     checked_mechanism(mechanism)
     epsilon = checks.number("epsilon", epsilon, checks.positive)
     question = CalibrationQuestion.asked(theta, sensitivity, delta, kind, coordinates, sampling_rate)
-    checks.count("steps", steps, at_least=1)
+    steps = checks.count("steps", steps, at_least=1)
 
     def law(sigma: float) -> Mechanism:
         own = {"sigma": torch.tensor(sigma, dtype=torch.float64)}
@@ -104,7 +104,7 @@ def calibrate_bound(
         raise ValueError(f"mechanism must have a bound, got {mechanism!r}")
     epsilon = checks.number("epsilon", epsilon, checks.positive)
     question = CalibrationQuestion.asked(theta, sensitivity, delta, kind, coordinates, sampling_rate)
-    checks.count("steps", steps, at_least=1)
+    steps = checks.count("steps", steps, at_least=1)
     scale = float(mechanism.sigma.double().max())
 
     def law(bound: float) -> Mechanism:

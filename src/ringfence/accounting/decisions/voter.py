@@ -78,7 +78,7 @@ def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots
         return Ballots(torch.where(values < 0, 2, values).long(), log_p, rho)
     if candidates is None:
         raise ValueError("candidates must be given for winners, got None")
-    checks.count("candidates", candidates, at_least=2)
+    candidates = checks.count("candidates", candidates, at_least=2)
     fits = (values >= -1) & (values < candidates) & (values % 1 == 0)
     choices = (
         checks.require("ballots", f"must be candidates from -1 to {candidates - 1}", values, fits).long() + 1

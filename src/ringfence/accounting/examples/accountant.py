@@ -88,12 +88,12 @@ class ExampleAccountant:
         an example is charged does not depend on the chunks. ``exact=True`` evaluates every entry at every
         order, for tests and small data. An error leaves the account as it was.
         """
-        checks.count("count", count, at_least=1)
-        law = self.mechanism if mechanism is None else mechanism
+        count = checks.count("count", count, at_least=1)
+        law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
         theta = checks.finite("theta", theta)
         fits(law, theta)
         law, theta = from_nearer_end(law, theta.double().cpu())
-        if exact:
+        if checks.flag("exact", exact):
             length, bound = EXACT_BLOCK, exact_bound(law, theta, self._orders)
         elif law.exponential_family:
             length, bound = None, polynomial_bound(law, theta, self._orders)

@@ -73,7 +73,7 @@ class PerInstanceAccountant:
         The account's own mechanism and sensitivity are used unless others are given. ``exact=True``
         evaluates every coordinate at every order.
         """
-        checks.count("count", count, at_least=1)
+        count = checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else mechanism
         size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
         theta = checks.tensor("theta", theta)
@@ -93,7 +93,7 @@ class PerInstanceAccountant:
 
         Of ``theta`` only the shape counts. No release of a theta of this shape is charged more.
         """
-        checks.count("count", count, at_least=1)
+        count = checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else mechanism
         size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
         gaussian, bounded = ceilings(law, checks.tensor("theta", theta), size)

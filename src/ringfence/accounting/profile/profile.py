@@ -103,7 +103,7 @@ def privacy_profile(
     """
     theta = checks.finite("theta", theta).double()
     size = Sensitivity.of(sensitivity)
-    checks.count("steps", steps, at_least=1)
+    steps = checks.count("steps", steps, at_least=1)
     zcdp = ceilings(mechanism, theta, size)[0]
     mu = math.sqrt(2 * steps * zcdp)
     size = size.binding(released_shape(mechanism, theta, size.farthest))

@@ -90,7 +90,7 @@ class SampledAccountant:
         They are ``count`` samples of the same dataset at the same model parameters: the average over batches
         is the same number, which is estimated once.
         """
-        checks.count("count", count, at_least=1)
+        count = checks.count("count", count, at_least=1)
         release = self._divergence(mechanism, sensitivity, sampling_rate)
         rdp, theta = averaged_over(batches, release, self.failure_probability)
         self._add(_Cost.of(release, theta, rdp.forward, rdp.backward), count)
@@ -109,7 +109,7 @@ class SampledAccountant:
 
         Of ``theta`` only the shape counts.
         """
-        checks.count("count", count, at_least=1)
+        count = checks.count("count", count, at_least=1)
         theta = checks.tensor("theta", theta)
         own = mechanism is None and sensitivity is None and sampling_rate is None
         cost = self._costs_of_any.get(theta.shape) if own else None

@@ -82,7 +82,7 @@ class SampledExampleAccountant:
         examples in their order. The sampling rate is the account's own unless another is given. An error
         leaves the account as it was.
         """
-        checks.count("count", count, at_least=1)
+        count = checks.count("count", count, at_least=1)
         rate = self.sampling_rate if sampling_rate is None else checks.rate("sampling_rate", sampling_rate)
         longest = checks.number("longest", longest, checks.positive)
         sigma = checks.number("sigma", sigma, checks.positive)

@@ -115,7 +115,7 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, aggregated: bo
     Traceback (most recent call last):
     ValueError: at_most must be 1 where no person column is given, got 5: every row is a person of its own
     """
-    checks.count("at_most", at_most, at_least=1)
+    at_most = checks.count("at_most", at_most, at_least=1)
     if at_most > 1 and person is None and not aggregated:
         raise ValueError(
             f"at_most must be 1 where no person column is given, got {at_most}: "

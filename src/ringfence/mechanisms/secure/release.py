@@ -57,6 +57,7 @@ class SecureRelease:
     """
 
     def __init__(self, law: Law, step: Real | None = None) -> None:
+        law = checks.instance("law", law, Law)
         parameters = [value.double().cpu() for value in law.parameters().values()]
         own_points = law.public_points(*parameters) is not None
         if not own_points and law.support.interval is None:
@@ -79,7 +80,7 @@ class SecureRelease:
         ``draws`` are given: those of a seed can be repeated by whoever knows it. Drawing twice is two
         releases, each to be paid for. The work is done on the CPU.
         """
-        bits = Noise().at("secure release") if draws is None else draws
+        bits = Noise().at("secure release") if draws is None else checks.instance("draws", draws, CipherDraws)
         theta = checks.finite("theta", theta)
         named = {"theta": theta, **self.law.parameters()}
         if self.step is not None:
@@ -150,7 +151,7 @@ def added_delta(coordinates: int, epsilon: float) -> float:
     >>> added_delta(1000, epsilon=1.0) < 1e-56
     True
     """
-    checks.count("coordinates", coordinates, at_least=0)
+    coordinates = checks.count("coordinates", coordinates, at_least=0)
     size = checks.number("epsilon", epsilon, checks.not_negative)
     return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
 
