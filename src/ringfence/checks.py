@@ -1,10 +1,12 @@
 """Checks of arguments. Every refusal names the argument and the value."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeVar
+from sys import float_info
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +15,6 @@ from ringfence.containers import tensor as tensor
 
 Real = float | int | Tensor
 Bound = Real | tuple[Real, Real]
-
-Kind = TypeVar("Kind")
 
 _MOST = 2**63 - 1  # the largest count: what a tensor and a file can hold
 
@@ -95,13 +95,13 @@ def interval(name: str, value: object, *, bounded: bool = False) -> tuple[Tensor
 
 
 def count(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> int:
-    """``value``, an integer from ``at_least`` to ``at_most``, numpy's among them.
+    """``value``, an integer from ``at_least`` to ``at_most``.
 
     >>> count("steps", 0, at_least=1)
     Traceback (most recent call last):
     ValueError: steps must be at least 1, got 0
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # numpy's integers are among them
         raise TypeError(f"{name} must be an integer, got {value!r}")
     value = int(value)
     if value < at_least:
@@ -151,24 +151,21 @@ def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
         raise ValueError(f"shapes do not broadcast: {shapes}") from None
 
 
-def instance(name: str, value: object, kind: type[Kind]) -> Kind:
-    """``value``, which must be of this kind.
-
-    >>> instance("law", 1.0, Tensor)
-    Traceback (most recent call last):
-    TypeError: law must be a Tensor, got 1.0
-    """
+def instance(name: str, value: Any, kind: type) -> Any:
+    """``value``, which must be of this kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
     return value
 
 
-def path(name: str, value: object) -> Path:
-    """``value``, the name of a file."""
+def path(name: str, value: Any) -> Path:
+    """``value``, the name of a file, which need not be there yet."""
     try:
-        return Path(value)  # type: ignore[arg-type]  # it is tried
-    except TypeError:
-        raise TypeError(f"{name} must be the name of a file, got {value!r}") from None
+        if b"\0" not in os.fsencode(value):
+            return Path(os.fsdecode(value))
+    except (TypeError, ValueError):  # no name, or none that a file can have
+        pass
+    raise TypeError(f"{name} must be the name of a file, got {value!r}")
 
 
 def device(value: object) -> torch.device:
@@ -212,8 +209,8 @@ def probability(name: str, value: object) -> float:
 def rate(name: str, value: object) -> float:
     """``value``, a number above 0 and at most 1."""
     share = number(name, value)
-    if not 0 < share <= 1:
-        raise ValueError(f"{name} must be in (0, 1], got {value!r}")
+    if not float_info.min <= share <= 1:
+        raise ValueError(f"{name} must be in (0, 1] and no subnormal number, got {value!r}")
     return share
 
 

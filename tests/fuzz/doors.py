@@ -426,19 +426,21 @@ def fallen(door: str, argument: str, value: Any) -> str | None:
 
 
 # what else a refusal may name: the parts of an argument
-_PARTS = ("sigma", "bound", "lower", "upper", "theta", "mechanism", "orders", "each", "norm", "at_most")
 _PARTS = (
-    *_PARTS,
-    "counts",
-    "clip",
-    "parameter",
-    "parameters",
-    "law",
-    "state",
-    "kind",
-    "weights",
-    "features",
-    "sensitivity",
+    *("sigma", "bound", "lower", "upper", "theta", "mechanism", "orders", "each", "norm", "at_most", "state"),
+    *(
+        "counts",
+        "clip",
+        "parameter",
+        "parameters",
+        "law",
+        "kind",
+        "weights",
+        "features",
+        "sensitivity",
+        "file",
+    ),
+    *("column", "table", "columns"),
 )
 
 

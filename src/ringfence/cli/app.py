@@ -83,7 +83,7 @@ def root(
 
 
 def main() -> None:
-    """Entry point: exit status 2 and one clear line for bad input, 130 and what was saved for an interrupt."""
+    """Entry point: status 2 and one clear line for bad input, 130 and what was saved for an interrupt."""
     try:
         status = app(prog_name="ringfence", standalone_mode=False)
     except (ValueError, TypeError, OSError, ModuleNotFoundError, FloatingPointError) as error:

@@ -1,8 +1,10 @@
 """The options and arguments that several commands take."""
 
+import errno
+import os
 import time
+from glob import escape
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,43 +15,26 @@ if TYPE_CHECKING:
     from ringfence.accounting.sensitivity import Sensitivity
     from ringfence.data.features import Features
 
-_asked: dict[Path, float] = {}  # what --out named, and when
+_asked: list[tuple[Path, float]] = []  # what --out named, and when
 
 
-def new_folder(out: Path | None) -> Path | None:
-    """The folder of --out, tried before work begins: files can be written there, or it can be made."""
+def writable(out: Path | None) -> Path | None:
+    """``out``, whose folder may be written, or the folder where it will be made: known before work begins."""
     if out is not None:
-        place = out.absolute()
-        try:
-            while not place.exists():
-                place = place.parent
-            with TemporaryFile(dir=place):
-                _asked[out] = time.time()
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(out)) from None
-    return out
-
-
-def new_file(out: Path | None) -> Path | None:
-    """The file of --out, tried before work begins: it can be written, and so can others beside it."""
-    if out is not None:
-        if out.is_dir() or out.is_file():
-            out.open("ab").close()
-        new_folder(out.parent)
-        _asked[out] = _asked.pop(out.parent)
+        place = out.absolute().parent if out.is_file() else out.absolute()
+        while not place.exists():
+            place = place.parent
+        if not place.is_dir() or not os.access(place, os.W_OK):
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory that may be written", str(out))
+        _asked.append((out.absolute(), time.time() - 0.05))  # a file system's clock is a little behind
     return out
 
 
 def saved_files() -> list[str]:
-    """What this command has written to --out so far, and to the parts of a file that is not finished."""
-    found = [
-        (file, since)
-        for out, since in _asked.items()
-        for place in (out, Path(f"{out}.parts"))
-        for file in (place, *place.rglob("*"))
-    ]
-    # a file system's clock is a few milliseconds behind
-    return [str(file) for file, since in found if file.is_file() and file.stat().st_mtime > since - 0.05]
+    """What the command has written so far: to --out, or beside it under a longer name."""
+    places = [(place, at) for out, at in _asked for place in out.parent.glob(f"{escape(out.name)}*")]
+    files = [(file, at) for place, at in places for file in (place, *place.rglob("*"))]
+    return [str(file) for file, at in files if file.is_file() and file.stat().st_mtime > at]
 
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
@@ -67,9 +52,10 @@ AtMost = Annotated[
 LongestMove = Annotated[float | None, typer.Option("--norm", help="The L2 length of the whole move.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
 Out = Annotated[
-    Path, typer.Option("--out", callback=new_folder, help="Folder for the files; made if missing.")
+    Path,
+    typer.Option("--out", callback=writable, file_okay=False, help="Folder for the files; made if missing."),
 ]
-OutFile = Annotated[Path, typer.Option("--out", callback=new_file, help="The file to write.")]
+OutFile = Annotated[Path, typer.Option("--out", callback=writable, dir_okay=False, help="The file to write.")]
 GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
 ]
@@ -96,7 +82,10 @@ Seed = Annotated[
     int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
 ]
 ModelFile = Annotated[
-    Path | None, typer.Option("--out", callback=new_file, help="Save the model here, a .safetensors file.")
+    Path | None,
+    typer.Option(
+        "--out", callback=writable, dir_okay=False, help="Save the model here, a .safetensors file."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Engine = Annotated[str, typer.Option(help="local or ray.")]

@@ -90,7 +90,7 @@ def release_means(
     limits = _checked_limits(lower, upper)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
     deviations = NormalDist().inv_cdf((1 + checks.probability("coverage", coverage)) / 2) + _ROUNDED
-    names = [by] if isinstance(by, str | int) else list(by or ())
+    names = [by] if isinstance(by, str | int) else [*checks.listed("by", () if by is None else by)]
     with open_rows(data) as rows:
         cells = public_cells(rows, names, domain, bins)
         size = checked_at_most(at_most, person, cells.count)

@@ -27,7 +27,6 @@ from ringfence.numerics.rounding import ROUNDING
 
 _BISECTIONS = 40
 _MOST_RUNS = 10**6
-_FLOATS_END = 700.0  # exp of more overflows
 
 
 def selection_epsilon(mu: float, expected_runs: float, delta: float) -> float:
@@ -76,7 +75,9 @@ def _slack(mu: float, runs: float) -> float:
         return 0.0
 
     def enough(h: float) -> bool:
-        return (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING) <= math.expm1(min(h, _FLOATS_END))
+        return (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING) <= math.expm1(
+            min(h, 700.0)
+        )  # of more overflows
 
     low, high = 0.0, mu
     while not enough(high):

@@ -80,9 +80,11 @@ class SecureRelease:
         ``draws`` are given: those of a seed can be repeated by whoever knows it. Drawing twice is two
         releases, each to be paid for. The work is done on the CPU.
         """
-        bits = Noise().at("secure release") if draws is None else checks.instance("draws", draws, CipherDraws)
+        bits = Noise().at("secure release") if draws is None else draws
         theta = checks.finite("theta", theta)
         named = {"theta": theta, **self.law.parameters()}
+        if draws is not None:
+            checks.instance("draws", draws, CipherDraws)
         if self.step is not None:
             named["step"] = self.step
         checks.broadcast(list(named), list(named.values()))

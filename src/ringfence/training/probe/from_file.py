@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.data.features import Features
 from ringfence.data.projection import PublicProjection
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.training.clipping import Clamp
 from ringfence.training.probe.file_settings import ProbeSettings
 
@@ -210,7 +211,8 @@ def save_arrays(
     # in C order, because safetensors writes memory as it lies
     tensors = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     scaled = {"unit_rows": "true"} if unit_rows else {}
-    save_file(tensors, path, metadata={"classes": json.dumps(list(classes)), **scaled})
+    with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+        file.write(save(tensors, metadata={"classes": json.dumps(list(classes)), **scaled}))
 
 
 def center_and_scale(

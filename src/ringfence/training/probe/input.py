@@ -113,9 +113,7 @@ def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
             classes = np.unique(np.asarray(plain(public_classes)))
             codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
         except (TypeError, ValueError, RuntimeError):
-            raise TypeError(
-                f"public_classes must hold labels like those of y, got {public_classes!r}"
-            ) from None
+            raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
         if len(classes) < 2:
             raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
         outside = classes[codes] != y
