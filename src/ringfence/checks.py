@@ -184,7 +184,8 @@ def mapping(name: str, value: object) -> dict[str, Any]:
 
 
 def listed(name: str, value: object, length: int | None = None) -> list[Any] | tuple[Any, ...]:
-    """``value``, which must be a list or a tuple, of ``length`` if that is given."""
+    """``value``, which must be a list, a tuple, a range or an array, of ``length`` if that is given."""
+    value = value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, range) else value
     if not isinstance(value, list | tuple) or length not in (None, len(value)):
         raise ValueError(f"{name} must be a list{f' of {length}' if length else ''}, got {value!r}")
     return value

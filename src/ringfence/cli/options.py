@@ -52,8 +52,7 @@ AtMost = Annotated[
 LongestMove = Annotated[float | None, typer.Option("--norm", help="The L2 length of the whole move.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
 Out = Annotated[
-    Path,
-    typer.Option("--out", callback=writable, file_okay=False, help="Folder for the files; made if missing."),
+    Path, typer.Option("--out", callback=writable, file_okay=False, help="Folder of files; made if missing.")
 ]
 OutFile = Annotated[Path, typer.Option("--out", callback=writable, dir_okay=False, help="The file to write.")]
 GridName = Annotated[
@@ -83,9 +82,7 @@ Seed = Annotated[
 ]
 ModelFile = Annotated[
     Path | None,
-    typer.Option(
-        "--out", callback=writable, dir_okay=False, help="Save the model here, a .safetensors file."
-    ),
+    typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Engine = Annotated[str, typer.Option(help="local or ray.")]

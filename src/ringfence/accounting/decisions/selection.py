@@ -75,9 +75,7 @@ def _slack(mu: float, runs: float) -> float:
         return 0.0
 
     def enough(h: float) -> bool:
-        return (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING) <= math.expm1(
-            min(h, 700.0)
-        )  # of more overflows
+        return (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING) <= math.expm1(min(h, 700.0))
 
     low, high = 0.0, mu
     while not enough(high):
