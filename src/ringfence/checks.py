@@ -169,9 +169,10 @@ def path(name: str, value: Any) -> Path:
 
 
 def device(value: object) -> torch.device:
-    """``value``, a device that torch has here."""
+    """``value``, a device that torch has here, or its name."""
+    name = str(value) if isinstance(value, torch.device) else instance("device", value, str)
     try:
-        return torch.zeros((), device=instance("device", value, str)).device
+        return torch.zeros((), device=name).device
     except (RuntimeError, AssertionError):  # torch built without it
         raise ValueError(f"device must be cpu, or one that torch has here, got {value!r}") from None
 
@@ -183,10 +184,11 @@ def mapping(name: str, value: object) -> dict[str, Any]:
     return value
 
 
-def listed(name: str, value: object, length: int | None = None) -> list[Any] | tuple[Any, ...]:
-    """``value``, which must be a list, a tuple, a range or an array, of ``length`` if that is given."""
-    value = value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, range) else value
-    if not isinstance(value, list | tuple) or length not in (None, len(value)):
+def listed(name: str, value: object, length: int | None = None) -> Sequence[Any]:
+    """``value``, which must be a list, a tuple or an array of names, of ``length`` if that is given."""
+    if hasattr(value, "tolist") and not isinstance(value, Tensor):
+        value = value.tolist()
+    if not isinstance(value, list | tuple | range) or length not in (None, len(value)):
         raise ValueError(f"{name} must be a list{f' of {length}' if length else ''}, got {value!r}")
     return value
 

@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -86,6 +86,16 @@ def _probe(**changed: Any) -> Any:
 
 def _fitted() -> Any:
     return _probe(random_state=0).fit(X, Y)
+
+
+@cache
+def _kept_probe() -> Any:
+    return _fitted()
+
+
+@cache
+def _profile() -> rf.PrivacyProfile:
+    return rf.privacy_profile(LAW, THETA, 0.1)
 
 
 def _account() -> rf.PerInstanceAccountant:
@@ -206,8 +216,8 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "per_instance_rdp": (rf.per_instance_rdp, {**_LAW_AND_THETA, "orders": ORDERS, "exact": False}),
     "privacy_profile": (rf.privacy_profile, {**_LAW_AND_THETA, "steps": 1}),
-    "PrivacyProfile.epsilon": (rf.privacy_profile(LAW, THETA, 0.1).epsilon, {"delta": 1e-5}),
-    "PrivacyProfile.delta": (rf.privacy_profile(LAW, THETA, 0.1).delta, {"epsilon": 1.0}),
+    "PrivacyProfile.epsilon": (lambda **given: _profile().epsilon(**given), {"delta": 1e-5}),
+    "PrivacyProfile.delta": (lambda **given: _profile().delta(**given), {"epsilon": 1.0}),
     "PerInstanceAccountant": (
         rf.PerInstanceAccountant,
         {"mechanism": LAW, "sensitivity": 0.1, "orders": ORDERS},
@@ -335,11 +345,17 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "LinearProbe": (_fit, _PROBE),
     "LinearProbe.fit": (lambda **given: _probe().fit(**given), {"X": X, "y": Y, "sample_weight": None}),
-    "LinearProbe.predict": (_fitted().predict, {"X": X}),
-    "LinearProbe.predict_proba": (_fitted().predict_proba, {"X": X}),
-    "LinearProbe.guarantee": (_fitted().guarantee, {"delta": 1e-5}),
-    "LinearProbe.example_epsilons": (_fitted().example_epsilons, {"delta": 1e-5, "kind": "ex_post"}),
-    "LinearProbe.fisher_information_loss": (_fitted().fisher_information_loss, {"kind": "spectral"}),
+    "LinearProbe.predict": (lambda **given: _kept_probe().predict(**given), {"X": X}),
+    "LinearProbe.predict_proba": (lambda **given: _kept_probe().predict_proba(**given), {"X": X}),
+    "LinearProbe.guarantee": (lambda **given: _kept_probe().guarantee(**given), {"delta": 1e-5}),
+    "LinearProbe.example_epsilons": (
+        lambda **given: _kept_probe().example_epsilons(**given),
+        {"delta": 1e-5, "kind": "ex_post"},
+    ),
+    "LinearProbe.fisher_information_loss": (
+        lambda **given: _kept_probe().fisher_information_loss(**given),
+        {"kind": "spectral"},
+    ),
     "fit_probes": (rf.fit_probes, lambda: {"probes": [_probe(), _probe()], "X": X, "y": Y}),
     "tune": (
         rf.tune,
