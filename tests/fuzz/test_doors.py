@@ -47,7 +47,7 @@ def test_good_arguments_are_taken(door: str) -> None:
         ("fit_probes", "probes", None),
         ("LinearProbe", "device", rf.Gaussian),
         ("LinearProbe", "device", "no such device"),
-        ("LinearProbe", "momentum", [0.5]),
+        ("LinearProbe", "momentum", "0.5"),
         ("LinearProbe.fit", "X", np.ones(6)),
         ("StepProgress", "console", 1),
         ("PublicProjection.save", "path", "\0"),

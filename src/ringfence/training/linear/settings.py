@@ -31,12 +31,15 @@ class LinearSettings:
     def __post_init__(self) -> None:
         checked_mechanism(self.mechanism)
         checks.instance("clip", self.clip, Clip)
-        checks.number("learning_rate", self.learning_rate, checks.positive)
-        object.__setattr__(self, "steps", checks.count("steps", self.steps, at_least=1, at_most=MOST_STEPS))
-        if self.seed is not None:
-            checks.seed(self.seed)
-        if checks.number("momentum", self.momentum, checks.not_negative) >= 1:
+        checked = {
+            "learning_rate": checks.number("learning_rate", self.learning_rate, checks.positive),
+            "steps": checks.count("steps", self.steps, at_least=1, at_most=MOST_STEPS),
+            "seed": None if self.seed is None else checks.seed(self.seed),
+            "momentum": checks.number("momentum", self.momentum, checks.not_negative),
+        }
+        if checked["momentum"] >= 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+        vars(self).update(checked)
 
     def noise(self, data: bytes, public_size: float, classes: int) -> Noise:
         """The noise of this setting on the data with this digest (``run_noise``)."""
