@@ -26,7 +26,7 @@ def writable(out: Path | None) -> Path | None:
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK):
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory that may be written", str(out))
-        _asked.append((out.absolute(), time.time() - 0.05))  # a file system's clock is a little behind
+        _asked[:] = [(out.absolute(), time.time() - 0.05)]  # a file system's clock is a little behind
     return out
 
 
