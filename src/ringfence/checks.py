@@ -213,7 +213,7 @@ def rate(name: str, value: object) -> float:
     """``value``, a number above 0 and at most 1."""
     share = number(name, value)
     if not float_info.min <= share <= 1:
-        raise ValueError(f"{name} must be in (0, 1] and no subnormal number, got {value!r}")
+        raise ValueError(f"{name} must be in (0, 1], got {value!r} (a subnormal number counts as 0)")
     return share
 
 

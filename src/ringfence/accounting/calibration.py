@@ -181,7 +181,7 @@ def _smallest(cost: Callable[[float], float], epsilon: float, start: float) -> f
     return _bisect(lambda sigma: cost(sigma) <= epsilon, failing=passing / 2, passing=passing)
 
 
-def _most(meets: Callable[[int], bool], largest: float) -> int:
+def _most(meets: Callable[[int], bool], largest: float = _LARGEST) -> int:
     """The largest number that meets the target, or one from ``largest`` on that does."""
     if not meets(1):
         return 0

@@ -146,8 +146,7 @@ class ExampleAccountant:
         [2.168, 0.0]
         """
         delta = checks.probability("delta", delta)
-        if kind not in ("ex_post", "pdp"):
-            raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
+        checks.one_of("kind", kind, ("ex_post", "pdp"))
         convert = ex_post_epsilons if kind == "ex_post" else pdp_epsilons
         worst = self.worst
         epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)

@@ -1,6 +1,7 @@
 """How one softmax regression is trained, as a value: what may differ between the runs of a grid."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -31,7 +32,7 @@ class LinearSettings:
     def __post_init__(self) -> None:
         checked_mechanism(self.mechanism)
         checks.instance("clip", self.clip, Clip)
-        checked = {
+        checked: dict[str, Any] = {
             "learning_rate": checks.number("learning_rate", self.learning_rate, checks.positive),
             "steps": checks.count("steps", self.steps, at_least=1, at_most=MOST_STEPS),
             "seed": None if self.seed is None else checks.seed(self.seed),
