@@ -455,6 +455,7 @@ _PARTS = (
         "features",
         "sensitivity",
         "file",
+        "data",
     ),
     *("column", "table", "columns"),
 )
