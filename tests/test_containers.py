@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence import checks
 
 LAW = rf.RectifiedGaussian(1.0, bound=4.0)
 COUNTS = np.array([[9, 4, 0], [5, 5, 3], [0, 2, 7]])  # integers: what every container here can hold
@@ -127,3 +128,12 @@ CONTAINERS: list[Callable[[Any], Any]] = [series, polars, torch.from_numpy, np.n
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_numbers_are_taken_from_any_container(entry: str, of: Callable[[Any], Any]) -> None:
     assert repr(ENTRIES[entry](of)) == of_floats(entry)
+
+
+def test_masked_cells_are_refused_and_backward_arrays_taken() -> None:
+    """A masked cell is no data: its value would be released."""
+    hidden = np.ma.masked_array([1.0, 99.0], [False, True])
+    with pytest.raises(TypeError, match="theta must not hold masked values"):
+        rf.Gaussian(1.0).release(hidden)
+    assert checks.tensor("theta", np.ma.masked_array([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert checks.tensor("theta", np.array([1.0, 2.0])[::-1]).tolist() == [2.0, 1.0]

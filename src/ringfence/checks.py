@@ -1,8 +1,11 @@
 """Checks of arguments. Every refusal names the argument and the value."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
+from pathlib import Path
+from sys import float_info
 from typing import Any
 
 import torch
@@ -148,6 +151,32 @@ def broadcast(names: Sequence[str], tensors: Sequence[Tensor]) -> torch.Size:
         raise ValueError(f"shapes do not broadcast: {shapes}") from None
 
 
+def instance(name: str, value: Any, kind: type) -> Any:
+    """``value``, which must be of this kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+    return value
+
+
+def path(name: str, value: Any) -> Path:
+    """``value``, the name of a file, which need not be there yet."""
+    try:
+        if b"\0" not in os.fsencode(value):
+            return Path(os.fsdecode(value))
+    except (TypeError, ValueError):  # no name, or none that a file can have
+        pass
+    raise TypeError(f"{name} must be the name of a file, got {value!r}")
+
+
+def device(value: object) -> torch.device:
+    """``value``, a device that torch has here, or its name."""
+    name = str(value) if isinstance(value, torch.device) else instance("device", value, str)
+    try:
+        return torch.zeros((), device=name).device
+    except (RuntimeError, AssertionError):  # torch built without it
+        raise ValueError(f"device must be cpu, or one that torch has here, got {value!r}") from None
+
+
 def mapping(name: str, value: object) -> dict[str, Any]:
     """``value``, which must be a dict."""
     if not isinstance(value, dict):
@@ -155,9 +184,11 @@ def mapping(name: str, value: object) -> dict[str, Any]:
     return value
 
 
-def listed(name: str, value: object, length: int | None = None) -> list[Any] | tuple[Any, ...]:
-    """``value``, which must be a list or a tuple, of ``length`` if that is given."""
-    if not isinstance(value, list | tuple) or length not in (None, len(value)):
+def listed(name: str, value: object, length: int | None = None) -> Sequence[Any]:
+    """``value``, which must be a list, a tuple or an array of names, of ``length`` if that is given."""
+    if hasattr(value, "tolist") and not isinstance(value, Tensor):
+        value = value.tolist()
+    if not isinstance(value, list | tuple | range) or length not in (None, len(value)):
         raise ValueError(f"{name} must be a list{f' of {length}' if length else ''}, got {value!r}")
     return value
 
@@ -181,8 +212,8 @@ def probability(name: str, value: object) -> float:
 def rate(name: str, value: object) -> float:
     """``value``, a number above 0 and at most 1."""
     share = number(name, value)
-    if not 0 < share <= 1:
-        raise ValueError(f"{name} must be in (0, 1], got {value!r}")
+    if not float_info.min <= share <= 1:
+        raise ValueError(f"{name} must be in (0, 1], got {value!r} (a subnormal number counts as 0)")
     return share
 
 

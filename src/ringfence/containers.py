@@ -25,8 +25,10 @@ def tensor(name: str, value: object) -> Tensor:
     >>> tensor("theta", torch.tensor([3, 4]))
     tensor([3., 4.], dtype=torch.float64)
     """
-    if value is None or isinstance(value, bool | str | bytes):
+    if value is None or isinstance(value, bool | np.bool_ | str | bytes):
         raise TypeError(f"{name} must be a number or a tensor, got {value!r}")
+    if np.ma.is_masked(value):
+        raise TypeError(f"{name} must not hold masked values, got {value!r}: fill or leave them out")
     try:
         values = _as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -47,9 +49,10 @@ def _as_tensor(value: object) -> Tensor:
     if not hasattr(value, "__array__"):
         values = torch.as_tensor(value)
         return values if values.is_complex() else torch.as_tensor(value, dtype=torch.float64)
-    if not isinstance(value, np.ndarray) or not value.flags.writeable:
-        value = np.array(value, order="C")  # a copy: torch would warn about arrays that are read-only
-    values = torch.as_tensor(value)
+    array = np.asarray(value)
+    if not array.flags.writeable or min(array.strides, default=0) < 0 or array is not value:
+        array = np.array(array, order="C")  # a copy: torch takes no array that is read-only or backwards
+    values = torch.as_tensor(array)
     return values.double() if values.dtype == torch.bool else values
 
 

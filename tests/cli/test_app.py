@@ -1,10 +1,17 @@
 """The command line as a whole: help, errors in one line, and what it loads."""
 
+import errno
+import os
 import runpy
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -25,7 +32,10 @@ def test_the_command_and_the_module_are_there(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["figure", "motivation", "--out", "/dev/null/x"], "Not a directory: /dev/null/x"),
+        (
+            ["figure", "motivation", "--out", "/dev/null/x"],
+            "Not a directory that may be written: /dev/null/x",
+        ),
         (["figure", "nonsense"], "No such command 'nonsense'"),
         (["figure", "motivation", "--nope"], "No such option: --nope"),
         (["nonsense"], "No such command 'nonsense'"),
@@ -69,3 +79,143 @@ def test_help_lists_every_command_and_begins_with_what_newcomers_need() -> None:
     places = [shown.index(f"│ {name} ") for names in PANELS.values() for name in names]
     assert places == sorted(places)
     assert len(places) == len(app.registered_commands) + len(app.registered_groups)
+
+
+DEEP = "[" * 20_000 + "]" * 20_000
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: features, a table, and files that are nested without end."""
+    monkeypatch.chdir(tmp_path)
+    labels = np.arange(3000) % 3
+    np.savez("f.npz", features=np.eye(3, 40, dtype=np.float32)[labels], labels=labels)
+    Path("people.csv").write_text("region,who\n" + "".join(f"n,{who}\n" for who in range(200_000)))
+    Path("grid.toml").write_text("steps = [1, 2]\n")
+    Path("many.toml").write_text(f"steps = {list(range(1, 1200))}\nmomentum = {[0.5] * 1200}\n")
+    Path("deep.toml").write_text(f"steps = {DEEP}\n")
+    Path("deep.json").write_text(f'{{"region": {DEEP}}}')
+    Path("account.json").write_text(DEEP)
+    Path("folder").mkdir()
+    return tmp_path
+
+
+TUNE = ["tune", "grid.toml", "--features", "f.npz", "--epsilon", "8", "--delta", "1e-3", "--runs", "2"]
+PROBE = ["probe", "f.npz", "--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate", "1"]
+COUNTS = ["release", "counts", "people.csv", "--by", "region", "--person", "who", "--epsilon", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([*TUNE, "--runs", "1e23"], "expected_runs must be in [1, 1000000], got 1e+23"),
+        ([*TUNE, "--epsilon", "1e308"], "target_epsilon must be at most 1e+12, got 1e+308"),
+        (["probe", "f.npz", "--epsilon", "1e308"], "target_epsilon must be at most 1e+12, got 1e+308"),
+        (["tune", "many.toml", *TUNE[2:]], "grid must have at most 1000000 combinations, got 1438800"),
+        ([*PROBE, "--steps", "1000000000000"], "steps must be at most 1000000, got 1000000000000"),
+        (["tune", "deep.toml", *TUNE[2:]], "deep.toml is not TOML: maximum recursion depth exceeded"),
+        ([*COUNTS, "--domain", "deep.json"], "--domain deep.json: maximum recursion depth exceeded"),
+        ([*COUNTS, "--domain", "deep.toml"], "--domain deep.toml: maximum recursion depth exceeded"),
+        (["sweep", "deep.toml", "--features", "f.npz", "--out", "o"], "nested too deeply to be read"),
+        (["certificate", "account.json"], "account.json"),
+    ],
+)
+def test_what_hung_or_ended_in_a_traceback_is_one_line(
+    arguments: list[str], complaint: str, files: Path
+) -> None:
+    run = ringfence(*arguments)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
+    assert complaint in run.stderr
+
+
+@pytest.mark.parametrize("out", ["/dev/null/x", "people.csv/x", "folder", "x" * 300])
+@pytest.mark.parametrize("command", [PROBE, TUNE, ["sweep", "digits"], ["audit"]], ids=lambda words: words[0])
+def test_out_is_tried_before_anything_is_trained(
+    command: list[str], out: str, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class TrainedError(Exception):
+        pass
+
+    def trained(*args: object, **kwargs: object) -> None:
+        raise TrainedError
+
+    monkeypatch.setattr("ringfence.training.probe.probe.LinearProbe.fit", trained)
+    monkeypatch.setattr("ringfence.paper.sweep.run.run_sweep", trained)
+    monkeypatch.setattr("ringfence.audit.suite.run_audit", trained)
+    with pytest.raises(TrainedError):
+        ringfence(*command, "--out", "new/model.safetensors")
+    if out == "folder" and command[0] in ("sweep", "audit"):
+        return  # which is what they ask for
+    run = ringfence(*command, "--out", out)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
+
+
+def test_a_full_disk_is_one_line_and_the_old_model_stays(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    Path("model.safetensors").write_text("the old one")
+    monkeypatch.setattr(os, "fsync", full)
+    run = ringfence(*PROBE, "--out", "model.safetensors")
+    assert run.returncode == 2
+    assert run.stderr == "ringfence: No space left on device: model.safetensors\n"
+    assert Path("model.safetensors").read_text() == "the old one"
+
+
+BEGUN = """
+import signal
+from ringfence.cli.app import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("begun", flush=True)
+main()
+"""
+
+
+def interrupted(arguments: list[str], ready: Callable[[], bool]) -> "subprocess.CompletedProcess[str]":
+    """A command that gets a SIGINT, as its whole process group does from a terminal, when it is ready."""
+    words = [sys.executable, "-c", BEGUN, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(words, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "begun\n"
+        end = time.monotonic() + 100
+        while not ready() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [*PROBE, "--steps", "100000", "--out", "model.safetensors"],
+        [*COUNTS, "--domain", "region=n", "--out", "o"],
+        ["reproduce", "--out", "o"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_interrupt_is_one_line(arguments: list[str], files: Path) -> None:
+    run = interrupted(arguments, lambda: True)
+    assert (run.returncode, run.stderr) == (130, "ringfence: interrupted; nothing was saved\n")
+    assert not (files / "model.safetensors").exists()
+
+
+def test_an_interrupt_says_what_was_saved(files: Path) -> None:
+    file = files / "o" / "sweep.sqlite"
+    (files / "o.other").write_text("of an earlier command")
+    run = interrupted(["sweep", "digits", "--out", "o"], file.exists)
+    assert run.returncode == 130
+    assert run.stderr.startswith(f"ringfence: interrupted; saved: {file}")
+    assert run.stderr.count("\n") == 1
+    assert "other" not in run.stderr
+
+
+def test_an_interrupt_inside_duckdb_is_one_too(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr("ringfence.decisions.counts.release_counts", stopped)
+    run = ringfence(*COUNTS, "--out", "o")
+    assert (run.returncode, run.stderr) == (130, "ringfence: interrupted; nothing was saved\n")

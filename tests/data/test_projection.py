@@ -63,7 +63,7 @@ def test_a_file_gives_the_same_projection(tmp_path: Path) -> None:
     again = PublicProjection.load(tmp_path / "below" / "P.npz")
     assert again == projection
     assert again != PublicProjection.of(PUBLIC, 2)
-    with pytest.raises(ValueError, match=r"is saved in a \.npz file, got"):
+    with pytest.raises(ValueError, match=r"path must end in \.npz, got"):
         projection.save(tmp_path / "P.npy")
 
 

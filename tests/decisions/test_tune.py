@@ -138,7 +138,7 @@ def test_what_a_run_is_asked_for_is_its_part_of_mu(epsilon: float, share: float)
     [
         ({"target_epsilon": None}, "target_epsilon must be given"),
         ({"target_delta": 0.0}, "target_delta"),
-        ({"expected_runs": 0.5}, "expected_runs must be >= 1 and finite, got 0.5"),
+        ({"expected_runs": 0.5}, r"expected_runs must be in \[1, 1000000\], got 0.5"),
         ({"score_share": 1.0}, "score_share"),
         ({"steps": 3}, "steps must be given once"),
         ({"secure": True}, "tune has no argument 'secure'"),

@@ -19,12 +19,15 @@ class ContractError(AssertionError):
     """A call broke the contract; the message repeats the call."""
 
 
-def calls_well(function: Callable[..., Any], *args: Any, names: Iterable[str] = (), **kwargs: Any) -> Any:
+def calls_well(
+    function: Callable[..., Any], *args: Any, names: Iterable[str] = (), ours: bool = False, **kwargs: Any
+) -> Any:
     """The result of a call, which holds no NaN, or None where it was refused as it should be.
 
     A refusal is a ValueError or a TypeError whose message contains the name of an argument (those of
     the signature, and ``names``), or a FloatingPointError of ours: what was asked is beyond what floats
-    hold. Anything else is ``ContractError``: other errors, warnings (which are errors here), NaN.
+    hold. Anything else is ``ContractError``: other errors, warnings (which are errors here), NaN. With
+    ``ours`` the error must come from a ``raise`` of this package, not from another library or from Python.
 
     >>> calls_well(math.sqrt, -1.0)
     Traceback (most recent call last):
@@ -43,7 +46,7 @@ def calls_well(function: Callable[..., Any], *args: Any, names: Iterable[str] = 
             warnings.simplefilter("ignore", PerInstanceCalibrationWarning)
             result = function(*args, **kwargs)
     except Exception as error:
-        complaint = _complaint(error, allowed)
+        complaint = _complaint(error, allowed) or (_stranger(error) if ours else "")
         if complaint:
             call = _call(function, args, kwargs)
             raise ContractError(
@@ -93,6 +96,13 @@ def _complaint(error: Exception, names: list[str]) -> str:
         return "which is neither ours nor a ValueError or a TypeError"
     named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(error)) for name in names)
     return "" if named else f"which names none of {', '.join(names)}"
+
+
+def _stranger(error: Exception) -> str:
+    """Where an error comes from, unless it is a ``raise`` of this package."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    own = "/ringfence/" in last.filename and (last.line or "").startswith("raise ")
+    return "" if own else f"which comes from {last.filename}:{last.lineno}: {last.line}"
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -151,7 +151,7 @@ def calibrate_steps(
 
     Arguments and caveats are those of ``calibrate_sigma``. The answer is 0 where one release is already
     too many. With sampling every number tried is composed anew, which takes seconds, and minutes where the
-    answer is in the millions.
+    answer is in the millions: from 2^22 on it is not looked for.
 
     Guarantee: the cost of the answer was computed and is not over the target.
 
@@ -162,7 +162,7 @@ def calibrate_steps(
     epsilon = checks.number("epsilon", epsilon, checks.positive)
     question = CalibrationQuestion.asked(theta, sensitivity, delta, kind, coordinates, sampling_rate)
     cost = question.costs(mechanism)
-    steps = _most(lambda steps: cost(steps) <= epsilon)
+    steps = _most(lambda steps: cost(steps) <= epsilon, _LARGEST if question.sampling_rate == 1 else 2**22)
     question.warn("steps", steps, mechanism, steps)
     return steps
 
@@ -181,14 +181,14 @@ def _smallest(cost: Callable[[float], float], epsilon: float, start: float) -> f
     return _bisect(lambda sigma: cost(sigma) <= epsilon, failing=passing / 2, passing=passing)
 
 
-def _most(meets: Callable[[int], bool]) -> int:
-    """The largest number that meets the target."""
+def _most(meets: Callable[[int], bool], largest: float = _LARGEST) -> int:
+    """The largest number that meets the target, or one from ``largest`` on that does."""
     if not meets(1):
         return 0
     passing = 1
     while meets(2 * passing):
         passing *= 2
-        if passing > _LARGEST:
+        if passing >= largest:
             return passing
     failing = 2 * passing
     while failing - passing > 1:

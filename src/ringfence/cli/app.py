@@ -19,6 +19,7 @@ from ringfence.cli.compare import compare
 from ringfence.cli.features import features
 from ringfence.cli.figure import figures
 from ringfence.cli.grid import grid
+from ringfence.cli.options import saved_files
 from ringfence.cli.probe import probe
 from ringfence.cli.project import project
 from ringfence.cli.release import release
@@ -52,6 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_INTERRUPTED = 130  # the exit status
 _panel = {name: panel for panel, names in PANELS.items() for name in names}
 for command in (
     *(reproduce, features, project, sweep, compare, report),
@@ -81,18 +83,25 @@ def root(
 
 
 def main() -> None:
-    """Entry point: exit status 2 and one clear line for bad input."""
+    """Entry point: status 2 and one clear line for bad input, 130 and what was saved for an interrupt."""
     try:
         status = app(prog_name="ringfence", standalone_mode=False)
     except (ValueError, TypeError, OSError, ModuleNotFoundError, FloatingPointError) as error:
         _fail(_one_line(error))
+    except RecursionError:
+        _fail("an input file is nested too deeply to be read")
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
+        status = _INTERRUPTED
     except Exception as error:
         # typer's own complaints about the call: all know how to say themselves.
-        if not hasattr(error, "format_message"):
+        if hasattr(error, "format_message"):
+            _fail(error.format_message())
+        if str(error) != "Query interrupted":  # a KeyboardInterrupt inside DuckDB
             raise
-        _fail(error.format_message())
+        status = _INTERRUPTED
+    if status == _INTERRUPTED:  # typer's answer to a KeyboardInterrupt, too
+        saved = ", ".join(saved_files())
+        _fail(f"interrupted; {f'saved: {saved}' if saved else 'nothing was saved'}", status)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -102,7 +111,7 @@ def _one_line(error: Exception) -> str:
     return str(error)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, status: int = 2) -> None:
     if message:  # empty where the help was printed instead
         typer.echo(f"ringfence: {' '.join(message.split())}", err=True)
-    sys.exit(2)
+    sys.exit(status)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import AsJson
+from ringfence.cli.options import AsJson, writable
 from ringfence.cli.terminal import print_files, print_table, progress_bars
 
 
@@ -22,7 +22,9 @@ def audit(
     ] = 300,
     seed: Annotated[int, typer.Option(help="Seed of the attacks.")] = 0,
     confidence: Annotated[float, typer.Option(help="Confidence of all lower bounds together.")] = 0.99,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the page and the figure.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", callback=writable, help="Folder for the page and the figure.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attacks that must not beat the claims, and planted flaws that they must see.

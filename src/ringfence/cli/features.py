@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import AsJson
+from ringfence.cli.options import AsJson, OutFile
 from ringfence.cli.terminal import print_files, progress_bars
 
 
 def features(
     images: Annotated[Path, typer.Argument(help="CIFAR batches, .npz, an image folder or Oxford-IIIT Pet.")],
     backbone: Annotated[str, typer.Option(help="hf:NAME, or a folder with config.json.")],
-    out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
+    out: OutFile,
     batch_size: Annotated[int, typer.Option(help="How many images the network is given at once.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; by default whichever is there.")] = None,
     dtype: Annotated[str, typer.Option(help="float16 or uint8 (features in [0, 6] only).")] = "float16",

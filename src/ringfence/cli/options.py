@@ -1,5 +1,9 @@
 """The options and arguments that several commands take."""
 
+import errno
+import os
+import time
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +14,28 @@ from ringfence.mechanisms.base import Mechanism
 if TYPE_CHECKING:
     from ringfence.accounting.sensitivity import Sensitivity
     from ringfence.data.features import Features
+
+_asked: list[tuple[Path, float]] = []  # what --out named, and when
+
+
+def writable(out: Path | None) -> Path | None:
+    """``out``, whose folder may be written, or the folder where it will be made: known before work begins."""
+    if out is not None:
+        place = out.absolute().parent if out.is_file() else out.absolute()
+        while not place.exists():
+            place = place.parent
+        if not place.is_dir() or not os.access(place, os.W_OK):
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory that may be written", str(out))
+        _asked[:] = [(out.absolute(), time.time() - 0.05)]  # a file system's clock is a little behind
+    return out
+
+
+def saved_files() -> list[str]:
+    """What the command has written so far: to --out, or beside it under a longer name."""
+    places = [(place, at) for out, at in _asked for place in out.parent.glob(f"{escape(out.name)}*")]
+    files = [(file, at) for place, at in places for file in (place, *place.rglob("*"))]
+    return [str(file) for file, at in files if file.is_file() and file.stat().st_mtime > at]
+
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
 Law = Annotated[str, typer.Option("--mechanism", help=f"One of {', '.join(Mechanism.known())}.")]
@@ -25,7 +51,10 @@ AtMost = Annotated[
 ]
 LongestMove = Annotated[float | None, typer.Option("--norm", help="The L2 length of the whole move.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder for the files; made if missing.")]
+Out = Annotated[
+    Path, typer.Option("--out", callback=writable, file_okay=False, help="Folder of files; made if missing.")
+]
+OutFile = Annotated[Path, typer.Option("--out", callback=writable, dir_okay=False, help="The file to write.")]
 GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
 ]
@@ -51,7 +80,10 @@ LabelFile = Annotated[
 Seed = Annotated[
     int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
 ]
-ModelFile = Annotated[Path | None, typer.Option("--out", help="Save the model here, a .safetensors file.")]
+ModelFile = Annotated[
+    Path | None,
+    typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import AsJson
+from ringfence.cli.options import AsJson, OutFile
 from ringfence.cli.terminal import busy
 
 
@@ -16,7 +16,7 @@ def project(
         typer.Argument(help="Public features: .npz, .npy, .parquet or .safetensors; labels are not used."),
     ],
     components: Annotated[int, typer.Option(help="How many principal components are kept.")],
-    out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
+    out: OutFile,
     whiten: Annotated[
         bool, typer.Option("--whiten", help="Divide each component by its standard deviation.")
     ] = False,

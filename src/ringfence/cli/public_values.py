@@ -49,7 +49,7 @@ def _domain_file(path: Path) -> dict[str, list[Any]]:
         raise ValueError(f"--domain must be NAME=VALUE,VALUE or a .toml or .json file, got {str(path)!r}")
     try:
         read = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"--domain {path}: {error}") from None
     if not isinstance(read, dict) or not all(isinstance(values, list) for values in read.values()):
         raise ValueError(f"--domain {path} must hold a list of values for each column")

@@ -1,6 +1,5 @@
 """``ringfence sweep``: trains every setting of a grid."""
 
-from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -11,6 +10,7 @@ from ringfence.cli.options import (
     Device,
     Engine,
     FeatureFile,
+    Out,
     PublicStatistics,
     sweep_features,
 )
@@ -21,7 +21,7 @@ def sweep(
     grid: Annotated[
         str, typer.Argument(help="A grid file, or one that is shipped: cifar10, cifar100, pets, digits.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the sweep; the same folder continues it.")],
+    out: Out,
     features: FeatureFile = None,
     public_statistics: PublicStatistics = None,
     search: Annotated[

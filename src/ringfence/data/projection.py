@@ -186,8 +186,9 @@ class PublicProjection:
 
     def save(self, path: Path) -> None:
         """Writes the projection as a .npz file with the arrays mean and components."""
+        path = checks.path("path", path)
         if path.suffix != ".npz":
-            raise ValueError(f"a projection is saved in a .npz file, got {path}")
+            raise ValueError(f"path must end in .npz, got {path}")
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
             np.savez(file, allow_pickle=False, **self.arrays)
@@ -202,6 +203,7 @@ class PublicProjection:
         ...     PublicProjection.load(Path(folder, "P.npz"))
         PublicProjection(2 features, 2 components)
         """
+        path = checks.path("path", path)
         path.open("rb").close()  # a missing file is the system's error, and not a damaged file
         with open_archive(path) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist())

@@ -235,5 +235,5 @@ def within(
     if target is not None and not account.epsilon <= target:
         raise FloatingPointError(f"the release would cost {account.epsilon!r}, more than epsilon={target!r}")
     if ledger is not None:
-        ledger.charge(what, account.cost)
+        checks.instance("ledger", ledger, Ledger).charge(what, account.cost)
     return account

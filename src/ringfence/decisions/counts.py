@@ -88,7 +88,7 @@ def release_counts(
             raise ValueError("by must name columns where person, counts, domain or bins is given, got None")
         table = array_counts(data, at_most)
     else:
-        names = [by] if isinstance(by, str | int) else list(by or ())
+        names = [by] if isinstance(by, str | int) else [*checks.listed("by", () if by is None else by)]
         table = table_counts(data, names, domain, bins, person, at_most, counts)
     noisy = multiplier * math.sqrt(table.at_most) if sigma is None else multiplier
     step = max(1.0, 2.0 ** math.ceil(math.log2(noisy * _FINEST)))

@@ -74,12 +74,13 @@ def read_frame(data: Any) -> Frame:
         raise tables_extra("tables") from None
     if is_array(data):
         array = as_numpy(data)
-        if array.ndim > 2 or array.dtype.kind not in "biuf":
+        if array.ndim > 2 or array.dtype.kind not in "biuf" or array.dtype.char in "eg":  # no float16
             raise ValueError(
                 f"data must be an array of numbers with rows and columns, got shape {list(array.shape)} "
                 f"of {array.dtype}"
             )
         array = array.reshape(-1, 1) if array.ndim < 2 else array
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         columns = {str(number): column for number, column in enumerate(array.T)}
         kind = "torch" if isinstance(data, Tensor) else "numpy"
         return Frame(kind, pyarrow.table(columns))

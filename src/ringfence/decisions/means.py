@@ -93,7 +93,7 @@ def release_means(
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
     coverage = checks.probability("coverage", coverage)
     deviations = NormalDist().inv_cdf((1 + coverage) / 2) + _ROUNDED
-    names = [by] if isinstance(by, str | int) else list(by or ())
+    names = [by] if isinstance(by, str | int) else [*checks.listed("by", () if by is None else by)]
     with open_rows(data) as rows:
         cells = public_cells(rows, names, domain, bins, _COLUMNS)
         size = checked_at_most(at_most, person, cells.count)
@@ -174,11 +174,11 @@ def _check_sizes(sizes: Any, cells: Cells, people: Tensor) -> None:
             raise ValueError(f"sizes has the group {unknown[0]!r}, which the domain lacks")
         listed = [given.get(key, 0) for key in keys]
     else:
-        listed = list(sizes)
+        listed = [*checks.listed("sizes", sizes)]
         if len(listed) != len(keys):
             raise ValueError(f"sizes must have {len(keys)} numbers, one per group, got {len(listed)}")
     for key, value, found in zip(keys, listed, people.tolist(), strict=True):
-        if checks.count(f"sizes of group {key!r}", int(value), at_least=0) != found:
+        if checks.count(f"sizes of group {key!r}", value, at_least=0) != found:
             raise ValueError(f"sizes says {value} people in group {key!r}, and the data has {found}")
 
 

@@ -8,6 +8,7 @@
 What the file does not name follows from the rule of ``LinearProbe``.
 """
 
+import math
 import tomllib
 from collections.abc import Mapping
 from itertools import product
@@ -17,6 +18,7 @@ from typing import Any
 from ringfence.training.clipping import Norm
 
 TUNED = ("clip", "learning_rate", "steps", "momentum")
+_MOST = 10**6  # combinations
 _FILE = ("clip", "clip_norm", "learning_rate", "steps", "momentum")
 
 
@@ -38,6 +40,8 @@ def tuning_settings(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
             raise ValueError(f"grid[{name!r}] must be a list that is not empty, got {values!r}")
     if not grid:
         raise ValueError("grid must hold a list at least, got none")
+    if (count := math.prod(map(len, grid.values()))) > _MOST:
+        raise ValueError(f"grid must have at most {_MOST} combinations, got {count}")
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
@@ -45,7 +49,7 @@ def read_tuning_grid(path: Path) -> dict[str, list[Any]]:
     """The lists of a TOML file, as ``tuning_settings`` takes them."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
         raise ValueError(f"{path} is not TOML: {error}") from None
     for name, values in content.items():
         if name not in _FILE:

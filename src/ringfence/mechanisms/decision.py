@@ -165,7 +165,7 @@ class Decision(ABC):
         [0, 1]
         """
         values = self._checked(counts)
-        bits = Noise().at("release") if draws is None else draws
+        bits = Noise().at("release") if draws is None else checks.instance("draws", draws, CipherDraws)
         rows = values.cpu().reshape(-1, values.shape[-1])
         blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
         drawn = torch.cat([self._release(bits, block) for block in blocks])

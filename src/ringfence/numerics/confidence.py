@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from ringfence import checks
+
 
 def upper_confidence_bound(log_values: Tensor, log_ceiling: Tensor, failure_probability: float) -> Tensor:
     """The logarithm of an upper confidence bound for the mean of exp(value).
@@ -29,7 +31,7 @@ def upper_confidence_bound(log_values: Tensor, log_ceiling: Tensor, failure_prob
     >>> round(float(upper_confidence_bound(draws.log(), ceiling.log(), 1e-6).exp()), 3)
     0.907
     """
-    n, share = len(log_values), failure_probability / 3
+    n, share = len(log_values), checks.probability("failure_probability", failure_probability / 3)
     nothing = log_ceiling == -torch.inf
     scaled = torch.exp(log_values - torch.where(nothing, 0.0, log_ceiling)).clamp(max=1)
     mean, wide, wider = scaled.mean(dim=0), math.log(1 / share), math.log(2 / share)

@@ -152,7 +152,7 @@ def _modes_at_least(location: Tensor) -> Tensor:
     sums = ranked.cumsum(1)
     ranks = torch.arange(1, ranked.shape[1] + 1, dtype=ranked.dtype, device=ranked.device)
     turns = sums - (1 + ranks) * ranked
-    above = torch.searchsorted(turns, -ranked)  # how many locations are above the solution
+    above = torch.searchsorted(turns, -ranked.contiguous())  # how many locations are above the solution
     return (ranked + torch.nn.functional.pad(sums, (1, 0)).gather(1, above)) / (1 + above)
 
 

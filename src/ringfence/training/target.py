@@ -16,7 +16,7 @@ from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 
 _TOLERANCE = 1e-3  # relative, of sigma
-_LARGEST = 1e12
+_LARGEST = 1e12  # of sigma, and of a target: more is no promise
 
 # An account adds up releases one by one, which rounds differently from what was planned.
 _ROOM = 1 - 1e-9
@@ -48,6 +48,8 @@ class Target:
             if pair[one] is None:
                 raise ValueError(f"{one} must be given together with {other}, got None")
         epsilon = checks.number("target_epsilon", target_epsilon, checks.positive)
+        if epsilon > _LARGEST:
+            raise ValueError(f"target_epsilon must be at most {_LARGEST:g}, got {target_epsilon!r}")
         return cls(epsilon, checks.probability("target_delta", target_delta))
 
     @property

@@ -181,7 +181,7 @@ def test_other_bad_arguments_are_refused_by_name() -> None:
     for delta in (0.0, 1.0, -1e-5, math.nan):
         with pytest.raises(ValueError, match="delta must"):
             account.epsilons(delta)
-    with pytest.raises(ValueError, match="kind must be 'ex_post' or 'pdp', got 'rdp'"):
+    with pytest.raises(ValueError, match=r"kind must be one of \['ex_post', 'pdp'\], got 'rdp'"):
         account.epsilons(1e-5, kind="rdp")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         account.step(torch.zeros(3), torch.ones(2, 3), count=0)

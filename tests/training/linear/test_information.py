@@ -177,7 +177,7 @@ class Unknown(rf.Clip):
     ("changes", "message"),
     [
         ({"clip": Unknown(1.0)}, "linear_information is not known for Unknown"),
-        ({"kind": "worst"}, "kind must be 'spectral' or 'trace', got 'worst'"),
+        ({"kind": "worst"}, r"kind must be one of .*, got 'worst'"),
         ({"labels": torch.tensor([0, 1, 2, 1, 3])}, "labels must be in 0 .. 2, got 3 at index 4"),
         ({"labels": torch.tensor([0, 1])}, "labels must be 5 int64 numbers"),
         ({"features": torch.zeros(5, 3)}, "features \\(n, p\\), got shapes \\[3, 4\\] and \\[5, 3\\]"),

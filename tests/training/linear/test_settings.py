@@ -25,7 +25,7 @@ def test_noise_belongs_to_the_seed_the_setting_and_the_data() -> None:
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1\.0"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"mechanism": None}, "mechanism must be a ringfence mechanism, got None"),
-        ({"clip": 0.1}, r"clip must be a ringfence clip, got 0\.1"),
+        ({"clip": 0.1}, r"clip must be a Clip, got 0\.1"),
     ],
 )
 def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:

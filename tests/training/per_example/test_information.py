@@ -312,7 +312,7 @@ def test_bad_arguments_are_refused_by_name() -> None:
         theta=torch.zeros(7),
     )
     refused("theta must not be NaN", theta=torch.full((143,), math.nan))
-    refused("kind must be 'spectral' or 'trace', got 'norm'", kind="norm")
+    refused(r"kind must be one of \['spectral', 'trace'\], got 'norm'", kind="norm")
     refused("dtype must be torch.float64 or torch.float32, got torch.float16", dtype=torch.float16)
     refused("generator must be a torch.Generator, got 5", TypeError, generator=5)
     refused(r"failure_probability must be in \(0, 1\), got 0", failure_probability=0.0)

@@ -86,7 +86,7 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     """
     checks.one_of("neighbours", neighbours, NEIGHBOURS)
     if isinstance(law, Mechanism):
-        yield from _of_surpluses(law, checks.finite("surpluses", votes).double(), _FARTHEST[neighbours])
+        yield from _of_surpluses(law, checks.finite("votes", votes).double(), _FARTHEST[neighbours])
         return
     counts = checked_counts(votes)
     rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
@@ -106,7 +106,7 @@ def number_of_queries(law: DecisionLaw, votes: Real) -> int:
     2
     """
     if isinstance(law, Mechanism):
-        count = checks.finite("surpluses", votes).double().numel()
+        count = checks.finite("votes", votes).double().numel()
     else:
         counts = checked_counts(votes)
         count = counts.shape[:-1].numel() if counts.numel() else 0
@@ -123,6 +123,8 @@ def checked_counts(votes: Real) -> Tensor:
     ValueError: counts must be whole numbers from 0 on, got 0.5 at index [0, 1]
     """
     counts = checks.finite("counts", votes).double().cpu()
+    if not counts.ndim:
+        raise ValueError(f"votes must be counts of candidates, got the single number {float(counts)!r}")
     return checks.require(
         "counts", "must be whole numbers from 0 on", counts, (counts >= 0) & (counts % 1 == 0)
     )

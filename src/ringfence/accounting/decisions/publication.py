@@ -46,6 +46,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 _PER_VOTER = 33  # nodes of the table that a voter moves a t by: mu is 32 of them, and rounding may take one
 _SUREST = 30.0  # decisions with a larger t count as if they had this one
 _SPLITS = 16
+_LARGEST = 1e100  # order and costs: products of larger ones overflow
 _FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
 # Defaults fitted to two real assemblies. With z the zCDP that holds for every dataset, publishing costs
@@ -220,4 +221,7 @@ def _is_binary(law: DecisionLaw) -> bool:
 def _or_default(
     name: str, value: float | None, default: float, check: Callable[[str, object], Tensor] = checks.positive
 ) -> float:
-    return default if value is None else checks.number(name, value, check)
+    number = default if value is None else checks.number(name, value, check)
+    if number > _LARGEST:
+        raise ValueError(f"{name} must be at most {_LARGEST:g}, got {number!r}")
+    return number

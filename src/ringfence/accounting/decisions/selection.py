@@ -26,6 +26,7 @@ from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsil
 from ringfence.numerics.rounding import ROUNDING
 
 _BISECTIONS = 40
+_MOST_RUNS = 10**6
 
 
 def selection_epsilon(mu: float, expected_runs: float, delta: float) -> float:
@@ -56,15 +57,15 @@ def selection_delta(mu: float, expected_runs: float, epsilon: float) -> float:
 
 
 def checked_runs(expected_runs: float) -> float:
-    """The mean of the number of runs, which is 1 or more.
+    """The mean of the number of runs, from 1 to a million: more would not end.
 
-    >>> checked_runs(0.5)
+    >>> checked_runs(1e23)
     Traceback (most recent call last):
-    ValueError: expected_runs must be >= 1 and finite, got 0.5
+    ValueError: expected_runs must be in [1, 1000000], got 1e+23
     """
     runs = checks.number("expected_runs", expected_runs, checks.positive)
-    if not 1 <= runs < math.inf:
-        raise ValueError(f"expected_runs must be >= 1 and finite, got {expected_runs!r}")
+    if not 1 <= runs <= _MOST_RUNS:
+        raise ValueError(f"expected_runs must be in [1, {_MOST_RUNS}], got {expected_runs!r}")
     return runs
 
 
@@ -74,7 +75,7 @@ def _slack(mu: float, runs: float) -> float:
         return 0.0
 
     def enough(h: float) -> bool:
-        return (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING) <= math.expm1(h)
+        return (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING) <= math.expm1(min(h, 700.0))
 
     low, high = 0.0, mu
     while not enough(high):

@@ -24,6 +24,7 @@ Choices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 _ROWS = 1 << 19  # values of V that are held at once: they stay in cache
 _POINTS = 1 << 13
 _MOST_COMPOSED = 1 << 19  # ballots times queries; a second is about 1e5
+_MOST_CANDIDATES = 4096  # every one has a move, which is a row of all of them
 
 
 class Ballots(NamedTuple):
@@ -82,7 +83,7 @@ def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots
         return Ballots(torch.where(values < 0, 2, values).long(), log_p, rho)
     if candidates is None:
         raise ValueError("candidates must be given for winners, got None")
-    candidates = checks.count("candidates", candidates, at_least=2)
+    candidates = checks.count("candidates", candidates, at_least=2, at_most=_MOST_CANDIDATES)
     fits = (values >= -1) & (values < candidates) & (values % 1 == 0)
     choices = (
         checks.require("ballots", f"must be candidates from -1 to {candidates - 1}", values, fits).long() + 1

@@ -98,11 +98,11 @@ class ExampleAccountant:
         order, for tests and small data. An error leaves the account as it was.
         """
         count = checks.count("count", count, at_least=1)
-        law = self.mechanism if mechanism is None else mechanism
+        law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
         theta = checks.finite("theta", theta)
         fits(law, theta)
         law, theta = from_nearer_end(law, theta.double().cpu())
-        if exact:
+        if checks.flag("exact", exact):
             length, bound = EXACT_BLOCK, exact_bound(law, theta, self._orders)
         elif law.exponential_family:
             length, bound = None, polynomial_bound(law, theta, self._orders)
@@ -163,8 +163,7 @@ class ExampleAccountant:
         [1.993, 0.0]
         """
         delta = checks.probability("delta", delta)
-        if kind not in ("ex_post", "pdp"):
-            raise ValueError(f"kind must be 'ex_post' or 'pdp', got {kind!r}")
+        checks.one_of("kind", kind, ("ex_post", "pdp"))
         convert = ex_post_epsilons if kind == "ex_post" else pdp_epsilons
         worst = self.worst
         epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)

@@ -1,7 +1,7 @@
 """Fisher information loss of one release: how well a record could be reconstructed from it."""
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -170,11 +170,9 @@ def checked_norm(kind: object) -> InformationNorm:
 
     >>> checked_norm("nuclear")
     Traceback (most recent call last):
-    ValueError: kind must be 'spectral' or 'trace', got 'nuclear'
+    ValueError: kind must be one of ['spectral', 'trace'], got 'nuclear'
     """
-    if kind == "spectral" or kind == "trace":
-        return kind
-    raise ValueError(f"kind must be 'spectral' or 'trace', got {kind!r}")
+    return cast(InformationNorm, checks.one_of("kind", kind, ("spectral", "trace")))
 
 
 def coordinate_losses(mechanism: Mechanism, theta: Real, height: int) -> Tensor:

@@ -122,8 +122,7 @@ def fixed_batch_rdp(
     >>> round(float(rdp.forward), 4), round(float(rdp.backward), 4)
     (0.0494, 0.068)
     """
-    if record not in ("added", "removed"):
-        raise ValueError(f"record must be 'added' or 'removed', got {record!r}")
+    checks.one_of("record", record, ("added", "removed"))
     theta = checks.finite("theta", theta)
     release = SampledDivergence(mechanism, sensitivity, sampling_rate, checked_integer_orders(orders))
     added, removed = release.log_excess(theta, exact=theta.numel() <= _FEW)
@@ -168,7 +167,7 @@ def averaged_over(
 
 
 def _thetas(batches: object) -> Iterator[Tensor]:
-    single = isinstance(batches, Tensor) and batches.dim() == 0
+    single = getattr(batches, "ndim", 1) == 0
     if single or isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
         raise TypeError(f"batches must be a tensor or an iterable of thetas, one a batch, got {batches!r}")
     rows = (

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.accounting.decisions.moves import DecisionLaw
 from ringfence.decisions.ballots.sheet import Sheet
 from ringfence.mechanisms.base import Mechanism
@@ -92,7 +93,7 @@ def read_ballots(
     """
     own = [] if person is None else [sheet.known("person", person)]
     people = None if person is None else sheet.names(own[0])
-    names = sheet.chosen(argument, queries, [*ignore, *own])
+    names = sheet.chosen(argument, queries, [*checks.listed("ignore", ignore), *own])
     columns = [sheet.coded(name, code, -1, rule) for name in names]
     marks = torch.stack(columns, dim=1)
     if not len(marks):

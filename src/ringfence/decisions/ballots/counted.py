@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.decisions.ballots.ballots import Ballots, public_choices, read_ballots
 from ringfence.decisions.ballots.sheet import Sheet, read_sheet
 from ringfence.decisions.statement import RowsAre
@@ -52,7 +53,7 @@ def read_votes(
             if given is not None:
                 raise ValueError(f"{name} must be left out where data holds counts, got {given!r}")
         own = [] if query is None else [sheet.known("query", query)]
-        columns = sheet.chosen("candidates", None, [*ignore, *own])
+        columns = sheet.chosen("candidates", None, [*checks.listed("ignore", ignore), *own])
         if len(columns) < 2:
             raise ValueError(f"data must have at least 2 candidates (columns), got {len(columns)}")
         counts = torch.stack([sheet.counts(name) for name in columns], dim=1)

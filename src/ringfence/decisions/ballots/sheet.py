@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.decisions.frames import Columns, as_numpy, is_array, read_frame
 from ringfence.decisions.tables.rows import is_list_of_names, open_rows
 
@@ -51,7 +52,7 @@ class Sheet:
         if names is None:
             chosen = [name for name in self.columns if name not in ignored]
         else:
-            chosen = [self.known(argument, name) for name in names]
+            chosen = [self.known(argument, name) for name in checks.listed(argument, names)]
         if len(set(chosen)) < len(chosen):
             raise ValueError(f"{argument} must name each column once, got {chosen}")
         if not chosen:

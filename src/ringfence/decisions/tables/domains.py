@@ -115,8 +115,10 @@ def public_cells(
     >>> cells.labels[:3]
     [('0', '0 to under 18'), ('0', '18 to under 65'), ('0', '65 and over')]
     """
-    given = {str(name): values for name, values in (domain or {}).items()}
-    edges = {str(name): values for name, values in (bins or {}).items()}
+    given, edges = (
+        {str(name): values for name, values in checks.mapping(argument, {} if own is None else own).items()}
+        for argument, own in (("domain", domain), ("bins", bins))
+    )
     names = [str(name) for name in by]
     if len(set(names)) < len(names):
         raise ValueError(f"by must name each column once, got {names}")

@@ -58,6 +58,7 @@ class SecureRelease:
     """
 
     def __init__(self, law: Law, step: Real | None = None) -> None:
+        law = checks.instance("law", law, Law)
         parameters = [value.double().cpu() for value in law.parameters().values()]
         own_points = law.public_points(*parameters) is not None
         if not own_points and law.support.interval is None:
@@ -86,6 +87,8 @@ class SecureRelease:
         """``draw`` with its arguments checked and nothing drawn, to be called once."""
         theta = checks.finite("theta", theta)
         named = {"theta": theta, **self.law.parameters()}
+        if draws is not None:
+            checks.instance("draws", draws, CipherDraws)
         if self.step is not None:
             named["step"] = self.step
         checks.broadcast(list(named), list(named.values()))

@@ -56,6 +56,8 @@ class LinearOperator:
         [1.0, 1.0]
         """
         matrix = checks.finite("matrix", matrix).double()
+        if matrix.ndim != 2 or not matrix.numel():
+            raise ValueError(f"matrix must be (d, p) and not empty, got shape {list(matrix.shape)}")
         height, width = matrix.shape
         return LinearOperator(
             (height, width),

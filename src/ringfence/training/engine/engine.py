@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Callable
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -283,7 +282,7 @@ class PrivacyEngine:
         ``others`` are further objects with a ``state_dict``, such as a scheduler. From now on every release
         is written to PATH.journal before it is made. Both files are as private as the data.
         """
-        self.run.save(Path(path), others)
+        self.run.save(checks.path("path", path), others)
 
     def load(self, path: str | PathLike[str], **others: Any) -> None:
         """Goes on where ``save`` was called, after ``make_private`` with the same settings.
@@ -292,7 +291,7 @@ class PrivacyEngine:
         sums give the same releases and are not charged twice. A step with another sum begins again with a new
         Poisson sample and is charged. Secure releases are new ones, of new batches, and are charged.
         """
-        self.run.load(Path(path), others)
+        self.run.load(checks.path("path", path), others)
 
     def close(self) -> None:
         """Lets go of the files of ``save`` and ``load``, so that another engine may have them."""

@@ -9,6 +9,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.optim import LBFGS, Optimizer
 
+from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.per_example.fused.layers.normalisation import is_frozen
 from ringfence.training.per_example.gradients import ExampleGradients
@@ -21,6 +22,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     >>> unwrapped(torch.compile(layer, backend="eager")) is layer
     True
     """
+    checks.instance("model", model, nn.Module)
     if isinstance(model, DistributedDataParallel):
         return unwrapped(model.module)
     inside = getattr(model, "_orig_mod", None)  # of what torch.compile returns

@@ -26,7 +26,8 @@ class StepProgress:
 
     def __init__(self, steps: int, delta: float, console: Console | None = None) -> None:
         self.delta = checks.probability("delta", delta)
-        self._console = Console(stderr=True) if console is None else console
+        own = Console(stderr=True) if console is None else console
+        self._console = checks.instance("console", own, Console)
         self.shown = self._console.is_terminal
         self._progress = Progress(
             TextColumn("step"),

@@ -17,7 +17,7 @@ def checked_examples(features: Real, labels: Real, classes: int) -> tuple[Tensor
     if not isinstance(labels, Tensor):  # containers of integers, which float64 holds on the way
         numbers = checks.finite("labels", labels)
         labels = checks.require("labels", "must be integers", numbers, numbers % 1 == 0).long()
-    checks.count("classes", classes, at_least=2)
+    checks.count("classes", classes, at_least=2, at_most=10**6)
     if features.dim() != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
     check_labels(labels, len(features), classes)

@@ -23,6 +23,7 @@ from ringfence.training.linear.residuals import (
 from ringfence.training.linear.run_noise import data_digest, run_noise
 from ringfence.training.secure_run import largest_count, stretched
 
+MOST_STEPS = 10**6  # more would not end: every step looks at every example
 _SPREAD = 2.0**-32  # how far, relative to the clip, rounding may move one gradient in a secure run
 
 
@@ -155,13 +156,14 @@ def descend(
     (2, Sensitivity(each=0.1))
     """
     features, labels = checked_examples(features, labels, classes)
-    steps = checks.count("steps", steps, at_least=1)
+    steps = checks.count("steps", steps, at_least=1, at_most=MOST_STEPS)
     rate = checks.number("learning_rate", learning_rate, checks.positive)
     size = checks.number("public_size", public_size, checks.positive)
     momentum = checks.number("momentum", momentum, checks.not_negative)
     if momentum >= 1:
         raise ValueError(f"momentum must be in [0, 1), got {momentum!r}")
     checked_mechanism(mechanism)
+    checks.instance("clip", clip, Clip)
     weights = features.new_zeros(classes, features.shape[1])
     shape = mechanism.fisher_information(weights).shape
     if shape != weights.shape:

@@ -1,6 +1,7 @@
 """How one softmax regression is trained, as a value: what may differ between the runs of a grid."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -8,7 +9,7 @@ from ringfence import checks
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training.clipping import Clip
-from ringfence.training.linear.regression import LinearRun, train_linear
+from ringfence.training.linear.regression import MOST_STEPS, LinearRun, train_linear
 from ringfence.training.linear.run_noise import run_noise
 
 
@@ -30,14 +31,16 @@ class LinearSettings:
 
     def __post_init__(self) -> None:
         checked_mechanism(self.mechanism)
-        if not isinstance(self.clip, Clip):
-            raise TypeError(f"clip must be a ringfence clip, got {self.clip!r}")
-        checks.positive("learning_rate", self.learning_rate)
-        checks.count("steps", self.steps, at_least=1)
-        if self.seed is not None:
-            checks.seed(self.seed)
-        if not 0 <= self.momentum < 1:
+        checks.instance("clip", self.clip, Clip)
+        checked: dict[str, Any] = {
+            "learning_rate": checks.number("learning_rate", self.learning_rate, checks.positive),
+            "steps": checks.count("steps", self.steps, at_least=1, at_most=MOST_STEPS),
+            "seed": None if self.seed is None else checks.seed(self.seed),
+            "momentum": checks.number("momentum", self.momentum, checks.not_negative),
+        }
+        if checked["momentum"] >= 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+        vars(self).update(checked)
 
     def noise(self, data: bytes, public_size: float, classes: int) -> Noise:
         """The noise of this setting on the data with this digest (``run_noise``)."""

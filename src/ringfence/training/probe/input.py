@@ -51,7 +51,7 @@ def prepared(probe: BaseEstimator, X: Any, y: Any, sample_weight: Any = None) ->
     Sparse features become dense ones, after a projection if there is one.
     """
     with np.errstate(over="ignore"):  # what float32 does not hold is refused
-        X, y = validated(probe, plain(X), plain(y), dtype=np.float32, accept_sparse="csr")  # noqa: N806
+        X, y = validated(probe, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
     check_classification_targets(y)
     classes, codes = class_codes(y, probe.public_classes)
     lengths = None
@@ -62,9 +62,10 @@ def prepared(probe: BaseEstimator, X: Any, y: Any, sample_weight: Any = None) ->
             features = rows.numpy()
         features = features.astype(np.float32)
     width = features.shape[1]
-    if probe.fit_intercept:
+    if checks.flag("fit_intercept", probe.fit_intercept):
         features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
-    tensors = [torch.from_numpy(values).to(probe.device) for values in (features, codes)]
+    device = checks.device(probe.device)
+    tensors = [torch.from_numpy(values).to(device) for values in (features, codes)]
     weights = example_weights(
         sample_weight, probe.class_weight, probe.public_largest_weight, classes.tolist(), tensors[1]
     )
@@ -81,9 +82,10 @@ def has_unit_rows(probe: BaseEstimator) -> bool:
 def validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     """The data after scikit-learn's checks, which note the number and the names of the features."""
     try:
-        return validate_data(estimator, *data, **options)
-    except OverflowError:  # numpy's message about an integer that no float holds names no argument
-        raise ValueError("X must hold numbers that float32 can hold") from None
+        return validate_data(estimator, *map(plain, data), **options)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"X and y must be features (n, p) and labels (n,): {error}") from None
 
 
 def plain(values: Any) -> Any:
@@ -107,10 +109,13 @@ def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
     if public_classes is None:
         classes, codes = np.unique(y, return_inverse=True)
     else:
-        classes = np.unique(np.asarray(public_classes))
+        try:
+            classes = np.unique(np.asarray(plain(public_classes)))
+            codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
         if len(classes) < 2:
             raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
-        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
         outside = classes[codes] != y
         if outside.any():
             first = int(np.argmax(outside))

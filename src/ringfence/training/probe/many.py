@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from ringfence import checks
 from ringfence.training.linear.grid import train_linear_grid
 from ringfence.training.probe.input import has_unit_rows, prepared
 from ringfence.training.probe.plan import is_secure, planned, public_size
@@ -37,7 +38,7 @@ def fit_probes(probes: Sequence[LinearProbe], X: Any, y: Any) -> list[LinearProb
     >>> [probe.score(features, labels) > 0.95 for probe in fit_probes(probes, features, labels)]
     [True, True]
     """
-    fitted = list(probes)
+    fitted = [checks.instance("probes", probe, LinearProbe) for probe in checks.listed("probes", probes)]
     if not fitted:
         return fitted
     _check_agreement(fitted)
