@@ -166,10 +166,11 @@ def test_a_full_disk_is_one_line_and_the_old_model_stays(
 
 BEGUN = """
 import signal
-from ringfence.cli.app import main
+from ringfence.cli import app
 signal.signal(signal.SIGINT, signal.default_int_handler)
-print("begun", flush=True)
-main()
+command = app.app
+app.app = lambda **options: (print("begun", flush=True), command(**options))[1]
+app.main()
 """
 
 

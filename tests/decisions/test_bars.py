@@ -46,7 +46,6 @@ def test_of_very_many_rows_the_first_are_drawn() -> None:
     ).panels
     assert len(panel.lines[0].x) == MOST_BARS
     assert made.caption == "c The first 2,000 of 100,000 rows are drawn."
-    votes = rf.release_votes(np.ones((3, MOST_BARS + 1)), sigma=0.5).chart()
-    assert len(votes.panels[0].lines[0].x) == MOST_BARS
+    votes = rf.release_votes(np.ones((3, MOST_BARS + 1)), sigma=500.0).chart()
     assert "The first 2,000 of 2,001 questions are drawn." in votes.caption
-    assert votes.panels[0].lines[0].name == "yes (2,001)"
+    assert {len(line.x) for line in votes.panels[0].lines} == {MOST_BARS}

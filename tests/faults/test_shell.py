@@ -107,7 +107,7 @@ def test_a_read_only_folder(inputs: Path) -> None:
 
 def test_an_output_below_a_file(inputs: Path) -> None:
     below = inputs / "grid.toml" / "out"
-    assert complaint(*sweep(inputs, below)).startswith("ringfence: Not a directory: ")
+    assert complaint(*sweep(inputs, below)).startswith("ringfence: Not a directory that may be written: ")
     assert "Not a directory: " in complaint("report", inputs / "out", "--out", below / "report.html")
 
 

@@ -46,7 +46,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Figures, their drawing and attacks have tests of their own: here they are there."""
     for name in list(FIGURES):
         monkeypatch.setitem(FIGURES, name, lambda progress, name=name: _quick(name))
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).write_text("drawn"))
+    monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: file.write(b"drawn"))
     monkeypatch.setattr(reproduce, "run_audit", lambda *_, **__: small_audit())
     (tmp_path / "grid.toml").write_text(GRID)
     return tmp_path

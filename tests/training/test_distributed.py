@@ -94,7 +94,7 @@ def test_two_processes_equal_one(trained: Path, sampling: str) -> None:
     assert one["steps"] == 4
     assert one["forward"] == pytest.approx(alone.engine.account.forward.tolist(), rel=1e-6, abs=0)
     eta = alone.engine.fisher_information_loss().tolist()
-    assert one["eta"] == pytest.approx(eta, rel=0.1, abs=0)
+    assert one["eta"] == pytest.approx(eta, rel=0.1, abs=0, nan_ok=True)
     assert (trained / f"{sampling} 1e-07.ckpt").exists()
 
 

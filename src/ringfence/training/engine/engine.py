@@ -225,7 +225,8 @@ class PrivacyEngine:
 
     def _plan(self, model: nn.Module, loader: DataLoader[Any]) -> RunPlan:
         mean = self.loss_reduction == "mean"
-        rounding = max((torch.finfo(p.dtype).eps / 2 for p in model.parameters() if mean), default=0.0)
+        parameters = unwrapped(model).parameters() if mean else ()
+        rounding = max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0)
         given = (loader, self.clip, self.public_size, self.sampling)
         return RunPlan.of(*given, secure=self.secure, rounding=rounding)
 

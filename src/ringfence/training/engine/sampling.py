@@ -194,6 +194,8 @@ class Examples:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._dataset, self._collate = loader.dataset, loader.collate_fn
+        several = getattr(loader.dataset, "__getitems__", None)  # it may hand out whole batches
+        self._lists = several is None or [len(several([0] * count)) for count in (1, 3)] == [1, 3]
 
     def batch(self, indices: tuple[int, ...]) -> Any:
         """Returns the examples with these indices as a batch."""
@@ -206,7 +208,7 @@ class Examples:
         """
         if examples:
             batch = self._collate(examples)
-            if not isinstance(examples, list):  # a dataset that hands out whole batches
+            if not self._lists:
                 return batch
             for whole, one in zip(tree_leaves(batch), tree_leaves(self._collate(examples[-1:])), strict=True):
                 if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:

@@ -39,7 +39,7 @@ def test_a_finished_sweep_is_drawn(swept: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_csv_file_is_enough(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).write_text("drawn"))
+    monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: file.write(b"drawn"))
     file = write_rows(swept)
     probe = write_csv(PROBE, tmp_path / "information.csv")
     assert len(draw_rows(file, tmp_path / "new", probe)) == 3
