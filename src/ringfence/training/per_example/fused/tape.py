@@ -37,13 +37,21 @@ class Tape:
         # outputs that depend on nothing that needs a gradient hang from this
         self._start = torch.zeros((), device=device, requires_grad=True)
 
-    def watch(self, output: Tensor, kept: tuple[Tensor, ...], parts: Callable[..., Iterable[Part]]) -> Tensor:
+    def watch(
+        self,
+        output: Tensor,
+        kept: tuple[Tensor, ...],
+        parts: Callable[..., Iterable[Part]],
+        *,
+        split: bool = False,
+    ) -> Tensor:
         """Returns the output to go on with; ``parts(gradient, *kept)`` is called in the backward pass.
 
-        ``kept`` are the tensors that ``parts`` needs; changing them in place afterwards is refused.
+        ``kept`` are the tensors that ``parts`` needs; changing them in place afterwards is refused. With
+        ``split``, output and gradient are (n, k, ...) instead of (n k, ...).
         """
         if not torch.is_grad_enabled():  # nobody will go back
-            return output
+            return output.unflatten(0, (self.examples, -1)) if split else output
         versions, held = [tensor._version for tensor in kept], list(kept)
 
         def arrived(gradient: Tensor) -> None:
@@ -53,7 +61,8 @@ class Tape:
             held.clear()  # as autograd frees what it saved
             self.receive(parts(gradient, *given))
 
-        watched: Tensor = _Watched.apply(output, self._start, arrived)  # type: ignore[no-untyped-call]
+        examples = self.examples if split else 0
+        watched: Tensor = _Watched.apply(output, self._start, arrived, examples)  # type: ignore[no-untyped-call]
         return watched
 
 
@@ -61,14 +70,20 @@ class _Watched(torch.autograd.Function):
     """The identity, which tells ``arrived`` the gradient, also where nothing before it needs one."""
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, start: Tensor, arrived: Callable[[Tensor], None]) -> Tensor:
-        ctx.arrived = arrived
-        return output.data  # not a view: layers that work in place may follow
+    def forward(
+        ctx: Any, output: Tensor, start: Tensor, arrived: Callable[[Tensor], None], examples: int
+    ) -> Tensor:
+        ctx.arrived, ctx.split = arrived, examples
+        # not a view: layers that work in place may follow
+        return output.unflatten(0, (examples, -1)).data if examples else output.data
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None]:
-        ctx.arrived(gradients[0])
-        return gradients[0] if ctx.needs_input_grad[0] else None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None]:
+        (gradient,) = gradients
+        ctx.arrived(gradient)
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None
+        return gradient.flatten(0, 1) if ctx.split else gradient, None, None, None
 
 
 def in_autocast(x: Tensor) -> Tensor:

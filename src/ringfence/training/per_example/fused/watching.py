@@ -187,8 +187,7 @@ def _by_rule(one: KnownLayer, tape: Tape, *args: Any, **kwargs: Any) -> Tensor:
     output: Tensor = (rule.output or type(layer).forward)(layer, flat)
     if shared:
         x, output = x.expand(n, *x.shape), output.expand(n, *output.shape)
-    elif not rule.pointwise:
-        output = output.unflatten(0, (n, -1))
+    split = not (shared or rule.pointwise)
 
     def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
         if rule.pointwise:
@@ -196,7 +195,7 @@ def _by_rule(one: KnownLayer, tape: Tape, *args: Any, **kwargs: Any) -> Tensor:
         for own, contribution in rule.contributions(layer, gradient, x).items():
             yield from _trained(one, own, ALL, contribution)
 
-    return _one(tape.watch(output, (x.detach(),), parts), tape)
+    return _one(tape.watch(output, (x.detach(),), parts, split=split), tape)
 
 
 def _rewritten(one: KnownLayer, tape: Tape, *args: Any, **kwargs: Any) -> Any:
