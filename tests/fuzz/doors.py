@@ -372,7 +372,6 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "PrivacyEngine.guarantee": (lambda **given: _engine()[0].guarantee(**given), {"delta": 1e-5}),
     "PrivacyEngine.planned_cost": (lambda **given: _engine()[0].planned_cost(**given), {"steps": 3}),
-    "PrivacyEngine.stop_after": (lambda **given: _engine()[0].stop_after(**given), {"steps": 3}),
     "PrivacyEngine.save": (lambda **given: _engine()[0].save(**given), lambda: {"path": f"{place()}/run"}),
     "PrivacyEngine.load": (lambda **given: _engine()[0].load(**given), {"path": "nowhere"}),
     "PrivateModule": (_step, {"input": torch.ones(2, 2)}),

@@ -115,7 +115,7 @@ class Ledger:
         account.step(theta)
         draw = mechanism.prepared(theta, secure=secure, step=step, generator=generator)
         numbers = checks.tensor("theta", theta).numel()
-        what = what or f"release of {numbers} number{'s' if numbers != 1 else ''}"
+        what = _words(what) or f"release of {numbers} number{'s' if numbers != 1 else ''}"
         what += "" if secure else " (in floating point, whose last bits may tell more)"
         self.charge(what, account, numbers=numbers if secure else 0)
         return draw()
@@ -127,7 +127,7 @@ class Ledger:
         """
         if not hasattr(estimator, "planned_cost"):
             raise TypeError(f"estimator must be a LinearProbe, got {type(estimator).__name__}")
-        number = self.charge(what or type(estimator).__name__, estimator.planned_cost(*data, **more))
+        number = self.charge(_words(what) or type(estimator).__name__, estimator.planned_cost(*data, **more))
         fitted = estimator.fit(*data, **more)
         self.settle(number, fitted.account_)
         return fitted
@@ -140,8 +140,11 @@ class Ledger:
         """
         if not hasattr(engine, "make_private"):
             raise TypeError(f"engine must be a PrivacyEngine, got {type(engine).__name__}")
-        run, what = engine.run, str(what or type(engine).__name__)
-        done, until = run.ledger.account.steps, run.steps_until(checks.count("steps", steps, at_least=1))
+        run, what = engine.run, _words(what) or type(engine).__name__
+        done, until = (
+            run.ledger.account.steps,
+            run.steps_until(checks.count("steps", steps, at_least=1, at_most=10**7)),
+        )
         with self._transaction(what) as append:
             number, last = len(self._entries), done
             for place, entry in enumerate(self._entries):
@@ -158,6 +161,7 @@ class Ledger:
 
         ``cost`` is an account, a ``Cost``, or (epsilon, delta). ``numbers`` counts those of secure releases.
         """
+        checks.instance("what", what, str)
         charged = as_cost(cost) + Cost(numbers=checks.count("numbers", numbers, at_least=0))
         with self._transaction(what) as append:
             append(self._charge(what, charged))
@@ -261,7 +265,7 @@ class Ledger:
                     f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
                     f"ledger's {self.epsilon:g}: nothing was released"
                 )
-        return {"what": str(what), "cost": cost.state()}
+        return {"what": what, "cost": cost.state()}
 
     def _take(self, row: Record) -> None:
         """Notes what a row of the table says; the first one is the header."""
@@ -293,3 +297,7 @@ def _old_records(path: Path) -> list[Record]:
     finally:
         unlock(lock)
     return [{**header, "version": _VERSION}, *records]
+
+
+def _words(what: str | None) -> str:
+    return "" if what is None else str(checks.instance("what", what, str))

@@ -269,7 +269,7 @@ class PrivacyEngine:
 
     def planned_cost(self, steps: int) -> Cost:
         """What so many further steps will cost, for every dataset: a ``Ledger`` is charged with it."""
-        return self.run.planned_cost(checks.count("steps", steps, at_least=1))
+        return self.run.planned_cost(checks.count("steps", steps, at_least=1, at_most=10**7))
 
     def fisher_information_loss(self) -> Tensor:
         """Returns eta of every training example over the measured steps; NaN where it was never measured."""
