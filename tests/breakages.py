@@ -1457,8 +1457,8 @@ BREAKAGES = [
     Breakage(
         "attentions that share a matrix clipped in pieces",
         f"{TRAINING}/per_example/fused/watching.py",
-        "        if isinstance(one.rule, Rewritten) and any(shared[name] > 1 for name in",
-        "        if False and any(shared[name] > 1 for name in",
+        "    if any(tape.uses[name] > 1 for name in one.trained.values()):",
+        "    if False:",
         training("per_example/fused/watching"),
     ),
     Breakage(
@@ -1527,8 +1527,8 @@ BREAKAGES = [
     Breakage(
         "the gradient of a known layer missed where its weight is used elsewhere",
         f"{TRAINING}/per_example/fused/gradients.py",
-        "        return bool(layers)",
-        "        return False",
+        "zip(owned, found, strict=True) if gradient is not None}",
+        "zip(owned, found, strict=True) if False}",
         training("per_example/fused/watching"),
     ),
     Breakage(

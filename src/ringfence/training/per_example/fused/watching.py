@@ -7,7 +7,6 @@ apart, step out of vmap: they compute the rows of all examples at once, of which
 whom, and are watched by the tape.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -85,10 +84,6 @@ def known_layers(model: nn.Module) -> dict[str, KnownLayer]:
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
         if rule is not None and trained and (whole or trained.keys() <= {"weight", "bias"}):
             known[name] = KnownLayer(name, layer, rule, trained)
-    shared = Counter(name for one in known.values() for name in one.trained.values())
-    for one in list(known.values()):
-        if isinstance(one.rule, Rewritten) and any(shared[name] > 1 for name in one.trained.values()):
-            del known[one.name]
     return known
 
 
@@ -201,8 +196,8 @@ def _by_rule(one: KnownLayer, tape: Tape, *args: Any, **kwargs: Any) -> Tensor:
 def _rewritten(one: KnownLayer, tape: Tape, *args: Any, **kwargs: Any) -> Any:
     layer, rule, n = one.layer, one.rule, tape.examples
     assert isinstance(rule, Rewritten)
-    if any(tape.uses[name] > 1 for name in one.trained.values()):
-        raise UnfitError(one.name, "is called several times in one pass")
+    if any(tape.uses[name] > 1 for name in one.trained.values()):  # whose parts would be clipped in pieces
+        raise UnfitError(one.name, "is called several times in one pass, or shares a parameter")
     dimensions, out = rule.dimensions(layer)
     entered: dict[int, Tensor] = {}  # what was one tensor stays one
 
