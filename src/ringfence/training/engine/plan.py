@@ -89,7 +89,7 @@ class RunPlan:
         """
         if target is None:
             raise ValueError("target_epsilon and target_delta must be given, got None")
-        steps = checks.count("epochs", epochs, at_least=1) * self.batches.steps_an_epoch
+        steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
         theta = torch.zeros(()).expand(numbers)
 
         def claim(account: PerInstanceAccountant | SampledAccountant, delta: float) -> Guarantee:
