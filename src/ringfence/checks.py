@@ -161,7 +161,7 @@ def instance(name: str, value: Any, kind: type) -> Any:
 def path(name: str, value: Any) -> Path:
     """``value``, the name of a file, which need not be there yet."""
     try:
-        if value and b"\0" not in os.fsencode(value):
+        if (encoded := os.fsencode(value)) and b"\0" not in encoded:
             return Path(os.fsdecode(value))
     except (TypeError, ValueError):  # no name, or none that a file can have
         pass
