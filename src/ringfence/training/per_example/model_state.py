@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 
 import torch
@@ -56,6 +57,7 @@ def nothing_kept(
     ringfence.training.per_example.model_state.KeptError: layer '' (Linear) keeps 'last' of a pass: ...
     """
     layers = list(model.modules())
+    attributes = [list(vars(layer).values()) for layer in layers]
     buffers = [(layer, own, value) for layer in layers for own, value in layer._buffers.items()]
     versions = [_version(value) for *_, value in buffers]
     plain = _plain(layers) if asks else {}
@@ -63,7 +65,7 @@ def nothing_kept(
     try:
         yield
     finally:
-        kept += _taken_off(layers)
+        kept += _taken_off(layers, attributes)
         for (layer, own, value), version in zip(buffers, versions, strict=True):
             if layer._buffers.get(own) is not value or _version(value) != version:
                 kept.append((layer, own))
@@ -97,10 +99,13 @@ def _version(value: Tensor | None) -> int:
     return -1 if value is None else value._version
 
 
-def _taken_off(layers: list[nn.Module]) -> Iterator[tuple[nn.Module, str]]:
+def _taken_off(layers: list[nn.Module], before: list[list[Any]]) -> Iterator[tuple[nn.Module, str]]:
     """Removes tensors of a pass from attributes of the layers; yields the layers and the names."""
-    for layer in layers:
+    for layer, values in zip(layers, before, strict=True):
         attributes = vars(layer)
+        same = len(attributes) == len(values) and all(map(is_, attributes.values(), values))
+        if same and type(layer).__module__.startswith("torch.nn."):  # torch's own layers hold no containers
+            continue
         for own in [own for own in attributes if own not in _OF_MODULES and _is_of_pass(attributes[own])]:
             del attributes[own]
             yield layer, own

@@ -75,7 +75,7 @@ class _Watched(torch.autograd.Function):
     ) -> Tensor:
         ctx.arrived, ctx.split = arrived, examples
         # not a view: layers that work in place may follow
-        return output.unflatten(0, (examples, -1)).data if examples else output.data
+        return output.view(examples, -1, *output.shape[1:]).data if examples else output.data
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None]:

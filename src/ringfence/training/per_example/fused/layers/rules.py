@@ -100,7 +100,7 @@ _CONVOLUTION = Rule(
     pads_alike,
     several=False,
     multiplies=True,
-    dimensions=lambda layer: (layer.get_parameter("weight").dim(),),
+    dimensions=lambda layer: (2 + len(layer.kernel_size),),  # type: ignore[arg-type]
 )
 _LAYER_NORM = Rule(layer_norm, pointwise=True)
 _RECURRENT = Rewritten(recurrent, has_own_weights, is_sequence, recurrent_rows)
