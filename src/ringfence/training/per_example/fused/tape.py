@@ -50,8 +50,9 @@ class Tape:
         ``kept`` are the tensors that ``parts`` needs; changing them in place afterwards is refused. With
         ``split``, output and gradient are (n, k, ...) instead of (n k, ...).
         """
+        shape = (self.examples, -1, *output.shape[1:]) if split else output.shape
         if not torch.is_grad_enabled():  # nobody will go back
-            return output.unflatten(0, (self.examples, -1)) if split else output
+            return output.view(shape) if split else output
         versions, held = [tensor._version for tensor in kept], list(kept)
 
         def arrived(gradient: Tensor) -> None:
@@ -59,31 +60,24 @@ class Tape:
                 raise RuntimeError("the input of a layer was changed in place after the layer had used it")
             given = tuple(held)
             held.clear()  # as autograd frees what it saved
-            self.receive(parts(gradient, *given))
+            self.receive(parts(gradient.unflatten(0, shape[:2]) if split else gradient, *given))
 
-        examples = self.examples if split else 0
-        watched: Tensor = _Watched.apply(output, self._start, arrived, examples)  # type: ignore[no-untyped-call]
-        return watched
+        if not output.requires_grad or output._is_view():  # what is done in place to a view passes its hooks
+            output = _Begin.apply(output, self._start)  # type: ignore[no-untyped-call]
+        output.register_hook(arrived)
+        return output.view(shape) if split else output
 
 
-class _Watched(torch.autograd.Function):
-    """The identity, which tells ``arrived`` the gradient, also where nothing before it needs one."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, output: Tensor, start: Tensor, arrived: Callable[[Tensor], None], examples: int
-    ) -> Tensor:
-        ctx.arrived, ctx.split = arrived, examples
-        # not a view: layers that work in place may follow
-        return output.view(examples, -1, *output.shape[1:]).data if examples else output.data
+class _Begin(torch.autograd.Function):
+    """The identity, whose output is no view and has a gradient, also where nothing before it needs one."""
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None]:
-        (gradient,) = gradients
-        ctx.arrived(gradient)
-        if not ctx.needs_input_grad[0]:
-            return None, None, None, None
-        return gradient.flatten(0, 1) if ctx.split else gradient, None, None, None
+    def forward(ctx: Any, output: Tensor, start: Tensor) -> Tensor:
+        return output.data  # not a view: layers that work in place may follow
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
+        return gradients[0] if ctx.needs_input_grad[0] else None, None
 
 
 def in_autocast(x: Tensor) -> Tensor:
