@@ -1492,7 +1492,7 @@ BREAKAGES = [
     Breakage(
         "inputs kept in attributes of layers",
         f"{TRAINING}/per_example/model_state.py",
-        "        kept += _taken_off(layers)",
+        "        kept += _taken_off(layers, attributes)",
         "        pass",
         training("isolation"),
     ),
