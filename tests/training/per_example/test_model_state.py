@@ -38,8 +38,11 @@ KEPT = {"buffer": "mean", "list": "seen", "attribute": "last", "answer": "large"
 def test_what_is_kept_is_named_and_taken_off(how: str) -> None:
     model = Keeping(how)
     mean = model.mean
-    with pytest.raises(ValueError, match=rf"layer '' \(Keeping\) keeps '{KEPT[how]}' of a pass"):
-        FusedGradients(model).forward(((torch.ones(4, 3),), {}))
+    gradients = FusedGradients(model)
+    for _ in range(2):  # whoever goes on after the error gets it again
+        with pytest.raises(ValueError, match=rf"layer '' \(Keeping\) keeps '{KEPT[how]}' of a pass"):
+            gradients.forward(((torch.ones(4, 3),), {}))
+    assert not model.large
     assert model.mean is mean
     assert not mean.any()
     assert not hasattr(model, "last")

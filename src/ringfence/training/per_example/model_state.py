@@ -46,7 +46,7 @@ def nothing_kept(
 ) -> Iterator[None]:
     """Raises a KeptError that names what a pass under vmap has changed or kept on the model.
 
-    Kept inputs are taken off the model again. Where the pass ``asked`` something of its inputs, which only
+    What was kept is taken off the model again. Where the pass ``asked`` something of its inputs, which only
     counts with ``asks``, no plain attribute may change. Not noticed is what is kept outside of the layers.
 
     >>> layer = nn.Linear(2, 2)
@@ -70,9 +70,12 @@ def nothing_kept(
             if layer._buffers.get(own) is not value or _version(value) != version:
                 kept.append((layer, own))
                 layer._buffers[own] = value
-    if asks and asked():
-        now = _plain(layers)
-        kept += [key for key in {**plain, **now} if plain.get(key) != now.get(key)]
+        if asks and asked():
+            now = _plain(layers)
+            for layer, own in [key for key in {**plain, **now} if plain.get(key) != now.get(key)]:
+                kept.append((layer, own))
+                vars(layer).pop(own, None)
+                vars(layer).update({own: plain[layer, own]} if (layer, own) in plain else {})
     for layer, own in kept:
         name = next(name for name, each in model.named_modules() if each is layer)
         raise KeptError(f"layer {name!r} ({type(layer).__name__}) keeps {own!r} of a pass: {_WHY}")

@@ -169,8 +169,8 @@ class FusedGradients(ExampleGradients):
         """
         state = (self._autocast, *state_of(self.model))
         if state != self._seen:
-            self._seen = state
             self.slow_because = self._decided(inputs)
+            self._seen = state  # where that fails, it is decided again
             if self.slow_because is not None:
                 warnings.warn(f"examples go through the model one by one: {self.slow_because}", stacklevel=3)
         return self.slow_because is None
