@@ -33,11 +33,10 @@ lint: setup
 docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 
-# Formats the code, and writes the floor plan, which is made from it.
+# Formats the code.
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/python -m tests.pages
 
 reproduce: setup
 	$(BIN)/ringfence reproduce --out $(OUT)
