@@ -69,11 +69,11 @@ from ringfence.training.linear.regression import LinearRun as LinearRun
 from ringfence.training.linear.regression import train_linear as train_linear
 
 if _typing.TYPE_CHECKING:
-    from ringfence.decisions.tune import Tuned as Tuned
-    from ringfence.decisions.tune import tune as tune
     from ringfence.training.engine.progress import StepProgress as StepProgress
     from ringfence.training.probe.many import fit_probes as fit_probes
     from ringfence.training.probe.probe import LinearProbe as LinearProbe
+    from ringfence.training.tune import Tuned as Tuned
+    from ringfence.training.tune import tune as tune
 
 __version__ = "0.6.0"
 
@@ -81,9 +81,9 @@ __version__ = "0.6.0"
 _LATER = {
     "LinearProbe": "ringfence.training.probe.probe",
     "StepProgress": "ringfence.training.engine.progress",
-    "Tuned": "ringfence.decisions.tune",
+    "Tuned": "ringfence.training.tune",
     "fit_probes": "ringfence.training.probe.many",
-    "tune": "ringfence.decisions.tune",
+    "tune": "ringfence.training.tune",
 }
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.
 _MOVED = {"clipped_outer_sum": "ringfence.training.kernels.outer_sum"}

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import ringfence as rf
-from ringfence.decisions.tune import TuningPlan
+from ringfence.training.tune import TuningPlan
 from tests.shell import ringfence
 
 

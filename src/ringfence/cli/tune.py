@@ -58,10 +58,10 @@ def tune(
     """
     from ringfence.data.features import read_features
     from ringfence.data.projection import PublicProjection
-    from ringfence.decisions.tune import tune as tuned_probe
-    from ringfence.decisions.tuning_grid import read_tuning_grid
     from ringfence.training.probe.file_settings import ProbeSettings
     from ringfence.training.probe.from_file import data_arguments, probe_arrays, save_arrays
+    from ringfence.training.tune import read_tuning_grid
+    from ringfence.training.tune import tune as tuned_probe
 
     settings = ProbeSettings(
         intercept=intercept,

@@ -4,6 +4,7 @@ import math
 import pickle
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.decisions.selection import selection_epsilon
-from ringfence.decisions import tune as tuning
-from ringfence.decisions.tune import TuningPlan
+from ringfence.training import tune as tuning
 from ringfence.training.target import Target
+from ringfence.training.tune import TuningPlan, read_tuning_grid, tuning_settings
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 300)
@@ -150,3 +151,36 @@ def test_what_a_run_is_asked_for_is_its_part_of_mu(epsilon: float, share: float)
 def test_bad_arguments_are_refused_by_name(changed: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         rf.tune(FEATURES, LABELS, GRID, **{**TARGET, "expected_runs": 12, **changed})
+
+
+def test_a_file_is_every_combination_of_its_lists(tmp_path: Path) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text("clip_norm = [0.1, 1]\nclip = [1e-3]\nsteps = [8, 32]\n")
+    clips = [0.001, rf.Norm(0.1), rf.Norm(1.0)]
+    settings = tuning_settings(read_tuning_grid(file))
+    assert len(settings) == 6
+    assert all({"clip": clip, "steps": steps} in settings for clip in clips for steps in (8, 32))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sigma = [1.0]", "sigma is not known; known are clip, learning_rate"),
+        ("steps = 8", "steps must be a list that is not empty, got 8"),
+        ("steps = []", "steps must be a list that is not empty"),
+        ("steps = [8.5]", r"steps must hold integers, got 8\.5"),
+        ("clip = [true]", "clip must hold numbers, got True"),
+        ("steps = [", "is not TOML"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_tuning_grid(file)
+
+
+@pytest.mark.parametrize("grid", [{}, {"steps": 8}, {"steps": []}, {"mechanism": ["gaussian"]}, [8]])
+def test_a_bad_grid_is_refused(grid: object) -> None:
+    with pytest.raises(ValueError, match="grid"):
+        tuning_settings(grid)  # type: ignore[arg-type]

@@ -1,13 +1,15 @@
-"""Choosing settings is a decision too: the best of a random number of private runs, at one epsilon for all.
+"""Private choice of settings: the best of a random number of private runs, at one epsilon for all of them.
 
 An epsilon of training, that of a single ``LinearProbe`` included, leaves out what it cost to choose the
 settings by looking at the data. Here the choice is charged (``accounting/decisions/selection.py``).
 """
 
 import math
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,24 +18,26 @@ import torch
 from ringfence import checks
 from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.accounting.decisions.selection import checked_runs, selection_epsilon
-from ringfence.decisions.tuning_grid import TUNED, tuning_settings
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
+from ringfence.training.clipping import Norm
 from ringfence.training.probe.input import plain, seed_of
 from ringfence.training.probe.probe import LinearProbe
 from ringfence.training.target import Target
 
-# LinearProbe's arguments that all runs share, besides those of TUNED that are not in the grid.
+_TUNED = ("clip", "learning_rate", "steps", "momentum")
+# LinearProbe's arguments that all runs share, besides those of _TUNED that are not in the grid.
 _SHARED = (
     *("fit_intercept", "public_center", "public_scale", "unit_rows", "public_projection"),
     *("public_size", "public_classes", "device"),
 )
 _ROOM = 1 - 1e-6  # of mu: a probe's own epsilon is rounded
+_MOST_SETTINGS = 10**6
 
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """What every run is charged, found before there is data.
+    """The cost of every run, found before there is data.
 
     A run is mu-GDP. Training is ``training_mu``-GDP, whatever its setting, and the count of right answers has
     noise of the standard deviation ``score_sigma``, so that mu^2 = training_mu^2 + 1 / score_sigma^2.
@@ -50,7 +54,7 @@ class TuningPlan:
 
     @classmethod
     def for_target(cls, target: Target, expected_runs: float, score_share: float) -> "TuningPlan":
-        """The plan with the largest mu whose cost, with that of choosing, is not over the target.
+        """Returns the plan with the largest mu whose cost, with that of choosing, is not over the target.
 
         Guarantee: the cost at this mu was computed and is not over the target.
 
@@ -73,7 +77,7 @@ class TuningPlan:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning releases: the best probe, its setting and its score. All of it may be published.
+    """The result of tuning: the best probe, its setting and its score. All of it may be published.
 
     ``probe`` is a fitted ``LinearProbe`` without an account: what one run cost is not what choosing it cost.
     ``setting`` is what the grid gave it. ``right`` is the noisy count of training rows that it gets right; it
@@ -98,7 +102,7 @@ class Tuned:
 
     @property
     def statement(self) -> str:
-        """In plain English: what is promised, what was charged, and what must stay secret."""
+        """The promise in plain English, what was charged, and what must stay secret."""
         plan = self.plan
         promised = (
             "Differential privacy, every dataset: the chosen probe, its setting and its score together "
@@ -123,7 +127,7 @@ class Tuned:
         return "\n\n".join((promised, charged, secret, *assumed))
 
     def as_dict(self) -> dict[str, Any]:
-        """What was released as plain data, without the weights."""
+        """Returns what was released as plain data, without the weights."""
         setting = {name: value if name != "clip" else repr(value) for name, value in self.setting.items()}
         return {
             **{"epsilon": self.epsilon, "delta": self.delta, "setting": setting, "right": self.right},
@@ -193,19 +197,19 @@ def tune(
 
 
 def _shared(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``LinearProbe`` that all runs share."""
+    """Returns the arguments of ``LinearProbe`` that all runs share."""
     for name in options:
         if name in grid:
             raise ValueError(f"{name} must be given once, got it in grid and beside it")
-        if name not in (*_SHARED, *TUNED):
-            raise TypeError(f"tune has no argument {name!r}; known are {', '.join((*_SHARED, *TUNED))}")
+        if name not in (*_SHARED, *_TUNED):
+            raise TypeError(f"tune has no argument {name!r}; known are {', '.join((*_SHARED, *_TUNED))}")
     return options
 
 
 def _trained(
     features: Any, labels: Any, arguments: dict[str, Any], target: Target, noise: Noise
 ) -> LinearProbe:
-    """One run, with noise of its own: two runs with the same setting must not share it."""
+    """Trains one probe with noise of its own: two runs with the same setting must not share it."""
     words = noise.at("training").words(4)[0].numpy().view(np.uint32)
     seed = np.random.RandomState(words) if noise.seeded else None
     probe = LinearProbe(
@@ -215,7 +219,7 @@ def _trained(
 
 
 def _scored(probe: LinearProbe, features: Any, labels: Any, sigma: float, noise: Noise) -> int:
-    """The number of rows that the probe gets right, with noise; one record moves it by at most 1.
+    """Returns the number of rows that the probe gets right, with noise; one record moves it by at most 1.
 
     The noise belongs to the weights, which no other data gives: one seed never covers two counts.
     """
@@ -223,3 +227,51 @@ def _scored(probe: LinearProbe, features: Any, labels: Any, sigma: float, noise:
     right = float(np.count_nonzero(probe.predict(plain(features)) == answers))
     place = noise.digest(torch.from_numpy(np.ascontiguousarray(probe.coef_)))
     return round(right + sigma * float(noise.at("score", place).normals((1,))))
+
+
+def tuning_settings(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns every combination of the lists, as arguments of ``LinearProbe``.
+
+    >>> tuning_settings({"steps": [8, 32], "momentum": [0.5]})
+    [{'steps': 8, 'momentum': 0.5}, {'steps': 32, 'momentum': 0.5}]
+    >>> tuning_settings({"sigma": [1.0]})
+    Traceback (most recent call last):
+    ValueError: grid must hold lists of clip, learning_rate, steps, momentum, got 'sigma'
+    """
+    if not isinstance(grid, Mapping) or not grid:
+        raise ValueError(f"grid must be a dict of lists, got {grid!r}")
+    for name, values in grid.items():
+        if name not in _TUNED:
+            raise ValueError(f"grid must hold lists of {', '.join(_TUNED)}, got {name!r}")
+        if not isinstance(values, list | tuple) or not values:
+            raise ValueError(f"grid[{name!r}] must be a list that is not empty, got {values!r}")
+    if (number := math.prod(map(len, grid.values()))) > _MOST_SETTINGS:
+        raise ValueError(f"grid must have at most {_MOST_SETTINGS} combinations, got {number}")
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def read_tuning_grid(path: Path) -> dict[str, list[Any]]:
+    """Returns the lists of a TOML file for ``tuning_settings``; ``clip_norm`` gives ``Norm`` clips.
+
+    ::
+
+        clip_norm = [0.03, 0.1, 0.3]
+        learning_rate = [16, 64, 256, 1024]
+        steps = [8, 32]
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    for name, values in content.items():
+        if name not in (*_TUNED, "clip_norm"):
+            raise ValueError(f"{path}: {name} is not known; known are {', '.join((*_TUNED, 'clip_norm'))}")
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"{path}: {name} must be a list that is not empty, got {values!r}")
+        kinds = (int,) if name == "steps" else (int, float)
+        for value in values:
+            if type(value) not in kinds:
+                wanted = "integers" if name == "steps" else "numbers"
+                raise ValueError(f"{path}: {name} must hold {wanted}, got {value!r}")
+    norms = [Norm(value) for value in content.pop("clip_norm", [])]
+    return {**content, "clip": [*content.get("clip", []), *norms]} if norms else content

@@ -1,0 +1,499 @@
+"""Opacus runs: each example's epsilon, a claim about the run, and conversion to this package's engine."""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+try:
+    from opacus import PrivacyEngine as OpacusEngine
+    from opacus.accountants import IAccountant, register_accountant
+    from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
+    from opacus.grad_sample.gsm_base import AbstractGradSampleHooks
+    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("ringfence.opacus needs opacus: pip install 'ringfence[opacus]'") from None
+
+from ringfence import checks
+from ringfence.accounting.claim.conversion import sampled_gaussian_epsilon
+from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.sampled.accountant import SampledAccountant
+from ringfence.accounting.sampled.examples import SampledExampleAccountant
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.lengths import row_lengths
+from ringfence.training import assumptions
+from ringfence.training.clipping import Norm
+from ringfence.training.engine.auxiliary import cotangents_of, targets_of
+from ringfence.training.engine.engine import PrivacyEngine, Private
+from ringfence.training.engine.model_checks import refuse_random_layers
+from ringfence.training.engine.sampling import Examples
+from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.inputs import Inputs
+from ringfence.training.per_example.jacobian_operator import Loss
+
+__all__ = ["OpacusRun", "RingfenceAccountant", "convert", "watch"]
+
+SIZE = (
+    "The number of records counts as public: Opacus divides what it releases by a batch size that it "
+    "computes from that number."
+)
+_ROUNDING = 1 + 2.0**-18  # Opacus computes norms and factors in float32
+_AT_ONCE = 256  # examples whose norms are measured together
+
+
+class RingfenceAccountant(IAccountant):  # type: ignore[misc]
+    """For ``opacus.PrivacyEngine(accountant="ringfence")``; importing ``ringfence.opacus`` registers it.
+
+    Guarantee: ``get_epsilon`` is that of Poisson-sampled Gaussian releases, by dp-accounting's privacy loss
+    distributions, for every dataset and every record added or removed. It is as pessimistic as they are and
+    holds for the history of steps that Opacus reports, with noise_multiplier times max_grad_norm as sigma.
+
+    >>> account = RingfenceAccountant()
+    >>> for _ in range(100):
+    ...     account.step(noise_multiplier=1.0, sample_rate=0.01)
+    >>> round(account.get_epsilon(delta=1e-5), 3), len(account)
+    (0.718, 100)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Adds one release to the history."""
+        if self.history and self.history[-1][:2] == (noise_multiplier, sample_rate):
+            self.history[-1] = (noise_multiplier, sample_rate, self.history[-1][2] + 1)
+        else:
+            self.history.append((noise_multiplier, sample_rate, 1))
+
+    def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
+        """Returns the epsilon of (epsilon, delta)-DP of everything released so far."""
+        settings: dict[tuple[float, float], int] = {}
+        for noise_multiplier, rate, steps in self.history:
+            place = (1 / Gaussian(noise_multiplier).sigma.item(), rate)
+            settings[place] = settings.get(place, 0) + steps
+        return sampled_gaussian_epsilon(settings, delta) if settings else 0.0
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """Returns what may be said about everything released so far, in the words of this package."""
+        account = SampledAccountant(Gaussian(1.0), Sensitivity(norm=1.0), 1.0)
+        _charge(account, self.history)
+        return replace(account.guarantee(delta), assumptions=(SIZE, assumptions.FLOATS))
+
+    def __len__(self) -> int:
+        return sum(steps for _, _, steps in self.history)
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """Returns the name by which Opacus finds this accountant."""
+        return "ringfence"
+
+
+register_accountant(RingfenceAccountant.mechanism(), RingfenceAccountant, force=True)
+
+
+def _charge(account: SampledAccountant, history: Iterable[tuple[float, float, int]]) -> None:
+    """Charges what Opacus released: noise multiplier, sampling rate and steps, in units of max_grad_norm."""
+    for noise_multiplier, rate, steps in history:
+        account.step_of_any(
+            torch.zeros(1),
+            mechanism=Gaussian(noise_multiplier),
+            sensitivity=Sensitivity(norm=1.0),
+            sampling_rate=rate,
+            count=steps,
+        )
+
+
+def convert(
+    engine: OpacusEngine, model: object, optimizer: object, loader: object, **options: Any
+) -> tuple[PrivacyEngine, *Private]:
+    """Converts an Opacus run to this package's engine, with three private objects for the same training loop.
+
+    ``model``, ``optimizer`` and ``loader`` are what ``engine.make_private`` returned; the hooks of Opacus are
+    taken off the model. ``options`` go to ``ringfence.PrivacyEngine``, such as ``seed`` and ``fisher_every``.
+
+    Guarantee: the clip is ``Norm(max_grad_norm)``, the law ``Gaussian(noise_multiplier * max_grad_norm)``;
+    the sampling rate and the number by which sums are divided are those of Opacus. What ``engine`` released
+    so far is charged first. The noise and the batches are new draws.
+
+    >>> import torch, warnings; warnings.simplefilter("ignore")
+    >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randint(0, 2, (100,)))
+    >>> module, theirs = torch.nn.Linear(3, 2), OpacusEngine()
+    >>> private = theirs.make_private(
+    ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+    ...     data_loader=DataLoader(data, batch_size=16), noise_multiplier=1.1, max_grad_norm=2.0)
+    >>> engine, model, optimizer, loader = convert(theirs, *private)
+    >>> engine.mechanism, engine.clip, len(loader) == len(private[2])
+    (Gaussian(sigma=2.2), Norm(2.0), True)
+    """
+    parts = _checked_parts(model, optimizer, loader)
+    theirs, rate = parts.optimizer, parts.sampler.sample_rate
+    if theirs.loss_reduction != "mean":
+        raise ValueError(
+            f"loss_reduction must be 'mean', got {theirs.loss_reduction!r}: the engine divides what it "
+            "releases by the batch size"
+        )
+    clip = float(theirs.max_grad_norm)
+    model.cleanup()  # type: ignore[attr-defined]
+    for parameter in parts.module.parameters():
+        vars(parameter).pop("summed_grad", None)
+        parameter.grad = None
+    batch_size = int(theirs.expected_batch_size)
+    ours = PrivacyEngine(
+        Gaussian(float(theirs.noise_multiplier) * clip),
+        Norm(clip),
+        public_size=float(batch_size * round(1 / rate)),
+        secure=engine.secure_mode,
+        **options,
+    )
+    private = ours.make_private(
+        parts.module,
+        theirs.original_optimizer,
+        DataLoader(
+            parts.loader.dataset,
+            batch_size=batch_size,
+            collate_fn=parts.collate,
+            num_workers=parts.loader.num_workers,
+            pin_memory=parts.loader.pin_memory,
+            timeout=parts.loader.timeout,
+            worker_init_fn=parts.loader.worker_init_fn,
+            prefetch_factor=parts.loader.prefetch_factor,
+        ),
+    )
+    ours.run.assumptions = (assumptions.SIZE, *ours.run.assumptions)
+    assert isinstance(ours.account, SampledAccountant)
+    _charge(ours.account, engine.accountant.history)
+    return ours, *private
+
+
+def watch(
+    engine: OpacusEngine,
+    model: object,
+    optimizer: object,
+    loader: object,
+    *,
+    loss: Loss | None = None,
+    norms_every: int = 0,
+) -> "OpacusRun":
+    """Accounts for every single example of a run of the three objects that ``engine.make_private`` returned.
+
+    What ``engine`` released before is charged, to every example as if its gradient had been at the clip.
+    Train as before, and take the batches from ``run.loader``. The norms of the gradients in each batch are
+    noted. With ``norms_every`` k, those of all examples are measured in every k-th step, which takes a pass
+    over the data and needs ``loss``, a function of outputs and targets: see ``SampledExampleAccountant`` for
+    why this makes the numbers of single examples smaller.
+
+    Guarantee: the parameters, the optimizer, the batches and torch's random numbers are the same to the bit
+    with and without it.
+
+    >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
+    >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randint(0, 2, (64,)))
+    >>> module, engine = torch.nn.Linear(3, 2), opacus.PrivacyEngine()
+    >>> model, optimizer, loader = engine.make_private(
+    ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+    ...     data_loader=torch.utils.data.DataLoader(data, batch_size=16),
+    ...     noise_multiplier=1.0, max_grad_norm=1.0)
+    >>> run = watch(engine, model, optimizer, loader)
+    >>> for inputs, labels in run.loader:
+    ...     optimizer.zero_grad()
+    ...     torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+    ...     optimizer.step()
+    >>> run.steps, len(run.example_epsilons(delta=1e-3))
+    (4, 64)
+    """
+    if checks.count("norms_every", norms_every, at_least=0) and loss is None:
+        raise ValueError("norms_every needs loss, a function of outputs and targets, got None")
+    parts = _checked_parts(model, optimizer, loader)
+    return OpacusRun(parts, engine.accountant.history, loss, norms_every)
+
+
+class OpacusRun:
+    """An Opacus run with an account for each example; ``watch`` makes it.
+
+    Guarantee: ``guarantee`` is about Poisson samples at Opacus' sampling rate, with sigma
+    noise_multiplier times max_grad_norm as they are at each step, and takes the sum that Opacus computes to
+    have sensitivity max_grad_norm, as Opacus' own accountants do: what float32 rounds there is not charged.
+    Numbers of single examples are those of ``SampledExampleAccountant``.
+
+    >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
+    >>> engine, module = opacus.PrivacyEngine(), torch.nn.Linear(3, 1)
+    >>> model, optimizer, loader = engine.make_private(
+    ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+    ...     data_loader=torch.utils.data.DataLoader(torch.ones(8, 3), batch_size=8),
+    ...     noise_multiplier=2.0, max_grad_norm=1.0)
+    >>> run = watch(engine, model, optimizer, loader)
+    >>> for inputs in run.loader:
+    ...     model(inputs).mean().backward()
+    ...     optimizer.step()
+    >>> round(run.guarantee(delta=1e-3).mu, 3), len(run.example_epsilons(delta=1e-3))
+    (0.5, 8)
+    """
+
+    def __init__(
+        self,
+        parts: "_Parts",
+        history: Iterable[tuple[float, float, int]],
+        loss: Loss | None,
+        norms_every: int,
+    ) -> None:
+        self._parts, self._norms_every = parts, norms_every
+        self._random_layers: str | None = None  # why nothing is said of single examples
+        try:
+            refuse_random_layers(parts.module)
+        except ValueError as error:
+            self._random_layers = str(error)
+            if norms_every:
+                raise
+        self.loader = IndexedLoader(parts.loader, parts.sampler)
+        self.account = RingfenceAccountant()
+        self.examples = SampledExampleAccountant(parts.sampler.num_samples, parts.sampler.sample_rate)
+        for noise_multiplier, rate, steps in history:
+            self.account.history.append((noise_multiplier, rate, steps))
+            nobody = torch.zeros(0, dtype=torch.int64)
+            release = {"sigma": noise_multiplier, "longest": 1.0, "sampling_rate": rate}
+            self.examples.step(torch.zeros(0), nobody, **release, count=steps)
+        self._every_norm = None if loss is None else GradientNorms(parts, loss)
+        self._norms: list[Tensor] = []  # of the gradients of this step so far
+        self._attach()
+
+    @property
+    def steps(self) -> int:
+        """The number of steps made, also before ``watch``."""
+        return len(self.account)
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """Returns what may be said about the run as a whole."""
+        claim, left_out = self.account.guarantee(delta), self.loader.left_out
+        batches = (
+            f"Batches that made no step: {left_out}. Every sentence above holds only if they were not "
+            "left out because of what was in them, such as no example at all."
+        )
+        return replace(claim, assumptions=(*claim.assumptions, batches)) if left_out else claim
+
+    def example_epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
+        """Returns each example's epsilon, in dataset order; ``examples.statement`` says what it promises."""
+        if self._random_layers is not None:
+            raise ValueError(
+                f"{self._random_layers.split(':')[0]}: an example's gradient does not depend on that example "
+                "and on earlier releases alone, and epsilons of single examples do not hold"
+            )
+        return self.examples.epsilons(delta, estimated=estimated)
+
+    def close(self) -> None:
+        """Detaches from the optimizer, which then is as Opacus made it."""
+        optimizer = self._parts.optimizer
+        vars(optimizer).pop(self._method, None)
+        optimizer.attach_step_hook(self._their_hook)
+
+    def _attach(self) -> None:
+        """Listens to the optimizer: Opacus has one hook for whole steps and none for their parts."""
+        optimizer = self._parts.optimizer
+        self._method = "clip_and_accumulate" if self._parts.ghost is None else "accumulate"
+        theirs: Callable[[], None] = getattr(optimizer, self._method)
+        self._their_hook: Callable[[Any], None] | None = optimizer.step_hook
+
+        def part() -> None:
+            self._note_part()
+            theirs()
+
+        def step(of: Any) -> None:
+            if self._their_hook is not None:
+                self._their_hook(of)
+            self._note_step()
+
+        setattr(optimizer, self._method, part)
+        optimizer.attach_step_hook(step)
+
+    def _note_part(self) -> None:
+        """Notes the norms of the clipped gradients that Opacus is about to add up."""
+        optimizer, ghost = self._parts.optimizer, self._parts.ghost
+        if ghost is None:
+            squares = [row_lengths(rows.flatten(1)).square() for rows in optimizer.grad_samples]
+            norms = torch.stack([square.cpu() for square in squares]).sum(dim=0).sqrt()
+        else:
+            norms = ghost.per_sample_gradient_norms.detach().double().cpu()
+        self._norms.append(_clipped(norms, optimizer.max_grad_norm))
+
+    def _note_step(self) -> None:
+        """Charges a step that Opacus has added noise to, before the parameters move."""
+        optimizer, rate = self._parts.optimizer, self._parts.sampler.sample_rate
+        if hasattr(optimizer, "_adjusted_noise_multiplier") or optimizer.accumulated_iterations != 1:
+            raise ValueError("adaptive clipping and accumulated batches are not accounted for")
+        noise, largest = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
+        norms, self._norms = torch.cat(self._norms), []
+        chosen: Tensor | None = torch.tensor(self.loader.take(len(norms)), dtype=torch.int64)
+        if self._every_norm is not None and self._norms_every and self.steps % self._norms_every == 0:
+            norms, chosen = _clipped(self._every_norm.measured(), largest), None
+        self.account.step(noise_multiplier=noise, sample_rate=rate)
+        self.examples.step(norms, chosen, sigma=noise * largest, longest=largest)
+
+
+def _clipped(norms: Tensor, largest: float) -> Tensor:
+    """The norms after Opacus' clip, C / (norm + 1e-6), from above and at most C."""
+    factors = (largest / (norms + 1e-6)).clamp(max=1.0)
+    return (factors * norms * _ROUNDING).clamp(max=largest)
+
+
+class IndexedLoader(DataLoader[Any]):
+    """Yields Opacus' batches, the same to the bit, and knows the indices of the examples in each."""
+
+    def __init__(self, loader: DataLoader[Any], sampler: UniformWithReplacementSampler) -> None:
+        self._drawn = _IndexedSampler(sampler)
+        super().__init__(
+            loader.dataset,
+            batch_sampler=self._drawn,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            generator=loader.generator,
+            prefetch_factor=loader.prefetch_factor,
+            persistent_workers=loader.persistent_workers,
+        )
+
+    def __iter__(self) -> Any:
+        # the iterator is made now, since making it draws a random number
+        return self._handed_out(super().__iter__())
+
+    def _handed_out(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._drawn.hand_out()
+            yield batch
+
+    @property
+    def left_out(self) -> int:
+        """The number of batches that made no step."""
+        return self._drawn.left_out
+
+    def take(self, count: int) -> list[int]:
+        """Returns the indices of the batch of ``count`` examples whose step is made now.
+
+        Where another loader goes through the sampler (the BatchMemoryManager of Opacus makes one), the batch
+        is known only as long as nothing is loaded ahead.
+        """
+        drawn = self._drawn
+        if drawn.current is None and self.num_workers == 0 and len(drawn.pending) == 1:
+            drawn.hand_out()
+        if drawn.current is None:
+            raise ValueError(
+                "it is not known which examples are in this step: go through run.loader, make one step for "
+                "each of its batches, and use num_workers=0 with BatchMemoryManager"
+            )
+        indices, drawn.current = drawn.current, None
+        if len(indices) != count:
+            raise ValueError(f"this step has the gradients of {count} examples, its batch {len(indices)}")
+        return indices
+
+
+class _IndexedSampler(UniformWithReplacementSampler):  # type: ignore[misc]
+    """Yields what ``sampler`` yields, and keeps batches that are drawn ahead until they are handed out."""
+
+    def __init__(self, sampler: UniformWithReplacementSampler) -> None:
+        self.sampler = sampler
+        self.pending: deque[list[int]] = deque()
+        self.current: list[int] | None = None  # the batch handed out last, until its step is made
+        self.left_out = 0
+        self.num_samples, self.sample_rate = sampler.num_samples, sampler.sample_rate
+        self.steps, self.generator = sampler.steps, sampler.generator
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.left_out += self.current is not None
+        self.current = None
+        self.pending.clear()
+        for indices in self.sampler:
+            self.pending.append(indices)
+            yield indices
+
+    def hand_out(self) -> None:
+        """Makes the next batch the current one."""
+        self.left_out += self.current is not None
+        self.current = self.pending.popleft()
+
+
+class GradientNorms:
+    """Measures gradient norms on a hook-free copy of the model: training and its random numbers stay."""
+
+    def __init__(self, parts: "_Parts", loss: Loss) -> None:
+        self._original, self._loss, self._count = parts.module, loss, parts.sampler.num_samples
+        hooks = [
+            held
+            for layer in parts.module.modules()
+            for name, held in vars(layer).items()
+            if name.endswith("_hooks") and held is not None
+        ]
+        # the hooks of Opacus hold on to its gradients
+        self.module = copy.deepcopy(parts.module, {id(held): type(held)() for held in hooks})
+        for layer in self.module.modules():
+            vars(layer).pop("activations", None)
+        self._gradients = ExampleGradients(self.module)
+        # the user's own collate function: that of Opacus remembers what it saw
+        self._examples = Examples(DataLoader(parts.loader.dataset, collate_fn=parts.collate))
+
+    def measured(self) -> Tensor:
+        """Returns the norms of all examples' gradients at the present parameters, before they are clipped."""
+        self.module.load_state_dict(self._original.state_dict())
+        device, found = next(self.module.parameters()).device, []
+        for start in range(0, self._count, _AT_ONCE):
+            with torch.random.fork_rng(devices=[]):
+                values = self._examples.batch(tuple(range(start, min(start + _AT_ONCE, self._count))))
+            inputs: Inputs = ((values[0].to(device),), {})
+            outputs = self._gradients.forward(inputs)
+            cotangents = cotangents_of(self._loss, outputs, targets_of(values).to(device))
+            found += [
+                row_lengths(rows).cpu()
+                for rows in self._gradients.each(inputs, cotangents, self._gradients.parameters)
+            ]
+        return torch.cat(found)
+
+
+class _Parts(NamedTuple):
+    """The pieces of an Opacus run, without what Opacus put around the user's own."""
+
+    module: nn.Module
+    optimizer: DPOptimizer
+    loader: DataLoader[Any]
+    sampler: UniformWithReplacementSampler
+    collate: Callable[[list[Any]], Any]
+    ghost: AbstractGradSampleHooks | None  # holds the norms of gradients where they are never formed
+
+
+def _checked_parts(model: object, optimizer: object, loader: object) -> _Parts:
+    """Returns the pieces of a run with flat clipping, Poisson samples and one process; refuses others."""
+    for name, value, kind in (
+        ("model", model, AbstractGradSampleHooks),
+        ("optimizer", optimizer, DPOptimizer),
+        ("loader", loader, DataLoader),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"{name} must be what opacus.PrivacyEngine.make_private returned, got {type(value).__name__}"
+            )
+    assert isinstance(model, AbstractGradSampleHooks)
+    assert isinstance(optimizer, DPOptimizer)
+    if type(optimizer) not in (DPOptimizer, DPOptimizerFastGradientClipping):
+        raise ValueError(
+            f"optimizer must clip each gradient as a whole, in one process, got {type(optimizer).__name__}: "
+            "clipping 'per_layer' and 'adaptive' and distributed training are not accounted for here"
+        )
+    if not isinstance(loader, DPDataLoader) or not isinstance(
+        loader.batch_sampler, UniformWithReplacementSampler
+    ):
+        raise ValueError(
+            f"loader must draw Poisson samples, got {type(loader).__name__}: batches of a shuffled dataset "
+            "(poisson_sampling=False) are not what any account here describes"
+        )
+    checks.number("noise_multiplier", optimizer.noise_multiplier, checks.positive)
+    checks.number("max_grad_norm", optimizer.max_grad_norm, checks.positive)
+    ghost = model if isinstance(optimizer, DPOptimizerFastGradientClipping) else None
+    collate = loader.collate_fn
+    if isinstance(collate, CollateFnWithEmpty):
+        collate = collate.wrapped_collator_fn
+    return _Parts(model._module, optimizer, loader, loader.batch_sampler, collate, ghost)
