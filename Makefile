@@ -39,7 +39,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 reproduce: setup
-	$(BIN)/ringfence reproduce --out $(OUT)
+	$(BIN)/python -m experiments reproduce --out $(OUT)
 
 benchmark: setup
 	$(BIN)/python -m benchmarks.mechanisms

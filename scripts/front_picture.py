@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import ringfence as rf
-from ringfence.paper.motivation import worst_case_renyi
+from experiments.motivation import worst_case_renyi
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.image_files import save_chart
 

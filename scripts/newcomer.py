@@ -23,37 +23,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LIMIT = 300.0  # seconds until a newcomer has a useful number
 _PIP = "#!{python}\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n"
-_GRID = """name = "small"
-mechanisms = ["gaussian", "truncated"]
-seeds = [0, 1]
-[data]
-classes = 10
-center = 8
-[paper]
-clip = [0.05]
-noise_multiplier = [100]
-bound = [16]
-learning_rate = [2]
-steps = [3]
-"""
-_FEATURES = """import numpy as np
-from sklearn.datasets import load_digits
-x, y = load_digits(return_X_y=True)
-np.savez('digits.npz', x_train=x[:1500], y_train=y[:1500], x_test=x[1500:], y_test=y[1500:])"""
-_SWEEP = f"""cat > small.toml <<'END'
-{_GRID}END
-python -c "{_FEATURES}"
-ringfence sweep small.toml --features digits.npz --out sweep"""
 _TABLE = """import pyarrow, ringfence as rf
 print(rf.release_counts(pyarrow.table({'smoker': [True] * 99}), by='smoker', epsilon=1.0))"""
 _ACCOUNT = """import numba, torch, ringfence as rf
 rf.PerInstanceAccountant(rf.StochasticSign(1.0), sensitivity=1.0).step(torch.ones(5))"""
 # What each extra is for, done once. An extra that is not here is imported.
 USES = {
-    "plots": "ringfence figure motivation --out figures",
     "fast": f'python -c "{_ACCOUNT}"',
-    "report": f"{_SWEEP} && ringfence report sweep --out report.html",
-    "cluster": f"{_SWEEP} --engine ray",
+    "report": "ringfence audit --settings 1 --trials 100 --tight 0 --probes 0 --runs 2 --out audit",
     "tables": f'python -c "{_TABLE}"',
     "docs": "mkdocs --version",
     "compare": "python -c 'import opacus, opendp, riskcal'",  # diffprivlib needs an older scikit-learn

@@ -49,7 +49,9 @@ def _begin(
     files: tuple[Path, Path],
 ) -> None:
     written_to(files)
-    for name in [name for name in sys.modules if name.split(".")[0] in ("ringfence", "tests", *without)]:
+    for name in [
+        name for name in sys.modules if name.split(".")[0] in ("ringfence", "experiments", "tests", *without)
+    ]:
         del sys.modules[name]
     sys.modules.update(dict.fromkeys(without))  # type: ignore[arg-type]  # None: importing it is an error
     os.chdir(tree[0])

@@ -33,9 +33,9 @@ settings.load_profile("default")
 LONG = (
     "tests/accounting/test_contract.py",
     "tests/faults/test_kills.py",
-    "tests/paper/information/test_rows.py",
-    "tests/paper/sweep/test_ray.py",
-    "tests/paper/test_reproduce.py",
+    "tests/experiments/information/test_rows.py",
+    "tests/experiments/sweep/test_ray.py",
+    "tests/experiments/test_reproduce.py",
     "tests/test_docs.py",
     "tests/test_examples.py",
     "tests/test_unchanged.py",
@@ -44,14 +44,14 @@ LONG = (
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
 FORKING = (
-    "tests/cli/test_compare.py",
-    "tests/data/test_extraction.py",
+    "tests/experiments/test_command_compare.py",
+    "tests/experiments/features/test_extraction.py",
     "tests/faults/test_kills.py",
     "tests/files/test_checkpoint.py",
     "tests/files/test_journal.py",
     "tests/mutants/test_mutants.py",
-    "tests/paper/information/full_size/",
-    "tests/paper/sweep/test_run.py",
+    "tests/experiments/information/full_size/",
+    "tests/experiments/sweep/test_run.py",
     "tests/test_docs.py",
     "tests/test_notebooks.py",
     "tests/training/engine/test_run_file.py",

@@ -3,15 +3,26 @@
 import contextlib
 import io
 import sys
+from collections.abc import Callable
 from subprocess import CompletedProcess
 from unittest import mock
 
+from experiments.__main__ import main as experiments_main
 from ringfence.cli.app import main
 
 
 def ringfence(*arguments: object) -> "CompletedProcess[str]":
     """What a shell would see of ``ringfence ARGUMENTS``: exit status, output, errors."""
-    words = ["ringfence", *map(str, arguments)]
+    return _run(main, "ringfence", *arguments)
+
+
+def experiments(*arguments: object) -> "CompletedProcess[str]":
+    """What a shell would see of ``python -m experiments ARGUMENTS``."""
+    return _run(experiments_main, "experiments", *arguments)
+
+
+def _run(command: Callable[[], None], *arguments: object) -> "CompletedProcess[str]":
+    words = list(map(str, arguments))
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", words),
@@ -19,7 +30,7 @@ def ringfence(*arguments: object) -> "CompletedProcess[str]":
         contextlib.redirect_stderr(err),
     ):
         try:
-            main()
+            command()
         except SystemExit as end:
             return CompletedProcess(words, int(end.code or 0), out.getvalue(), err.getvalue())
     raise AssertionError("main returned")

@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 
 import ringfence as rf
+from experiments.sweep.grid_file import TABLES, read_grid
 from ringfence.numerics.rounding import rounded_up
-from ringfence.paper.sweep.grid_file import TABLES, read_grid
 from tests.afresh import afresh
 
 ROOT = Path(__file__).parent.parent
@@ -71,7 +71,7 @@ def add(tree: Path) -> None:
 
 
 def test_the_law_of_the_page_works_everywhere_when_it_is_added_in_five_places(tmp_path: Path) -> None:
-    for part in ("src", "tests", "docs"):
+    for part in ("src", "experiments", "tests", "docs"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("results"))
     for part in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / part, tmp_path)

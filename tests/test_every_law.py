@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import ringfence as rf
+from experiments.sweep.run import read_rows, run_sweep
+from experiments.sweep.settings import Grid
 from ringfence.audit.attacks.distinguisher import audit_release
 from ringfence.audit.claims import printed_claims
 from ringfence.audit.targets import example
-from ringfence.paper.sweep.run import read_rows, run_sweep
-from ringfence.paper.sweep.settings import Grid
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.image_files import paper_figure
 from ringfence.report.looks import looks
+from tests.experiments.sweep.sweeps import DATA
 from tests.mechanisms.cases import CASES, Case
-from tests.paper.sweep.sweeps import DATA
 from tests.shell import ringfence
 from tests.tensors import float64
 

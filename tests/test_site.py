@@ -2,6 +2,7 @@
 
 import pytest
 from mkdocs.exceptions import PluginError
+
 from scripts import site_docstrings, site_pages
 
 

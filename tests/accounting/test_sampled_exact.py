@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks.sampled_exact import Setting, ratios, whole_dataset
 
 import ringfence as rf
+from benchmarks.sampled_exact import Setting, ratios, whole_dataset
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 
 LEAST = 1 - 1e-9  # the enumeration itself is in float64

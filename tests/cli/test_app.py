@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from ringfence import __version__
 from ringfence.cli.app import PANELS, app, main
+from tests.afresh import ROOT, SOURCE
 from tests.shell import ringfence
 
 
@@ -24,7 +25,7 @@ def test_the_command_and_the_module_are_there(monkeypatch: pytest.MonkeyPatch) -
     assert ringfence("--version").stdout == f"ringfence {__version__}\n"
     (command,) = entry_points(group="console_scripts", name="ringfence")
     assert command.load() is main
-    monkeypatch.setattr(sys, "argv", ["ringfence", "compare", "nowhere"])
+    monkeypatch.setattr(sys, "argv", ["ringfence", "certificate", "nowhere"])
     with pytest.raises(SystemExit, match="2"):
         runpy.run_module("ringfence", run_name="__main__")
 
@@ -32,19 +33,11 @@ def test_the_command_and_the_module_are_there(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (
-            ["figure", "motivation", "--out", "/dev/null/x"],
-            "Not a directory that may be written: /dev/null/x",
-        ),
-        (["figure", "nonsense"], "No such command 'nonsense'"),
-        (["figure", "motivation", "--nope"], "No such option: --nope"),
+        (["audit", "--out", "/dev/null/x"], "Not a directory that may be written: /dev/null/x"),
+        (["release", "nonsense"], "No such command 'nonsense'"),
+        (["release", "counts", "--nope"], "No such option: --nope"),
         (["nonsense"], "No such command 'nonsense'"),
-        (["sweep", "cifar10", "--out", "o"], "--features is needed with cifar10"),
-        (["sweep", "nowhere.toml", "--features", "f.npz", "--out", "o"], "nowhere.toml"),
-        (["compare", "nowhere"], "nowhere"),
-        (["reproduce", "--data", "pets"], "--features is needed with pets"),
-        (["figure", "pdp", "--public-statistics", "x.npz"], "digits are scaled by constants"),
-        (["features", "nowhere", "--backbone", "nowhere", "--out", "f.npz"], "nowhere"),
+        (["certificate", "nowhere"], "nowhere"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
@@ -60,7 +53,6 @@ def test_bad_input_is_one_line_and_status_2(
 
 def test_help_has_an_example_and_no_arguments_shows_it() -> None:
     assert "Example: ringfence probe features.npz" in ringfence("probe", "-h").stdout
-    assert "Example: ringfence figure motivation" in ringfence("figure", "motivation", "-h").stdout
     nothing = ringfence()
     assert nothing.returncode == 2
     assert "Usage: ringfence" in nothing.stdout + nothing.stderr
@@ -68,7 +60,7 @@ def test_help_has_an_example_and_no_arguments_shows_it() -> None:
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    for command in ("reproduce", "features", "sweep", "compare", "report", "probe", "account", "audit"):
+    for command in ("probe", "tune", "project", "account", "certificate", "audit"):
         run = CliRunner().invoke(app, [command, "--help"])
         assert run.exit_code == 0
         assert f"Example: ringfence {command}" in " ".join(run.stdout.split())
@@ -116,7 +108,6 @@ COUNTS = ["release", "counts", "people.csv", "--by", "region", "--person", "who"
         (["tune", "deep.toml", *TUNE[2:]], "deep.toml is not TOML: maximum recursion depth exceeded"),
         ([*COUNTS, "--domain", "deep.json"], "--domain deep.json: maximum recursion depth exceeded"),
         ([*COUNTS, "--domain", "deep.toml"], "--domain deep.toml: maximum recursion depth exceeded"),
-        (["sweep", "deep.toml", "--features", "f.npz", "--out", "o"], "nested too deeply to be read"),
         (["certificate", "account.json"], "account.json"),
     ],
 )
@@ -129,7 +120,7 @@ def test_what_hung_or_ended_in_a_traceback_is_one_line(
 
 
 @pytest.mark.parametrize("out", ["/dev/null/x", "people.csv/x", "folder", "x" * 300])
-@pytest.mark.parametrize("command", [PROBE, TUNE, ["sweep", "digits"], ["audit"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("command", [PROBE, TUNE, ["audit"]], ids=lambda words: words[0])
 def test_out_is_tried_before_anything_is_trained(
     command: list[str], out: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,12 +131,11 @@ def test_out_is_tried_before_anything_is_trained(
         raise TrainedError
 
     monkeypatch.setattr("ringfence.training.probe.probe.LinearProbe.fit", trained)
-    monkeypatch.setattr("ringfence.paper.sweep.run.run_sweep", trained)
     monkeypatch.setattr("ringfence.audit.suite.run_audit", trained)
     with pytest.raises(TrainedError):
         ringfence(*command, "--out", "new/model.safetensors")
-    if out == "folder" and command[0] in ("sweep", "audit"):
-        return  # which is what they ask for
+    if out == "folder" and command[0] == "audit":
+        return  # which is what it asks for
     run = ringfence(*command, "--out", out)
     assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
 
@@ -166,19 +156,24 @@ def test_a_full_disk_is_one_line_and_the_old_model_stays(
 
 BEGUN = """
 import signal
-from ringfence.cli import app
+import sys
+from importlib import import_module
+commands = import_module(sys.argv.pop(1))
 signal.signal(signal.SIGINT, signal.default_int_handler)
-command = app.app
-app.app = lambda **options: (print("begun", flush=True), command(**options))[1]
-app.main()
+command = commands.app
+commands.app = lambda **options: (print("begun", flush=True), command(**options))[1]
+commands.main()
 """
 
 
-def interrupted(arguments: list[str], ready: Callable[[], bool]) -> "subprocess.CompletedProcess[str]":
+def interrupted(
+    module: str, arguments: list[str], ready: Callable[[], bool]
+) -> "subprocess.CompletedProcess[str]":
     """A command that gets a SIGINT, as its whole process group does from a terminal, when it is ready."""
-    words = [sys.executable, "-c", BEGUN, *arguments]
+    words = [sys.executable, "-c", BEGUN, module, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    with subprocess.Popen(words, **pipes) as process:  # type: ignore[call-overload]
+    path = {"PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}"}
+    with subprocess.Popen(words, env=os.environ | path, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == "begun\n"
         end = time.monotonic() + 100
         while not ready() and process.poll() is None and time.monotonic() < end:
@@ -193,24 +188,13 @@ def interrupted(arguments: list[str], ready: Callable[[], bool]) -> "subprocess.
     [
         [*PROBE, "--steps", "100000", "--out", "model.safetensors"],
         [*COUNTS, "--domain", "region=n", "--out", "o"],
-        ["reproduce", "--out", "o"],
     ],
     ids=lambda words: words[0],
 )
 def test_an_interrupt_is_one_line(arguments: list[str], files: Path) -> None:
-    run = interrupted(arguments, lambda: True)
+    run = interrupted("ringfence.cli.app", arguments, lambda: True)
     assert (run.returncode, run.stderr) == (130, "ringfence: interrupted; nothing was saved\n")
     assert not (files / "model.safetensors").exists()
-
-
-def test_an_interrupt_says_what_was_saved(files: Path) -> None:
-    file = files / "o" / "sweep.sqlite"
-    (files / "o.other").write_text("of an earlier command")
-    run = interrupted(["sweep", "digits", "--out", "o"], file.exists)
-    assert run.returncode == 130
-    assert run.stderr.startswith(f"ringfence: interrupted; saved: {file}")
-    assert run.stderr.count("\n") == 1
-    assert "other" not in run.stderr
 
 
 def test_an_interrupt_inside_duckdb_is_one_too(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

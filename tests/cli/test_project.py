@@ -7,8 +7,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from ringfence.data.projection import PublicProjection
-from tests.cli.conftest import GRID
-from tests.shell import ringfence
+from tests.experiments.conftest import GRID
+from tests.shell import experiments, ringfence
 
 SETTINGS = ("--sigma", 1, "--bound", 30, "--clip", 0.1, "--learning-rate", 4)
 
@@ -46,7 +46,7 @@ def test_from_public_features_to_a_probe_and_a_sweep(tmp_path: Path) -> None:
 
     (tmp_path / "grid.toml").write_text(GRID.replace("center = 0.5", 'public_projection = "P.npz"'))
     features = ["--features", tmp_path / "private.npz", "--out", tmp_path / "out"]
-    run = ringfence("sweep", tmp_path / "grid.toml", *features)
+    run = experiments("sweep", tmp_path / "grid.toml", *features)
     assert run.returncode == 0, run.stderr
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ringfence.data import extraction
-from ringfence.data.backbones import Backbone
+from experiments.features import extraction
+from experiments.features.backbones import Backbone
+from experiments.sweep.run import run_sweep
+from experiments.sweep.settings import Grid
+from experiments.sweep.store import FILE, read_rows
 from ringfence.files.checkpoint import read_checkpoint
 from ringfence.files.journal import Journal
-from ringfence.paper.sweep.run import run_sweep
-from ringfence.paper.sweep.settings import Grid
-from ringfence.paper.sweep.store import FILE, read_rows
-from tests.paper.sweep.sweeps import DATA, GRID, comparable
+from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 from tests.training.engine.runs import Run
 
 Tell = Callable[[Any], None]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from ringfence.data import extraction
-from ringfence.data.backbones import Backbone
-from ringfence.data.extraction import extract
+from experiments.features import extraction
+from experiments.features.backbones import Backbone
+from experiments.features.extraction import extract
+from experiments.features.images.layouts import read_images
 from ringfence.data.features import Features, read_features
-from ringfence.data.images.layouts import read_images
 from ringfence.files.lock import locked
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, put, read_only, some, tried
 

@@ -9,20 +9,23 @@ from pathlib import Path
 
 import pytest
 
+import experiments
 import ringfence
-from ringfence.cli.app import main
-from ringfence.data.backbones import load_backbone
-from ringfence.data.images.layouts import read_images
+from experiments.__main__ import main
+from experiments.comparison.comparison import compare
+from experiments.comparison.page import write_comparison
+from experiments.comparison.winner import winner
+from experiments.features.backbones import load_backbone
+from experiments.features.images.layouts import read_images
+from experiments.sweep.grid_file import read_grid
+from experiments.sweep.run import read_rows, run_sweep
 from ringfence.data.inside import inside
-from ringfence.paper.comparison.comparison import compare
-from ringfence.paper.comparison.page import write_comparison
-from ringfence.paper.comparison.winner import winner
-from ringfence.paper.sweep.grid_file import read_grid
-from ringfence.paper.sweep.run import read_rows, run_sweep
-from tests.data.images.test_pets import pets
-from tests.paper.sweep.sweeps import DATA, GRID
+from tests.experiments.features.images.test_pets import pets
+from tests.experiments.sweep.sweeps import DATA, GRID
 
-SOURCES = sorted(Path(ringfence.__file__).parent.rglob("*.py"))
+SOURCES = sorted(
+    path for package in (ringfence, experiments) for path in Path(package.__path__[0]).rglob("*.py")
+)
 # modules whose loading runs what a file says
 RUN = {
     "pickle",
@@ -137,7 +140,7 @@ def test_the_name_of_the_data_is_text_on_the_page_and_in_the_terminal(
     assert HOSTILE not in page
     assert "<img src=x" not in page
     assert '<script>alert("1")' not in page
-    monkeypatch.setattr(sys, "argv", ["ringfence", "compare", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["experiments", "compare", str(tmp_path)])
     with pytest.raises(SystemExit, match=r"^0$"):
         main()
     said = " ".join(capsys.readouterr().out.split())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.data import extraction
+from experiments.features import extraction
 from ringfence.files.checkpoint import read_checkpoint
 from ringfence.files.journal import Journal
 from tests.faults.jobs import JOBS, Extraction, Sweep, Training

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from ringfence.data import extraction
-from ringfence.data.backbones import Backbone
+from experiments.features import extraction
+from experiments.features.backbones import Backbone
 from ringfence.files.lock import locked
-from tests.cli.conftest import GRID
+from tests.experiments.conftest import GRID
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
-from tests.shell import ringfence
+from tests.shell import experiments
 
 
 def complaint(*arguments: object) -> str:
-    """What ``ringfence ARGUMENTS`` says when it fails as it should."""
-    run = ringfence(*arguments)
+    """What ``python -m experiments ARGUMENTS`` says when it fails as it should."""
+    run = experiments(*arguments)
     assert run.returncode == 2, run.stderr
     [line] = run.stderr.splitlines()
-    assert line.startswith("ringfence: ")
+    assert line.startswith("experiments: ")
     assert "Traceback" not in run.stdout
     return line
 
@@ -37,7 +37,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = np.arange(60) % 3
     features = np.eye(3, 5, dtype=np.float32)[labels]
     np.savez(folder / "f.npz", x_train=features, y_train=labels, x_test=features, y_test=labels)
-    assert ringfence(*sweep(folder, folder / "out")).returncode == 0
+    assert experiments(*sweep(folder, folder / "out")).returncode == 0
     return folder
 
 
@@ -88,10 +88,10 @@ def test_a_full_disk(inputs: Path, tmp_path: Path) -> None:
     with no_room_beyond(20_000):
         assert "sweep.sqlite: " in complaint(*sweep(inputs, tmp_path))
         page = complaint("report", inputs / "out", "--out", tmp_path / "report.html")
-    assert page == f"ringfence: File too large: {tmp_path / 'report.html'}"
+    assert page == f"experiments: File too large: {tmp_path / 'report.html'}"
     if os.path.exists("/dev/full"):
         assert complaint("report", inputs / "out", "--out", "/dev/full").startswith(
-            "ringfence: No space left on device"
+            "experiments: No space left on device"
         )
 
 
@@ -102,12 +102,12 @@ def test_a_read_only_folder(inputs: Path) -> None:
             assert "Permission denied: " in complaint(*sweep(folder / "in", folder / "new"))
             assert "readonly database" in complaint(*sweep(folder / "in", folder / "in" / "out"))
             page = complaint("report", folder / "in" / "out", "--out", folder / "report.html")
-    assert page == f"ringfence: Permission denied: {folder / 'report.html'}"
+    assert page == f"experiments: Permission denied: {folder / 'report.html'}"
 
 
 def test_an_output_below_a_file(inputs: Path) -> None:
     below = inputs / "grid.toml" / "out"
-    assert complaint(*sweep(inputs, below)).startswith("ringfence: Not a directory that may be written: ")
+    assert complaint(*sweep(inputs, below)).startswith("experiments: Not a directory that may be written: ")
     assert "Not a directory: " in complaint("report", inputs / "out", "--out", below / "report.html")
 
 
@@ -134,13 +134,13 @@ def test_features_that_meet_with_a_fault(tmp_path: Path, monkeypatch: pytest.Mon
     np.savez(images, x_train=np.zeros((8, 2, 2, 3), np.uint8), y_train=np.arange(8) % 2)
     arguments = ("features", images, "--backbone", "any", "--out", out, "--batch-size", 8)
     with no_room_beyond(7000):
-        assert complaint(*arguments) == f"ringfence: File too large: {out}"
+        assert complaint(*arguments) == f"experiments: File too large: {out}"
     assert [entry.name for entry in tmp_path.glob("f.npz*")] == ["f.npz.parts"]
     lock = locked(out)
-    assert complaint(*arguments) == f"ringfence: {out} is in use by another process or engine"
+    assert complaint(*arguments) == f"experiments: {out} is in use by another process or engine"
     os.close(lock)
     [part] = (tmp_path / "f.npz.parts").glob("*.npy")
     part.write_bytes(flipped(part.read_bytes(), 5000))
-    assert complaint(*arguments) == f"ringfence: {part} is damaged: delete it, and the run makes it again"
+    assert complaint(*arguments) == f"experiments: {part} is damaged: delete it, and the run makes it again"
     images.write_bytes(images.read_bytes()[:-100])
     assert f"{images} is not a .npz file" in complaint(*arguments)

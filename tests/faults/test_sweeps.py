@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ringfence.paper.sweep.run import read_rows, run_sweep
-from ringfence.paper.sweep.store import FILE
+from experiments.sweep.run import read_rows, run_sweep
+from experiments.sweep.store import FILE
+from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, put, read_only, some, tried
-from tests.paper.sweep.sweeps import DATA, GRID, comparable
 
 SMALL = replace(GRID, clip=(0.1,), learning_rate=(1.0,), seeds=(0, 1))
 TOTAL = len(SMALL.jobs("paper"))

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ringfence.paper.sweep.run import run_sweep
+from experiments.sweep.run import run_sweep
+from tests.experiments.sweep.sweeps import DATA, GRID
 from tests.fuzz.properties import fuzzed
-from tests.paper.sweep.sweeps import DATA, GRID
-from tests.shell import ringfence
+from tests.shell import experiments, ringfence
 
 PLACE = Path(mkdtemp(prefix="ringfence-fuzz-"))
 atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
@@ -112,15 +112,15 @@ USUAL_ACCOUNT = ["--sigma", "1", "--bound", "4", "--sensitivity", "1e-3"]
 USUAL_PROBE = ["--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate", "1", "--steps", "2"]
 
 
-def check(*arguments: str) -> None:
+def check(*arguments: str, program: Any = ringfence) -> None:
     _prepare()
-    run = ringfence(*arguments)
+    run = program(*arguments)
     status, out, err = run.returncode, run.stdout, run.stderr
-    shown = f"ringfence {arguments!r} gave {status}\n{out[-500:]}\n{err[-1500:]}"
+    shown = f"{program.__name__} {arguments!r} gave {status}\n{out[-500:]}\n{err[-1500:]}"
     assert status in (0, 1, 2), shown
     assert "Traceback" not in err, shown
     if status == 2 and "Usage:" not in out + err:
-        assert err.startswith("ringfence: "), shown
+        assert err.startswith(f"{program.__name__}: "), shown
         assert len(err.splitlines()) == 1, shown
     if status == 0:
         assert "nan" not in out.lower().split(), shown
@@ -176,7 +176,7 @@ COMPARE = {"--kind": words, "--json": None}
 )
 def test_comparisons(folders: list[str], options: list[str], command: str) -> None:
     out = ["--out", str(PLACE / "report.html")] if command == "report" else []
-    check(command, *folders, *options, *out)
+    check(command, *folders, *options, *out, program=experiments)
 
 
 @fuzzed(
@@ -192,7 +192,7 @@ def test_comparisons(folders: list[str], options: list[str], command: str) -> No
 def test_sweeps(grid: str, features: str, search: str, engine: str, device: str) -> None:
     shutil.rmtree(PLACE / "out", ignore_errors=True)
     options = ["--search", search, "--engine", engine, "--device", device]
-    check("sweep", grid, "--features", features, "--out", str(PLACE / "out"), *options)
+    check("sweep", grid, "--features", features, "--out", str(PLACE / "out"), *options, program=experiments)
 
 
 @fuzzed(
@@ -223,9 +223,10 @@ def test_sweeps(grid: str, features: str, search: str, engine: str, device: str)
     ).filter(
         lambda words: not {"audit", "reproduce", "figure", "features"} & set(words) or words[0] == "figure"
     ),
+    program=st.sampled_from((ringfence, experiments)),
 )
-def test_any_words(arguments: list[str]) -> None:
-    check(*arguments)
+def test_any_words(arguments: list[str], program: Any) -> None:
+    check(*arguments, program=program)
 
 
 @fuzzed(
@@ -233,4 +234,4 @@ def test_any_words(arguments: list[str]) -> None:
 )
 def test_features(images: str, backbone: str, size: str, kind: str) -> None:
     options = ["--backbone", f"{PLACE}/{backbone}", "--out", str(PLACE / "f.npz")]
-    check("features", images, *options, "--batch-size", size, "--dtype", kind)
+    check("features", images, *options, "--batch-size", size, "--dtype", kind, program=experiments)

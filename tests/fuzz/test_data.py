@@ -13,11 +13,11 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from experiments.features.images.pickled_batch import read_batch
+from experiments.sweep.grid_file import read_grid, shipped_grids
 from ringfence.data.features import read_array, read_features
-from ringfence.data.images.pickled_batch import read_batch
 from ringfence.data.projection import PublicProjection
 from ringfence.data.theta_file import read_theta
-from ringfence.paper.sweep.grid_file import read_grid, shipped_grids
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed

@@ -23,7 +23,8 @@ _QUICK, _OWN = 1.0, 5.0  # seconds: tests that come first, and those that name t
 _UNKNOWN = 0.5  # seconds a new test may take
 _LOOKS = "tests/test_defaults.py"  # at values made on import, without running a line
 _COLLECT = (
-    "--collect-only -q --doctest-modules -p no:cacheprovider --disable-plugin-autoload -o addopts= tests src"
+    "--collect-only -q --doctest-modules -p no:cacheprovider --disable-plugin-autoload -o addopts= "
+    "tests src experiments"
 )
 
 

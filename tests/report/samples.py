@@ -2,9 +2,9 @@
 
 import math
 
-from ringfence.paper.single_examples import distribution_chart
 from ringfence.report.chart import Chart, Line, Panel, flat
 from ringfence.report.content import Report, Section, Table
+from ringfence.report.distribution import distribution_chart
 from ringfence.report.looks import looks, looks_by
 
 HOSTILE = "<script>alert(1)</script>"

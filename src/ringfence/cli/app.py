@@ -1,7 +1,7 @@
 """The command line: the typer app that holds the commands, and how errors are printed.
 
 Each command is a file: it parses, makes one library call and prints. The commands import the library inside
-their functions, because the experiments, scikit-learn and matplotlib take seconds to load, and neither
+their functions, because scikit-learn and matplotlib take seconds to load, and neither
 ``ringfence --help`` nor the other commands should wait for them.
 """
 
@@ -15,26 +15,16 @@ from ringfence import __version__
 from ringfence.cli.account import account
 from ringfence.cli.audit import audit
 from ringfence.cli.certificate import certificate
-from ringfence.cli.compare import compare
-from ringfence.cli.features import features
-from ringfence.cli.figure import figures
-from ringfence.cli.grid import grid
 from ringfence.cli.options import saved_files
 from ringfence.cli.probe import probe
 from ringfence.cli.project import project
 from ringfence.cli.release import release
-from ringfence.cli.report import report
-from ringfence.cli.reproduce import reproduce
-from ringfence.cli.sweep import sweep
 from ringfence.cli.tune import tune
 
 # The order in which help lists the commands, and the headings above them.
 PANELS = {
-    "Release and train": ("release", "probe", "tune", "features", "project"),
+    "Release and train": ("release", "probe", "tune", "project"),
     "Say what it cost": ("account", "certificate", "audit"),
-    "Compare noise distributions, and the paper": (
-        *("grid", "sweep", "compare", "report", "figure", "reproduce"),
-    ),
 }
 
 
@@ -55,13 +45,9 @@ app = typer.Typer(
 )
 _INTERRUPTED = 130  # the exit status
 _panel = {name: panel for panel, names in PANELS.items() for name in names}
-for command in (
-    *(reproduce, features, project, sweep, compare, report),
-    *(account, probe, tune, audit, certificate),
-):
+for command in (project, account, probe, tune, audit, certificate):
     app.command(rich_help_panel=_panel[command.__name__])(command)
-for name, group in (("figure", figures), ("grid", grid), ("release", release)):
-    app.add_typer(group, name=name, rich_help_panel=_panel[name])
+app.add_typer(release, name="release", rich_help_panel=_panel["release"])
 
 
 def _version(asked: bool) -> None:
@@ -83,25 +69,33 @@ def root(
 
 
 def main() -> None:
-    """Entry point: status 2 and one clear line for bad input, 130 and what was saved for an interrupt."""
+    """Entry point of ``ringfence``."""
+    run(app, "ringfence")
+
+
+def run(commands: typer.Typer, name: str) -> None:
+    """Runs a command and exits: status 2 and one line for bad input, 130 and what was saved for an interrupt.
+
+    ``name`` begins the line. Nothing else is caught: an error of this package keeps its traceback.
+    """
     try:
-        status = app(prog_name="ringfence", standalone_mode=False)
+        status = commands(prog_name=name, standalone_mode=False)
     except (ValueError, TypeError, OSError, ModuleNotFoundError, FloatingPointError) as error:
-        _fail(_one_line(error))
+        _fail(name, _one_line(error))
     except RecursionError:
-        _fail("an input file is nested too deeply to be read")
+        _fail(name, "an input file is nested too deeply to be read")
     except (KeyboardInterrupt, typer.Abort):
         status = _INTERRUPTED
     except Exception as error:
         # typer's own complaints about the call: all know how to say themselves.
         if hasattr(error, "format_message"):
-            _fail(error.format_message())
+            _fail(name, error.format_message())
         if str(error) != "Query interrupted":  # a KeyboardInterrupt inside DuckDB
             raise
         status = _INTERRUPTED
     if status == _INTERRUPTED:  # typer's answer to a KeyboardInterrupt, too
         saved = ", ".join(saved_files())
-        _fail(f"interrupted; {f'saved: {saved}' if saved else 'nothing was saved'}", status)
+        _fail(name, f"interrupted; {f'saved: {saved}' if saved else 'nothing was saved'}", status)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -111,7 +105,7 @@ def _one_line(error: Exception) -> str:
     return str(error)
 
 
-def _fail(message: str, status: int = 2) -> None:
+def _fail(name: str, message: str, status: int = 2) -> None:
     if message:  # empty where the help was printed instead
-        typer.echo(f"ringfence: {' '.join(message.split())}", err=True)
+        typer.echo(f"{name}: {' '.join(message.split())}", err=True)
     sys.exit(status)

@@ -13,7 +13,6 @@ from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
     from ringfence.accounting.sensitivity import Sensitivity
-    from ringfence.data.features import Features
 
 _asked: list[tuple[Path, float]] = []  # what --out named, and when
 
@@ -55,9 +54,6 @@ Out = Annotated[
     Path, typer.Option("--out", callback=writable, file_okay=False, help="Folder of files; made if missing.")
 ]
 OutFile = Annotated[Path, typer.Option("--out", callback=writable, dir_okay=False, help="The file to write.")]
-GridName = Annotated[
-    str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
-]
 FeatureFile = Annotated[
     Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
 ]
@@ -85,15 +81,6 @@ ModelFile = Annotated[
     typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Engine = Annotated[str, typer.Option(help="local or ray.")]
-Address = Annotated[
-    str | None, typer.Option(help="Address of a Ray cluster; without it, a local one is started.")
-]
-Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]
-Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]
-EpsilonKind = Annotated[
-    str, typer.Option("--kind", help="per-instance, ex-post, data-independent or tightest epsilon.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -110,22 +97,3 @@ def one_record_moves(sensitivity: float | None, at_most: int | None, norm: float
     if sensitivity is not None:
         Sensitivity.of(sensitivity)  # an error that names the option
     return Sensitivity(sensitivity, at_most, norm)
-
-
-def sweep_features(
-    grid: str, features: Path | None, public_statistics: Path | None
-) -> "tuple[Features | None, Features | None]":
-    """The features of a sweep (None stands for scikit-learn's digits) and those declared public.
-
-    >>> sweep_features("digits", None, None)
-    (None, None)
-    """
-    if features is None:
-        if grid != "digits":
-            raise ValueError(f"--features is needed with {grid}: only the digits need no file")
-        if public_statistics is not None:
-            raise ValueError("--public-statistics is for --features: digits are scaled by constants")
-        return None, None
-    from ringfence.data.features import read_features
-
-    return read_features(features), None if public_statistics is None else read_features(public_statistics)

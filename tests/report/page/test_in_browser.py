@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from ringfence.paper.comparison.comparison import compare
-from ringfence.paper.comparison.frontier import by_clip
-from ringfence.paper.comparison.page import write_comparison
-from ringfence.paper.comparison.winner import winner
+from experiments.comparison.comparison import compare
+from experiments.comparison.frontier import by_clip
+from experiments.comparison.page import write_comparison
+from experiments.comparison.winner import winner
 from ringfence.report.content import Report, Section, Table
 from ringfence.report.page.page import write_report
-from tests.paper.comparison.test_winner import rows
+from tests.experiments.comparison.test_winner import rows
 from tests.report.page.browser import Opened, chromium
 from tests.report.samples import HOSTILE, full_report, hostile_report
 

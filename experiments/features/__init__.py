@@ -1,0 +1,1 @@
+"""Features of images, extracted with a frozen network."""

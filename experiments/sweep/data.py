@@ -1,0 +1,171 @@
+"""The data of a sweep as tensors: centred and scaled by public numbers, split once, on one device."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.sweep.fair_search import FairSearch
+from experiments.sweep.settings import Grid, Search
+from ringfence.data.features import Features, read_features
+from ringfence.data.projection import PublicProjection, attribute_rates
+from ringfence.training.probe.from_file import center_and_scale
+
+
+@dataclass(frozen=True)
+class SweepData:
+    """The parts that probes are trained on, chosen by (None: nothing is kept back) and tested on.
+
+    ``attributes`` says how much each feature moves if the feature in the file moves by 1.
+    """
+
+    classes: int
+    attributes: Tensor
+    train: tuple[Tensor, Tensor]
+    validation: tuple[Tensor, Tensor] | None
+    test: tuple[Tensor, Tensor]
+    fingerprint: str  # of the arrays it was made of
+
+    def to(self, device: str) -> "SweepData":
+        """The same data on another device."""
+
+        def moved(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return pair[0].to(device), pair[1].to(device)
+
+        return replace(
+            self,
+            attributes=self.attributes.to(device),
+            train=moved(self.train),
+            validation=None if self.validation is None else moved(self.validation),
+            test=moved(self.test),
+        )
+
+    def sample(self, count: int) -> Tensor:
+        """Indices of ``count`` training examples (of all, if there are fewer), chosen by number alone."""
+        order = torch.randperm(len(self.train[1]), generator=torch.Generator().manual_seed(0))
+        return order[:count].sort().values.to(self.train[1].device)
+
+
+def sweep_data(features: Features, grid: Grid, search: Search, public: Features | None = None) -> SweepData:
+    """The splits of a sweep. In a fair search part of the training split is kept back to choose settings by.
+
+    The seed of the fair search fixes which examples those are; they are not trained on.
+
+    Guarantee: the only numbers taken from the private features are the size of the training part and,
+    where ``classes`` is None, which labels occur; both count as public. ``public`` are other features,
+    declared public: each feature is shifted by their mean and divided by their standard deviation. Without
+    them the file that the grid names as ``public_statistics`` is read, if it names one. The file named as
+    ``public_projection`` counts as public too; both the features and ``public`` are mapped by it first.
+
+    >>> from ringfence.data.features import Features
+    >>> from experiments.sweep.grid_file import read_grid
+    >>> labels = np.arange(100) % 10
+    >>> file = Features(np.ones((100, 2), np.float32), labels, np.ones((50, 2), np.float32), labels[:50])
+    >>> data = sweep_data(file, read_grid("digits"), "fair")
+    >>> [len(part[0]) for part in (data.train, data.validation, data.test)]
+    [80, 20, 50]
+    """
+    if features.test_features is None or features.test_labels is None:
+        raise ValueError("a sweep needs a test split, the features have none")
+    if public is None and grid.public_statistics is not None:
+        public = read_features(Path(grid.public_statistics))
+    given, projection = features, None
+    if grid.public_projection is not None:
+        projection = PublicProjection.load(Path(grid.public_projection))
+        projection.check_private(features)
+        features = projection.of_file(features)
+        public = None if public is None else projection.of_file(public)
+    center, scale = center_and_scale(features, grid.center, grid.scale, public)
+    classes, codes, test_codes = _codes(features, grid.classes)
+
+    def tensor(values: Any) -> Tensor:
+        scaled = ((values - center) / scale).astype(np.float32)
+        if grid.unit_rows:
+            scaled = unit_rows(scaled)
+        if grid.intercept:
+            scaled = np.concatenate((scaled, np.ones((len(scaled), 1), np.float32)), axis=1)
+        return torch.from_numpy(scaled)
+
+    x, y = tensor(features.train_features), torch.from_numpy(codes)
+    train, validation = (x, y), None
+    if search == "fair":
+        stay, back = parts(len(x), grid.fair)
+        train, validation = (x[stay], y[stay]), (x[back], y[back])
+    rates = attribute_rates(scale, projection, features.train_features.shape[1])
+    attributes = torch.zeros(x.shape[1], dtype=torch.float64)
+    attributes[: len(rates)] = torch.from_numpy(rates)
+    return SweepData(
+        classes=classes,
+        attributes=attributes,
+        train=train,
+        validation=validation,
+        test=(tensor(features.test_features), torch.from_numpy(test_codes)),
+        fingerprint=fingerprint(
+            *(given.train_features, given.train_labels, given.test_features, given.test_labels),
+            *(np.asarray(center, np.float64), np.asarray(scale, np.float64)),
+            *(() if projection is None else (projection.mean, projection.components)),
+        ),
+    )
+
+
+def unit_rows(values: Any) -> Any:
+    """Every row scaled to length 1; a row of zeros stays one. Each row is changed by itself alone.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    lengths = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
+    return (values / np.where(lengths == 0, 1.0, lengths)).astype(np.float32)
+
+
+def _codes(features: "Features", classes: int | None) -> tuple[int, Any, Any]:
+    if classes is None:
+        known = np.unique(features.train_labels)
+    elif features.train_labels.dtype.kind != "i":
+        raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
+    else:
+        known = np.arange(classes)
+    both: list[Any] = []
+    pairs: list[tuple[str, Any]] = [("train", features.train_labels), ("test", features.test_labels)]
+    for name, labels in pairs:
+        codes = np.searchsorted(known, labels).clip(max=len(known) - 1)
+        outside = known[codes] != labels
+        # A prediction is never right for a label that training did not see.
+        if outside.any() and (name == "train" or classes is not None):
+            first = int(np.argmax(outside))
+            raise ValueError(
+                f"{name} labels must be in 0 .. {len(known) - 1}, got {labels[first]} at index {first}"
+            )
+        both.append(np.where(outside, -1, codes).astype(np.int64))
+    return len(known), both[0], both[1]
+
+
+def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:
+    """Indices of the examples that a fair search trains on, and of those that it keeps back to choose by.
+
+    >>> [len(part) for part in parts(100, FairSearch(validation=0.2))]
+    [80, 20]
+    """
+    order = np.random.default_rng(search.seed).permutation(count)
+    kept = max(1, round(search.validation * count))
+    if kept >= count:
+        raise ValueError(f"validation must leave examples to train on, got {kept} of {count}")
+    return torch.from_numpy(np.sort(order[kept:])), torch.from_numpy(np.sort(order[:kept]))
+
+
+def fingerprint(*arrays: Any) -> str:
+    """The SHA-256 of arrays, their types and their shapes, in hexadecimal digits.
+
+    >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros((2, 1)))
+    False
+    """
+    total = hashlib.sha256()
+    for array in arrays:
+        kept = np.ascontiguousarray(array)
+        total.update(f"{kept.dtype} {kept.shape}".encode())
+        total.update(kept.data)
+    return total.hexdigest()

@@ -1,0 +1,102 @@
+"""The whole job in small: every section on the page, every figure beside it, in any order of failure."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from experiments import reproduce
+from experiments.figures import FIGURES, Drawn
+from experiments.motivation import MotivationSettings, motivation
+from ringfence.data.features import Features
+from ringfence.report.chart import Chart, Line, Panel
+from tests.audit.test_page import audit as small_audit
+
+GRID = """
+name = "toy"
+mechanisms = ["gaussian", "rectified"]
+seeds = [0, 1, 2]
+
+[data]
+center = 0.5
+
+[paper]
+clip = [0.1]
+noise_multiplier = [10, 30]
+bound = [4]
+learning_rate = [4]
+steps = [3]
+
+[fair]
+settings = 4
+steps = [2, 4]
+"""
+
+
+def _quick(name: str) -> Drawn:
+    rows = list(motivation(MotivationSettings(points=3)))
+    panel = Panel(name, "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
+    return Drawn(Chart(name.replace("-", "_"), name, f"caption of {name}", (panel,)), rows)
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Figures, their drawing and attacks have tests of their own: here they are there."""
+    for name in list(FIGURES):
+        monkeypatch.setitem(FIGURES, name, lambda progress, name=name: _quick(name))
+    monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: file.write(b"drawn"))
+    monkeypatch.setattr(reproduce, "run_audit", lambda *_, **__: small_audit())
+    (tmp_path / "grid.toml").write_text(GRID)
+    return tmp_path
+
+
+def _features() -> Features:
+    labels = np.arange(200) % 2
+    values = np.eye(2, 4, dtype=np.float32)[labels]
+    return Features(values, labels, values, labels)
+
+
+def test_first_what_may_be_published_then_everything(whole: Path) -> None:
+    """Two calls into one folder: the second draws what the first left out, and does not sweep again."""
+    arguments = {"grid": whole / "grid.toml", "features": _features()}
+    reproduce.reproduce(whole / "out", **arguments, publishable=True)
+    page = (whole / "out" / "report.html").read_text()
+    assert "Figure 3" not in page
+    assert "Figure 1" in page
+    assert not (whole / "out" / "utility_ratio.png").exists()
+    swept = reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper")
+    seen: list[tuple[str, float]] = []
+    files = reproduce.reproduce(
+        whole / "out", **arguments, progress=lambda name, share: seen.append((name, share))
+    )
+    assert reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper") == swept
+    assert all(file.exists() for file in files)
+    page = (whole / "out" / "report.html").read_text()
+    for heading in (
+        "Did bounded support help?",
+        "Figure 1",
+        "Figure 2",
+        "Figure 3",
+        "Figure 4",
+        "Figure 5",
+        "Attacks",
+    ):
+        assert heading in page
+    for name in ("motivation", "mean_estimation", "information", "votes", "histogram", "utility_ratio"):
+        assert (whole / "out" / f"{name}.png").exists()
+        assert (whole / "out" / f"{name}.pdf").exists()
+    assert ("sweep, fair", 1.0) in seen
+    assert "4 settings for every law" in page  # Figure 4's caption, on these features
+    assert "caption of fil" not in page
+    assert "Single examples" in page
+    names = {file.name for file in files}
+    assert {"information.csv", "single_examples.csv", "example_epsilons.png"} <= names
+    rows = list(csv.DictReader((whole / "out" / "single_examples.csv").read_text().splitlines()))
+    assert {row["mechanism"] for row in rows} == {"Gaussian", "rectified"}
+    assert len(rows) == 2 * 180  # the fair search keeps a tenth of 200 back
+    assert all(float(row["epsilon"]) > 0 for row in rows)
+    assert "do not publish" in page
+    assert page.count("<section") == 1  # the answer; everything else folds open
+    assert len(page) < 2_000_000
