@@ -35,12 +35,14 @@ def main() -> None:
             claim = account.guarantee(DELTA)
             tight = rf.decision_profile(law, votes, neighbours=neighbours).epsilon(DELTA)
             published = median(
-                rf.publishable_decision_epsilon(law, votes, neighbours=neighbours, delta=DELTA).epsilon_pdp
+                rf.publishable_decision_epsilon(
+                    law, votes, neighbours=neighbours, delta=DELTA
+                ).per_instance.epsilon
                 for _ in range(DRAWS)
             )
             print(
-                f"{name:32} {float(law.sigma):5g} {claim.epsilon_data_independent:9.3f} "
-                f"{claim.epsilon_renyi:6.3f} {tight:6.3f} {published:10.3f}",
+                f"{name:32} {float(law.sigma):5g} {claim.epsilon:9.3f} "
+                f"{claim.per_instance.renyi_epsilon:6.3f} {tight:6.3f} {published:10.3f}",
                 flush=True,
             )
 

@@ -97,7 +97,9 @@ def ours(task: Task, error: float) -> dict[str, float]:
     claim = account.guarantee(DELTA)
     try:
         drawn = [
-            rf.publishable_decision_epsilon(law, votes, neighbours=task.neighbours, delta=DELTA).epsilon_pdp
+            rf.publishable_decision_epsilon(
+                law, votes, neighbours=task.neighbours, delta=DELTA
+            ).per_instance.epsilon
             for _ in range(DRAWS)
         ]
     except ValueError:  # where the data-independent epsilon is above about 126, there is no such number
@@ -105,7 +107,7 @@ def ours(task: Task, error: float) -> dict[str, float]:
     return {
         "sigma": sigma,
         TIGHT: rf.decision_profile(law, votes, neighbours=task.neighbours).epsilon(DELTA),
-        RENYI: claim.epsilon_pdp,
+        RENYI: claim.per_instance.epsilon,
         PUBLISHABLE: median(drawn),
         DATA_INDEPENDENT: gaussian_epsilon(mu * math.sqrt(queries), DELTA),
         "PATE 2018": pate_epsilon(sure, mu, DELTA),

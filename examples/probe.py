@@ -24,7 +24,7 @@ probe.fit(train, train_labels)
 
 claim = probe.guarantee(delta=1e-4)
 print(f"test accuracy {probe.score(test, test_labels):.3f}")
-print(f"epsilon {claim.epsilon_data_independent:.3f} for every dataset, {claim.epsilon:.3f} for this run")
+print(f"epsilon {claim.epsilon:.3f} for every dataset, {claim.per_instance.ex_post_epsilon:.3f} for this run")
 each = probe.example_epsilons(delta=1e-4)
 print(f"single examples: median {np.median(each):.3f}, largest {each.max():.3f} (sensitive)")
 eta = probe.fisher_information_loss()

@@ -31,4 +31,4 @@ while engine.steps < 90:
         if engine.steps % 10 == 0:
             engine.save(path, scheduler=scheduler)  # from here on every release is written down first
 claim = engine.guarantee(delta=1e-4)
-print(f"{engine.steps} steps, epsilon {claim.epsilon_data_independent:.3f} for every dataset")
+print(f"{engine.steps} steps, epsilon {claim.epsilon:.3f} for every dataset")

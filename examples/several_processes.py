@@ -23,5 +23,5 @@ while engine.steps < 10:
 if torch.distributed.get_rank() == 0:
     accuracy = (model.eval()(data.tensors[0]).argmax(dim=1) == data.tensors[1]).double().mean()
     print(f"training accuracy {accuracy:.3f} (not private)")
-    print(f"epsilon {engine.guarantee(delta=1e-4).epsilon_data_independent:.3f} for every dataset")
+    print(f"epsilon {engine.guarantee(delta=1e-4).epsilon:.3f} for every dataset")
 torch.distributed.destroy_process_group()

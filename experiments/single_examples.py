@@ -158,13 +158,13 @@ def _claims(runs: Sequence[ExamplesOfRun], delta: float) -> Table:
     for run in runs:
         claim = run.claim
         numbers = (
-            claim.epsilon_data_independent,
-            min(100.0, 100 * claim.true_positive_rate(1e-3)),
             claim.epsilon,
-            claim.epsilon_pdp,
+            min(100.0, 100 * claim.true_positive_rate(1e-3)),
+            claim.per_instance.ex_post_epsilon,
+            claim.per_instance.epsilon,
         )
         shown = map(rounded_up, numbers)
-        lines.append((run.mechanism, *shown, claim.proof_pdp, f"{run.test_accuracy:.1%}"))
+        lines.append((run.mechanism, *shown, claim.per_instance.proof, f"{run.test_accuracy:.1%}"))
     title = (
         f"Epsilon of the {runs[0].claim.steps} releases of a run at delta {delta:g}" if runs else "Epsilon"
     )

@@ -835,7 +835,7 @@ BREAKAGES = [
         f"{ACCOUNTING}/calibration.py",
         'kind: EpsilonKind = "data_independent",\n    coordinates: int | None = None,\n'
         '    sampling_rate: float = 1.0,\n) -> float:\n    """A sigma',
-        'kind: EpsilonKind = "pdp",\n    coordinates: int | None = None,\n'
+        'kind: EpsilonKind = "per_instance",\n    coordinates: int | None = None,\n'
         '    sampling_rate: float = 1.0,\n) -> float:\n    """A sigma',
         accounting("calibration"),
     ),
@@ -1584,8 +1584,8 @@ BREAKAGES = [
     Breakage(
         "per-instance above what holds for every dataset",
         f"{ACCOUNTING}/claim/guarantee.py",
-        "epsilon_pdp=min(epsilon_renyi, data_independent.epsilon),",
-        "epsilon_pdp=epsilon_renyi,",
+        "epsilon=min(renyi, data_independent.epsilon),",
+        "epsilon=renyi,",
         accounting("claim/guarantee"),
     ),
     Breakage(

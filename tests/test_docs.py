@@ -94,10 +94,16 @@ def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
     tight = rf.privacy_profile(law, theta, 1e-3, steps=10).epsilon(1e-5)
     gaussian = rf.privacy_profile(rf.Gaussian(1.0), theta, 1e-3, steps=10).epsilon(1e-5)
     for row, pair in {
-        "`claim.epsilon_data_independent`": (claim.epsilon_data_independent, gaussian),
-        "`claim.epsilon`": (claim.epsilon, claim.gaussian_epsilon),
-        "`claim.epsilon_pdp`": (claim.epsilon_pdp, claim.gaussian_epsilon_pdp),
-        "`claim.epsilon_renyi`": (claim.epsilon_renyi, claim.gaussian_epsilon_renyi),
+        "`claim.epsilon`": (claim.epsilon, gaussian),
+        "`claim.per_instance.ex_post_epsilon`": (
+            claim.per_instance.ex_post_epsilon,
+            claim.per_instance.gaussian_ex_post_epsilon,
+        ),
+        "`claim.per_instance.epsilon`": (claim.per_instance.epsilon, claim.per_instance.gaussian_epsilon),
+        "`claim.per_instance.renyi_epsilon`": (
+            claim.per_instance.renyi_epsilon,
+            claim.per_instance.gaussian_renyi_epsilon,
+        ),
         "`rf.privacy_profile(..., steps=10).epsilon(1e-5)`": (tight, gaussian),
     }.items():
         assert f"| {row} | {rounded_up(pair[0])} | {rounded_up(pair[1])} |" in text

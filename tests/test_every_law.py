@@ -61,8 +61,8 @@ def test_the_command_line_accounts_for_it(case: Case, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     account = rf.PerInstanceAccountant(rf.Mechanism.by_name(case.name, **own(case)), 0.01)
     account.step(torch.from_numpy(theta))
-    expected = account.guarantee(1e-5).epsilon_pdp
-    assert json.loads(run.stdout)["epsilon_pdp"] == pytest.approx(expected, rel=1e-6)
+    expected = account.guarantee(1e-5).per_instance.epsilon
+    assert json.loads(run.stdout)["per_instance"]["epsilon"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_command_line_names_every_law() -> None:

@@ -56,7 +56,7 @@ def test_the_trainer_takes_the_steps_of_the_engine(tmp_path: Path) -> None:
     claim = private.guarantee()
     assert claim.steps == tiny_bert.STEPS == private.state.global_step
     (logged,) = [entry["epsilon"] for entry in private.state.log_history if "loss" in entry]
-    assert logged == claim.epsilon_data_independent
+    assert logged == claim.epsilon
     assert (tmp_path / f"checkpoint-{tiny_bert.STEPS}" / "adapter_model.safetensors").exists()
     assert "eval_loss" in private.evaluate()
     with pytest.raises(ValueError, match="this trainer has trained"):
@@ -86,7 +86,7 @@ def test_batches_may_be_empty_and_noise_may_be_found(tmp_path: Path) -> None:
     options = {"max_steps": -1, "num_train_epochs": 2, "save_strategy": "no"}
     private = trainer(tmp_path, engine, 3.0, per_device_train_batch_size=tiny_bert.EXAMPLES, **options)
     private.train()
-    assert 2.99 < private.guarantee().epsilon_data_independent <= 3.0
+    assert 2.99 < private.guarantee().epsilon <= 3.0
     assert engine.steps == 2
 
 

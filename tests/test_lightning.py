@@ -78,7 +78,7 @@ def test_lightning_takes_the_steps_of_the_engine(tmp_path: Path) -> None:
     torch.testing.assert_close(tiny_bert.trained(module), tiny_bert.by_hand(), rtol=1e-6, atol=1e-7)
     claim = private.guarantee()
     assert claim.steps == tiny_bert.STEPS == trainer.global_step
-    assert float(trainer.callback_metrics["epsilon"]) == pytest.approx(claim.epsilon_data_independent)
+    assert float(trainer.callback_metrics["epsilon"]) == pytest.approx(claim.epsilon)
     assert "accuracy" in trainer.callback_metrics
     assert module.network is network
     assert "network" not in vars(module)
@@ -94,7 +94,7 @@ def test_what_is_clipped_again_was_released(tmp_path: Path) -> None:
     fitted(module, private, tmp_path, size=tiny_bert.EXAMPLES, **options)
     moved = (tiny_bert.trained(module) - start).norm()
     assert float(moved) == pytest.approx(1e-3 * tiny_bert.RATE, rel=1e-3)
-    assert 8.9 < private.guarantee().epsilon_data_independent <= 9.0
+    assert 8.9 < private.guarantee().epsilon <= 9.0
 
 
 @pytest.mark.parametrize(

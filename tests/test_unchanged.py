@@ -48,9 +48,10 @@ def spread(*shape: int) -> Tensor:
 
 
 def claims(guarantee: rf.Guarantee) -> list[float]:
+    own = guarantee.per_instance
     return [
-        *(guarantee.epsilon, guarantee.epsilon_pdp, guarantee.epsilon_renyi),
-        *(guarantee.epsilon_data_independent, guarantee.gaussian_epsilon, guarantee.gaussian_epsilon_pdp),
+        *(own.ex_post_epsilon, own.epsilon, own.renyi_epsilon),
+        *(guarantee.epsilon, own.gaussian_ex_post_epsilon, own.gaussian_epsilon),
     ]
 
 
@@ -71,7 +72,7 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     yield "profile of two", [few.epsilon(1e-3), *(proof(0.3) for proof in few.proofs.values())]
     examples = rf.ExampleAccountant(law)
     examples.step(THETA, float64([[1e-4], [1e-2], [0.1], [1.0]]) * spread(4, 6))
-    yield "examples", [examples.epsilons(DELTA), examples.epsilons(DELTA, kind="pdp")]
+    yield "examples", [examples.epsilons(DELTA), examples.epsilons(DELTA, kind="per_instance")]
     fisher = rf.FisherAccountant(law)
     fisher.step(THETA, spread(3, 6, 2))
     fisher.step(THETA + 0.1, spread(3, 6, 2), sampling_rate=0.3, pure_epsilon=2.0)
@@ -92,7 +93,7 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     with seeded_releases():
         chosen = {"delta": DELTA, "publishing_zcdp": 1e-4, "failure_probability": 1e-3}
         numbers = [rf.publishable_epsilon(law, spread(200), move, **chosen) for move in (1e-3, 0.1)]
-    yield "published", [[one.epsilon, one.epsilon_data_independent, one.order] for one in numbers]
+    yield "published", [[one.ex_post_epsilon, one.epsilon, one.order] for one in numbers]
 
 
 def numbers_of_training() -> Iterator[tuple[str, Any]]:
@@ -113,7 +114,10 @@ def numbers_of_training() -> Iterator[tuple[str, Any]]:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rf.PerInstanceCalibrationWarning)
-        yield "bound", rf.calibrate_bound(law, spread(100), 0.2, kind="pdp", epsilon=0.6, delta=DELTA)
+        yield (
+            "bound",
+            rf.calibrate_bound(law, spread(100), 0.2, kind="per_instance", epsilon=0.6, delta=DELTA),
+        )
 
 
 SURPLUSES = float64([15.0, -3.0, 40.0, 0.0])
@@ -179,7 +183,7 @@ def numbers_of_costs() -> Iterator[tuple[str, Any]]:
     with seeded_releases():  # of what everybody is rather sure of
         sure = {"votes": [30.0] * 400, "neighbours": "added", "delta": DELTA, "at_most": 300}
         one = rf.publishable_decision_epsilon(rf.StochasticSign(6.0), **sure)  # type: ignore[arg-type]
-    yield "published decisions", [one.epsilon, one.epsilon_pdp, one.epsilon_data_independent]
+    yield "published decisions", [one.ex_post_epsilon, one.per_instance_epsilon, one.epsilon]
     operator, generator = BatchedOperator.of(spread(3, 6, 9)), torch.Generator().manual_seed(0)
     found = probable_bounds_of_many(operator, generator=generator, tolerance=0.01)
     yield "singular values", [found.lower, found.upper]

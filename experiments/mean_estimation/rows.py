@@ -222,4 +222,4 @@ def _account(settings: MeanEstimationSettings, law: Mechanism, theta: Tensor) ->
     account = PerInstanceAccountant(law, settings.sensitivity, orders)
     account.step(theta)
     claim = account.guarantee(settings.delta)
-    return float(account.worst[0]), min(claim.epsilon_pdp, claim.epsilon_data_independent)
+    return float(account.worst[0]), claim.per_instance.epsilon

@@ -15,9 +15,10 @@ from ringfence.accounting.claim.guarantee import guarantee
 class Epsilons:
     """Three epsilons of ``Guarantee``, and the same three of the Gaussian with the same sigma, at one delta.
 
-    ``epsilon_pdp`` is ``Guarantee.epsilon_renyi``, the paper's number: Rényi sums are converted for every law
-    in the same way, for the Gaussian too, so that laws are compared by one route. It may lie above
-    ``epsilon_data_independent``; the smaller of the two is what a comparison calls "tightest".
+    ``epsilon_pdp`` is ``Guarantee.per_instance.renyi_epsilon``, the paper's number: Rényi sums are
+    converted for every law in the same way, for the Gaussian too, so that laws are compared by one route. It
+    may lie above
+    the ``epsilon_data_independent``; the smaller of the two is what a comparison calls "tightest".
     """
 
     epsilon_pdp: float
@@ -35,7 +36,7 @@ def epsilons(sums: Sums, steps: int, delta: float) -> Epsilons:
     >>> account = PerInstanceAccountant(Gaussian(1.0), 1e-2)
     >>> account.step(torch.zeros(1000))
     >>> kept = Sums(tuple(account.orders.tolist()), tuple(account.worst.tolist()), 0.05, 0.05)
-    >>> epsilons(kept, 1, 1e-5).epsilon_pdp == account.guarantee(1e-5).epsilon_renyi
+    >>> epsilons(kept, 1, 1e-5).epsilon_pdp == account.guarantee(1e-5).per_instance.renyi_epsilon
     True
     """
     orders = torch.tensor(sums.orders, dtype=torch.float64)
@@ -53,11 +54,11 @@ def _epsilons(sums: Sums, orders: torch.Tensor, steps: int, delta: float) -> Eps
         delta=delta,
     )
     return Epsilons(
-        claim.epsilon_renyi,
+        claim.per_instance.renyi_epsilon,
+        claim.per_instance.ex_post_epsilon,
         claim.epsilon,
-        claim.epsilon_data_independent,
-        claim.gaussian_epsilon_renyi,
-        claim.gaussian_epsilon,
+        claim.per_instance.gaussian_renyi_epsilon,
+        claim.per_instance.gaussian_ex_post_epsilon,
         _data_independent(sums.gaussian_zcdp, sums.gaussian_zcdp, delta).epsilon,
     )
 

@@ -72,13 +72,15 @@ def votes(settings: VotesSettings, progress: Progress | None = None) -> Iterator
             publish=False,
         )
         drawn = [
-            publishable_decision_epsilon(law, surplus, neighbours="added", delta=settings.delta).epsilon_pdp
+            publishable_decision_epsilon(
+                law, surplus, neighbours="added", delta=settings.delta
+            ).per_instance_epsilon
             for _ in range(settings.draws)
         ]
         found = {
             DATA_INDEPENDENT: [account.epsilon],
             PUBLISHABLE: drawn,
-            RENYI: [account.guarantee.epsilon_pdp],
+            RENYI: [account.guarantee.per_instance.epsilon],
             TIGHT: [account.epsilon_tight],
         }
         for statement, values in found.items():

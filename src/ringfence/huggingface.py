@@ -83,7 +83,7 @@ class PrivateTraining(_Trainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Logs, with the epsilon of the steps so far: it holds for every dataset."""
         if self.engine.steps:
-            logs["epsilon"] = self.guarantee().epsilon_data_independent
+            logs["epsilon"] = self.guarantee().epsilon
         super().log(logs, *args, **kwargs)
 
     def get_train_dataloader(self) -> Any:

@@ -108,7 +108,7 @@ class PrivacyCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Logs epsilon, which holds for every dataset."""
-        pl_module.log("epsilon", self.guarantee().epsilon_data_independent)
+        pl_module.log("epsilon", self.guarantee().epsilon)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leaves the module and the trainer as they were."""

@@ -39,7 +39,7 @@ ACCOUNTANTS = [
         ),
         lambda account: account.step(THETA),
         lambda account: torch.stack((account.forward, account.backward)),
-        lambda account, delta: account.guarantee(delta).epsilon,
+        lambda account, delta: account.guarantee(delta).per_instance.ex_post_epsilon,
         lambda account, theta: account.step(theta),
     ),
     Accountant(
@@ -49,7 +49,7 @@ ACCOUNTANTS = [
         ),
         lambda account: account.step(BATCHES),
         lambda account: torch.stack((account.forward, account.backward)),
-        lambda account, delta: account.guarantee(delta).epsilon,
+        lambda account, delta: account.guarantee(delta).per_instance.ex_post_epsilon,
         lambda account, theta: account.step([theta, theta]),
         compared=lambda account: account.worst,
     ),

@@ -18,7 +18,7 @@ def test_every_number_has_its_source(law: rf.Mechanism) -> None:
     account.step(THETA, count=10)
     assert row.guarantee == account.guarantee(1e-5)
     profile = rf.privacy_profile(law, THETA, 5e-3, 10)
-    assert row.epsilon_profile == min(profile.epsilon(1e-5), row.guarantee.epsilon_pdp)
+    assert row.epsilon_profile == min(profile.epsilon(1e-5), row.guarantee.per_instance.epsilon)
     assert row.epsilon_profile <= row.gaussian_epsilon_profile
     assert (row.coordinates, row.guarantee.steps) == (40, 10)
 
@@ -27,12 +27,12 @@ def test_plain_data_holds_both_statements() -> None:
     row = account_row(rf.StochasticSign(1.0), THETA, 5e-3, steps=1, delta=1e-5)
     data = json.loads(json.dumps(row.as_dict()))
     assert data["mechanism"] == "StochasticSign(sigma=1.0)"
-    assert data["epsilon_profile"] == row.epsilon_profile
+    assert data["per_instance"]["tight_epsilon"] == row.epsilon_profile
     assert (data["mu"], data["advantage"]) == (row.guarantee.mu, row.guarantee.advantage)
     assert data["true_positive_rates"]["0.001"] == row.guarantee.true_positive_rate(1e-3)
     assert "every_dataset" not in data
-    assert "must not be published" in data["statement"]
-    assert data["statement"].startswith(row.guarantee.statement)
+    assert data["statement"] == row.guarantee.statement
+    assert "must not be published" in data["per_instance"]["statement"]
 
 
 def test_no_release_has_no_account() -> None:

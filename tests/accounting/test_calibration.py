@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ringfence.PerInstanceCalibratio
 
 THETA = torch.linspace(-2, 2, 60, dtype=torch.float64)
 TARGET = {"epsilon": 0.8, "delta": 1e-5}
-HERE = {**TARGET, "kind": "pdp"}
+HERE = {**TARGET, "kind": "per_instance"}
 VOTES = torch.tensor([51.0, 49.0, 47.0], dtype=torch.float64)
 
 
@@ -28,10 +28,10 @@ def test_confident_votes_are_not_released_without_noise() -> None:
         sigma = rf.calibrate_sigma(rf.StochasticSign(1.0), VOTES, 1.0, epsilon=1.0, delta=1e-5)
     account = rf.PerInstanceAccountant(rf.StochasticSign(sigma), 1.0)
     account.step(VOTES)
-    assert account.guarantee(1e-5).epsilon_data_independent <= 1.0
+    assert account.guarantee(1e-5).epsilon <= 1.0
 
 
-@pytest.mark.parametrize("kind", ["pdp", "ex_post"])
+@pytest.mark.parametrize("kind", ["per_instance", "ex_post"])
 def test_an_answer_from_theta_comes_with_what_it_costs_everyone(kind: EpsilonKind) -> None:
     sign, clamp = rf.StochasticSign(1e-12), rf.RectifiedGaussian(1.0, 1.0)
     given = {"kind": kind, "epsilon": 1.0, "delta": 1e-5}
@@ -93,7 +93,7 @@ def test_sampled_answers_are_what_the_account_charges() -> None:
     def charged(law: rf.Mechanism, steps: int) -> float:
         account = rf.SampledAccountant(law, 0.5, rate)
         account.step_of_any(THETA, count=steps)
-        return account.guarantee(1e-5).epsilon_data_independent
+        return account.guarantee(1e-5).epsilon
 
     sigma = rf.calibrate_sigma(law, None, 0.5, coordinates=60, **given, steps=5, sampling_rate=rate)
     enough, less = (charged(rf.TruncatedGaussian(tried, 6.0), 5) for tried in (sigma, 0.997 * sigma))
@@ -107,32 +107,33 @@ def test_what_a_question_lacks_is_named() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
     for calibrate in (rf.calibrate_sigma, rf.calibrate_bound, rf.calibrate_steps):
         with pytest.raises(
-            ValueError, match=r"kind must be 'data_independent' where sampling_rate is 0\.5, got 'pdp'"
+            ValueError,
+            match=r"kind must be 'data_independent' where sampling_rate is 0\.5, got 'per_instance'",
         ):
             calibrate(law, THETA, 0.1, sampling_rate=0.5, **HERE)
         with pytest.raises(ValueError, match=r"sampling_rate must be in \(0, 1\], got 0"):
             calibrate(law, THETA, 0.1, sampling_rate=0, **TARGET)
         with pytest.raises(ValueError, match="coordinates must be given where theta is None"):
             calibrate(law, None, 0.1, **TARGET)
-        with pytest.raises(ValueError, match="theta must be given for kind 'pdp', got None"):
+        with pytest.raises(ValueError, match="theta must be given for kind 'per_instance', got None"):
             calibrate(law, None, 0.1, coordinates=3, **HERE)
 
 
-def cost(law: rf.Mechanism, sensitivity: float, steps: int, kind: str = "pdp") -> float:
+def cost(law: rf.Mechanism, sensitivity: float, steps: int, kind: str = "per_instance") -> float:
     account = rf.PerInstanceAccountant(law, sensitivity)
     account.step(THETA, count=steps)
     claim = account.guarantee(TARGET["delta"])
     fields = {
-        "pdp": claim.epsilon_pdp,
-        "ex_post": claim.epsilon,
-        "data_independent": claim.epsilon_data_independent,
+        "per_instance": claim.per_instance.epsilon,
+        "ex_post": claim.per_instance.ex_post_epsilon,
+        "data_independent": claim.epsilon,
     }
     return fields[kind]
 
 
 @pytest.mark.parametrize(
     ("kind", "start"),
-    [("pdp", 0.1), ("ex_post", 50.0), ("data_independent", 0.1), ("data_independent", 50.0)],
+    [("per_instance", 0.1), ("ex_post", 50.0), ("data_independent", 0.1), ("data_independent", 50.0)],
 )
 def test_sigma_meets_the_target_and_hardly_more(kind: EpsilonKind, start: float) -> None:
     law = rf.TruncatedGaussian(start, bound=3.0)
@@ -151,16 +152,16 @@ def test_bounded_support_needs_less_noise() -> None:
 def test_bound_meets_the_target_and_hardly_more(make: type[rf.RectifiedGaussian]) -> None:
     target = 0.9 * cost(rf.Gaussian(1.0), 0.05, 4)
     law = make(1.0, 1.0)
-    bound = rf.calibrate_bound(law, THETA, 0.05, steps=4, epsilon=target, delta=1e-5, kind="pdp")
+    bound = rf.calibrate_bound(law, THETA, 0.05, steps=4, epsilon=target, delta=1e-5, kind="per_instance")
     assert cost(make(1.0, bound), 0.05, 4) <= target
     assert cost(make(1.0, bound * 1.003), 0.05, 4) > target
 
 
 def test_bound_where_every_bound_will_do_and_where_none_will() -> None:
     law = rf.RectifiedGaussian(1.0, 1.0)
-    assert rf.calibrate_bound(law, THETA, 1e-4, epsilon=1.0, delta=1e-5, kind="pdp") == math.inf
+    assert rf.calibrate_bound(law, THETA, 1e-4, epsilon=1.0, delta=1e-5, kind="per_instance") == math.inf
     with pytest.raises(ValueError, match=r"epsilon must be at least .* for this law"):
-        rf.calibrate_bound(law, THETA, 1.0, epsilon=0.01, delta=1e-5, kind="pdp")
+        rf.calibrate_bound(law, THETA, 1.0, epsilon=0.01, delta=1e-5, kind="per_instance")
     with pytest.raises(ValueError, match=r"mechanism must have a bound, got Gaussian\(sigma=1.0\)"):
         rf.calibrate_bound(rf.Gaussian(1.0), THETA, 1.0, **TARGET)
 
@@ -168,7 +169,7 @@ def test_bound_where_every_bound_will_do_and_where_none_will() -> None:
 def test_the_least_epsilon_that_is_named_can_be_had() -> None:
     """What costs exactly the target meets it."""
     least = cost(rf.RectifiedGaussian(1.0, 1 / 1024), 0.05, 4)
-    law, given = rf.RectifiedGaussian(1.0, 1.0), {"epsilon": least, "delta": 1e-5, "kind": "pdp"}
+    law, given = rf.RectifiedGaussian(1.0, 1.0), {"epsilon": least, "delta": 1e-5, "kind": "per_instance"}
     assert 1 / 1024 <= rf.calibrate_bound(law, THETA, 0.05, steps=4, **given) < 1.01 / 1024
 
 
@@ -200,12 +201,16 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 def test_one_step_that_is_all_there_is() -> None:
-    law, theta, settings = rf.RectifiedGaussian(1.0, 0.5), torch.zeros(100), {"delta": 1e-5, "kind": "pdp"}
+    law, theta, settings = (
+        rf.RectifiedGaussian(1.0, 0.5),
+        torch.zeros(100),
+        {"delta": 1e-5, "kind": "per_instance"},
+    )
     costs = []
     for steps in (1, 2, 3):
         account = rf.PerInstanceAccountant(law, 0.1)
         account.step(theta, count=steps)
-        costs.append(account.guarantee(1e-5).epsilon_pdp)
+        costs.append(account.guarantee(1e-5).per_instance.epsilon)
     for steps in (0, 1, 2):
         target = (costs[steps] + (costs[steps - 1] if steps else 0.0)) / 2
         assert rf.calibrate_steps(law, theta, 0.1, epsilon=target, **settings) == steps
@@ -214,14 +219,14 @@ def test_one_step_that_is_all_there_is() -> None:
 def test_a_theta_far_outside_allows_the_widest_bound() -> None:
     """At 64 sigma the clamp still says nothing of a theta at 200; the Gaussian would."""
     law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.full((3,), 400.0).double()
-    assert rf.calibrate_bound(law, theta, 1.0, epsilon=0.1, delta=1e-5, kind="pdp") == 128.0
+    assert rf.calibrate_bound(law, theta, 1.0, epsilon=0.1, delta=1e-5, kind="per_instance") == 128.0
 
 
 def test_nothing_passes_through_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was: the cost was that of another sigma or bound than the one returned."""
     monkeypatch.setattr(calibration, "_TOLERANCE", 0.1)  # a few halvings are no powers of two any more
     law, theta = rf.RectifiedGaussian(1.0, 0.5), torch.zeros(100, dtype=torch.float64)
-    target = {"epsilon": 0.5, "delta": 1e-5, "kind": "pdp"}
+    target = {"epsilon": 0.5, "delta": 1e-5, "kind": "per_instance"}
 
     def found() -> tuple[float, float]:
         return rf.calibrate_sigma(law, theta, 5e-2, **target), rf.calibrate_bound(
@@ -238,7 +243,7 @@ def test_the_widest_and_the_narrowest_bound_are_in_units_of_sigma() -> None:
     law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.full((3,), 1000.0)
     assert rf.calibrate_bound(law, theta, 4.0, **HERE) == 128.0
     with pytest.raises(ValueError, match=r"what an interval of 0\.00195 still gives away, got 0\.01"):
-        rf.calibrate_bound(law, THETA, 2.0, epsilon=0.01, delta=1e-5, kind="pdp")
+        rf.calibrate_bound(law, THETA, 2.0, epsilon=0.01, delta=1e-5, kind="per_instance")
 
 
 def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch) -> None:

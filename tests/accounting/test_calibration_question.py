@@ -1,5 +1,7 @@
 """The cost that a calibration asks for is the one that the account would print."""
 
+from operator import attrgetter
+
 import pytest
 import torch
 
@@ -13,20 +15,24 @@ LAW = rf.TruncatedGaussian(1.0, 3.0)
 
 @pytest.mark.parametrize(
     ("kind", "field"),
-    [("ex_post", "epsilon"), ("pdp", "epsilon_pdp"), ("data_independent", "epsilon_data_independent")],
+    [
+        ("ex_post", "per_instance.ex_post_epsilon"),
+        ("per_instance", "per_instance.epsilon"),
+        ("data_independent", "epsilon"),
+    ],
 )
 def test_the_account_says_the_same(kind: EpsilonKind, field: str) -> None:
     account = rf.PerInstanceAccountant(LAW, 0.05)
     account.step(THETA, count=4)
     question = CalibrationQuestion.asked(THETA, 0.05, 1e-5, kind, None, 1.0)
-    assert question.costs(LAW)(4) == pytest.approx(getattr(account.guarantee(1e-5), field), rel=1e-14)
+    assert question.costs(LAW)(4) == pytest.approx(attrgetter(field)(account.guarantee(1e-5)), rel=1e-14)
 
 
 def test_sampled_releases_cost_what_their_account_says() -> None:
     account = rf.SampledAccountant(LAW, 0.05, 0.5)
     account.step_of_any(THETA, count=4)
     question = CalibrationQuestion.asked(THETA, 0.05, 1e-5, "data_independent", None, 0.5)
-    assert question.costs(LAW)(4) == account.guarantee(1e-5).epsilon_data_independent
+    assert question.costs(LAW)(4) == account.guarantee(1e-5).epsilon
 
 
 def test_moves_too_large_to_compose_have_a_cost() -> None:
@@ -35,8 +41,8 @@ def test_moves_too_large_to_compose_have_a_cost() -> None:
 
 
 def test_coordinates_scale_the_cost_of_a_sample_of_theta() -> None:
-    many = CalibrationQuestion.asked(THETA, 0.05, 1e-5, "pdp", 600, 1.0)
-    repeated = CalibrationQuestion.asked(THETA.repeat(10), 0.05, 1e-5, "pdp", None, 1.0)
+    many = CalibrationQuestion.asked(THETA, 0.05, 1e-5, "per_instance", 600, 1.0)
+    repeated = CalibrationQuestion.asked(THETA.repeat(10), 0.05, 1e-5, "per_instance", None, 1.0)
     assert many.costs(LAW)(1) == pytest.approx(repeated.costs(LAW)(1), rel=5e-3)
 
 
@@ -70,8 +76,8 @@ def test_a_length_that_depends_on_the_coordinates_needs_their_number() -> None:
 
 def test_a_sample_of_theta_does_not_say_which_coordinates_move() -> None:
     with pytest.raises(ValueError, match="coordinates must be left out, or theta hold all of them"):
-        CalibrationQuestion.asked(THETA, rf.Sensitivity(norm=1.0), 1e-5, "pdp", 600, 1.0)
+        CalibrationQuestion.asked(THETA, rf.Sensitivity(norm=1.0), 1e-5, "per_instance", 600, 1.0)
     account = rf.PerInstanceAccountant(LAW, rf.Sensitivity(0.05, at_most=3))
     account.step(THETA, count=4)
-    question = CalibrationQuestion.asked(THETA, account.sensitivity, 1e-5, "pdp", 60, 1.0)
-    assert question.costs(LAW)(4) == pytest.approx(account.guarantee(1e-5).epsilon_pdp, rel=1e-14)
+    question = CalibrationQuestion.asked(THETA, account.sensitivity, 1e-5, "per_instance", 60, 1.0)
+    assert question.costs(LAW)(4) == pytest.approx(account.guarantee(1e-5).per_instance.epsilon, rel=1e-14)

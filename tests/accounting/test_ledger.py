@@ -118,8 +118,10 @@ def test_every_job_is_charged_what_its_own_account_says() -> None:
         ledger = rf.Ledger(delta=1e-6, neighbours=neighbours)
         own = job(ledger).account
         claim = ledger.guarantee(1e-6)
-        assert claim.epsilon_data_independent == pytest.approx(own.epsilon, rel=1e-7)
-        assert claim.epsilon == pytest.approx(own.guarantee.epsilon, rel=1e-7)
+        assert claim.epsilon == pytest.approx(own.epsilon, rel=1e-7)
+        assert claim.per_instance.ex_post_epsilon == pytest.approx(
+            own.guarantee.per_instance.ex_post_epsilon, rel=1e-7
+        )
 
 
 def test_who_takes_part_and_what_they_say_are_different_promises() -> None:
@@ -142,10 +144,10 @@ def test_a_fit_costs_what_was_planned_and_less_for_the_data_at_hand(changes: Any
     planned = probe(**changes).planned_cost(FEATURES, LABELS).guarantee(1e-5)
     fitted = ledger.fit(probe(**changes), FEATURES, LABELS)
     claim, own = ledger.guarantee(), fitted.guarantee(1e-5)
-    assert claim.epsilon_data_independent == pytest.approx(own.epsilon_data_independent, rel=1e-7)
     assert claim.epsilon == pytest.approx(own.epsilon, rel=1e-7)
-    assert claim.epsilon <= planned.epsilon
-    assert planned.epsilon_data_independent == pytest.approx(claim.epsilon_data_independent, rel=1e-7)
+    assert claim.per_instance.ex_post_epsilon == pytest.approx(own.per_instance.ex_post_epsilon, rel=1e-7)
+    assert claim.per_instance.ex_post_epsilon <= planned.per_instance.ex_post_epsilon
+    assert planned.epsilon == pytest.approx(claim.epsilon, rel=1e-7)
 
 
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
@@ -157,9 +159,9 @@ def test_an_engine_stops_where_its_charge_ends(sampling: Any) -> None:
     charged = ledger.guarantee()
     trained(objects, 2)
     assert made.account.steps == steps
-    assert charged.epsilon_data_independent == pytest.approx(made.guarantee(1e-5).epsilon_data_independent)
+    assert charged.epsilon == pytest.approx(made.guarantee(1e-5).epsilon)
     ledger.settle(entry, made.account)
-    assert ledger.guarantee().epsilon <= charged.epsilon
+    assert ledger.guarantee().per_instance.ex_post_epsilon <= charged.per_instance.ex_post_epsilon
     with pytest.raises(ValueError, match=f"is beyond the {steps} steps that were charged beforehand"):
         trained(objects, 1)
 
@@ -252,7 +254,7 @@ def spend(path: Any, times: int = MOST + 1) -> None:
 
 
 def spent(path: Path) -> float:
-    return float(rf.Ledger(epsilon=1.0, delta=1e-5, path=path).guarantee().epsilon_data_independent)
+    return float(rf.Ledger(epsilon=1.0, delta=1e-5, path=path).guarantee().epsilon)
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
@@ -264,7 +266,7 @@ def test_threads_share_one_budget(in_memory: bool, tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(ledger.entries) == MOST
-    assert 0.9 < ledger.guarantee().epsilon_data_independent <= 1.0
+    assert 0.9 < ledger.guarantee().epsilon <= 1.0
 
 
 def test_processes_and_objects_share_the_budget_of_a_file(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def publish(thetas: object, **changes: object) -> rf.PublishableEpsilon:
 
 def _sum_behind(number: rf.PublishableEpsilon) -> float:
     """The divergence the ex-post number was made of: one order, so it can be read back."""
-    total = number.epsilon - float(torch.log(float64(1 / number.delta))) / (number.order - 1)
+    total = number.ex_post_epsilon - float(torch.log(float64(1 / number.delta))) / (number.order - 1)
     return total - number.order * number.publishing_zcdp
 
 
@@ -105,12 +105,12 @@ def test_the_noise_is_the_operating_systems(monkeypatch: pytest.MonkeyPatch) -> 
     numbers = []
     for _ in range(2):
         torch.manual_seed(0)
-        numbers.append(publish(theta).epsilon)
+        numbers.append(publish(theta).ex_post_epsilon)
     assert numbers[0] != numbers[1]
     same = set()
     for _ in range(2):
         with seeded_releases(3):
-            same.add(publish(theta).epsilon)
+            same.add(publish(theta).ex_post_epsilon)
     assert len(same) == 1
 
 
@@ -122,11 +122,11 @@ def test_the_public_grid_reaches_every_share() -> None:
 def test_its_own_cost_is_included() -> None:
     theta = torch.full((5000,), 2.5, dtype=torch.float64)
     cheap, dear = (publish(theta, publishing_zcdp=cost) for cost in (1e-6, 1e-2))
-    assert cheap.epsilon_data_independent < dear.epsilon_data_independent
-    assert dear.epsilon_pdp > cheap.epsilon_pdp
+    assert cheap.epsilon < dear.epsilon
+    assert dear.per_instance_epsilon > cheap.per_instance_epsilon
     account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 1.0), 1e-3)
     account.step(theta)
-    assert dear.epsilon_data_independent > account.guarantee(1e-5).epsilon_data_independent
+    assert dear.epsilon > account.guarantee(1e-5).epsilon
 
 
 def test_the_order_does_not_depend_on_the_data() -> None:
@@ -205,7 +205,7 @@ def test_a_few_coordinates_are_published_as_their_largest_sum() -> None:
     assert private <= _sum_behind(number) <= 1.01 * private
     account = rf.PerInstanceAccountant(law, size)
     account.step(theta, count=2)
-    assert number.epsilon_data_independent >= account.guarantee(1e-5).epsilon_data_independent
+    assert number.epsilon >= account.guarantee(1e-5).epsilon
 
 
 def test_a_norm_is_refused_by_name_unless_each_implies_it() -> None:
@@ -257,6 +257,6 @@ def test_what_finite_randomness_takes_is_missing_from_delta(monkeypatch: pytest.
     most = data_independent_epsilon(gaussian, bounded, 5e-6)
     assert asked == 2 * [(5001, 0.0), (5001, most), (1, 0.0)]  # the last is of the margin
     for number in (useful, useless):
-        assert number.epsilon_data_independent == data_independent_epsilon(gaussian, bounded, left)
-    assert useful.epsilon_pdp < useful.epsilon_data_independent  # order by order
-    assert useless.epsilon_pdp == useless.epsilon_data_independent < useless.epsilon
+        assert number.epsilon == data_independent_epsilon(gaussian, bounded, left)
+    assert useful.per_instance_epsilon < useful.epsilon  # order by order
+    assert useless.per_instance_epsilon == useless.epsilon < useless.ex_post_epsilon

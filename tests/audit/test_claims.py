@@ -19,5 +19,5 @@ def test_batched_claims_are_those_of_the_accountant() -> None:
         account = PerInstanceAccountant(target.mechanism, target.sensitivity)
         account.step(target.theta)
         guarantee = account.guarantee(target.delta)
-        assert claim["per-instance"] == pytest.approx(guarantee.epsilon_pdp, rel=1e-12)
-        assert claim["data-independent"] == guarantee.epsilon_data_independent
+        assert claim["per-instance"] == pytest.approx(guarantee.per_instance.epsilon, rel=1e-12)
+        assert claim["data-independent"] == guarantee.epsilon

@@ -17,7 +17,7 @@ def test_a_certificate_is_written_and_verified(tmp_path: Path) -> None:
     names = [Path(file).name for file in json.loads(run.stdout)["files"]]
     assert names == ["certificate.html", "certificate.json", "certificate.key"]
     content = json.loads(page.with_suffix(".json").read_text())
-    assert content["epsilon"] == account.guarantee(1e-6).epsilon_data_independent
+    assert content["epsilon"] == account.guarantee(1e-6).epsilon
     checked = ringfence("certificate", source, "--verify", page.with_suffix(".json"))
     assert checked.stdout.strip() == f"{page.with_suffix('.json')} is about {source}"
     source.write_text(source.read_text() + " ")

@@ -97,7 +97,7 @@ def test_the_tight_account_holds_for_every_neighbour_by_enumeration() -> None:
         for p, q in ((here, there), (there, here)):
             worst = max(worst, float(np.maximum(p - math.exp(epsilon) * q, 0).sum()))
     assert 0.9e-2 < worst <= 1e-2
-    assert epsilon < votes.account.guarantee.epsilon_renyi < votes.account.epsilon
+    assert epsilon < votes.account.guarantee.per_instance.renyi_epsilon < votes.account.epsilon
 
 
 def test_the_kind_of_frame_comes_back(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def data() -> SweepData:
 
 def test_every_example_that_is_asked_for_has_a_row_a_law(data: SweepData) -> None:
     runs = list(single_examples(data, SETTINGS, 1e-5, examples=10))
-    assert all(run.claim.epsilon_data_independent >= run.claim.epsilon_pdp > 0 for run in runs)
+    assert all(run.claim.epsilon >= run.claim.per_instance.epsilon > 0 for run in runs)
     assert {run.mechanism: run.setting for run in runs} == SETTINGS
     rows = [row for run in runs for row in run.rows]
     assert [row.mechanism for row in rows] == ["Gaussian"] * 10 + ["rectified"] * 10

@@ -273,7 +273,7 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "reconstruction_error_bound": (rf.reconstruction_error_bound, {"fisher_information_loss": 1.0}),
     "LinearOperator.of": (rf.LinearOperator.of, {"matrix": _JACOBIAN}),
     "calibrate_sigma": (rf.calibrate_sigma, {**_TARGET, "steps": 1}),
-    "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "steps": 1, "kind": "pdp", "epsilon": 0.6}),
+    "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "steps": 1, "kind": "per_instance", "epsilon": 0.6}),
     "calibrate_steps": (rf.calibrate_steps, _TARGET),
     "subsampled_rdp": (
         rf.subsampled_rdp,

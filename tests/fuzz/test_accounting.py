@@ -79,7 +79,9 @@ def test_per_instance_accounts(
         calls_well(account.step, theta, count=count, exact=exact, names=NAMES)
         claim = calls_well(account.guarantee, delta, names=NAMES)
         if claim is not None:
-            at_least_zero(claim.epsilon, claim.epsilon_pdp, claim.epsilon_data_independent, claim.mu)
+            at_least_zero(
+                claim.per_instance.ex_post_epsilon, claim.per_instance.epsilon, claim.epsilon, claim.mu
+            )
             assert 1e-3 <= claim.true_positive_rate(1e-3) <= 1.000001e-3 + claim.advantage
             assert claim.statement
 
@@ -112,7 +114,7 @@ def test_sampled_accounts(
         if account.steps and batches == 2:  # the sampled Gaussian's own curve takes a while
             claim = calls_well(account.guarantee, delta, names=(*NAMES, "spent"))
             if claim is not None:
-                at_least_zero(claim.epsilon, claim.epsilon_pdp, claim.epsilon_data_independent)
+                at_least_zero(claim.per_instance.ex_post_epsilon, claim.per_instance.epsilon, claim.epsilon)
 
 
 @fuzzed(
@@ -125,7 +127,7 @@ def test_sampled_accounts(
     orders=some_orders,
     count=counts,
     delta=deltas,
-    kind=st.sampled_from(("ex_post", "pdp", "", None, 1.0)),
+    kind=st.sampled_from(("ex_post", "per_instance", "", None, 1.0)),
 )
 def test_examples_accounts(
     law: Any, theta: Any, gradients: Any, orders: Any, count: Any, delta: Any, kind: Any
@@ -240,7 +242,7 @@ def test_profiles(law: Any, theta: Any, sensitivity: Any, steps: Any, delta: Any
     sensitivity=usual_moves,
     delta=fuzz.mostly(fuzz.sizes(1e-9, 1e-2)),
     epsilon=fuzz.mostly(fuzz.sizes(1e-2, 10.0)),
-    kind=st.sampled_from(("ex_post", "pdp", "data_independent", "", None, [])),
+    kind=st.sampled_from(("ex_post", "per_instance", "data_independent", "", None, [])),
     steps=fuzz.mostly(st.integers(1, 100)),
     coordinates=st.one_of(st.none(), fuzz.mostly(st.integers(1, 10**6))),
     sampling_rate=st.sampled_from((1.0, 1.0, 1.0, 1, 0.0, -0.5, 2.0, float("nan"), None, "half", [])),
@@ -305,4 +307,4 @@ def test_publication(
         names=NAMES,
     )
     if number is not None:
-        at_least_zero(number.epsilon, number.epsilon_pdp, number.epsilon_data_independent)
+        at_least_zero(number.epsilon, number.per_instance_epsilon, number.ex_post_epsilon)

@@ -115,12 +115,15 @@ def test_no_printed_epsilon_is_below(
     tight = profile.epsilon(delta) if searched == 0 else math.inf  # a search takes a second
     for start, shift in pairs(where, size):
         for epsilon in (
-            claim.epsilon_pdp,
-            claim.epsilon_data_independent,
+            claim.per_instance.epsilon,
+            claim.epsilon,
             *([tight] if math.isfinite(tight) else []),
         ):
             assert exact.hockey_stick(known, start, shift, epsilon) <= delta, (start, shift, epsilon)
-        assert exact.chance_of_more(known, start, shift, claim.epsilon) <= delta, (start, shift)
+        assert exact.chance_of_more(known, start, shift, claim.per_instance.ex_post_epsilon) <= delta, (
+            start,
+            shift,
+        )
         assert exact.hockey_stick(known, start, shift, 1.0) <= mpf(profile.delta(1.0)), (start, shift)
 
 
@@ -144,9 +147,9 @@ def test_compositions_are_not_below_the_gaussian(
     account.step(torch.full((coordinates,), 0.3 * sigma, dtype=torch.float64), count=steps)
     claim = account.guarantee(delta)
     mu = mpf(move * sigma) / mpf(sigma) * mpf(steps * coordinates) ** mpf("0.5")
-    for epsilon in (claim.epsilon_pdp, claim.epsilon_data_independent, claim.gaussian_epsilon_pdp):
+    for epsilon in (claim.per_instance.epsilon, claim.epsilon, claim.per_instance.gaussian_epsilon):
         assert epsilon == math.inf or exact.gaussian_delta(mu, epsilon) <= delta, epsilon
-    for epsilon in (claim.epsilon, claim.gaussian_epsilon):
+    for epsilon in (claim.per_instance.ex_post_epsilon, claim.per_instance.gaussian_ex_post_epsilon):
         assert exact._below(mu / 2 - mpf(epsilon) / mu) <= delta, epsilon
 
 
@@ -167,7 +170,7 @@ def test_compositions_are_not_below_those_of_signs(
     claim = account.guarantee(delta)
     for start, shift in pairs(theta, move):
         p, q = exact._below(mpf(start)), exact._below(mpf(start) + mpf(shift))
-        for epsilon in (claim.epsilon_pdp, claim.epsilon_data_independent):
+        for epsilon in (claim.per_instance.epsilon, claim.epsilon):
             assert exact.composed_sign(p, q, steps, epsilon) <= delta, (start, shift, epsilon)
 
 
@@ -190,7 +193,7 @@ def test_sampled_epsilons_are_not_below(
     account = rf.SampledAccountant(law, size, q, [2, 3, 4, 8, 16, 32], failure_probability=delta / 4)
     account.step([where] * 40)
     claim = account.guarantee(delta)
-    for epsilon in (claim.epsilon_pdp, claim.epsilon_data_independent):
+    for epsilon in (claim.per_instance.epsilon, claim.epsilon):
         grown = math.exp(min(epsilon, 700.0))
         for start, shift in ((where, size), (where, -size)):
             # H(mixture || P) = q H(Q || P) at (e^eps - 1 + q) / q

@@ -34,7 +34,7 @@ def test_the_numbers_are_those_of_every_dataset_and_follow_the_schema(written: P
     assert 0.99 < content["epsilon"] <= 1.0001
     assert content["delta"] == 1e-6  # of the release
     assert (
-        content["epsilon"] == json.loads((written / "account.json").read_text())["epsilon_data_independent"]
+        content["epsilon"] == json.loads((written / "account.json").read_text())["epsilon"]
     )
     by_delta = {point["delta"]: point["epsilon"] for point in content["curve"]}
     assert list(by_delta.values()) == sorted(by_delta.values())
@@ -58,9 +58,9 @@ def test_nothing_private_is_on_the_page_or_in_the_json(written: Path) -> None:
     assert commitment in body
     body = body.replace(commitment, "")
     assert "Privacy certificate" in page
-    for name in ("epsilon", "epsilon_renyi", "gaussian_epsilon"):
-        assert private[name] != private["epsilon_data_independent"]
-        assert f"{private[name]:.4g}" not in body
+    for name in ("ex_post_epsilon", "renyi_epsilon", "gaussian_ex_post_epsilon"):
+        assert private["per_instance"][name] != private["epsilon"]
+        assert f"{private['per_instance'][name]:.4g}" not in body
     for count in COUNTS[COUNTS > 9]:
         assert str(count) not in body
 

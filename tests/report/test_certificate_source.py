@@ -39,7 +39,7 @@ def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path:
     source = read_source(tmp_path / "run.ckpt")
     assert source.cost.steps == engine.account.steps > 0
     ours, theirs = composed_guarantee(source.cost, DELTA), engine.guarantee(DELTA)
-    assert ours.epsilon_data_independent == pytest.approx(theirs.epsilon_data_independent, rel=1e-3)
+    assert ours.epsilon == pytest.approx(theirs.epsilon, rel=1e-3)
     assert source.assumptions == engine.run.assumptions
     assert dict(source.settings)["mechanism"] == "TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0))"
     if "public_size" in changes:  # the number of examples is private then

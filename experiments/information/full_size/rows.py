@@ -162,4 +162,4 @@ def _epsilon(
     plan = RunPlan.of(loader, clip_of(setting), None, "poisson", secure=False, rounding=2.0**-24)
     account = plan.account(setting.law)
     account.step_of_any(torch.zeros(()).expand(int(parameters)), count=setting.steps)
-    return account.guarantee(delta).epsilon_data_independent
+    return account.guarantee(delta).epsilon

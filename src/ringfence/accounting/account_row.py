@@ -34,11 +34,15 @@ class AccountRow:
             "mechanism": repr(self.mechanism),
             "sensitivity": self.sensitivity.state(),
             "coordinates": self.coordinates,
-            **self.guarantee.as_dict(),
-            "epsilon_profile": self.epsilon_profile,
-            "proof": self.proof,
-            "gaussian_epsilon_profile": self.gaussian_epsilon_profile,
-            "statement": f"{self.guarantee.statement}\n\n{self.profile_statement}",
+            **(claim := self.guarantee.as_dict()),
+            "statement": self.guarantee.statement,
+            "per_instance": {
+                **claim["per_instance"],
+                "tight_epsilon": self.epsilon_profile,
+                "tight_proof": self.proof,
+                "gaussian_tight_epsilon": self.gaussian_epsilon_profile,
+                "statement": f"{self.guarantee.per_instance.statement}\n\n{self.profile_statement}",
+            },
         }
 
     @property
@@ -59,7 +63,7 @@ def account_row(
 
     >>> import torch
     >>> row = account_row(Gaussian(1.0), torch.zeros(100), 1e-2, steps=10, delta=1e-5)
-    >>> row.epsilon_profile <= row.guarantee.epsilon_pdp
+    >>> row.epsilon_profile <= row.guarantee.per_instance.epsilon
     True
     """
     steps = checks.count("steps", steps, at_least=1)
@@ -69,7 +73,7 @@ def account_row(
     gaussian = privacy_profile(Gaussian(mechanism.sigma), theta, sensitivity, steps)
     claim = account.guarantee(delta)
     tight, proof = min(
-        (profile.epsilon(delta), profile.proof(delta)), (claim.epsilon_pdp, claim.proof_pdp)
+        (profile.epsilon(delta), profile.proof(delta)), (claim.per_instance.epsilon, claim.per_instance.proof)
     )  # both hold, because theta is fixed
     return AccountRow(
         mechanism=mechanism,
@@ -78,5 +82,5 @@ def account_row(
         guarantee=claim,
         epsilon_profile=tight,
         proof=proof,
-        gaussian_epsilon_profile=min(gaussian.epsilon(delta), claim.gaussian_epsilon_pdp),
+        gaussian_epsilon_profile=min(gaussian.epsilon(delta), claim.per_instance.gaussian_epsilon),
     )

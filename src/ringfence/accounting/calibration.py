@@ -39,7 +39,7 @@ def calibrate_sigma(
     With ``sampling_rate`` below 1 each release is of a Poisson sample and costs what
     ``SampledAccountant.step_of_any`` charges.
 
-    The kinds "pdp" and "ex_post" are about this theta and have to be asked for: three confident votes
+    The kinds "per_instance" and "ex_post" are about this theta and must be asked for: three confident votes
     are almost free to release without noise, and the answer says so to everyone who sees it. These kinds
     raise a ``PerInstanceCalibrationWarning`` and cannot be combined with sampling. Use them on public or
     simulated data. Their cost need not fall with sigma everywhere. The answer is therefore found from

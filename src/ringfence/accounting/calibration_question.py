@@ -19,7 +19,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
 
-_FIELDS = {"ex_post": "epsilon", "pdp": "epsilon_pdp", "data_independent": "epsilon_data_independent"}
+_FIELDS = {"ex_post": "ex_post_epsilon", "per_instance": "epsilon"}
 
 
 class PerInstanceCalibrationWarning(UserWarning):
@@ -63,7 +63,7 @@ class CalibrationQuestion:
         sampling_rate: float,
     ) -> Self:
         """The question with every argument checked once, before the search."""
-        checks.one_of("kind", kind, _FIELDS)
+        checks.one_of("kind", kind, (*_FIELDS, "data_independent"))
         delta = checks.probability("delta", delta)
         sampling_rate = checks.rate("sampling_rate", sampling_rate)
         count = None if coordinates is None else checks.count("coordinates", coordinates, at_least=1)
@@ -118,7 +118,7 @@ class CalibrationQuestion:
                 steps=steps,
                 delta=self.delta,
             )
-            return float(getattr(claim, _FIELDS[self.kind]))
+            return float(getattr(claim.per_instance, _FIELDS[self.kind]))
 
         return cost
 
@@ -129,7 +129,7 @@ class CalibrationQuestion:
         def cost(steps: int) -> float:
             account = SampledAccountant(law, size, self.sampling_rate)
             account.step_of_any(self.theta, count=steps)
-            return account.guarantee(self.delta).epsilon_data_independent
+            return account.guarantee(self.delta).epsilon
 
         return cost
 

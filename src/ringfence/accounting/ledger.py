@@ -64,7 +64,7 @@ class Ledger:
     >>> with rf.Ledger(epsilon=1.0, delta=1e-5) as ledger:
     ...     noisy = ledger.release(rf.Gaussian(10.0), [120, 44], rf.Sensitivity(each=1.0, at_most=1))
     ...     table = rf.release_counts([120, 44], sigma=10.0, ledger=ledger)
-    >>> [entry.what for entry in ledger.entries], round(ledger.guarantee().epsilon_data_independent, 3)
+    >>> [entry.what for entry in ledger.entries], round(ledger.guarantee().epsilon, 3)
     (['release of 2 numbers', 'release_counts'], 0.497)
     """
 

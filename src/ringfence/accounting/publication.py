@@ -29,18 +29,18 @@ _HALF_STEP = 2.0**-11  # of a deviation: the grid rounds down by at most so much
 class PublishableEpsilon:
     """Upper bounds of per-instance numbers that are themselves released privately.
 
-    ``epsilon`` and ``epsilon_pdp`` are those of ``Guarantee`` with the cost of publishing included. The
-    probability that they are too small is at most ``failure_probability``, over the noise added here.
-    ``epsilon_data_independent`` is ordinary differential privacy of the releases and of the published
-    number together.
+    ``epsilon`` is ordinary differential privacy of the releases and of the published number together.
+    ``per_instance_epsilon`` and ``ex_post_epsilon`` are those of ``Guarantee.per_instance`` with the cost of
+    publishing included. The probability that they are too small is at most ``failure_probability``, over the
+    noise added here.
 
-    >>> PublishableEpsilon(0.9, 0.7, 1.2, 40.0, 1e-5, 1e-3, 1e-4).statement[:79]
+    >>> PublishableEpsilon(1.2, 0.7, 0.9, 40.0, 1e-5, 1e-3, 1e-4).statement[:79]
     'The releases and this number together satisfy (1.2, 1e-05)-differential privacy'
     """
 
     epsilon: float
-    epsilon_pdp: float
-    epsilon_data_independent: float
+    per_instance_epsilon: float
+    ex_post_epsilon: float
     order: float
     delta: float
     failure_probability: float
@@ -54,15 +54,15 @@ class PublishableEpsilon:
 
         >>> settings = {"delta": 1e-5, "failure_probability": 1e-3, "publishing_zcdp": 1e-4}
         >>> number = PublishableEpsilon.of(0.1, (0.02, 0.02), 1e-5, order=10.0, **settings)
-        >>> number.epsilon_pdp <= number.epsilon_data_independent
+        >>> number.per_instance_epsilon <= number.epsilon
         True
         """
         orders, sums = torch.tensor([[order], [divergence]], dtype=torch.float64)
         every = data_independent_epsilon(*zcdps, left)
         return cls(
-            epsilon=ex_post_epsilon(orders, sums, left)[0],
-            epsilon_pdp=min(epsilon_from_rdp(orders, sums, left)[0], every),  # what holds for all holds here
-            epsilon_data_independent=every,
+            epsilon=every,
+            per_instance_epsilon=min(epsilon_from_rdp(orders, sums, left)[0], every),  # what holds for all
+            ex_post_epsilon=ex_post_epsilon(orders, sums, left)[0],
             order=order,
             **settings,
         )
@@ -71,13 +71,13 @@ class PublishableEpsilon:
     def statement(self) -> str:
         """In plain English: what is promised, with which probability, and that it may be published."""
         return (
-            f"The releases and this number together satisfy ({rounded_up(self.epsilon_data_independent)}, "
+            f"The releases and this number together satisfy ({rounded_up(self.epsilon)}, "
             f"{self.delta:.3g})-differential privacy for every dataset. Except with probability "
             f"{self.failure_probability:.3g} over the noise in this number, the ex-post privacy loss about "
-            f"each single record of this dataset is at most {rounded_up(self.epsilon)} except with "
+            f"each single record of this dataset is at most {rounded_up(self.ex_post_epsilon)} except with "
             f"probability {self.delta:.3g} over the run, and at a theta fixed in advance the releases are "
-            f"({rounded_up(self.epsilon_pdp)}, {self.delta:.3g})-indistinguishable from those of any "
-            "neighbour of this dataset. These numbers were released with noise and may be published."
+            f"({rounded_up(self.per_instance_epsilon)}, {self.delta:.3g})-indistinguishable from those of "
+            "any neighbour of this dataset. These numbers were released with noise and may be published."
         )
 
 
@@ -114,7 +114,7 @@ def publishable_epsilon(
     >>> law, thetas = RectifiedGaussian(1.0, bound=1.0), [torch.full((10_240,), 2.5)] * 10
     >>> number = publishable_epsilon(law, thetas, 1e-3, delta=1e-5, publishing_zcdp=1e-4,
     ...     failure_probability=1e-3)
-    >>> 0.6 < number.epsilon_pdp < 1.1, round(number.epsilon_data_independent, 2)
+    >>> 0.6 < number.per_instance_epsilon < 1.1, round(number.epsilon, 2)
     (True, 1.22)
     """
     delta = checks.probability("delta", delta)
@@ -134,7 +134,7 @@ def publishable_epsilon(
     if any(own.norm is not None for own in sizes):
         raise ValueError(
             f"sensitivity must not be bounded by norm to publish from it, got {size!r}: give each, and "
-            "at_most where few coordinates move, or publish epsilon_data_independent, which holds for a norm"
+            "at_most where few coordinates move, or publish claim.epsilon, which holds for a norm"
         )
 
     both = [ceilings(mechanism, theta, own) for theta, own in zip(steps, sizes, strict=True)]

@@ -76,4 +76,4 @@ def _claim(target: Target, orders: Tensor, worst: Tensor) -> dict[str, float]:
         steps=1,
         delta=target.delta,
     )
-    return {"data-independent": claim.epsilon_data_independent, "per-instance": claim.epsilon_pdp}
+    return {"data-independent": claim.epsilon, "per-instance": claim.per_instance.epsilon}

@@ -57,7 +57,8 @@ def account(
         typer.echo(json.dumps(row.as_dict()))
     else:
         print_table(account_table(row))
-        print_statement(f"\n{row.guarantee.statement}\n\n{row.profile_statement}")
+        claim = row.guarantee
+        print_statement(f"\n{claim.statement}\n\n{claim.per_instance.statement}\n\n{row.profile_statement}")
 
 
 def account_table(row: "AccountRow") -> Table:
@@ -71,25 +72,21 @@ def account_table(row: "AccountRow") -> Table:
     """
     from ringfence.numerics.rounding import rounded_up
 
-    claim = row.guarantee
+    claim, own = row.guarantee, row.guarantee.per_instance
     title = (
         f"{row.mechanism!r}\n{row.coordinates:,} coordinates, releases: {claim.steps}, delta {claim.delta:g}"
         f"\n{row.sensitivity.statement}"
     )
     table = law_beside_gaussian(title, "epsilon")
     for name, value, gaussian, what in (
+        ("epsilon", claim.epsilon, row.gaussian_epsilon_profile, "DP, every dataset"),
         (
-            "data-independent",
-            claim.epsilon_data_independent,
-            row.gaussian_epsilon_profile,
-            "DP, every dataset",
+            *("ex-post", own.ex_post_epsilon, own.gaussian_ex_post_epsilon),
+            "this dataset and trajectory; sensitive",
         ),
-        ("ex-post", claim.epsilon, claim.gaussian_epsilon, "this dataset and trajectory; sensitive"),
         (
-            "per-instance",
-            claim.epsilon_pdp,
-            claim.gaussian_epsilon_pdp,
-            f"this dataset, theta fixed; {claim.proof_pdp}; sensitive",
+            *("per-instance", own.epsilon, own.gaussian_epsilon),
+            f"this dataset, theta fixed; {own.proof}; sensitive",
         ),
         ("tight", row.epsilon_profile, row.gaussian_epsilon_profile, f"the same without slack ({row.proof})"),
     ):

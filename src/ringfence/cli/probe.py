@@ -144,7 +144,7 @@ def probe(
         typer.echo(json.dumps(row.as_dict()))
     else:
         print_table(probe_table(row))
-        print_statement(f"\n{row.statement}")
+        print_statement(f"\n{row.statement}\n\n{row.guarantee.per_instance.statement}")
 
 
 def probe_table(row: "ProbeRow") -> Table:
@@ -152,8 +152,8 @@ def probe_table(row: "ProbeRow") -> Table:
     from ringfence.accounting.claim.guarantee import RENYI
     from ringfence.numerics.rounding import rounded_up
 
-    claim = row.guarantee
-    estimate = ", an estimate where steps > 1" if claim.proof_pdp == RENYI else ""
+    claim, own = row.guarantee, row.guarantee.per_instance
+    estimate = ", an estimate where steps > 1" if own.proof == RENYI else ""
     chosen = row.chosen
     found = ""
     if row.settings.target_epsilon is not None:
@@ -173,18 +173,14 @@ def probe_table(row: "ProbeRow") -> Table:
     else:
         table.add_row("accuracy", f"{row.test_accuracy:.2%}", "", "on the test split")
     for name, value, gaussian, what in (
+        ("epsilon", claim.epsilon, row.gaussian_epsilon, "DP, every dataset"),
         (
-            "epsilon, data-independent",
-            claim.epsilon_data_independent,
-            row.gaussian_epsilon_data_independent,
-            "DP, every dataset",
+            *("epsilon, ex-post", own.ex_post_epsilon, own.gaussian_ex_post_epsilon),
+            "this dataset and trajectory; sensitive",
         ),
-        ("epsilon, ex-post", claim.epsilon, claim.gaussian_epsilon, "this dataset and trajectory; sensitive"),
         (
-            "epsilon, per-instance",
-            claim.epsilon_pdp,
-            claim.gaussian_epsilon_pdp,
-            f"this dataset; {claim.proof_pdp}{estimate}; sensitive",
+            *("epsilon, per-instance", own.epsilon, own.gaussian_epsilon),
+            f"this dataset; {own.proof}{estimate}; sensitive",
         ),
     ):
         table.add_row(name, rounded_up(value), rounded_up(gaussian), what)

@@ -31,7 +31,7 @@ from ringfence.numerics.rounding import rounded_up
 _LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
 _PRIVATE = (
     "private: these numbers are computed from the data. Do not publish this file. Only "
-    "epsilon_data_independent, mu, advantage and the true positive rates hold for every dataset."
+    "epsilon, mu, advantage and the true positive rates hold for every dataset."
 )
 
 
@@ -64,7 +64,9 @@ class ReleaseAccount:
     ) -> "ReleaseAccount":
         """The account of what this costs; ``tight`` are other proofs of a per-instance epsilon."""
         claim = composed_guarantee(cost, delta)
-        return cls(claim, *min([(claim.epsilon_pdp, claim.proof_pdp), *tight]), details, cost)
+        return cls(
+            claim, *min([(claim.per_instance.epsilon, claim.per_instance.proof), *tight]), details, cost
+        )
 
     @property
     def delta(self) -> float:
@@ -74,7 +76,7 @@ class ReleaseAccount:
     @property
     def epsilon(self) -> float:
         """The epsilon of ordinary differential privacy, for every dataset: it may be published."""
-        return self.guarantee.epsilon_data_independent
+        return self.guarantee.epsilon
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -102,10 +104,11 @@ class ReleaseAccount:
         change = "it plus or minus any one person"
         if self.guarantee.change == REPLACED:
             change = "the values of any one person replaced"
+        renyi = rounded_up(self.guarantee.per_instance.renyi_epsilon)
         return (
             f"For this dataset, and with {change}, the release is "
             f"({rounded_up(self.epsilon_tight)}, {self.delta:.3g})-indistinguishable (proved by: "
-            f"{self.proof}). By Rényi sums epsilon is {rounded_up(self.guarantee.epsilon_renyi)}, and for "
+            f"{self.proof}). By Rényi sums epsilon is {renyi}, and for "
             f"every dataset it is {rounded_up(self.epsilon)}."
         )
 
@@ -130,7 +133,7 @@ def table_account(
     accountant = PerInstanceAccountant(law, sensitivity)
     accountant.step(theta)
     cost = replace(accountant.cost(), change=change, numbers=theta.numel())
-    left = delta_left(cost.numbers, delta, lambda at: cost.guarantee(at).epsilon_data_independent)
+    left = delta_left(cost.numbers, delta, lambda at: cost.guarantee(at).epsilon)
     tight = []
     details: dict[str, Any] = {"cell_values": theta.tolist()}
     if law.support.atoms:  # the Gaussian costs everybody the same, and its own account is exact

@@ -55,7 +55,7 @@ class Certificate:
         """The certificate of a source, with its epsilon at this delta, or at the source's own."""
         claim = composed_guarantee(source.cost, source.delta if delta is None else delta)
         deltas = [at for at in _DELTAS if at > source.cost.taken]
-        curve = [(at, composed_guarantee(source.cost, at).epsilon_data_independent) for at in deltas]
+        curve = [(at, composed_guarantee(source.cost, at).epsilon) for at in deltas]
         nonce = nonce or secrets.token_hex(32)
         content = {
             "format": "ringfence certificate",
@@ -64,7 +64,7 @@ class Certificate:
             "releases": source.cost.steps,
             "protects": f"every single record {source.cost.change or ADDED_OR_REMOVED}",
             "audience": AUDIENCE,
-            "epsilon": claim.epsilon_data_independent,
+            "epsilon": claim.epsilon,
             "delta": claim.delta,
             "mu": claim.mu if claim.mu < math.inf else None,
             "advantage": claim.advantage,

@@ -89,7 +89,7 @@ class Target:
 
         def cost(sigma: float) -> float:
             try:
-                return claim(law(sigma), self.delta).epsilon_data_independent / _ROOM
+                return claim(law(sigma), self.delta).epsilon / _ROOM
             except TooLittleNoiseError:
                 return math.inf
 

@@ -33,10 +33,10 @@ def test_the_three_numbers_are_what_they_are_called() -> None:
     account.step(THETA, count=10)
     got = account.guarantee(1e-5)
     worst = torch.maximum(account.forward, account.backward)
-    assert (got.epsilon, got.order) == ex_post_epsilon(account.orders, worst, 1e-5)
-    assert (got.epsilon_renyi, got.order_pdp) == epsilon_from_rdp(account.orders, worst, 1e-5)
+    assert got.per_instance.ex_post_epsilon == ex_post_epsilon(account.orders, worst, 1e-5)[0]
+    assert got.per_instance.renyi_epsilon == epsilon_from_rdp(account.orders, worst, 1e-5)[0]
     mu = math.sqrt(10 * THETA.numel()) * 5e-3
-    assert got.epsilon_data_independent == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
+    assert got.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
     assert (got.delta, got.steps) == (1e-5, 10)
 
 
@@ -45,14 +45,14 @@ def test_the_truncated_law_has_a_smaller_number_for_every_dataset() -> None:
     factor = float(rf.TruncatedGaussian(1.0, bound=0.5).fisher_information(0.0))
     zcdp = 10 * THETA.numel() * 25e-6 / 2
     expected = data_independent_epsilon(zcdp, zcdp * factor, 1e-5)
-    assert narrow.epsilon_data_independent == pytest.approx(expected, rel=1e-10)
-    assert narrow.epsilon_data_independent < 0.5 * gaussian_epsilon(math.sqrt(2 * zcdp), 1e-5)
+    assert narrow.epsilon == pytest.approx(expected, rel=1e-10)
+    assert narrow.epsilon < 0.5 * gaussian_epsilon(math.sqrt(2 * zcdp), 1e-5)
     assert factor == pytest.approx(0.0806, abs=1e-4)
 
 
 def test_first_paragraph_is_ordinary_differential_privacy() -> None:
     got = claim()
-    number = rounded_up(got.epsilon_data_independent)
+    number = rounded_up(got.epsilon)
     assert sentences(got.statement.split("\n\n")[0]) == [
         f"Differential privacy, every dataset: the 10 releases satisfy ({number}, 1e-05)-differential "
         "privacy for every dataset and every single record added or removed, provided the number of "
@@ -66,15 +66,15 @@ def test_first_paragraph_is_ordinary_differential_privacy() -> None:
     account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, bound=1.0), sensitivity=5e-3)
     account.step(torch.full_like(THETA, 40.0), count=10)
     other = account.guarantee(1e-5)
-    assert other.epsilon_data_independent == got.epsilon_data_independent
+    assert other.epsilon == got.epsilon
     assert other.true_positive_rate() == got.true_positive_rate()
-    assert other.epsilon < got.epsilon
+    assert other.per_instance.ex_post_epsilon < got.per_instance.ex_post_epsilon
 
 
-def test_second_paragraph_is_ex_post() -> None:
+def test_the_ex_post_paragraph() -> None:
     got = claim()
-    number = rounded_up(got.epsilon)
-    assert sentences(got.statement.split("\n\n")[1]) == [
+    number = rounded_up(got.per_instance.ex_post_epsilon)
+    assert sentences(got.per_instance.statement.split("\n\n")[0]) == [
         "Ex-post, this dataset and this trajectory: for each single record added or removed, the realised "
         f"privacy loss of the 10 releases is at most {number}, except with probability 1e-05 over the run, "
         "provided that delta was fixed beforehand, as the Rényi orders of an account are",
@@ -87,9 +87,9 @@ def test_second_paragraph_is_ex_post() -> None:
     ]
 
 
-def test_third_paragraph_is_a_guarantee_for_one_release_only() -> None:
+def test_the_per_instance_paragraph_is_a_guarantee_for_one_release_only() -> None:
     one, ten = claim(steps=1), claim(steps=10)
-    first, last = (got.statement.split("\n\n")[2] for got in (one, ten))
+    first, last = (got.per_instance.statement.split("\n\n")[1] for got in (one, ten))
     assert "This is a guarantee for the one release it is about." in first
     assert "estimate" not in first
     assert (
@@ -97,7 +97,7 @@ def test_third_paragraph_is_a_guarantee_for_one_release_only() -> None:
         "earlier releases, as in training, it is an estimate and not a guarantee."
     ) in last
     for got, paragraph in ((one, first), (ten, last)):
-        assert f"({rounded_up(got.epsilon_pdp)}, 1e-05)-indistinguishable" in paragraph
+        assert f"({rounded_up(got.per_instance.epsilon)}, 1e-05)-indistinguishable" in paragraph
         assert paragraph.endswith("is computed from it and must not be published.")
 
 
@@ -144,7 +144,7 @@ def test_one_release_and_many_are_told_apart() -> None:
     assert account.steps == 0
     for steps, words, verb in ((1, "the release", "is"), (2, "the 2 releases", "are")):
         account.step(torch.zeros(3))
-        said = account.guarantee(1e-5).statement
+        said = account.guarantee(1e-5).per_instance.statement
         assert account.steps == steps
         assert f"privacy loss of {words} is at most" in said
         assert f"{words} {verb} (" in said
@@ -164,13 +164,13 @@ def test_the_best_that_is_proved_is_claimed_and_how(law: rf.Mechanism, proof: st
     account = rf.PerInstanceAccountant(law, sensitivity=5e-3)
     account.step(THETA * (3 if proof == "Rényi sums" else 0), count=10)
     got = account.guarantee(1e-5)
-    assert got.epsilon_pdp == min(got.epsilon_renyi, got.epsilon_data_independent)
-    assert got.proof_pdp == proof
-    assert (got.epsilon_pdp == got.epsilon_renyi) == (proof == "Rényi sums")
+    assert got.per_instance.epsilon == min(got.per_instance.renyi_epsilon, got.epsilon)
+    assert got.per_instance.proof == proof
+    assert (got.per_instance.epsilon == got.per_instance.renyi_epsilon) == (proof == "Rényi sums")
     exact = gaussian_epsilon(math.sqrt(10 * THETA.numel()) * 5e-3, 1e-5)
-    assert got.gaussian_epsilon_pdp == pytest.approx(exact, rel=1e-9)
-    assert got.gaussian_epsilon_renyi > 1.05 * exact
-    third = got.statement.split("\n\n")[2]
+    assert got.per_instance.gaussian_epsilon == pytest.approx(exact, rel=1e-9)
+    assert got.per_instance.gaussian_renyi_epsilon > 1.05 * exact
+    third = got.per_instance.statement.split("\n\n")[1]
     assert f"Proved by: {proof}." in third
     # what is proved for every dataset needs no theta fixed in advance
     assert ("estimate" in third) == (proof == "Rényi sums")
@@ -231,14 +231,22 @@ def test_a_false_positive_rate_is_from_0_to_1(rate: Any) -> None:
             claim().trade_off(rate)
 
 
-def test_a_guarantee_of_an_earlier_version_loads_and_says_what_it_knows() -> None:
-    now = dataclasses.replace(claim(), assumptions=("The moon is public.",))
-    old = object.__new__(rf.Guarantee)
-    old.__dict__.update({name: value for name, value in vars(now).items() if name != "every_dataset"})
-    read = pickle.loads(pickle.dumps(old))
-    assert read.epsilon_pdp == now.epsilon_pdp
-    assert read.statement.split("\n\n")[1:] == now.statement.split("\n\n")[1:]
-    assert "Whoever tries" not in read.statement
-    with pytest.raises(ValueError, match="does not hold mu and rates"):
-        _ = read.mu
-    assert pickle.loads(pickle.dumps(now)) == now
+def test_old_names_say_the_new_ones_and_a_claim_survives_a_pickle() -> None:
+    got = claim()
+    for old, new in (("epsilon_data_independent", "epsilon"), ("epsilon_pdp", "per_instance.epsilon")):
+        with pytest.raises(AttributeError, match=f"Guarantee.{old} is now Guarantee.{new} "):
+            getattr(got, old)
+    with pytest.raises(AttributeError, match="no attribute 'eps'"):
+        _ = got.eps
+    assert pickle.loads(pickle.dumps(got)) == got
+
+
+def test_printing_a_claim_prints_the_promise_alone() -> None:
+    got = claim()
+    assert "\n" not in str(got)
+    assert rounded_up(got.epsilon) in str(got)
+    for number in (got.per_instance.epsilon, got.per_instance.ex_post_epsilon):
+        assert rounded_up(number) not in str(got)
+    assert "Ex-post" not in str(got)
+    assert got.as_dict()["epsilon"] == got.epsilon
+    assert got.as_dict()["per_instance"]["ex_post_epsilon"] == got.per_instance.ex_post_epsilon

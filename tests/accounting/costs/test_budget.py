@@ -15,7 +15,7 @@ WHOLE = Cost(releases=((0.5, 1.0, 1),), zcdp=0.01)  # a law that proves less tha
 def test_only_mu_counts_where_releases_may_be_chosen_by_others() -> None:
     """zCDP of the law may say less, but no filter is known for the smaller of both."""
     assert budget_epsilon("a mean", WHOLE, 1e-5, planned=False) == gaussian_epsilon(0.5, 1e-5)
-    composed = composed_guarantee(WHOLE, 1e-5).epsilon_data_independent
+    composed = composed_guarantee(WHOLE, 1e-5).epsilon
     assert budget_epsilon("a mean", WHOLE, 1e-5, planned=True) == composed < gaussian_epsilon(0.5, 1e-5)
 
 
@@ -32,7 +32,7 @@ def test_finite_randomness_is_in_it() -> None:
 @pytest.mark.parametrize("other", [Cost.of_pair(0.2, 1e-7), Cost(releases=((0.1, 0.1, 10),), zcdp=math.inf)])
 def test_samples_and_pairs_need_a_plan(other: Cost) -> None:
     total = WHOLE + other
-    composed = composed_guarantee(total, 1e-5).epsilon_data_independent
+    composed = composed_guarantee(total, 1e-5).epsilon
     assert budget_epsilon("a mean", total, 1e-5, planned=True) == composed
     with pytest.raises(ValueError, match="planned must be True, got False: a mean is of samples or known by"):
         budget_epsilon("a mean", total, 1e-5, planned=False)

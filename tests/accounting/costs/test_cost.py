@@ -39,20 +39,24 @@ def test_one_account_alone_says_the_same() -> None:
     for account in (truncated, decided("replaced"), decided("added")):
         claim, own = account.cost().guarantee(DELTA), account.guarantee(DELTA)
         assert claim.statement == own.statement
-        for name in ("epsilon", "epsilon_pdp", "epsilon_data_independent", "gaussian_epsilon", "mu"):
+        for name in ("epsilon", "mu"):
             assert getattr(claim, name) == pytest.approx(getattr(own, name), rel=1e-7)
+        for name in ("epsilon", "ex_post_epsilon", "gaussian_ex_post_epsilon"):
+            ours, theirs = (getattr(one.per_instance, name) for one in (claim, own))
+            assert ours == pytest.approx(theirs, rel=1e-7)
     # at orders that are not integers, the sums of samples are those of the next integer
     ours, theirs = sampled().cost().guarantee(DELTA), sampled().guarantee(DELTA)
-    assert ours.epsilon_data_independent == theirs.epsilon_data_independent
+    assert ours.epsilon == theirs.epsilon
     assert ours.mu == theirs.mu
-    assert theirs.epsilon <= ours.epsilon < 1.05 * theirs.epsilon
+    least = theirs.per_instance.ex_post_epsilon
+    assert least <= ours.per_instance.ex_post_epsilon < 1.05 * least
 
 
 def test_gaussians_and_samples_compose_exactly() -> None:
     total = (gaussian(0.3) + gaussian(0.4, count=3)).guarantee(DELTA)
     exact = dp_accounting.get_epsilon_gaussian(1 / math.sqrt(0.09 + 3 * 0.16), DELTA)
-    assert total.epsilon_data_independent == pytest.approx(exact, rel=1e-6)
-    mixed = (gaussian(0.3) + sampled().cost()).guarantee(DELTA).epsilon_data_independent
+    assert total.epsilon == pytest.approx(exact, rel=1e-6)
+    mixed = (gaussian(0.3) + sampled().cost()).guarantee(DELTA).epsilon
     accountant = pld.PLDAccountant()
     accountant.compose(dp_accounting.GaussianDpEvent(1 / 0.3))
     once = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(1 / 0.3))
@@ -65,13 +69,14 @@ def test_what_is_known_by_a_pair_is_added_up() -> None:
     claim = (gaussian(0.3) + pair).guarantee(DELTA)
     alone = gaussian(0.3).guarantee(DELTA - 2e-7)
     assert claim.delta == DELTA
-    assert claim.epsilon_data_independent == pytest.approx(alone.epsilon_data_independent + 0.5, rel=1e-9)
-    for name in ("epsilon", "gaussian_epsilon"):
-        more = 0.5 + math.log(2)
-        assert getattr(claim, name) == pytest.approx(getattr(alone, name) + more, rel=1e-9), name
-    for name in ("epsilon_pdp", "epsilon_renyi", "gaussian_epsilon_pdp", "gaussian_epsilon_renyi"):
-        assert getattr(claim, name) == pytest.approx(getattr(alone, name) + 0.5, rel=1e-9), name
-    assert claim.proof_pdp == ADDED_UP
+    assert claim.epsilon == pytest.approx(alone.epsilon + 0.5, rel=1e-9)
+    for name in ("epsilon", "renyi_epsilon", "ex_post_epsilon"):
+        more = 0.5 + math.log(2) * (name == "ex_post_epsilon")
+        for field in (name, f"gaussian_{name}"):
+            own, rest = (getattr(one.per_instance, field) for one in (claim, alone))
+            assert own == pytest.approx(rest + more, rel=1e-9), field
+    assert claim.per_instance.delta == DELTA
+    assert claim.per_instance.proof == ADDED_UP
     with pytest.raises(ValueError, match="delta must be above 2e-07, which pairs and estimates take"):
         pair.guarantee(1e-7)
 
@@ -96,8 +101,10 @@ def test_a_record_that_is_replaced_is_removed_and_added() -> None:
     """A Gaussian release of a sum of 1s, moved by 2: exactly twice the shift."""
     cost = gaussian(0.3).of_replaced()
     moved = gaussian(0.6).guarantee(DELTA)
+    assert cost.guarantee(DELTA).per_instance.ex_post_epsilon == pytest.approx(
+        moved.per_instance.ex_post_epsilon
+    )
     assert cost.guarantee(DELTA).epsilon == pytest.approx(moved.epsilon)
-    assert cost.guarantee(DELTA).epsilon_data_independent == pytest.approx(moved.epsilon_data_independent)
     assert (cost + decided("replaced").cost()).change == "replaced by another one"
     assert decided("replaced").cost().of_replaced() == decided("replaced").cost()
     assert sampled().cost().of_replaced().is_whole

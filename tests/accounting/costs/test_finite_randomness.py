@@ -36,7 +36,9 @@ def test_finite_randomness_takes_its_share_of_delta() -> None:
     assert result.delta == 1e-5
     assert asked[0] == 5e-6
     assert asked[1] < 1e-5  # rounded down: 1e-5 - 1e-59 is 1e-5 in floats
-    assert result.epsilon >= account.guarantee(1e-5).epsilon
+    own, plain = result.per_instance, account.guarantee(1e-5).per_instance
+    assert own.ex_post_epsilon >= plain.ex_post_epsilon
+    assert own.delta == 1e-5
     assert 2 * 5 * 2.0**-200 < result.true_positive_rate(0.0) < 1e-50  # once in 2^200 per number, either way
     assert account.guarantee(1e-5).true_positive_rate(0.0) == 0
     assert result.mu == account.guarantee(1e-5).mu
@@ -67,7 +69,7 @@ def test_every_release_of_a_table_keeps_back_what_its_randomness_takes(release: 
     """Epsilon about 110, where 2^-200 per number is no longer lost in the last digit of delta."""
     account = RELEASES[release](0.09)
     assert account.delta == account.guarantee.delta == 1e-6
-    assert account.epsilon > account.cost.guarantee(1e-6).epsilon_data_independent
+    assert account.epsilon > account.cost.guarantee(1e-6).epsilon
     assert account.guarantee == composed_guarantee(account.cost, 1e-6)
     with pytest.raises(TooLittleNoiseError, match="too small for 256-bit randomness"):
         RELEASES[release](0.02)

@@ -35,8 +35,8 @@ def test_what_holds_for_all_votes() -> None:
         account.step(COUNTS)
         claim = account.guarantee(1e-5)
         assert claim.mu == pytest.approx(math.sqrt(3 * square) / 10, rel=1e-9)
-        assert claim.epsilon_pdp < claim.epsilon_data_independent
-        assert claim.epsilon > claim.epsilon_pdp
+        assert claim.per_instance.epsilon < claim.epsilon
+        assert claim.per_instance.ex_post_epsilon > claim.per_instance.epsilon
     few = rf.DecisionAccountant(rf.NoisyWinner(10.0), neighbours="added", at_most=1)
     few.step(COUNTS)
     assert few.guarantee(1e-5).mu == pytest.approx(0.1, rel=1e-9)
@@ -46,7 +46,8 @@ def test_the_statement_names_the_neighbours() -> None:
     for neighbours, words in (("replaced", "replaced by another one"), ("added", "added or removed")):
         account = rf.DecisionAccountant(rf.NoisyWinner(10.0), neighbours=neighbours)  # type: ignore[arg-type]
         account.step(COUNTS)
-        statement = account.guarantee(1e-5).statement
+        claim = account.guarantee(1e-5)
+        statement = f"{claim.statement} {claim.per_instance.statement}"
         assert f"every single record {words}" in statement
         assert ("added or removed" in statement) == (neighbours == "added")
         assert ("plus or minus" in statement) == (neighbours == "added")

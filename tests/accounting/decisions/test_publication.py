@@ -108,10 +108,10 @@ def test_the_published_number_fails_as_rarely_as_it_says() -> None:
         rf.publishable_decision_epsilon(law, surplus, neighbours="added", delta=1e-5, failure_probability=0.2)
         for _ in range(20)
     ]
-    assert len({number.epsilon for number in numbers}) > 15  # fresh noise every time, on a grid
-    assert all(number.epsilon_data_independent > claim.epsilon_data_independent for number in numbers)
-    assert min(number.epsilon_pdp for number in numbers) < 0.75 * claim.epsilon_data_independent
-    assert sum(number.epsilon_pdp < claim.epsilon_renyi for number in numbers) <= 12
+    assert len({number.ex_post_epsilon for number in numbers}) > 15  # fresh noise every time, on a grid
+    assert all(number.epsilon > claim.epsilon for number in numbers)
+    assert min(number.per_instance_epsilon for number in numbers) < 0.75 * claim.epsilon
+    assert sum(number.per_instance_epsilon < claim.per_instance.renyi_epsilon for number in numbers) <= 12
 
 
 def test_bad_input_is_named() -> None:
@@ -216,14 +216,14 @@ def test_what_is_public_decides_on_the_defaults(at_most: int | None, monkeypatch
     assert (number.order, number.publishing_zcdp, number.delta) == (alpha, cost, delta)
     # finite randomness takes next to nothing of delta
     orders, sums = float64([alpha]), float64([total + alpha * cost])
-    assert number.epsilon == pytest.approx(ex_post_epsilon(orders, sums, delta)[0], rel=1e-9)
-    assert number.epsilon_pdp == pytest.approx(epsilon_from_rdp(orders, sums, delta)[0], rel=1e-9)
+    assert number.ex_post_epsilon == pytest.approx(ex_post_epsilon(orders, sums, delta)[0], rel=1e-9)
+    assert number.per_instance_epsilon == pytest.approx(epsilon_from_rdp(orders, sums, delta)[0], rel=1e-9)
     whole = data_independent_epsilon(every + cost, every + cost, delta)
-    assert number.epsilon_data_independent == pytest.approx(whole, rel=1e-9)
+    assert number.epsilon == pytest.approx(whole, rel=1e-9)
     monkeypatch.setattr(publication, "upper_bound", lambda *_: 5.0)
     most = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
-    assert most.epsilon_pdp <= most.epsilon_data_independent  # the share is never above 1
-    assert most.epsilon == pytest.approx(
+    assert most.per_instance_epsilon <= most.epsilon  # the share is never above 1
+    assert most.ex_post_epsilon == pytest.approx(
         ex_post_epsilon(orders, float64([alpha * (every + cost)]), delta)[0], rel=1e-9
     )
 

@@ -56,7 +56,7 @@ def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
     law, ballots = rf.StochasticSign(sigma), torch.tensor([[1.0, 1.0], [-1.0, 0.0]])
     account = rf.DecisionAccountant(law, neighbours="added", at_most=1)
     account.step(torch.zeros(1))
-    promised = account.guarantee(delta).epsilon_data_independent
+    promised = account.guarantee(delta).epsilon
     assert float(rf.voter_epsilons(law, ballots, delta=delta)[1]) <= promised
     assert float(voter._by_renyi(voter._ballots(law, ballots, None), delta)[1]) > promised
 

@@ -14,7 +14,7 @@ from ringfence.accounting.examples.sums import VARIANTS
 from tests.accounting.gradients import LAWS, ORDERS, draws
 from tests.tensors import float64
 
-KINDS: tuple[EpsilonKind, ...] = ("ex_post", "pdp")
+KINDS: tuple[EpsilonKind, ...] = ("ex_post", "per_instance")
 every_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
 
 
@@ -115,10 +115,10 @@ def test_nobodys_own_epsilon_is_above_what_is_promised_to_everybody(law: rf.Mech
     everybody.step(torch.zeros(4).double())
     own.step(torch.zeros(4).double(), gradients)
     promised = everybody.guarantee(1e-5)
-    assert promised.epsilon_data_independent <= 1.0
-    epsilons = own.epsilons(1e-5, kind="pdp")
-    assert float(epsilons.max()) <= promised.epsilon_data_independent * (1 + 1e-9)
-    assert torch.equal(own.guarantee(1e-5).epsilons_pdp, epsilons)
+    assert promised.epsilon <= 1.0
+    epsilons = own.epsilons(1e-5, kind="per_instance")
+    assert float(epsilons.max()) <= promised.epsilon * (1 + 1e-9)
+    assert torch.equal(own.guarantee(1e-5).per_instance_epsilons, epsilons)
     assert float(own.epsilons(1e-5).max()) > 1  # ex-post bounds another thing, and stays
 
 
@@ -181,7 +181,7 @@ def test_other_bad_arguments_are_refused_by_name() -> None:
     for delta in (0.0, 1.0, -1e-5, math.nan):
         with pytest.raises(ValueError, match="delta must"):
             account.epsilons(delta)
-    with pytest.raises(ValueError, match=r"kind must be one of \['ex_post', 'pdp'\], got 'rdp'"):
+    with pytest.raises(ValueError, match=r"kind must be one of \['ex_post', 'per_instance'\], got 'rdp'"):
         account.epsilons(1e-5, kind="rdp")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         account.step(torch.zeros(3), torch.ones(2, 3), count=0)

@@ -17,7 +17,7 @@ def test_epsilons_are_those_of_the_scalar_conversions() -> None:
     account = ExampleAccountant(LAWS["truncated"], [1.005, 1.1, 2.0, 8.0, 64.0, 2048.0])
     account.step(theta, gradients)
     for delta in (1e-8, 1e-5, 0.3):
-        ex_post, pdp = account.epsilons(delta), account.epsilons(delta, kind="pdp")
+        ex_post, pdp = account.epsilons(delta), account.epsilons(delta, kind="per_instance")
         most = data_independent_epsilon(*account._zcdps.tolist(), delta)
         for i, curve in enumerate(account.worst):
             truth = ex_post_epsilon(account.orders, curve, delta)[0]
@@ -58,5 +58,5 @@ def test_a_guarantee_is_both_kinds_of_epsilon_and_the_statement() -> None:
     account.step(torch.zeros(4), 0.1 * torch.ones(3, 4), count=2)
     claim = account.guarantee(1e-5)
     assert torch.equal(claim.epsilons, account.epsilons(1e-5))
-    assert torch.equal(claim.epsilons_pdp, account.epsilons(1e-5, kind="pdp"))
+    assert torch.equal(claim.per_instance_epsilons, account.epsilons(1e-5, kind="per_instance"))
     assert (claim.delta, claim.steps, claim.statement) == (1e-5, 2, account.statement)

@@ -114,9 +114,9 @@ def test_the_unit_does_not_matter_however_small_or_large(name: str, scale: float
         account.step(0.0)
         claims.append(account.guarantee(1e-5))
     usual, extreme = claims
-    assert extreme.epsilon_pdp >= usual.epsilon_pdp * (1 - 1e-9)
+    assert extreme.per_instance.epsilon >= usual.per_instance.epsilon * (1 - 1e-9)
     assert extreme.epsilon >= usual.epsilon * (1 - 1e-9)
-    assert extreme.epsilon_data_independent >= usual.epsilon_data_independent * (1 - 1e-9)
+    assert extreme.epsilon >= usual.epsilon * (1 - 1e-9)
 
 
 def test_an_account_is_about_a_mechanism() -> None:

@@ -58,10 +58,10 @@ def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
     assert bool((running.worst <= running.gaussian).all())
     assert bool((running.worst <= running.data_independent).all())
     claim = running.guarantee(1e-5)
-    assert claim.epsilon <= claim.gaussian_epsilon
-    assert claim.epsilon_pdp <= claim.gaussian_epsilon_pdp
+    assert claim.per_instance.ex_post_epsilon <= claim.per_instance.gaussian_ex_post_epsilon
+    assert claim.per_instance.epsilon <= claim.per_instance.gaussian_epsilon
     sampled = sampled_gaussian_epsilon({(MU, 0.1): 10}, 1e-5)
-    assert claim.epsilon_data_independent <= sampled * (1 + 1e-6)
+    assert claim.epsilon <= sampled * (1 + 1e-6)
     gaussian = TradeOff(((MU, 0.1, 10),))
     assert claim.mu == pytest.approx(gaussian.mu(1e-5), rel=1e-9)
     assert claim.advantage <= gaussian.advantage * (1 + 1e-9)
@@ -83,9 +83,12 @@ def test_delta_is_paid_for_estimating() -> None:
     running.step(BATCHES)
     running.step(BATCHES)
     claim = running.guarantee(1e-5)
-    assert claim.failure_probability == running.spent == pytest.approx(2e-6, rel=1e-9, abs=0)
-    assert claim.epsilon_renyi == epsilon_from_rdp(running.orders, running.worst, 1e-5 - running.spent)[0]
-    assert "2e-06 is spent on estimating averages over batches" in claim.statement
+    assert claim.per_instance.failure_probability == running.spent == pytest.approx(2e-6, rel=1e-9, abs=0)
+    assert (
+        claim.per_instance.renyi_epsilon
+        == epsilon_from_rdp(running.orders, running.worst, 1e-5 - running.spent)[0]
+    )
+    assert "2e-06 is spent on estimating averages over batches" in claim.per_instance.statement
     with pytest.raises(ValueError, match=r"delta must be above the 2e-06 spent .* got 2e-06"):
         running.guarantee(2e-6)
 
@@ -94,8 +97,9 @@ def test_monotone_in_delta() -> None:
     running = account()
     running.step(BATCHES, count=100)
     claims = [running.guarantee(delta) for delta in (1e-7, 1e-5, 1e-3)]
-    for name in ("epsilon", "epsilon_pdp", "epsilon_data_independent", "gaussian_epsilon"):
-        values = [getattr(claim, name) for claim in claims]
+    assert [claim.epsilon for claim in claims] == sorted((claim.epsilon for claim in claims), reverse=True)
+    for name in ("ex_post_epsilon", "epsilon", "gaussian_ex_post_epsilon"):
+        values = [getattr(claim.per_instance, name) for claim in claims]
         assert values == sorted(values, reverse=True)
 
 
@@ -108,11 +112,15 @@ def test_everything_released_agrees_with_the_plain_account() -> None:
         plain.step(theta)
     claim, expected = running.guarantee(1e-5), plain.guarantee(1e-5)
     torch.testing.assert_close(running.worst, plain.worst)
-    assert claim.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
-    assert claim.epsilon_pdp == pytest.approx(expected.epsilon_pdp, rel=1e-9)
-    assert claim.gaussian_epsilon == pytest.approx(expected.gaussian_epsilon, rel=1e-9)
-    assert claim.epsilon_data_independent >= expected.epsilon_data_independent * (1 - 1e-9)
-    assert claim.failure_probability == 0
+    assert claim.per_instance.ex_post_epsilon == pytest.approx(
+        expected.per_instance.ex_post_epsilon, rel=1e-9
+    )
+    assert claim.per_instance.epsilon == pytest.approx(expected.per_instance.epsilon, rel=1e-9)
+    assert claim.per_instance.gaussian_ex_post_epsilon == pytest.approx(
+        expected.per_instance.gaussian_ex_post_epsilon, rel=1e-9
+    )
+    assert claim.epsilon >= expected.epsilon * (1 - 1e-9)
+    assert claim.per_instance.failure_probability == 0
     assert claim.mu == pytest.approx(expected.mu, rel=1e-9)
     assert 1 <= claim.advantage / expected.advantage < 1.02  # here only integer orders are known
 
@@ -127,7 +135,7 @@ def test_settings_may_change() -> None:
     assert running.steps == 5
     # (0.025, sigma 1) and (0.05, sigma 2) are the same Gaussian
     assert sorted(running.settings.values()) == [1, 1, 1, 2]
-    assert running.guarantee(1e-5).epsilon_data_independent > 0
+    assert running.guarantee(1e-5).epsilon > 0
 
 
 def test_sampled_gaussians_compose() -> None:
@@ -194,7 +202,7 @@ def test_refusals_name_the_argument() -> None:
     with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 1.5"):
         running.guarantee(1.5)
     assert running.steps == 0
-    assert running.guarantee(1e-5).epsilon_data_independent == 0
+    assert running.guarantee(1e-5).epsilon == 0
 
 
 def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
@@ -208,7 +216,7 @@ def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
     assert unseen.spent == 0
     assert unseen.steps == 7
     claims = seen.guarantee(1e-5), unseen.guarantee(1e-5)
-    assert claims[0].epsilon_data_independent == claims[1].epsilon_data_independent
+    assert claims[0].epsilon == claims[1].epsilon
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         unseen.step_of_any(torch.zeros(3), count=0)
 
@@ -247,12 +255,12 @@ def test_a_norm_costs_for_every_dataset_what_other_accountants_say() -> None:
     claim = running.guarantee(1e-5)
     release = SelfComposedDpEvent(PoissonSampledDpEvent(0.02, GaussianDpEvent(1.1)), 500)
     exact = PLDAccountant().compose(release).get_epsilon(1e-5)
-    assert claim.epsilon_data_independent == pytest.approx(exact, rel=1e-9)
+    assert claim.epsilon == pytest.approx(exact, rel=1e-9)
     sums = RdpAccountant(running.orders.tolist()).compose(release).get_epsilon(1e-5)
-    assert claim.epsilon_renyi == pytest.approx(sums, rel=1e-3)
+    assert claim.per_instance.renyi_epsilon == pytest.approx(sums, rel=1e-3)
     opacus_prv, opacus_rdp = 2.303403, 2.575660  # of Opacus 1.6.0; the first up to its error of 0.01
-    assert opacus_prv - 0.02 <= claim.epsilon_data_independent <= opacus_prv
-    assert claim.epsilon_renyi == pytest.approx(opacus_rdp, rel=1e-3)
+    assert opacus_prv - 0.02 <= claim.epsilon <= opacus_prv
+    assert claim.per_instance.renyi_epsilon == pytest.approx(opacus_rdp, rel=1e-3)
 
 
 def test_the_cost_has_the_sums_at_their_own_orders_and_at_the_next_ones_below() -> None:
@@ -292,4 +300,4 @@ def test_how_an_epsilon_was_proved_is_said() -> None:
     ):
         account = rf.SampledAccountant(rf.Gaussian(1.0), 1.0, rate)
         account.step_of_any([0.0], count=20)
-        assert account.guarantee(1e-5).proof_pdp.startswith(proof)
+        assert account.guarantee(1e-5).per_instance.proof.startswith(proof)

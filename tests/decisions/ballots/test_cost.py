@@ -24,7 +24,7 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
         publish=False,
     )
     profile = rf.decision_profile(law, surplus, neighbours="added")
-    assert account.epsilon_tight == min(profile.epsilon(1e-6), account.guarantee.epsilon_pdp)
+    assert account.epsilon_tight == min(profile.epsilon(1e-6), account.guarantee.per_instance.epsilon)
     assert max(account.details["voter_epsilons"]) <= account.epsilon_tight < account.epsilon
     said = sensitive_sentences(account, ["a", "b"])
     assert "largest at a, 0.02001; 0.02101 of 2 decisions" in said[2]

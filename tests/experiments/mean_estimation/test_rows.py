@@ -118,12 +118,12 @@ def test_accounts_are_the_accountants(rows):
     account = PerInstanceAccountant(law, 2 / 100)
     account.step(theta)
     claim = account.guarantee(1e-5)
-    best = min(claim.epsilon_pdp, claim.epsilon_data_independent)
+    best = min(claim.per_instance.epsilon, claim.epsilon)
     assert best <= row.epsilon * (1 + 1e-9)  # from every other order only
     assert row.epsilon <= best * 1.01
     account = PerInstanceAccountant(Gaussian(0.4), 2 / 100)
     account.step(theta)
-    assert row.gaussian_epsilon == account.guarantee(1e-5).epsilon_data_independent
+    assert row.gaussian_epsilon == account.guarantee(1e-5).epsilon
 
 
 @pytest.mark.parametrize("extra", [-1.0, 1.0])

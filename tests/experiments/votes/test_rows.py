@@ -19,7 +19,7 @@ def test_the_job_says_the_same(rows):
     here = {row.statement: row for row in rows if row.sigma == 40.0}
     assert here[DATA_INDEPENDENT].epsilon == release.account.epsilon
     assert here[TIGHT].epsilon == release.account.epsilon_tight
-    assert here[RENYI].epsilon == release.account.guarantee.epsilon_pdp
+    assert here[RENYI].epsilon == release.account.guarantee.per_instance.epsilon
     assert here[TIGHT].error == pytest.approx(float(release.errors.mean()), rel=1e-12)
 
 

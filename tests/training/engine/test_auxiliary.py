@@ -32,4 +32,4 @@ def test_what_auxiliary_batches_tell_is_charged() -> None:
     settings: dict[str, Any] = {"sampling": "poisson", "batch_size": 30, "loss": nn.functional.cross_entropy}
     run = Run(**settings, auxiliary_batches=2).train(1)
     assert run.engine.account.spent == 1e-9
-    assert run.engine.guarantee(1e-3).failure_probability == 1e-9
+    assert run.engine.guarantee(1e-3).per_instance.failure_probability == 1e-9

@@ -17,8 +17,8 @@ def test_a_terminal_sees_step_loss_and_the_epsilon_that_may_be_published() -> No
     text = file.getvalue()
     assert "3/3" in text
     claim = run.engine.guarantee(1e-5)
-    assert f"epsilon {claim.epsilon_data_independent:.4g}" in text
-    assert f"{claim.epsilon:.4g}" not in text
+    assert f"epsilon {claim.epsilon:.4g}" in text
+    assert f"{claim.per_instance.ex_post_epsilon:.4g}" not in text
     assert "loss 0." in text
 
 

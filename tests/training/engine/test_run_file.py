@@ -357,8 +357,8 @@ def test_a_run_that_goes_on_stops_where_its_charge_ends(
         assert rest.engine.account.steps == 6
         rest.engine.save(path)
         died(rest)
-    own = rest.engine.guarantee(1e-5).epsilon_data_independent
-    assert ledger.guarantee().epsilon_data_independent == pytest.approx(own, rel=1e-9)
+    own = rest.engine.guarantee(1e-5).epsilon
+    assert ledger.guarantee().epsilon == pytest.approx(own, rel=1e-9)
 
 
 def test_no_step_is_charged_twice_however_often_a_run_dies(tmp_path: Path) -> None:
@@ -372,9 +372,9 @@ def test_no_step_is_charged_twice_however_often_a_run_dies(tmp_path: Path) -> No
     assert one.train(12).engine.account.steps == 12
     assert [(entry.cost.steps, entry.until) for entry in ledger.entries] == [(12, 12)]
     own = one.engine.guarantee(1e-5)
-    assert ledger.guarantee().epsilon_data_independent == pytest.approx(own.epsilon_data_independent)
-    ledger.settle(0, one.engine.account)
     assert ledger.guarantee().epsilon == pytest.approx(own.epsilon)
+    ledger.settle(0, one.engine.account)
+    assert ledger.guarantee().per_instance.ex_post_epsilon == pytest.approx(own.per_instance.ex_post_epsilon)
 
 
 def test_what_a_run_makes_beyond_its_charge_is_charged_to_the_same_entry(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_target_is_met_with_weights_and_costs_more_noise() -> None:
     plain = probe(**target).fit(FEATURES, LABELS)
     weighted = probe(**target).fit(FEATURES, LABELS, sample_weight=np.ones(60))
     assert float(weighted.mechanism_.sigma) == pytest.approx(4 * float(plain.mechanism_.sigma), rel=2e-3)
-    assert 0.99 < weighted.guarantee(1e-5).epsilon_data_independent <= 1.0
+    assert 0.99 < weighted.guarantee(1e-5).epsilon <= 1.0
     assert "public_largest_weight" in weighted.guarantee(1e-5).statement
     assert "public_largest_weight" not in plain.guarantee(1e-5).statement
 
@@ -68,7 +68,7 @@ def test_the_weight_of_an_example_is_in_its_own_numbers() -> None:
     assert (epsilons[::2] < epsilons[1::2].min()).all()
     assert (eta[::2] == 0).all()
     assert (eta[1::2] > 0).all()
-    assert epsilons.max() <= fitted.guarantee(1e-5).epsilon * (1 + 1e-9)
+    assert epsilons.max() <= fitted.guarantee(1e-5).per_instance.ex_post_epsilon * (1 + 1e-9)
     # what an example gives away grows with its weight as its gradient does
     twice = probe().fit(FEATURES, LABELS, sample_weight=weights / 2)
     first = fitted._training.descent.trajectory[0].theta  # type: ignore[union-attr]

@@ -49,10 +49,12 @@ def test_the_row_is_what_the_library_says() -> None:
 def test_the_gaussian_beside_it_is_the_gaussian() -> None:
     row = probe_row(DATA, settings())
     gaussian = probe_row(DATA, settings(mechanism=rf.Gaussian(1.0)))
-    theirs = gaussian.guarantee.epsilon_data_independent
-    assert row.gaussian_epsilon_data_independent == pytest.approx(theirs, rel=1e-12)
-    assert row.guarantee.gaussian_epsilon == pytest.approx(gaussian.guarantee.epsilon, rel=1e-9)
-    assert row.guarantee.epsilon <= row.guarantee.gaussian_epsilon
+    theirs = gaussian.guarantee.epsilon
+    assert row.gaussian_epsilon == pytest.approx(theirs, rel=1e-12)
+    assert row.guarantee.per_instance.gaussian_ex_post_epsilon == pytest.approx(
+        gaussian.guarantee.per_instance.ex_post_epsilon, rel=1e-9
+    )
+    assert row.guarantee.per_instance.ex_post_epsilon <= row.guarantee.per_instance.gaussian_ex_post_epsilon
 
 
 def test_without_a_test_split_there_is_no_accuracy_and_all_examples_train() -> None:
@@ -160,7 +162,7 @@ def test_with_a_target_nothing_else_is_needed(tmp_path: Path) -> None:
     assert np.array_equal(row.model["coefficients"], probe.coef_)
     assert row.test_accuracy == probe.score(DATA.test_features, DATA.test_labels) > 0.6
     plain = json.loads(json.dumps(row.as_dict()))
-    assert 3.96 <= plain["epsilon_data_independent"] <= 4.0
+    assert 3.96 <= plain["epsilon"] <= 4.0
     assert (plain["mechanism"], plain["clip"]) == (repr(probe.mechanism_), "Norm(0.1)")
     assert (plain["learning_rate"], plain["unit_rows"]) == (probe.learning_rate_, True)
     save_model(row, tmp_path / "model.safetensors")

@@ -36,7 +36,7 @@ def probe(**changes: Any) -> rf.LinearProbe:
 def test_the_target_is_met_and_never_exceeded(changes: dict[str, Any]) -> None:
     fitted = probe(**changes).fit(FEATURES, LABELS)
     target = fitted.target_epsilon
-    assert 0.99 * target <= fitted.guarantee(1e-5).epsilon_data_independent <= target
+    assert 0.99 * target <= fitted.guarantee(1e-5).epsilon <= target
     given = changes.get("mechanism")
     if isinstance(given, rf.Mechanism):
         assert fitted.mechanism_.parameters()["upper"] == given.parameters()["upper"]

@@ -69,7 +69,7 @@ def test_it_learns_and_says_what_it_cost() -> None:
     assert fitted.score(FEATURES, LABELS) > 0.7
     claim = fitted.guarantee(delta=1e-5)
     assert claim.steps == 6
-    assert claim.epsilon_pdp <= claim.gaussian_epsilon_pdp
+    assert claim.per_instance.epsilon <= claim.per_instance.gaussian_epsilon
     assert fitted.coef_.shape == (3, 6)
     assert np.allclose(fitted.predict_proba(FEATURES).sum(axis=1), 1)
 
@@ -79,12 +79,12 @@ def test_every_examples_own_epsilon_is_below_the_worst_records() -> None:
     epsilons = fitted.example_epsilons(delta=1e-5)
     assert epsilons.shape == (40,)
     assert epsilons.min() > 0
-    assert epsilons.max() <= fitted.guarantee(1e-5).epsilon * (1 + 1e-9)
+    assert epsilons.max() <= fitted.guarantee(1e-5).per_instance.ex_post_epsilon * (1 + 1e-9)
     assert len(np.unique(epsilons)) > 30
     for law in (rf.Gaussian(2.0), rf.TruncatedGaussian(2.0, 2.0)):
         fitted = probe(mechanism=law, steps=2, clip=rf.Norm(0.4)).fit(FEATURES[:40], LABELS[:40])
-        own = fitted.example_epsilons(1e-5, kind="pdp")
-        assert own.max() <= fitted.guarantee(1e-5).epsilon_data_independent * (1 + 1e-9)
+        own = fitted.example_epsilons(1e-5, kind="per_instance")
+        assert own.max() <= fitted.guarantee(1e-5).epsilon * (1 + 1e-9)
 
 
 def test_grid_search_pipelines_and_clones() -> None:
@@ -196,13 +196,13 @@ def test_under_an_l2_clip_every_clipped_example_costs_what_the_gaussian_costs() 
     features = rng.normal(size=(60, 4)) + labels[:, None]
     probe = rf.LinearProbe(rf.Gaussian(1.0), clip=rf.Norm(1e-1), steps=2, random_state=0)
     epsilons = probe.fit(features, labels).example_epsilons(1e-5)
-    whole = probe.guarantee(1e-5).epsilon
+    whole = probe.guarantee(1e-5).per_instance.ex_post_epsilon
     assert epsilons.max() <= whole
     assert np.median(epsilons) == pytest.approx(whole, rel=1e-5)
     assert len(probe.fisher_information_loss()) == 60
     [together] = rf.fit_probes([clone(probe)], features, labels)
     assert np.allclose(together.coef_, probe.coef_, rtol=1e-4)
-    assert together.guarantee(1e-5).epsilon == pytest.approx(whole, rel=1e-9)
+    assert together.guarantee(1e-5).per_instance.ex_post_epsilon == pytest.approx(whole, rel=1e-9)
 
 
 @pytest.mark.parametrize("projection", [None, np.eye(6)[:, :4]], ids=["as they are", "projected"])

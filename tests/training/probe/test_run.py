@@ -92,7 +92,7 @@ def test_every_examples_own_epsilon_has_the_mean_in_it() -> None:
         gradients = clipped_gradients(step.weights, run.data.features, run.data.labels, run.clip)
         without.step(step.theta.reshape(-1), gradients)
     assert (epsilons > without.epsilons(1e-5).numpy()).all()
-    assert epsilons.max() <= probe.guarantee(1e-5).epsilon * (1 + 1e-9)
+    assert epsilons.max() <= probe.guarantee(1e-5).per_instance.ex_post_epsilon * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["spectral", "trace"])

@@ -13,7 +13,7 @@ class BudgetExceededError(ValueError):
 def composed_guarantee(total: Cost, delta: float) -> Guarantee:
     """What may be said at delta, less what the finite randomness of secure releases takes of it.
 
-    >>> composed_guarantee(Cost.of_pair(0.5, 0.0), delta=1e-6).epsilon_data_independent
+    >>> composed_guarantee(Cost.of_pair(0.5, 0.0), delta=1e-6).epsilon
     0.5
     """
     return secure_guarantee(total.guarantee, total.numbers, delta, taken=total.taken)
@@ -32,7 +32,7 @@ def budget_epsilon(what: str, total: Cost, delta: float, *, planned: bool) -> fl
     [4.38, 1.91]
     """
     if planned:
-        return composed_guarantee(total, delta).epsilon_data_independent
+        return composed_guarantee(total, delta).epsilon
     if not total.is_whole:
         raise ValueError(
             f"planned must be True, got False: {what} is of samples or known by epsilon and delta alone, and "

@@ -153,18 +153,22 @@ class Cost:
         deltas = sorted((at for at in {*_KNOWN_DELTAS, delta} if at > taken), reverse=True)
         # in order of epsilon, and the smallest delta of each
         known = {rest._every_dataset(orders, at - taken).epsilon + more: at for at in deltas}
-        every = claim.epsilon_data_independent + more
+        every, own = claim.epsilon + more, claim.per_instance
         return replace(
             claim,
+            epsilon=every,
             delta=delta,
-            epsilon=claim.epsilon + loss,
-            epsilon_pdp=min(claim.epsilon_pdp + more, every),
-            epsilon_renyi=claim.epsilon_renyi + more,
-            epsilon_data_independent=every,
-            gaussian_epsilon=claim.gaussian_epsilon + loss,
-            gaussian_epsilon_pdp=claim.gaussian_epsilon_pdp + more,
-            gaussian_epsilon_renyi=claim.gaussian_epsilon_renyi + more,
-            proof_pdp=ADDED_UP,
+            per_instance=replace(
+                own,
+                epsilon=min(own.epsilon + more, every),
+                proof=ADDED_UP,
+                ex_post_epsilon=own.ex_post_epsilon + loss,
+                renyi_epsilon=own.renyi_epsilon + more,
+                gaussian_epsilon=own.gaussian_epsilon + more,
+                gaussian_ex_post_epsilon=own.gaussian_ex_post_epsilon + loss,
+                gaussian_renyi_epsilon=own.gaussian_renyi_epsilon + more,
+                delta=delta,
+            ),
             every_dataset=TradeOff(((math.inf, 1.0, 1),), known=tuple(known.items())),
         )
 

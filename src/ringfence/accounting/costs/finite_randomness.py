@@ -60,9 +60,10 @@ def secure_guarantee(
     >>> secure_guarantee(account.guarantee, 1, 1e-5).epsilon >= account.guarantee(1e-5).epsilon
     True
     """
-    claim = of(delta_left(numbers, delta, lambda at: of(at).epsilon_data_independent, taken))
+    claim = of(delta_left(numbers, delta, lambda at: of(at).epsilon, taken))
     attacks = claim.every_dataset
-    if attacks is not None and numbers:
+    if numbers:
         # delta at epsilon 0 is twice the total variation, once for each of two neighbours
         attacks = replace(attacks, off_by=attacks.off_by + SecureRelease.delta(numbers, 0.0) / 2)
-    return replace(claim, delta=delta, every_dataset=attacks)
+    own = replace(claim.per_instance, delta=delta)
+    return replace(claim, delta=delta, per_instance=own, every_dataset=attacks)

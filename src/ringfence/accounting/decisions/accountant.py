@@ -45,7 +45,7 @@ class DecisionAccountant:
     >>> account = rf.DecisionAccountant(rf.NoisyWinner(20.0), neighbours="replaced")
     >>> account.step([[230, 12, 8], [140, 90, 20]])  # 250 voters, two queries
     >>> claim = account.guarantee(delta=1e-5)
-    >>> round(claim.epsilon_pdp, 3), round(claim.epsilon_data_independent, 3)
+    >>> round(claim.per_instance.epsilon, 3), round(claim.epsilon, 3)
     (0.217, 0.341)
     """
 

@@ -80,7 +80,7 @@ def publishable_decision_epsilon(
     >>> surpluses = torch.arange(-50, 50) * 17.0
     >>> law = rf.StochasticSign(20.0)
     >>> number = rf.publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-5)
-    >>> number.epsilon_pdp < 0.8 * number.epsilon_data_independent
+    >>> number.per_instance_epsilon < 0.8 * number.epsilon
     True
     """
     delta = checks.probability("delta", delta)

@@ -27,7 +27,7 @@ from ringfence.accounting.claim.guarantee import EpsilonKind
 from ringfence.accounting.examples.guarantee import (
     ExampleGuarantee,
     ex_post_epsilons,
-    pdp_epsilons,
+    per_instance_epsilons_of,
     statement,
 )
 from ringfence.accounting.examples.information_polynomials import polynomial_bound
@@ -148,10 +148,10 @@ class ExampleAccountant:
         """Each example's own epsilon at this delta, in float64.
 
         ``kind="ex_post"`` is the minimum over the K orders of the sum + log(K / delta) / (order - 1), as
-        ``conversion.ex_post_epsilon``. ``kind="pdp"`` converts the realised sums to (epsilon, delta) by
+        ``conversion.ex_post_epsilon``. ``kind="per_instance"`` converts the sums to (epsilon, delta) by
         dp-accounting's formula (Canonne, Kamath and Steinke 2020, Proposition 12), which is written out in
-        ``pdp_epsilons`` because dp-accounting converts one curve at a time; no number is above what holds for
-        every dataset of such examples.
+        ``per_instance_epsilons_of`` because dp-accounting converts one curve at a
+        time; no number is above what holds for every dataset of such examples.
 
         An example whose contribution was 0 throughout gets 0 and not the log(K / delta) term: with and
         without it the releases have the same law, so its loss is 0 whatever comes out.
@@ -159,15 +159,15 @@ class ExampleAccountant:
         >>> from ringfence.mechanisms.gaussian import Gaussian
         >>> account = ExampleAccountant(Gaussian(sigma=1.0))
         >>> account.step(torch.zeros(2), torch.tensor([[0.3, 0.4], [0.0, 0.0]]))
-        >>> [round(value, 3) for value in account.epsilons(1e-5, kind="pdp").tolist()]
+        >>> [round(value, 3) for value in account.epsilons(1e-5, kind="per_instance").tolist()]
         [1.993, 0.0]
         """
         delta = checks.probability("delta", delta)
-        checks.one_of("kind", kind, ("ex_post", "pdp"))
-        convert = ex_post_epsilons if kind == "ex_post" else pdp_epsilons
+        checks.one_of("kind", kind, ("ex_post", "per_instance"))
+        convert = ex_post_epsilons if kind == "ex_post" else per_instance_epsilons_of
         worst = self.worst
         epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
-        if kind == "pdp":  # what holds for every theta holds for each example
+        if kind == "per_instance":  # what holds for every theta holds for each example
             gaussian, bounded = self._zcdps.tolist()
             epsilons = epsilons.clamp(max=data_independent_epsilon(gaussian, bounded, delta))
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
@@ -179,13 +179,13 @@ class ExampleAccountant:
         >>> account = ExampleAccountant(Gaussian(sigma=1.0))
         >>> account.step(torch.zeros(2), torch.tensor([[0.3, 0.4], [0.0, 0.0]]))
         >>> claim = account.guarantee(1e-5)
-        >>> bool((claim.epsilons >= claim.epsilons_pdp).all()), claim.steps
+        >>> bool((claim.epsilons >= claim.per_instance_epsilons).all()), claim.steps
         (True, 1)
         """
         return ExampleGuarantee(
             delta=checks.probability("delta", delta),
             epsilons=self.epsilons(delta),
-            epsilons_pdp=self.epsilons(delta, kind="pdp"),
+            per_instance_epsilons=self.epsilons(delta, kind="per_instance"),
             steps=self.steps,
         )
 

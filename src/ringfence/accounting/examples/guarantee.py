@@ -18,7 +18,7 @@ class ExampleGuarantee:
 
     delta: float
     epsilons: Tensor  # ex-post
-    epsilons_pdp: Tensor  # the realised Rényi sums converted to (epsilon, delta)
+    per_instance_epsilons: Tensor  # the realised Rényi sums converted to (epsilon, delta)
     steps: int
 
     @property
@@ -36,10 +36,11 @@ def ex_post_epsilons(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
     return (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=1)
 
 
-def pdp_epsilons(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
+def per_instance_epsilons_of(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
     """dp_accounting.rdp.compute_epsilon with one row of ``rdp`` per example.
 
-    >>> pdp_epsilons(torch.tensor([2.0, 8.0]), torch.tensor([[0.01, 0.04]]), 1e-5).round(decimals=3)
+    >>> orders, rdp = torch.tensor([2.0, 8.0]), torch.tensor([[0.01, 0.04]])
+    >>> per_instance_epsilons_of(orders, rdp, 1e-5).round(decimals=3)
     tensor([1.2540])
     """
     epsilons = rdp + torch.log1p(-1 / orders) - torch.log(delta * orders) / (orders - 1)
@@ -72,7 +73,7 @@ def statement(steps: int) -> str:
         "beforehand, as the Rényi orders of an account are. The loss is that of everything released "
         "together, not of something that is computed from it afterwards. The probability is for each "
         "example by itself, not for all of them at once.\n\n"
-        f"The per-instance (epsilon, delta) number, kind='pdp', {holds}.\n\n"
+        f"The per-instance (epsilon, delta) number, kind='per_instance', {holds}.\n\n"
         "Neither is differential privacy: they say nothing about records that are not in the data, about "
         "other datasets or about other runs. Each number is computed from its record and, through theta, "
         "from all the others, and is itself sensitive: do not publish it, do not show it to whoever may "

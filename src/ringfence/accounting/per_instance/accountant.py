@@ -39,8 +39,9 @@ class PerInstanceAccountant:
     >>> for _ in range(10):
     ...     account.step(torch.zeros(10_240))
     >>> claim = account.guarantee(delta=1e-5)
-    >>> round(claim.epsilon, 2), round(claim.epsilon_pdp, 2), round(claim.epsilon_data_independent, 2)
-    (1.61, 1.15, 1.15)
+    >>> own = claim.per_instance
+    >>> round(claim.epsilon, 2), round(own.epsilon, 2), round(own.ex_post_epsilon, 2)
+    (1.15, 1.15, 1.61)
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class GridAccountant:
     >>> grid = GridAccountant(laws, [1e-3, 1e-3], [10_240])
     >>> for _ in range(10):
     ...     grid.step(torch.zeros(2, 10_240))
-    >>> [round(account.guarantee(delta=1e-5).epsilon, 2) for account in grid.accounts()]
+    >>> [round(account.guarantee(delta=1e-5).per_instance.ex_post_epsilon, 2) for account in grid.accounts()]
     [1.84, 1.61]
     """
 

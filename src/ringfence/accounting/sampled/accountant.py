@@ -47,8 +47,8 @@ class SampledAccountant:
     >>> batches = torch.randn(10, 2, generator=torch.Generator().manual_seed(0)).double()
     >>> account = SampledAccountant(TruncatedGaussian(1.0, bound=2.0), 0.1, 0.5, orders=[8, 16, 32])
     >>> account.step(batches, count=100)
-    >>> claim = account.guarantee(delta=1e-5)
-    >>> claim.epsilon_pdp < claim.gaussian_epsilon_pdp, claim.failure_probability
+    >>> own = account.guarantee(delta=1e-5).per_instance
+    >>> own.epsilon < own.gaussian_epsilon, own.failure_probability
     (True, 1e-09)
     """
 

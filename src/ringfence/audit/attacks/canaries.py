@@ -137,7 +137,7 @@ def audit_probe_canaries(
         canaries,
         _scores(steps, weights.flatten()),
         guesses,
-        probe.guarantee(delta).epsilon_data_independent,
+        probe.guarantee(delta).epsilon,
         delta,
         confidence,
     )
@@ -185,7 +185,7 @@ def audit_engine_canaries(
         canaries,
         _scores(steps, moved),
         guesses,
-        engine.guarantee(delta).epsilon_data_independent,
+        engine.guarantee(delta).epsilon,
         delta,
         confidence,
     )

@@ -138,7 +138,7 @@ def audit_job(job: Job, *, noise: Noise, confidence: float, flawed: float = 1.0)
     bound = float(epsilon_lower_bound(ours, theirs, delta, confidence))
     claims = {
         "data-independent": account.epsilon,
-        "per-instance": account.guarantee.epsilon_pdp,
+        "per-instance": account.guarantee.per_instance.epsilon,
         "tight": account.epsilon_tight,
     }
     return AuditResult(job.name, DELTA, confidence, inside.shape[1], bound, claims)

@@ -66,7 +66,7 @@ def audit_training(
         bounds = [ex_post_epsilon(account.orders, account.worst, delta)[0] for account in accounts]
         realised = -loss if side else loss
         exceeding += sum(a > b for a, b in zip(realised.tolist(), bounds, strict=True))
-        claim = accounts[0].guarantee(delta).epsilon_data_independent
+        claim = accounts[0].guarantee(delta).epsilon
         losses.append(loss)
     without, present = losses
     # half of the probability of failure for the distinguisher, half for the ex-post claim

@@ -44,18 +44,16 @@ def decision_account(
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
     >>> account = decision_account(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None,
     ...                            delta=1e-6, ballots=None, chances=[0.0, 0.4], publish=False)
-    >>> account.epsilon_tight < account.guarantee.epsilon_renyi < account.epsilon
+    >>> account.epsilon_tight < account.guarantee.per_instance.renyi_epsilon < account.epsilon
     True
     """
     accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
     accountant.step(votes)
     profile = decision_profile(law, votes, neighbours=neighbours, at_most=at_most)
     # a confident decision counts as two numbers
-    left = delta_left(
-        2 * accountant.steps, delta, lambda at: accountant.guarantee(at).epsilon_data_independent
-    )
+    left = delta_left(2 * accountant.steps, delta, lambda at: accountant.guarantee(at).epsilon)
     tight = [(profile.epsilon(left), profile.proof(left))]
-    alone = min(accountant.guarantee(left).epsilon_pdp, tight[0][0])
+    alone = min(accountant.guarantee(left).per_instance.epsilon, tight[0][0])
     if publish:  # a Gaussian release more, which the profile does not know
         tight = []
         cost = publishing_cost(accountant.gaussian_zcdp)

@@ -162,7 +162,7 @@ class PrivacyEngine:
         The engine's mechanism gives the law, its bound, and a sigma to begin with. An epoch is
         public_size / batch_size steps, rounded up, or one step with ``sampling`` "full".
 
-        Guarantee: ``guarantee(target_delta).epsilon_data_independent`` after that many steps is at most the
+        Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the
         target, and sigma is at most 0.1 % larger than it needs to be. Whoever trains longer pays more.
         """
         target, plan = Target.asked(target_epsilon, target_delta), self._plan(model, loader)

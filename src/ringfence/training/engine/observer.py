@@ -26,7 +26,7 @@ class StepReport:
     >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
     >>> account.step(0.0)
     >>> report = StepReport(account.steps, None, account.guarantee)
-    >>> report.steps, round(report.guarantee(1e-5).epsilon_data_independent, 3)
+    >>> report.steps, round(report.guarantee(1e-5).epsilon, 3)
     (1, 0.341)
     """
 

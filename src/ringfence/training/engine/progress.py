@@ -49,7 +49,7 @@ class StepProgress:
         fields: dict[str, Any] = {"loss": "-" if report.loss is None else f"{report.loss:.4f}"}
         start = time.monotonic()
         if start >= self._next or report.steps >= (self._progress.tasks[0].total or 0):
-            fields["epsilon"] = f"{report.guarantee(self.delta).epsilon_data_independent:.4g}"
+            fields["epsilon"] = f"{report.guarantee(self.delta).epsilon:.4g}"
             self._next = time.monotonic() + _SHARE * (time.monotonic() - start)
         self._progress.update(self._task, completed=report.steps, **fields)
 

@@ -45,7 +45,7 @@ class ProbeRow:
     public_projection: bool
     test_accuracy: float | None
     guarantee: Guarantee
-    gaussian_epsilon_data_independent: float
+    gaussian_epsilon: float
     example_epsilons: dict[float, float] | None  # ex-post, by quantile
     model: dict[str, NDArray[np.float64]]
 
@@ -61,7 +61,7 @@ class ProbeRow:
             "public_projection": self.public_projection,
             "test_accuracy": self.test_accuracy,
             **self.guarantee.as_dict(),
-            "gaussian_epsilon_data_independent": self.gaussian_epsilon_data_independent,
+            "gaussian_epsilon": self.gaussian_epsilon,
             "example_epsilons": self.example_epsilons,
             "statement": self.statement,
         }
@@ -140,7 +140,7 @@ def probe_row(
         public_projection=projection is not None,
         test_accuracy=accuracy,
         guarantee=probe.guarantee(settings.delta),
-        gaussian_epsilon_data_independent=data_independent_epsilon(zcdp, zcdp, settings.delta),
+        gaussian_epsilon=data_independent_epsilon(zcdp, zcdp, settings.delta),
         example_epsilons=quantiles,
         model=probe_arrays(probe),
     )

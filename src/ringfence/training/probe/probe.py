@@ -73,7 +73,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> probe = LinearProbe(target_epsilon=1.0, target_delta=1e-3, public_center=1.0, random_state=0)
     >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
     True
-    >>> round(probe.guarantee(delta=1e-3).epsilon_data_independent, 2)
+    >>> round(probe.guarantee(delta=1e-3).epsilon, 2)
     1.0
     """
 

@@ -31,7 +31,7 @@ def test_epsilon_is_that_of_the_engine_after_as_many_steps(tmp_path: Path) -> No
     file = network_file(tmp_path, public)
     file.add([stored((settings, 0), 4, 1, {"test_accuracy": 0.5})])
     [row] = read_network_rows(tmp_path)
-    assert row.epsilon_data_independent == engine.guarantee(1e-5).epsilon_data_independent
+    assert row.epsilon_data_independent == engine.guarantee(1e-5).epsilon
     assert (row.method, row.round, row.epochs, row.clip) == ("rectified", 4, 1, settings.clip)
 
 
