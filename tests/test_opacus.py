@@ -105,7 +105,7 @@ def test_it_is_registered_and_close_to_the_best_of_opacus() -> None:
     assert abs(ours.get_epsilon(1e-5) - theirs.get_epsilon(1e-5)) < 0.02
     claim = ours.guarantee(1e-5)
     assert "The number of records counts as public: Opacus divides" in claim.statement
-    assert claim.epsilon_data_independent == pytest.approx(ours.get_epsilon(1e-5), rel=1e-9)
+    assert claim.epsilon == pytest.approx(ours.get_epsilon(1e-5), rel=1e-9)
     again = create_accountant("ringfence")
     again.load_state_dict(ours.state_dict())
     assert again.get_epsilon(1e-5) == ours.get_epsilon(1e-5)
@@ -312,12 +312,12 @@ def test_the_claim_is_that_of_the_sampled_gaussian_and_says_what_it_assumes() ->
     trained(run.loader, model, optimizer)
     claim = run.guarantee(1e-3)
     theirs = engine.get_epsilon(1e-3)  # Rényi: a little larger
-    assert 0.8 * theirs < claim.epsilon_data_independent <= theirs
+    assert 0.8 * theirs < claim.epsilon <= theirs
     for said in ("number of records counts as public", "Floating point:"):
         assert said in claim.statement
         assert said in run.account.guarantee(1e-3).statement
     assert "made no step" not in claim.statement
-    assert float(run.example_epsilons(1e-3).max()) <= claim.epsilon * (1 + 1e-9)
+    assert float(run.example_epsilons(1e-3).max()) <= claim.per_instance.ex_post_epsilon * (1 + 1e-9)
     next(iter(run.loader))
     next(iter(run.loader))
     assert "Batches that made no step: 1." in run.guarantee(1e-3).statement
@@ -360,7 +360,9 @@ def test_what_was_released_before_is_charged_too() -> None:
     trained(loader, model, optimizer, epochs=1)
     late = watch(engine, model, optimizer, loader)
     assert late.steps == 4
-    assert float(late.example_epsilons(1e-3).min()) == pytest.approx(late.guarantee(1e-3).epsilon, rel=1e-9)
+    assert float(late.example_epsilons(1e-3).min()) == pytest.approx(
+        late.guarantee(1e-3).per_instance.ex_post_epsilon, rel=1e-9
+    )
     trained(late.loader, model, optimizer, epochs=1)
     assert late.steps == late.guarantee(1e-3).steps == late.examples.steps == 8
     assert int(late.examples.measured.sum()) == int((times_drawn(2) - times_drawn(1)).sum())

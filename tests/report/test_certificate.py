@@ -33,9 +33,7 @@ def test_the_numbers_are_those_of_every_dataset_and_follow_the_schema(written: P
     jsonschema.validate(content, SCHEMA, cls=jsonschema.Draft202012Validator)
     assert 0.99 < content["epsilon"] <= 1.0001
     assert content["delta"] == 1e-6  # of the release
-    assert (
-        content["epsilon"] == json.loads((written / "account.json").read_text())["epsilon"]
-    )
+    assert content["epsilon"] == json.loads((written / "account.json").read_text())["epsilon"]
     by_delta = {point["delta"]: point["epsilon"] for point in content["curve"]}
     assert list(by_delta.values()) == sorted(by_delta.values())
     assert by_delta[1e-6] == content["epsilon"]
