@@ -40,7 +40,7 @@ from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.image_files import save_chart
+from ringfence.report.drawing import save_chart
 
 # diffprivlib 0.6.6 does not import its models beside a recent scikit-learn; they are not needed here
 sys.modules.setdefault("diffprivlib.models", types.ModuleType("diffprivlib.models"))

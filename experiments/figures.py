@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.csv_file import write_csv
 from experiments.histogram.chart import histogram_chart
 from experiments.histogram.rows import HistogramSettings, histogram
 from experiments.information.chart import information_chart
@@ -17,8 +18,7 @@ from experiments.votes.rows import VotesSettings, votes
 from ringfence.numerics.threads import one_thread
 from ringfence.progress import Progress
 from ringfence.report.chart import Chart
-from ringfence.report.csv_file import write_csv
-from ringfence.report.image_files import save_chart
+from ringfence.report.drawing import save_chart
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -8,6 +8,7 @@ from experiments.comparison.comparison import Comparison, compare
 from experiments.comparison.frontier import by_clip
 from experiments.comparison.page import answer_section, comparison_section
 from experiments.comparison.winner import Winner, winner
+from experiments.csv_file import write_csv
 from experiments.digits import digits
 from experiments.figures import FIGURES, Drawn
 from experiments.information.chart import information_chart
@@ -24,11 +25,9 @@ from ringfence.audit.suite import run_audit
 from ringfence.data.features import Features
 from ringfence.numerics.threads import one_thread
 from ringfence.progress import Progress
-from ringfence.report.content import Report, Section
-from ringfence.report.csv_file import write_csv
-from ringfence.report.image_files import save_chart, save_charts
-from ringfence.report.page.page import write_report
-from ringfence.report.versions import installed_versions
+from ringfence.report.content import Report, Section, installed_versions
+from ringfence.report.drawing import save_chart, save_charts
+from ringfence.report.page import write_report
 
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
 SPECTRAL_CLASSES = 16  # with more, the largest eta over directions takes minutes per run: use the trace

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from experiments.comparison.chosen_settings import like_for_like
 from experiments.comparison.comparison import Comparison
+from experiments.distribution import distribution_chart
 from experiments.sweep.batch import linear_settings
 from experiments.sweep.data import SweepData
 from experiments.sweep.settings import SweepSetting
@@ -14,7 +15,6 @@ from ringfence.accounting.fisher.loss import InformationNorm
 from ringfence.numerics.rounding import rounded_up
 from ringfence.progress import Progress
 from ringfence.report.content import Section, Table
-from ringfence.report.distribution import distribution_chart
 from ringfence.training.linear.grid import accuracies
 from ringfence.training.linear.information import information_losses
 from ringfence.training.linear.regression import clipped_gradients

@@ -12,7 +12,7 @@ import torch
 import ringfence as rf
 from experiments.motivation import worst_case_renyi
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.image_files import save_chart
+from ringfence.report.drawing import save_chart
 
 LAWS = {
     "Gaussian": rf.Gaussian(1.0),

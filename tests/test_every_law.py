@@ -17,9 +17,8 @@ from experiments.sweep.settings import Grid
 from ringfence.audit.attacks.distinguisher import audit_release
 from ringfence.audit.claims import printed_claims
 from ringfence.audit.targets import example
-from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.image_files import paper_figure
-from ringfence.report.looks import looks
+from ringfence.report.chart import Chart, Line, Panel, looks
+from ringfence.report.drawing import paper_figure
 from tests.experiments.sweep.sweeps import DATA
 from tests.mechanisms.cases import CASES, Case
 from tests.shell import ringfence

@@ -11,9 +11,8 @@ from experiments.comparison.comparison import Comparison, ComparisonRow
 from experiments.comparison.publication import clip_name, epsilons, publishable_section
 from experiments.comparison.winner import Winner
 from ringfence.numerics.rounding import rounded_up
-from ringfence.report.content import Report, Section, Table
-from ringfence.report.page.page import write_report
-from ringfence.report.versions import installed_versions
+from ringfence.report.content import Report, Section, Table, installed_versions
+from ringfence.report.page import write_report
 
 Compared = tuple[Sequence[Comparison], Winner]  # of one data set: its laws under each clip, and all together
 

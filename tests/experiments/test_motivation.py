@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from experiments.motivation import MotivationRow, MotivationSettings, motivation, motivation_chart
-from ringfence.report.image_files import paper_figure
+from ringfence.report.drawing import paper_figure
 
 SETTINGS = MotivationSettings(points=81)
 COARSE = MotivationSettings(points=21)

@@ -136,7 +136,6 @@ def test_the_name_of_the_data_is_text_on_the_page_and_in_the_terminal(
     path = tmp_path / f"{HOSTILE.replace('/', '')}.html"
     page = write_comparison([([result], winner(rows))], path).read_text()
     assert "alert(" in page
-    # also not in what plotly is given: it would end the script there
     assert HOSTILE not in page
     assert "<img src=x" not in page
     assert '<script>alert("1")' not in page

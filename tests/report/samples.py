@@ -2,10 +2,8 @@
 
 import math
 
-from ringfence.report.chart import Chart, Line, Panel, flat
+from ringfence.report.chart import Chart, Line, Panel, flat, looks
 from ringfence.report.content import Report, Section, Table
-from ringfence.report.distribution import distribution_chart
-from ringfence.report.looks import looks, looks_by
 
 HOSTILE = "<script>alert(1)</script>"
 X = (0.01, 0.1, 1.0, 10.0)
@@ -16,7 +14,7 @@ def assert_readable(chart: Chart) -> None:
     assert len(chart.caption.split()) <= 60, chart.caption
     found = looks(chart)
     lines = [line for panel in chart.panels for line in panel.lines if line.in_legend]
-    named = {((found[looks_by(line)], line.dashed, line.points, line.bars), line.name) for line in lines}
+    named = {((found[line.looks_like], line.dashed, line.points, line.bars), line.name) for line in lines}
     assert len({style for style, _ in named}) == len({name for _, name in named}) == len(named), named
     assert not any(flat(panel) for panel in chart.panels)
 
@@ -75,8 +73,8 @@ def hostile_report() -> Report:
 
 def full_report() -> Report:
     """Sensitive: one chart, one table, one section. Everything in them says 'secret' or 0.12345."""
-    epsilons = {"sign": [0.12345, 2.0]}
-    chart = distribution_chart("secret", "secret title", "secret caption", epsilons, x_label="secret epsilon")
+    panel = Panel("secret title", "secret epsilon", "examples", (Line("sign", (0.12345, 2.0), (1.0, 0.0)),))
+    chart = Chart("secret", "secret title", "secret caption", (panel,), sensitive=True)
     table = Table("secret table", ("law", "epsilon"), (("secret law", "0.12345"),), sensitive=True)
     harmless = Table("Epsilon at equal accuracy", ("accuracy", "Gaussian"), (("80%", "1.5"),))
     hidden = Section("secret section", ("secret text 0.12345",), (everything(),), (harmless,), sensitive=True,

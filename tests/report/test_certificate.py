@@ -1,22 +1,27 @@
-"""A certificate has what may be published, by its schema, and commits to the files it is about."""
+"""Certificates have what may be published, by their schema, and commit to the files they are about."""
 
 import json
 import re
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
+from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.report.certificate import Certificate, verify
-from ringfence.report.certificate_source import Source, read_source
+from ringfence.report.certificate import Certificate, Source, read_source, verify
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text())
 COUNTS = np.array([4711, 3, 815])
+DELTA = 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +116,117 @@ def test_the_page_needs_a_name_of_its_own() -> None:
     made = Certificate.of(Source("A mean.", Cost.of_pair(0.5, 0.0), ()), 1e-5)
     with pytest.raises(ValueError, match=r"--out must be the name of a page, such as certificate\.html"):
         made.write("certificate.json")
+
+
+def saved_run(path: Path, **changes: Any) -> rf.PrivacyEngine:
+    engine = rf.PrivacyEngine(rf.TruncatedGaussian(1.0, bound=2.0), rf.Clamp(0.1), **changes)
+    model = nn.Linear(3, 2)
+    data = TensorDataset(torch.randn(37, 3), torch.randint(0, 2, (37,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model, optimizer, loader = engine.make_private(model, optimizer, DataLoader(data, batch_size=10))
+    engine.save(path)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    engine.close()
+    return engine
+
+
+@pytest.mark.parametrize("changes", [{"seed": 7}, {"secure": True, "public_size": 41}, {"sampling": "full"}])
+def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path: Path) -> None:
+    engine = saved_run(tmp_path / "run.ckpt", **changes)
+    source = read_source(tmp_path / "run.ckpt")
+    assert source.cost.steps == engine.account.steps > 0
+    ours, theirs = composed_guarantee(source.cost, DELTA), engine.guarantee(DELTA)
+    assert ours.epsilon == pytest.approx(theirs.epsilon, rel=1e-3)
+    assert source.assumptions == engine.run.assumptions
+    assert dict(source.settings)["mechanism"] == "TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0))"
+    if "public_size" in changes:  # the number of examples is private then
+        assert "37" not in json.dumps([source.what, source.settings])
+
+
+def test_the_account_of_a_table_with_its_statement(tmp_path: Path) -> None:
+    table = rf.release_counts(np.array([4711, 3]), suppress_below=10, epsilon=1.0, delta=1e-6)
+    table.save(tmp_path)
+    source = read_source(tmp_path / "account.json")
+    assert source.what.startswith("These counts are protected by differential privacy")
+    assert source.delta == 1e-6
+    assert source.cost.numbers == 2
+    assert composed_guarantee(source.cost, 1e-6) == table.account.guarantee
+    assert "4711" not in repr(source)
+    (tmp_path / "statement.txt").write_text("These counts satisfy (0.001, 1e-6)-differential privacy.")
+    assert read_source(tmp_path / "account.json") == source
+
+
+def test_an_account_in_which_a_digit_was_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "account.json"
+    rf.release_counts(np.array([4711, 3]), epsilon=1.0, delta=1e-6).account.to_json(path)
+    text = path.read_text()
+    digits = [place for place, character in enumerate(text) if character.isdigit()]
+    for place in digits[:: max(1, len(digits) // 200)]:
+        other = str((int(text[place]) + 1) % 10)
+        changed = text[:place] + other + text[place + 1 :]
+        if json.loads(changed) == json.loads(text):
+            continue  # a seventeenth digit, and the same number
+        path.write_text(changed)
+        with pytest.raises(ValueError, match=r"its checksum does not match|it has no sha256"):
+            read_source(path)
+    state = json.loads(text)
+    for name in ("sha256", "cost"):  # as 0.6 wrote it
+        path.write_text(json.dumps({key: value for key, value in state.items() if key != name}))
+        with pytest.raises(ValueError, match=f"it has no {name}. Nothing in earlier ones tells"):
+            read_source(path)
+
+
+def test_the_journal_of_another_run_is_refused(tmp_path: Path) -> None:
+    for name in ("run.ckpt", "other.ckpt"):
+        saved_run(tmp_path / name, seed=7)
+    shutil.copy(tmp_path / "other.ckpt.journal", tmp_path / "run.ckpt.journal")
+    with pytest.raises(ValueError, match="belongs to another run than"):
+        read_source(tmp_path / "run.ckpt")
+
+
+def test_accounts_as_they_are_saved(tmp_path: Path) -> None:
+    decided = rf.DecisionAccountant(rf.NoisyWinner(20.0), neighbours="replaced")
+    decided.step([[230, 12, 8]])
+    sampled = rf.SampledAccountant(rf.Gaussian(1.0), sensitivity=1.0, sampling_rate=0.1)
+    sampled.step_of_any([0.0], count=3)
+    for account in (decided, sampled):
+        path = tmp_path / "account.json"
+        path.write_text(json.dumps(account.state_dict()))
+        source = read_source(path)
+        assert source.cost == account.cost()
+        assert "no checksum" in source.assumptions[0]
+
+
+def test_a_ledger_says_whether_releases_were_chosen_along_the_way(tmp_path: Path) -> None:
+    for planned, said in ((True, "planned beforehand"), (False, "the ledger's budget that holds")):
+        path = tmp_path / f"{planned}.ledger"
+        with rf.Ledger(epsilon=1.0, planned=planned, path=path) as ledger:
+            ledger.release(rf.Gaussian(20.0), 0.0, 1.0, what="a mean age")
+        source = read_source(path)
+        assert (source.what, source.cost, source.delta) == ("a mean age.", ledger.total, ledger.delta)
+        assert said in source.assumptions[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{}", "is no account of ringfence 0.7 or later: it has no cost, delta, private, sha256"),
+        ("{", "is not JSON"),
+        ("hello", "is truncated or not a ringfence checkpoint"),
+        ('{"kind": "Other"}', "kind must be one of"),
+    ],
+)
+def test_other_files_are_refused(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "account.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=complaint):
+        read_source(path)
+
+
+def test_the_journal_of_a_run_is_not_the_run(tmp_path: Path) -> None:
+    saved_run(tmp_path / "run.ckpt", seed=0)
+    with pytest.raises(ValueError, match="is the journal of a run: give the run itself"):
+        read_source(tmp_path / "run.ckpt.journal")

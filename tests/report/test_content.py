@@ -2,7 +2,14 @@
 
 import pytest
 
-from ringfence.report.content import Report, Section, Table, publishable_part, sensitive_parts
+from ringfence.report.content import (
+    Report,
+    Section,
+    Table,
+    installed_versions,
+    publishable_part,
+    sensitive_parts,
+)
 from tests.report.samples import everything, full_report
 
 
@@ -29,6 +36,10 @@ def test_what_stands_in_place_must_itself_be_publishable() -> None:
 def test_a_report_of_which_nothing_may_be_published_is_refused() -> None:
     with pytest.raises(ValueError, match=r"nothing of the report 'mine' may be published.*sections \(2\)"):
         publishable_part(Report("mine", (Section("a", sensitive=True), Section("b", sensitive=True))))
+
+
+def test_versions_are_those_of_the_packages() -> None:
+    assert {"Python", "ringfence", "torch"} <= dict(installed_versions()).keys()
 
 
 def test_mistakes_are_refused() -> None:

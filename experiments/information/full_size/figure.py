@@ -5,12 +5,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from experiments.csv_file import write_csv
 from experiments.information.full_size.chart import full_size_chart
 from experiments.information.full_size.rows import NetworkRow, read_csv, read_network_rows
 from experiments.information.full_size.settings import FullSizeSettings
 from experiments.information.full_size.sweep import run_full_size
 from experiments.information.rows import InformationRow
-from ringfence.report.csv_file import write_csv
 
 ROWS = "network_information.csv"
 ROUNDS = 16
@@ -38,7 +38,7 @@ def write_rows(folder: Path, *, with_epsilons: bool = True) -> Path:
 
 def draw_rows(file: Path, out: Path, probe: Path | None = None) -> list[Path]:
     """Draws the chart of a CSV file as PNG and PDF; ``probe`` is the CSV file of the probe's panels."""
-    from ringfence.report.image_files import save_chart
+    from ringfence.report.drawing import save_chart
 
     chart = full_size_chart(read_csv(file), () if probe is None else read_probe(probe))
     out.mkdir(parents=True, exist_ok=True)

@@ -120,7 +120,7 @@ def read_csv(path: Path) -> list[NetworkRow]:
     """Reads rows that ``write_csv`` wrote.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from ringfence.report.csv_file import write_csv
+    >>> from experiments.csv_file import write_csv
     >>> row = NetworkRow("Gaussian", 0, 0, 10, 0.3, 3.0, None, 0.1, test_accuracy=0.7)
     >>> with TemporaryDirectory() as folder:
     ...     read_csv(write_csv([row], Path(folder) / "rows.csv")) == [row]

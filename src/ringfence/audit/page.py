@@ -12,8 +12,8 @@ from ringfence.audit.suite import Audit
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report import content
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.page.page import write_report
-from ringfence.report.versions import installed_versions
+from ringfence.report.content import installed_versions
+from ringfence.report.page import write_report
 
 _COLUMNS = ("attack, and the claim it is against", "settings", "closest", "median", "result")
 _FLAW_COLUMNS = ("planted flaw", "epsilon claimed", "epsilon proved", "result")

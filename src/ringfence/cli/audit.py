@@ -36,7 +36,7 @@ def audit(
     from ringfence.audit.page import audit_chart, audit_tables, write_audit
     from ringfence.audit.suite import run_audit
     from ringfence.numerics.threads import one_thread
-    from ringfence.report.image_files import save_chart
+    from ringfence.report.drawing import save_chart
 
     with progress_bars(quiet=as_json) as show, one_thread():
         result = run_audit(

@@ -27,9 +27,8 @@ def certificate(
 
     The key stays with the private files. Later: ringfence certificate run.ckpt --verify certificate.json
     """
-    from ringfence.report.certificate import Certificate
+    from ringfence.report.certificate import Certificate, read_source
     from ringfence.report.certificate import verify as verified
-    from ringfence.report.certificate_source import read_source
 
     found = read_source(source)
     if verify is not None:

@@ -101,8 +101,8 @@ class DecisionRelease:
         Guarantee: what depends on the private data other than through the release is in
         account.json alone, which only its owner may read and which says that it is private.
         """
-        from ringfence.report.image_files import save_chart
-        from ringfence.report.page.page import write_report
+        from ringfence.report.drawing import save_chart
+        from ringfence.report.page import write_report
 
         details = {**self.account.details, "statement": self.statement.publishable}
         with new_folder(folder) as beside:

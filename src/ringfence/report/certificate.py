@@ -1,4 +1,4 @@
-"""One page for an auditor: what was released, what it cost for every dataset, and what was assumed."""
+"""Certificates: what was released, what it cost for every dataset, and what was assumed, for an auditor."""
 
 import hashlib
 import json
@@ -9,14 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from ringfence import checks
+from ringfence.accounting.account import accountant_from_state_dict
 from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.costs.budget import composed_guarantee
+from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.decisions.accountant import DecisionAccountant
+from ringfence.accounting.ledger import Ledger
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
+from ringfence.files.checkpoint import refuse_changed
+from ringfence.files.journal import Journal
+from ringfence.files.shared_table import SharedTable, first_bytes
+from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
-from ringfence.report.certificate_source import Source
-from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.content import Report, Section, Table
-from ringfence.report.versions import installed_versions
+from ringfence.report.content import Pairs, Report, Section, Table, installed_versions
+from ringfence.report.page import page, write_report
+from ringfence.training.assumptions import assumptions
+from ringfence.training.engine.run_file import RunFile
 
 _DELTAS = tuple(10.0**-power for power in range(3, 11))
 _RATES = (1e-3, 1e-2, 1e-1)
@@ -35,13 +43,37 @@ KEPT = (
 )
 
 _CHANGED = "it was changed, or made by another version"
+_RELEASE = {"private", "delta", "cost", "sha256"}  # of ringfence release
+_AS_GIVEN = "The file of this account has no checksum: that it is as it was written is taken on trust."
+_PLANNED = "Every release was planned beforehand: none was chosen by looking at others."
+_ALONG_THE_WAY = (
+    "Epsilon is what was spent. Where releases were chosen by looking at earlier ones, it is the epsilon of "
+    "the ledger's budget that holds."
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was released, what it cost, and what was taken for granted; none of it depends on private data.
+
+    ``files`` are the private files that it was read from, and ``delta`` is theirs where they name one.
+
+    >>> Source("A mean.", Cost.of_pair(0.5, 0.0), ()).cost.steps
+    1
+    """
+
+    what: str
+    cost: Cost
+    files: tuple[Path, ...]
+    settings: Pairs = ()
+    assumptions: tuple[str, ...] = ()
+    delta: float = 1e-5  # at which epsilon is stated unless another one is asked for
 
 
 @dataclass(frozen=True)
 class Certificate:
     """The content of a certificate as plain data, and the nonce of its commitments, which is private.
 
-    >>> from ringfence.accounting.costs.cost import Cost
     >>> made = Certificate.of(Source("A mean.", Cost(((0.5, 1.0, 1),), zcdp=0.125, steps=1), ()), delta=1e-5)
     >>> round(made.content["mu"], 6), made.content["protects"]
     (0.5, 'every single record added or removed')
@@ -82,8 +114,6 @@ class Certificate:
 
     def write(self, path: str | Path) -> list[Path]:
         """Writes the page, JSON beside it, and a key that only its owner may read; returns the three."""
-        from ringfence.report.page.page import write_report
-
         path = Path(path)
         plain, key = path.with_suffix(".json"), path.with_suffix(".key")
         if path in (plain, key):
@@ -102,14 +132,7 @@ class Certificate:
         content = self.content
         epsilon = rounded_up(content["epsilon"])
         mu = "not known" if content["mu"] is None else rounded_up(content["mu"])
-        points = [(point["delta"], point["epsilon"]) for point in content["curve"]]
-        line = Line("every dataset", tuple(at for at, _ in points), tuple(size for _, size in points))
-        chart = Chart(
-            "curve",
-            "Epsilon at every delta",
-            "The releases are (epsilon, delta)-differentially private at every marker of the curve.",
-            (Panel("", "delta", "epsilon", (line,), x_log=True, y_from_zero=True),),
-        )
+        curve = tuple((f"{point['delta']:g}", rounded_up(point["epsilon"])) for point in content["curve"])
         rates = tuple(
             (f"{100 * rate['false_positive_rate']:g} %", f"{rounded_up(100 * rate['true_positive_rate'])} %")
             for rate in content["true_positive_rates"]
@@ -125,7 +148,11 @@ class Certificate:
             ),
             sections=(
                 Section("What was released", (content["released"],)),
-                Section("What it cost", charts=(chart,)),
+                Section(
+                    "What it cost",
+                    ("The releases are (epsilon, delta)-differentially private for each of these pairs.",),
+                    tables=(Table("Epsilon at every delta", ("delta", "epsilon"), curve),),
+                ),
                 Section(
                     "What attacks can achieve",
                     ("Whoever knows all other records and sees all releases finds at most these shares.",),
@@ -158,8 +185,6 @@ def verify(certificate: str | Path, source: Source) -> None:
     It is JSON with its key beside it. Everything in it is computed anew from the source, and the page beside
     it, if there is one, from the JSON.
     """
-    from ringfence.report.page.page import page
-
     path = Path(certificate)
     try:
         content, key = (json.loads(path.with_suffix(end).read_text()) for end in (".json", ".key"))
@@ -185,3 +210,106 @@ def verify(certificate: str | Path, source: Source) -> None:
 def _rounded(value: Any) -> Any:
     """Plain data with its numbers to nine digits, which other libraries may round differently."""
     return json.loads(json.dumps(value), parse_float=lambda text: f"{float(text):.9g}")
+
+
+def read_source(path: str | Path) -> Source:
+    """Reads a run of ``PrivacyEngine.save``, an account, or a file of ``Ledger``.
+
+    An account is account.json of a ``DecisionRelease``, or the ``state_dict`` of an accountant as JSON.
+
+    Guarantee: of the private numbers in these files none is kept but those that hold for every dataset. The
+    number of examples is not kept where another ``public_size`` was given, and no seed is.
+    """
+    path = Path(path)
+    start = first_bytes(path)
+    if start[:1] == b"{":
+        return _of_account(path)
+    if start == b"SQLite":
+        rows: list[dict[str, Any]] = []
+        with SharedTable(path, [], rows.append).transaction():
+            pass
+        return _of_ledger(path, rows[0])
+    try:
+        header, _ = Journal.read(path)
+    except ValueError:
+        return _of_run(path)
+    if header.get("kind") != "Ledger":
+        raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
+    return _of_ledger(path, header)
+
+
+def _of_run(path: Path) -> Source:
+    file = RunFile(path)
+    state = file.read()
+    account, _ = file.released(state)
+    settings = state.settings
+    numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
+    cost = account.cost() + Cost(numbers=account.steps * numbers if settings["secure"] else 0)
+    sampled = settings["sampling"] == "poisson"
+    share = settings["batch_size"] / settings["public_size"]
+    said = assumptions(size_given=True, seed_given=False, secure=settings["secure"])
+    return Source(
+        what=f"The {numbers:,} parameters of a trained model, after each of {account.steps:,} steps.",
+        cost=cost,
+        files=(file.path, file.journal),
+        settings=(
+            ("mechanism", repr(Mechanism.from_state_dict(settings["mechanism"]))),
+            ("clip", settings["clip"]),
+            ("batches", f"each example with probability {share:.6g}" if sampled else "all examples"),
+            ("public size", f"{settings['public_size']:g}"),
+            ("randomness", "secure releases" if settings["secure"] else "pseudorandom, from a seed"),
+        ),
+        # what a run of an earlier version did not say
+        assumptions=tuple(dict.fromkeys((*state.assumptions, *said))),
+    )
+
+
+def _of_ledger(path: Path, header: dict[str, Any]) -> Source:
+    names = ("epsilon", "delta", "neighbours", "planned")
+    budget = {name: header[name] for name in names}
+    with Ledger(**budget, path=path) as ledger:
+        pass  # what it has read stays as it is
+    return Source(
+        what="; ".join(entry.what for entry in ledger.entries) + ".",
+        cost=ledger.total,
+        files=(path,),
+        settings=tuple((f"ledger: {name}", str(value)) for name, value in budget.items()),
+        assumptions=(_PLANNED if ledger.planned else _ALONG_THE_WAY,),
+        delta=ledger.delta,
+    )
+
+
+def _of_account(path: Path) -> Source:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path} is not JSON") from None
+    if "kind" not in checks.mapping("account", state):
+        return _of_release(path, state)
+    if state["kind"] == "DecisionAccountant":
+        decided = DecisionAccountant.from_state_dict(state)
+        what, cost = f"{decided.steps:,} decisions.", decided.cost()
+        settings: Pairs = (("mechanism", repr(decided.law)),)
+    else:
+        account = accountant_from_state_dict(state)
+        what, cost = f"{account.steps:,} releases.", account.cost()
+        settings = (("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement))
+    return Source(what, cost, (path,), settings, (_AS_GIVEN,))
+
+
+def _of_release(path: Path, state: dict[str, Any]) -> Source:
+    missing = sorted(_RELEASE - state.keys())
+    if missing:
+        raise ValueError(
+            f"{path} is no account of ringfence 0.7 or later: it has no {', '.join(missing)}. Nothing in "
+            "earlier ones tells whether they were changed: certify the ledger that was charged for it"
+        )
+    refuse_changed(path, state)
+    cost = Cost.from_state(state["cost"])
+    return Source(
+        what=state.get("statement", f"{cost.steps:,} releases."),
+        cost=cost,
+        files=(path,),
+        assumptions=tuple(state["assumptions"]),
+        delta=state["delta"],
+    )

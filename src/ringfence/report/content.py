@@ -1,10 +1,13 @@
 """A report before it is a page: sections of text, charts and tables, and which of them are sensitive."""
 
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from platform import platform, python_version
 
 from ringfence.report.chart import Chart
 
 Pairs = tuple[tuple[str, str], ...]
+_PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "matplotlib")
 
 
 @dataclass(frozen=True)
@@ -116,3 +119,18 @@ def publishable_part(report: Report) -> Report:
             f"({len(report.sections)}) depend on private data"
         )
     return replace(report, sections=tuple(sections))
+
+
+def installed_versions() -> Pairs:
+    """The versions of Python, of the platform and of the packages that can change a number.
+
+    >>> dict(installed_versions())["Python"] == python_version()
+    True
+    """
+    pairs = [("Python", python_version()), ("platform", platform())]
+    for package in _PACKAGES:
+        try:
+            pairs.append((package, version(package)))
+        except PackageNotFoundError:
+            continue
+    return tuple(pairs)

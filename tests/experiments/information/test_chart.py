@@ -3,7 +3,7 @@ import pytest
 from experiments.comparison.frontier import CLAMPED
 from experiments.information.chart import eta_ratio, information_chart
 from experiments.information.rows import InformationRow, InformationSettings
-from ringfence.report.image_files import paper_figure
+from ringfence.report.drawing import paper_figure
 from tests.report.samples import assert_readable
 
 

@@ -12,7 +12,7 @@ import sys
 from experiments.information.full_size.__main__ import main
 main(sys.argv[1:])
 """
-_NOTHING_ELSE = ("sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib", "plotly", "PIL")
+_NOTHING_ELSE = ("sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib", "PIL")
 
 
 @pytest.fixture(scope="session")

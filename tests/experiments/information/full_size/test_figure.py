@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from experiments.csv_file import write_csv
 from experiments.information.full_size.figure import draw_rows, read_probe, reproduce_full_size, write_rows
 from experiments.information.full_size.rows import network_file, read_csv
 from experiments.information.rows import InformationRow
-from ringfence.report import image_files
-from ringfence.report.csv_file import write_csv
+from ringfence.report import drawing
 from tests.experiments.information.full_size import toys
 
 PROBE = [
@@ -20,7 +20,7 @@ PROBE = [
 
 
 def test_a_finished_sweep_is_drawn(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_files, "save_chart", lambda chart, out: [out / f"{chart.name}.png"])
+    monkeypatch.setattr(drawing, "save_chart", lambda chart, out: [out / f"{chart.name}.png"])
     files = reproduce_full_size(
         swept / "images.npz", swept, settings=replace(toys.SETTINGS, seeds=(0,)), rounds=1
     )

@@ -7,10 +7,10 @@ from torch import nn, zeros
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
+from experiments.csv_file import write_csv
 from experiments.information.full_size.rows import complete, network_file, read_csv, read_network_rows, stored
 from experiments.information.full_size.settings import FullSizeSettings, clip_of
 from ringfence import PrivacyEngine
-from ringfence.report.csv_file import write_csv
 from tests.experiments.information.full_size import toys
 
 

@@ -1,4 +1,4 @@
-"""Image files: charts drawn by matplotlib."""
+"""Charts drawn by matplotlib: files, and SVG for pages."""
 
 import sys
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Report, Section
-from ringfence.report.image_files import paper_figure, save_chart, save_charts
+from ringfence.report.drawing import page_drawing, paper_figure, save_chart, save_charts
 from tests.faults.conditions import no_room_beyond
 from tests.report.samples import bars, everything, full_report, hostile_chart
 
@@ -91,3 +91,29 @@ def test_a_full_disk_leaves_the_old_chart(tmp_path: Path) -> None:
         save_chart(bars(), tmp_path)
     assert (tmp_path / "bars.png").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_page_has_a_drawing_per_panel_and_a_sample_per_name() -> None:
+    drawing = page_drawing(everything(), "figure")
+    assert [title for title, _ in drawing.panels] == [panel.title for panel in everything().panels]
+    assert [name for name, _ in drawing.legend] == [
+        "Gaussian", "rectified", "truncated", "sign", "quantised, 5 levels", "cells, empty",
+        "usual epsilons", "a coin",
+    ]  # fmt: skip
+    assert "not drawn: 2 off the axes" in drawing.panels[0][1]
+    assert page_drawing(everything(), "figure") == drawing
+
+
+def test_a_lone_panel_does_not_repeat_the_title() -> None:
+    panel = Panel("one", "x", "y", (Line("sign", (1.0,), (2.0,)),))
+    assert [page_drawing(Chart("", name, "", (panel,)), "a").panels[0][0] for name in ("one", "two")] == [
+        "", "one",
+    ]  # fmt: skip
+
+
+def test_many_names_below_bars_make_a_panel_wide() -> None:
+    names = tuple(f"region {k}" for k in range(60))
+    line = Line("sign", tuple(map(float, range(60))), (1.0,) * 60, bars=True)
+    chart = Chart("", "", "", (Panel("", "x", "y", (line,), x_names=names),))
+    assert paper_figure(chart).get_figwidth() == pytest.approx(13)
+    assert 'viewBox="0 0 936 ' in page_drawing(chart, "a").panels[0][1]

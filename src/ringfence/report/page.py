@@ -1,25 +1,20 @@
-"""A report as one HTML file that opens offline."""
+"""Reports as one HTML file that opens offline and runs no script."""
 
-import base64
-import hashlib
 import math
 from pathlib import Path
-from typing import Any
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.report.chart import Chart, Line
 from ringfence.report.content import Report, Table, publishable_part, sensitive_parts
-from ringfence.report.page.layout import page_chart
+from ringfence.report.drawing import page_drawing
 
-# plotly.js with its basic kinds of charts alone: a quarter of the whole library.
 _MOST_ROWS = 150  # of a table beside a chart
-_SCRIPTS = ("plotly-basic.min.js", "page.js")
 
 
 def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
     """Writes the page, with everything it needs inside, the same bytes each time.
 
-    ``publishable`` leaves out what is marked sensitive. Without it, the page has a button that only
+    ``publishable`` leaves out what is marked sensitive. Without it, the page has a box to tick that only
     hides those parts: they are still in the file.
 
     >>> from tempfile import TemporaryDirectory
@@ -38,26 +33,32 @@ def page(report: Report, publishable: bool = False) -> str:
     """The text of the page.
 
     Guarantee: with ``publishable`` the text holds nothing of a part marked sensitive, neither its name nor
-    its numbers. A content security policy lets the browser run the page's own two scripts, by their
-    hashes, and fetch nothing.
+    its numbers. A content security policy lets the browser run no script and fetch nothing.
 
     >>> from ringfence.report.content import Section
     >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True), Section("Method")))
     >>> "Epsilon is 1.5" in page(report), "Epsilon is 1.5" in page(report, publishable=True)
     (True, False)
     """
-    templates = _templates()
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("the report needs jinja2: pip install 'ringfence[report]'") from None
+    loader = PackageLoader("ringfence.report", "template")
+    templates = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     shown = publishable_part(report) if publishable else report
-    scripts = tuple(_source(templates, name) for name in _SCRIPTS)
     html: str = templates.get_template("page.html").render(
         report=shown,
         publishable=publishable,
         sensitive=sensitive_parts(report),
         replaced=sum(section.in_place is not None for section in report.sections),
-        style=_source(templates, "page.css"),
-        scripts=scripts,
-        hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts),
-        drawing=page_chart,
+        # unescaped, since they are our own: the style, and what page_drawing has escaped
+        style=Markup(loader.get_source(templates, "page.css")[0]),
+        svg=Markup,
+        page_drawing=page_drawing,
         data_tables=data_tables,
         right=_right,
     )
@@ -114,30 +115,3 @@ def _numeric(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _templates() -> Any:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("the report needs jinja2: pip install 'ringfence[report]'") from None
-    templates = Environment(
-        loader=PackageLoader("ringfence.report.page", "template"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    return templates
-
-
-def _source(templates: Any, name: str) -> Any:
-    """The text of a file in the folder template, unescaped: it is our own."""
-    from markupsafe import Markup
-
-    return Markup(templates.loader.get_source(templates, name)[0])
-
-
-def _sha256(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,317 @@
+"""Draws charts with matplotlib: PNG and PDF files, and SVG for pages, one picture per panel."""
+
+import io
+import math
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree
+
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
+from ringfence.mechanisms.law import Look
+from ringfence.report.chart import (
+    LABEL,
+    TITLE,
+    Chart,
+    Curve,
+    Line,
+    Panel,
+    band,
+    curve,
+    log_ticks,
+    looks,
+    off_axes,
+    range_from_zero,
+    wrapped,
+)
+from ringfence.report.content import Report, publishable_part
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+_PANEL = (3.3, 3.6)  # width and height in inches, in a file
+_ALONE, _BESIDE = (4.4, 3.3), (3.1, 2.9)  # on a page: a panel that is alone in its row, and one of several
+_NAME = 0.2  # inches of the x axis that a name needs
+_LEGEND = 9  # height of its letters in points
+_GRAY = "#777777"
+_BAR = 0.75  # opacity of bars
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # in XML
+
+
+def save_chart(chart: Chart, folder: Path) -> list[Path]:
+    """Writes NAME.png and NAME.pdf of a chart, the same bytes each time, to a folder that is made if missing.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> panel = Panel("one", "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
+    >>> with TemporaryDirectory() as folder:
+    ...     files = save_chart(Chart("demo", "A demonstration", "", (panel,)), Path(folder))
+    >>> [file.name for file in files]
+    ['demo.png', 'demo.pdf']
+    """
+    name = chart.name
+    if name != Path(name).name or name in {"", ".", ".."}:
+        raise ValueError(f"name must be a file name without a folder, got {name!r}")
+    figure = paper_figure(chart)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    for path, undated in zip(paths, (("Software",), ("CreationDate", "Producer", "Creator")), strict=True):
+        with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+            figure.savefig(file, format=path.suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
+    return paths
+
+
+def save_charts(report: Report, folder: Path, publishable: bool = False) -> list[Path]:
+    """Saves each chart of the report as PNG and PDF; ``publishable`` leaves out the sensitive charts.
+
+    >>> save_charts(Report("No charts", ()), Path("unused"))
+    []
+    """
+    shown = publishable_part(report) if publishable else report
+    charts = [chart for section in shown.sections for chart in section.charts]
+    names = [chart.name for chart in charts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"charts of a report must have different names, got twice: {', '.join(twice)}")
+    return [path for chart in charts for path in save_chart(chart, folder)]
+
+
+def paper_figure(chart: Chart) -> "Figure":
+    """Draws the panels in rows of ``columns``, with one legend below. Only a page has title and caption.
+
+    >>> len(paper_figure(Chart("demo", "", "", (Panel("one", "x", "y", ()),))).axes)
+    1
+    """
+    columns = max(1, min(chart.columns, len(chart.panels)))
+    rows = math.ceil(len(chart.panels) / columns)
+    names = max((len(panel.x_names) for panel in chart.panels), default=0)
+    width = max(4.6, _PANEL[0] * columns, columns * (1 + _NAME * names))
+    figure = _figure(width, _PANEL[1] * rows + 0.4)
+    axes = list(figure.subplots(max(1, rows), columns, squeeze=False).flat)
+    legend = _Legend(looks(chart))
+    for panel, place in zip(chart.panels, axes, strict=False):
+        place.set_title(_label(panel.title, TITLE), fontsize=11)
+        _draw(place, panel, legend)
+    for place in axes[len(chart.panels) :]:
+        place.set_axis_off()
+    handles = legend.handles
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            [_plain(name) for name in handles],
+            loc="outside lower center",
+            ncols=_legend_columns(list(handles), width),
+            frameon=False,
+            fontsize=_LEGEND,
+        )
+    return figure
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart on a page: pairs of a panel's title and its SVG, and of a name in the legend and its sample."""
+
+    panels: tuple[tuple[str, str], ...]
+    legend: tuple[tuple[str, str], ...]
+
+
+def page_drawing(chart: Chart, identifier: str) -> Drawing:
+    """Draws each panel, and each sample of the legend, as an SVG of its own: a page wraps them as they fit.
+
+    Text stays text. Every colour is a CSS variable with that colour as its default, so that a page can have
+    others in the dark. ``identifier`` begins the names of all elements: no two charts of a page share one.
+
+    >>> panel = Panel("one", "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
+    >>> drawing = page_drawing(Chart("demo", "", "", (panel,)), "figure-1")
+    >>> drawing.panels[0][1][:21], [name for name, _ in drawing.legend]
+    ('<svg viewBox="0 0 316', ['Gaussian'])
+    """
+    legend, panels = _Legend(looks(chart)), []
+    for number, panel in enumerate(chart.panels, 1):
+        width, height = _ALONE if min(chart.columns, len(chart.panels)) == 1 else _BESIDE
+        figure = _figure(max(width, 1 + _NAME * len(panel.x_names)), height)
+        _draw(figure.subplots(), panel, legend)
+        names = ", ".join(dict.fromkeys(line.name for line in panel.lines))
+        about = f"{panel.y_label} by {panel.x_label}: {names}. The numbers are in the tables below."
+        drawn = _svg(figure, f"{identifier}-{number}", panel.title or chart.title, about)
+        # The page has the title of the chart above it: a lone panel does not say it again.
+        panels.append(("" if panel.title == chart.title else panel.title, drawn))
+    samples = []
+    for number, (name, handle) in enumerate(legend.handles.items(), 1):
+        figure = _figure(0.42, 0.2, layout=None)
+        figure.legend([handle], [""], loc="center", frameon=False, borderpad=0, handletextpad=0, fontsize=9)
+        samples.append((name, _svg(figure, f"{identifier}-legend-{number}")))
+    return Drawing(tuple(panels), tuple(samples))
+
+
+def _figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[plots]'") from None
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def _svg(figure: "Figure", identifier: str, title: str = "", description: str = "") -> str:
+    """The figure as an SVG element for HTML: named where it has a title, else hidden from screen readers."""
+    from matplotlib import rc_context
+
+    file = io.BytesIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "ringfence"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the browser has other fonts
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    root = ElementTree.fromstring(file.getvalue())
+    parents = {child: parent for parent in root.iter() for child in parent}
+    for element in list(root.iter()):
+        element.tag = element.tag.rpartition("}")[2]
+        if element.tag in {"metadata", "style"}:  # the page has its own style
+            parents[element].remove(element)
+        changed = {}
+        for name, value in element.items():
+            name = name.rpartition("}")[2]
+            if name == "style":
+                value = re.sub(r"#([0-9a-f]{6})", r"var(--color-\1, #\1)", value)
+                value = re.sub(r"font-family: [^;]*(; )?", "", value)  # in the font of the page
+            elif name == "id":
+                if element.tag == "g":  # nothing refers to it
+                    continue
+                value = f"{identifier}-{value}"
+            elif name in {"href", "clip-path"}:
+                value = value.replace("#", f"#{identifier}-")
+            changed[name] = value
+        element.attrib.clear()
+        element.attrib.update(changed)
+    root.attrib = {"viewBox": root.attrib["viewBox"]}
+    if title:
+        width = float(root.attrib["viewBox"].split()[2])
+        root.attrib |= {
+            "role": "img",
+            "aria-labelledby": f"{identifier}-title {identifier}-about",
+            "style": f"min-width: {0.9 * width:.0f}px",  # letters stay legible: the panel scrolls
+        }
+        for place, (tag, text) in enumerate((("title", title), ("desc", description))):
+            element = ElementTree.Element(tag, id=f"{identifier}-{'about' if place else 'title'}")
+            element.text = _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+            root.insert(place, element)
+    else:
+        root.attrib["aria-hidden"] = "true"
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+class _Legend:
+    """The looks of a chart's names, and what its legend shows; shapes come last."""
+
+    def __init__(self, by_name: dict[str, Look]) -> None:
+        self.by_name = by_name
+        self.lines: dict[str, Any] = {}
+        self.shapes: dict[str, Any] = {}
+
+    @property
+    def handles(self) -> dict[str, Any]:
+        return self.lines | self.shapes
+
+
+def _draw(place: "Axes", panel: Panel, legend: _Legend) -> None:
+    for order, line in enumerate(panel.lines):
+        look, drawn = legend.by_name[line.looks_like], curve(panel, line, order)
+        handle = _bars(place, line, drawn, look) if line.bars else _curve(place, panel, line, drawn, look)
+        if line.in_legend:
+            legend.lines.setdefault(line.name, handle)
+    if panel.shaded is not None:
+        span = place.axvspan(*panel.shaded, color="#000000", alpha=0.06, linewidth=0)
+        if panel.shaded_name:
+            legend.shapes.setdefault(panel.shaded_name, span)
+    if panel.reference is not None:
+        level = place.axhline(panel.reference, color=_GRAY, linewidth=1.2, linestyle=":", zorder=1)
+        if panel.reference_name:
+            legend.shapes.setdefault(panel.reference_name, level)
+    _axes(place, panel)
+
+
+def _curve(place: "Axes", panel: Panel, line: Line, drawn: Curve, look: Look) -> Any:
+    """Draws a line with its band, and returns what the legend shows."""
+    from matplotlib.lines import Line2D
+
+    for stretch in band(panel, line):
+        place.fill_between(stretch.x, stretch.low, stretch.high, color=look.color, alpha=0.15, linewidth=0)
+    plain = line.dashed or not look.marker
+    point: dict[str, Any] = {"marker": look.point if plain or line.points else look.marker, "markersize": 4}
+    if line.points:
+        (artist,) = place.plot(drawn.x, drawn.y, color=look.color, linestyle="", alpha=0.6, **point)
+        return artist
+    stroke: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0} if line.dashed else {}
+    marked = list(drawn.isolated if plain else drawn.marked)
+    (artist,) = place.plot(drawn.x, drawn.y, color=look.color, markevery=marked, **stroke, **point)
+    # of a line without markers only a lone point has one: the legend shows none
+    return Line2D([], [], color=look.color, **stroke) if plain else artist
+
+
+def _bars(place: "Axes", line: Line, drawn: Curve, look: Look) -> Any:
+    """Draws bars with whiskers, and returns what the legend shows."""
+    from matplotlib.patches import Patch
+
+    there = [row for row, y in enumerate(drawn.y) if not math.isnan(y)]
+    x, y = [drawn.x[row] for row in there], [drawn.y[row] for row in there]
+    place.bar(x, y, color=look.color, alpha=_BAR, width=0.8)
+    if line.low is not None and line.high is not None:
+        below = [drawn.y[row] - line.low[row] for row in there]
+        above = [line.high[row] - drawn.y[row] for row in there]
+        place.errorbar(x, y, (below, above), fmt="none", ecolor="#1a1a1a", elinewidth=1.0, capsize=2.5)
+    return Patch(color=look.color, alpha=_BAR)
+
+
+def _axes(place: "Axes", panel: Panel) -> None:
+    place.set_xlabel(_label(panel.x_label))
+    place.set_ylabel(_label(panel.y_label))
+    place.grid(alpha=0.25, linewidth=0.6)
+    if panel.x_log:
+        place.set_xscale("log")
+        _log_axis(place.xaxis, log_ticks(panel, "x"))
+    if panel.y_log:
+        place.set_yscale("log")
+        _log_axis(place.yaxis, log_ticks(panel, "y"))
+    elif panel.y_from_zero:
+        place.set_ylim(range_from_zero(panel))
+    if panel.x_names:
+        place.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
+        place.set_xlim(-0.6, len(panel.x_names) - 0.4)
+        place.tick_params(axis="x", labelsize=8)
+        for label in place.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
+    missing = off_axes(panel)
+    if missing:
+        text = f"not drawn: {missing} off the axes"
+        place.text(0.98, 0.98, text, transform=place.transAxes, ha="right", va="top", fontsize=7, color=_GRAY)
+
+
+def _log_axis(axis: "Axis", ticks: list[float]) -> None:
+    from matplotlib.ticker import FixedLocator, NullFormatter
+
+    if ticks:
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_major_formatter(lambda tick, _: f"{tick:g}")
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _label(text: str, width: int = LABEL) -> str:
+    return "\n".join(_plain(line) for line in wrapped(text, width))
+
+
+def _plain(text: str) -> str:
+    """A text that is drawn as it is: matplotlib reads what is between two dollar signs as mathematics."""
+    return _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text).replace("$", r"\$")
+
+
+def _legend_columns(names: list[str], width: float) -> int:
+    """How many columns fit in ``width`` inches: a letter is 0.6 of its height wide, a handle 5."""
+    for columns in range(len(names), 1, -1):
+        rows, longer = divmod(len(names), columns)
+        sizes = [rows + 1] * longer + [rows] * (columns - longer)  # how matplotlib distributes the entries
+        left = iter(names)
+        longest = [max(len(next(left)) for _ in range(size)) for size in sizes]
+        if sum(_LEGEND * (0.6 * letters + 5) for letters in longest) <= 72 * width:
+            return columns
+    return 1
