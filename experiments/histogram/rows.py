@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.claim.conversion import gaussian_epsilon
-from ringfence.accounting.per_instance.divergence_sums import worse_sign
+from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.numerics.normal import cumulative, density
@@ -136,7 +136,7 @@ def _people(settings: HistogramSettings) -> Iterator[HistogramRow]:
     theta = every.repeat(len(settings.thresholds))
     law = settings.law(thresholds)
     one, orders = torch.ones_like(theta), torch.tensor([settings.alpha], dtype=torch.float64)
-    renyi = torch.maximum(*(worse_sign(law, theta, one, orders, backward)[0] for backward in (False, True)))
+    renyi = both_directions(law, theta, one, orders)[:, 0].amax(dim=0)
     columns = (
         single_epsilons(law, theta, 1.0, settings.delta),
         shown_probability(theta, law.lower, settings.sigma),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian

@@ -26,9 +26,9 @@ from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_i
 from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor
 from ringfence.accounting.fisher.loss import reconstruction_error_bound as reconstruction_error_bound
 from ringfence.accounting.ledger import Ledger as Ledger
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant as PerInstanceAccountant
-from ringfence.accounting.per_instance.rdp import PerInstanceRdp as PerInstanceRdp
-from ringfence.accounting.per_instance.rdp import per_instance_rdp as per_instance_rdp
+from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
+from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
 from ringfence.accounting.profile.profile import PrivacyProfile as PrivacyProfile
 from ringfence.accounting.profile.profile import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
@@ -70,7 +70,8 @@ from ringfence.training.linear.regression import train_linear as train_linear
 
 if _typing.TYPE_CHECKING:
     from ringfence.training.engine.progress import StepProgress as StepProgress
-    from ringfence.training.probe import LinearProbe as LinearProbe
+    from ringfence.training.probe.many import fit_probes as fit_probes
+    from ringfence.training.probe.probe import LinearProbe as LinearProbe
     from ringfence.training.tune import Tuned as Tuned
     from ringfence.training.tune import tune as tune
 
@@ -78,9 +79,10 @@ __version__ = "0.6.0"
 
 # Loaded at first use: these need scikit-learn or rich, which take a second to import.
 _LATER = {
-    "LinearProbe": "ringfence.training.probe",
+    "LinearProbe": "ringfence.training.probe.probe",
     "StepProgress": "ringfence.training.engine.progress",
     "Tuned": "ringfence.training.tune",
+    "fit_probes": "ringfence.training.probe.many",
     "tune": "ringfence.training.tune",
 }
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.

@@ -13,13 +13,10 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting.coordinates import Setting, recentre
+from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.per_instance.block_sums import block_sums
-from ringfence.accounting.per_instance.divergence_sums import exact_sums
-from ringfence.accounting.per_instance.divergence_table import DivergenceTable
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
-from ringfence.accounting.per_instance.histogram_sums import HistogramSums
-from ringfence.accounting.per_instance.setting import Setting
-from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp
 from tests.tensors import float64
 
@@ -59,8 +56,8 @@ def exact_near(make: Callable[[float, float], rf.Mechanism], support: tuple[floa
 
 
 def table(law: rf.Mechanism, theta: Tensor) -> Tensor:
-    one = HistogramSums(Setting.of(law, MOVE), ORDERS)
-    return torch.stack([one.sums(value.view(1)) for value in theta], dim=-1)
+    one, setting = DivergenceTable(ORDERS), Setting.of(law, MOVE)
+    return torch.stack([one.sums(setting, value.view(1)) for value in theta], dim=-1)
 
 
 def pages(law: rf.Mechanism, theta: Tensor) -> Tensor:
@@ -148,22 +145,22 @@ def test_theta_is_measured_from_an_end_that_is_more_than_256_sigma_away() -> Non
     for end, moved in ((256.0, False), (256.5, True), (-256.0, False), (-256.5, True)):
         law = rf.TruncatedGaussian(2.0, sorted((0.0, 2 * end)))
         theta = float64([2 * end + 1.0])
-        assert torch.equal(from_nearer_end(law, theta)[1], float64([1.0]) if moved else theta)
+        assert torch.equal(recentre(law, theta)[1], float64([1.0]) if moved else theta)
 
 
 def test_each_coordinate_is_measured_from_its_own_end_if_that_is_closer_than_half_of_theta() -> None:
     theta = float64([999.0, -998.0, 3.0, 600.0, 700.0])
-    law, moved = from_nearer_end(rf.TruncatedGaussian(1.0, 1000.0), theta)
+    law, moved = recentre(rf.TruncatedGaussian(1.0, 1000.0), theta)
     assert moved.tolist() == [-1.0, 2.0, 3.0, 600.0, -300.0]
     ends = law.parameters()
     assert ends["lower"].tolist() == [-2000.0, 0.0, -1000.0, -1000.0, -2000.0]
     assert ends["upper"].tolist() == [0.0, 2000.0, 1000.0, 1000.0, 0.0]
-    alike = from_nearer_end(rf.TruncatedGaussian(1.0, 1000.0), theta[[0, 4]])[0].parameters()
+    alike = recentre(rf.TruncatedGaussian(1.0, 1000.0), theta[[0, 4]])[0].parameters()
     assert (alike["lower"].shape, float(alike["lower"]), float(alike["upper"])) == ((), -2000.0, 0.0)
     near = rf.TruncatedGaussian(2.0, (300.0, 2000.0))  # the one end is 150 sigma away, the other 1,000
-    assert from_nearer_end(near, float64([301.0, 1999.0]))[1].tolist() == [301.0, -1.0]
+    assert recentre(near, float64([301.0, 1999.0]))[1].tolist() == [301.0, -1.0]
     several = rf.TruncatedGaussian(float64([1.0, 100.0]), 300.0)
-    assert from_nearer_end(several, float64([299.0, 299.0]))[1].tolist() == [-1.0, 299.0]
+    assert recentre(several, float64([299.0, 299.0]))[1].tolist() == [-1.0, 299.0]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +174,6 @@ def test_each_coordinate_is_measured_from_its_own_end_if_that_is_closer_than_hal
 )
 def test_what_is_near_or_has_no_end_stays_as_it_is(law: rf.Mechanism, theta: list[float]) -> None:
     here = float64(theta)
-    found = from_nearer_end(law, here)
+    found = recentre(law, here)
     assert found[0] is law
     assert found[1] is here

@@ -8,13 +8,11 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.claim.conversion import gaussian_delta
+from ringfence.accounting.coordinates import Setting
+from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.examples.sums import InUnits, exact_bound
 from ringfence.accounting.fisher import loss as fisher
-from ringfence.accounting.per_instance.block_sums import block_sums
-from ringfence.accounting.per_instance.divergence_sums import exact_sums, exact_sums_of_many
-from ringfence.accounting.per_instance.divergence_table import DivergenceTable
-from ringfence.accounting.per_instance.histogram_sums import HistogramSums
-from ringfence.accounting.per_instance.setting import Setting
+from ringfence.accounting.per_instance.block_sums import block_sums, exact_sums_of_many
 from ringfence.accounting.profile.dominating_pair import composed_delta
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture
@@ -114,7 +112,7 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         1e-11,
     ),
     "a tabulated sum: 1 / 128 of sigma between nodes": (
-        lambda: float(HistogramSums(Setting.of(GAUSSIAN, 0.5), TWO).sums(torch.zeros(4))[0]),
+        lambda: float(DivergenceTable(TWO).sums(Setting.of(GAUSSIAN, 0.5), torch.zeros(4))[0]),
         1 / (1 - 4 / 6 / 128**2),
         1e-11,
     ),

@@ -8,7 +8,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
-from ringfence.accounting.per_instance.rdp import ceilings
+from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.publication import _worst, noise_for, upper_bound
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.secure.release import SecureRelease

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from tests.accounting.drawing import draw

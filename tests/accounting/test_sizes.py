@@ -10,20 +10,13 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting import divergence_sums, equivalent_information, per_instance
+from ringfence.accounting.coordinates import Setting
+from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.accounting.examples import accountant as examples
 from ringfence.accounting.examples import information_polynomials, shift_tables
 from ringfence.accounting.examples import sums as example_sums
-from ringfence.accounting.per_instance import (
-    block_sums,
-    divergence_sums,
-    divergence_table,
-    equivalent_information,
-    histogram_sums,
-    rdp,
-)
-from ringfence.accounting.per_instance.divergence_sums import exact_sums
-from ringfence.accounting.per_instance.histogram_sums import HistogramSums
-from ringfence.accounting.per_instance.setting import Setting
+from ringfence.accounting.per_instance import block_sums
 from ringfence.mechanisms import pieces
 from ringfence.numerics import normal
 from ringfence.numerics.spectral import singular_values
@@ -41,11 +34,11 @@ def evaluated() -> Tensor:
 
 
 def tabulated() -> Tensor:
-    return HistogramSums(Setting.of(LAW, 0.1), ORDERS).sums(0.2 * draw(300))
+    return divergence_sums.DivergenceTable(ORDERS).sums(Setting.of(LAW, 0.1), 0.2 * draw(300))
 
 
 def paged() -> Tensor:
-    table = divergence_table.DivergenceTable(ORDERS)
+    table = divergence_sums.DivergenceTable(ORDERS)
     settings = [Setting.of(LAW, size) for size in (0.1, 0.2, 0.1)]
     thetas = [0.2 * draw(3, 30, seed=seed) for seed in (0, 1, 0)]
     return torch.stack([block_sums.block_sums(table, settings, theta) for theta in thetas])
@@ -90,12 +83,14 @@ def norms() -> Tensor:
 
 
 CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
-    (divergence_sums, "_TOGETHER", evaluated),
-    (histogram_sums, "_CHUNK", tabulated),
-    (divergence_table, "_FILLED_TOGETHER", paged),
+    (divergence_sums, "_EVALUATED_TOGETHER", evaluated),
+    (divergence_sums, "_COUNTED_AT_ONCE", tabulated),
+    (divergence_sums, "_COUNTED_AT_ONCE_ELSEWHERE", tabulated),
+    (per_instance, "_TOGETHER", by_norms),
+    (divergence_sums, "_FILLED_TOGETHER", paged),
     (block_sums, "_READ_TOGETHER", paged),
-    (divergence_table, "_KEPT", paged),
-    (rdp, "_TABLES", by_settings),
+    (divergence_sums, "_KEPT", paged),
+    (divergence_sums, "_KEPT", by_settings),
     (equivalent_information, "_TOGETHER", by_norms),
     (examples, "EXACT_BLOCK", examples_evaluated),
     (example_sums, "_BLOCK", single_examples),
@@ -123,10 +118,10 @@ def test_the_same_however_much_is_held(
     # examples have 4 coordinates, and norms are searched at 152
     size = 3 if "examples" in module.__name__ else 50 if result is by_norms else 7
     usual = usually(result)
-    blocks = {"_BLOCK": {"cpu": size}, "_BLOCK_ELSEWHERE": size}
-    if name == "_BLOCK_ELSEWHERE":
-        monkeypatch.setattr(module, "_BLOCK", {})
-    monkeypatch.setattr(module, name, blocks.get(name, size))
+    if name.endswith("_ELSEWHERE"):  # what is taken where no device has a size of its own
+        monkeypatch.setattr(module, name.removesuffix("_ELSEWHERE"), {})
+    by_device = isinstance(getattr(module, name), dict)
+    monkeypatch.setattr(module, name, {"cpu": size} if by_device else size)
     torch.testing.assert_close(result(), usual, rtol=2e-13, atol=0)
 
 

@@ -9,7 +9,8 @@ from mpmath import mp, mpf
 
 import ringfence as rf
 from ringfence.accounting import steepness as file
-from ringfence.accounting.steepness import largest_share, natural_unit, steepness
+from ringfence.accounting.equivalent_information import natural_unit
+from ringfence.accounting.steepness import largest_share, steepness
 from tests.fuzz import exact
 
 LEVELS = 3
@@ -38,7 +39,7 @@ def slope(setting: exact.Setting, theta: float, shift: float, alpha: float) -> f
 def steepest(name: str, bound: float, move: float, alpha: float) -> float:
     """The largest |slope| to be found in units of M / u, exactly, at places that a plain search finds."""
     law, setting = made(name, bound)
-    unit = natural_unit(law)
+    unit = float(natural_unit(law))
     ends = [bound * (2 * (i + 0.5) / (LEVELS - 1) - 1) for i in range(LEVELS - 1)]
     places = {"gaussian": [0.0], "sign": [0.0], "quantized": ends}.get(name, [-bound, bound])
     reach = 40 * unit + 3 * alpha * move
@@ -78,7 +79,7 @@ def test_never_below_the_exact_slope(name: str) -> None:
 def test_a_narrow_truncated_law_is_steepest_far_outside_its_support(bound: float) -> None:
     """|theta| = 1.37 sigma^2 / b, and far below what the third cumulant of any law on the interval allows."""
     law, setting = made("truncated", bound)
-    unit, move, alpha = natural_unit(law), 1e-3, 8.0
+    unit, move, alpha = float(natural_unit(law)), 1e-3, 8.0
     size = steepness(law, move, alpha) * 0.5 * alpha * (move / unit) ** 2 / unit
     true = abs(slope(setting, 1.3715 / bound, move, alpha))
     assert true < size < 1.02 * true
@@ -167,10 +168,10 @@ def test_beyond_the_nodes_the_bound_is_that_of_the_proof(
     expected = math.sqrt(2 * bend * nothing + nothing**2)
     assert steepness(law, move, alpha) == pytest.approx(expected, rel=1e-9, abs=0)
     family = rf.TruncatedGaussian(1.0, 1.0)
-    jump = move / natural_unit(family)
+    jump = move / float(natural_unit(family))
     expected = math.sqrt(3) / (15 + alpha * jump) ** 2
     assert steepness(family, move, alpha) == pytest.approx(expected, rel=1e-9, abs=0)
-    jump = 10 / natural_unit(family)
+    jump = 10 / float(natural_unit(family))
     assert steepness(family, 10.0, alpha) == pytest.approx(
         math.sqrt(3) / (15 + alpha * jump) ** 2, rel=1e-9, abs=0
     )

@@ -7,14 +7,13 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting import divergence_sums, per_instance
+from ringfence.accounting.coordinates import Setting, split_by_setting
+from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.examples import shift_tables
 from ringfence.accounting.fisher import accountant as fisher_account
-from ringfence.accounting.per_instance import histogram_sums, rdp
-from ringfence.accounting.per_instance.histogram_sums import HistogramSums
-from ringfence.accounting.per_instance.setting import Setting, settings_of
 from ringfence.accounting.profile import dominating_pair
 from ringfence.accounting.profile import profile as privacy_loss
-from ringfence.accounting.sampled import divergence as sampled_divergence
 from ringfence.numerics.spectral import singular_values
 from ringfence.numerics.spectral.batched_operator import BatchedOperator
 from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
@@ -55,7 +54,7 @@ def settings(count: float) -> rf.Mechanism:
 
 
 def spread(width: float) -> object:
-    return HistogramSums(Setting.of(LAW, 0.1), TWO).sums(float64([-1.0, width - 1.0]))
+    return DivergenceTable(TWO).sums(Setting.of(LAW, 0.1), float64([-1.0, width - 1.0]))
 
 
 def repeated(steps: float) -> object:
@@ -75,23 +74,9 @@ def attributes(count: float) -> object:
 
 # what is called with a number, the last one, the next, and what only the first side or the other calls
 SWITCHES: dict[str, tuple[Callable[[float], object], float, float, ModuleType | type, str, bool]] = {
-    "few coordinates of a sample": (
-        sampled,
-        1024,
-        1026,
-        sampled_divergence.DivergenceTables,
-        "_table",
-        False,
-    ),
-    "few coordinates of a known batch": (
-        known,
-        1024,
-        1025,
-        sampled_divergence.DivergenceTables,
-        "_table",
-        False,
-    ),
-    "coordinates near each other": (spread, 256.0, 256.001, histogram_sums, "exact_sums", False),
+    "few coordinates of a sample": (sampled, 1024, 1026, DivergenceTable, "sums", False),
+    "few coordinates of a known batch": (known, 1024, 1025, DivergenceTable, "sums", False),
+    "coordinates near each other": (spread, 256.0, 256.001, divergence_sums, "exact_sums", False),
     "patterns of signs": (repeated, 64, 65, dominating_pair, "_powers", True),
     "one pattern": (repeated, 1, 2, dominating_pair, "_powers", False),
     "a Gram matrix for bounds": (square, 4096, 4097, singular_values, "_grams", True),
@@ -116,7 +101,7 @@ def test_the_last_and_the_next(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_settings_that_get_a_table_each() -> None:
     for count, tables in ((64, 64), (65, 0)):
         theta = torch.zeros(count, dtype=torch.float64)
-        parts = settings_of(settings(count), theta, float64(0.1), rdp.GROUPS)
+        parts = split_by_setting(settings(count), theta, float64(0.1), per_instance._SETTINGS)
         assert len(list(parts or ())) == tables
         assert len(list(shift_tables._settings(settings(count), theta))) == tables
 

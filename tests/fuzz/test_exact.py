@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 import ringfence as rf
-from ringfence.accounting.per_instance.equivalent_information import equivalent_information
+from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 from tests import oracle
 from tests.fuzz import exact

@@ -31,18 +31,18 @@ _ONE_SIGN = {ast.USub: "-", ast.Not: "not ", ast.Invert: "~"}
 # How much is held or kept at once. No result depends on them, which tests/accounting/test_sizes.py, or the
 # test of the file, asserts with other sizes: another size shows in memory or time alone.
 SIZES = {
-    "src/ringfence/accounting/per_instance/divergence_table.py": ("_FILLED_TOGETHER", "_KEPT"),
     "src/ringfence/accounting/per_instance/block_sums.py": ("_READ_TOGETHER",),
-    "src/ringfence/accounting/per_instance/divergence_sums.py": ("_TOGETHER",),
-    "src/ringfence/accounting/per_instance/histogram_sums.py": ("_CHUNK",),
+    "src/ringfence/accounting/divergence_sums.py": (
+        *("_EVALUATED_TOGETHER", "_COUNTED_AT_ONCE", "_COUNTED_AT_ONCE_ELSEWHERE"),
+        *("_FILLED_TOGETHER", "_KEPT"),
+    ),
     "src/ringfence/accounting/examples/sums.py": ("EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE"),
     "src/ringfence/accounting/examples/information_polynomials.py": ("_ANCHORS_AT_ONCE",),
-    "src/ringfence/accounting/per_instance/rdp.py": ("_TABLES",),
     "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE", "_READ_TOGETHER"),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
     "src/ringfence/numerics/spectral/singular_values.py": ("_NUMBERS", "_ROWS"),
-    "src/ringfence/accounting/per_instance/equivalent_information.py": ("_TOGETHER",),
+    "src/ringfence/accounting/equivalent_information.py": ("_TOGETHER",),
     "src/ringfence/mechanisms/decision.py": ("_HELD",),
     "src/ringfence/accounting/decisions/moves.py": ("_NUMBERS",),
     "src/ringfence/accounting/decisions/voter.py": ("_ROWS",),

@@ -8,7 +8,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real

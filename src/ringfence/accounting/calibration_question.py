@@ -12,7 +12,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.claim.data_independent import data_independent_epsilon, data_independent_proof
 from ringfence.accounting.claim.guarantee import EpsilonKind, guarantee
-from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
+from ringfence.accounting.per_instance import ceilings, per_instance_rdp
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real

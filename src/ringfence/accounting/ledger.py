@@ -17,7 +17,7 @@ from ringfence.accounting.claim.guarantee import REPLACED, Guarantee
 from ringfence.accounting.costs.account_cost import HasCost, as_cost
 from ringfence.accounting.costs.budget import BudgetExceededError, budget_epsilon, composed_guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.files.journal import Journal

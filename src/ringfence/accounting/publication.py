@@ -11,8 +11,8 @@ from ringfence import checks
 from ringfence.accounting.claim.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.costs.finite_randomness import delta_left
-from ringfence.accounting.per_instance.divergence_sums import both_directions
-from ringfence.accounting.per_instance.rdp import ceilings
+from ringfence.accounting.divergence_sums import both_directions
+from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism

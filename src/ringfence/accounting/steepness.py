@@ -37,8 +37,8 @@ import math
 
 import torch
 
-from ringfence.accounting.per_instance.curvature import curvature
-from ringfence.accounting.per_instance.rdp import ceilings
+from ringfence.accounting.divergence_sums import curvature
+from ringfence.accounting.equivalent_information import natural_unit
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
@@ -60,21 +60,10 @@ def largest_share(mechanism: Mechanism, move: float, alpha: float) -> float:
     >>> 0.2957 <= largest_share(TruncatedGaussian(1.0, bound=8.0), 1e-3, 8.0) / 1e-3 <= 0.304
     True
     """
-    unit = natural_unit(mechanism)
+    unit = float(natural_unit(mechanism))
     _, farthest = _zones(mechanism, unit, move, alpha)
     share = steepness(mechanism, move, alpha) * ((move + _LOCATION * farthest) / unit)
     return min(1.0, share)  # f lies between 0 and M, and 1 is also what becomes of NaN
-
-
-def natural_unit(mechanism: Mechanism) -> float:
-    """u = information_bound^(-1/2): the length over which the divergence can vary.
-
-    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> round(natural_unit(TruncatedGaussian(1.0, bound=0.01)))  # sqrt(3) sigma^2 / b
-    173
-    """
-    _, bounded = ceilings(mechanism, torch.zeros(1), mechanism.sigma)  # sigma^2 / (2 u^2)
-    return float(mechanism.sigma) / math.sqrt(2 * bounded)
 
 
 def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
@@ -84,7 +73,7 @@ def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
     >>> steepness(Gaussian(1.0), 1e-3, 8.0)
     0.0
     """
-    unit = natural_unit(mechanism)
+    unit = float(natural_unit(mechanism))
     jump = move / unit
     most = 0.5 * alpha * jump * jump
     bend = _bend(mechanism, jump, alpha)

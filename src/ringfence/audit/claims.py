@@ -8,8 +8,8 @@ from torch import Tensor
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.claim.data_independent import data_independent_proof
 from ringfence.accounting.claim.guarantee import guarantee
-from ringfence.accounting.per_instance.divergence_sums import worse_sign
-from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
+from ringfence.accounting.divergence_sums import both_directions
+from ringfence.accounting.per_instance import ceilings, per_instance_rdp
 from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.audit.stacks import stacks
@@ -40,11 +40,8 @@ def printed_claims(targets: Sequence[Target]) -> list[dict[str, float]]:
         rdp = per_instance_rdp(target.mechanism, target.theta, target.sensitivity, orders)
         claims[place] = _claim(target, orders, rdp.worst)
     for stack in stacks([targets[place] for place in plain], _TOGETHER):
-        both = (
-            stack.sums(worse_sign(stack.mechanism, stack.theta, stack.move, orders, backward))
-            for backward in (False, True)
-        )
-        worst = torch.maximum(*both) * (1 + ROUNDING)
+        both = both_directions(stack.mechanism, stack.theta, stack.move, orders)
+        worst = torch.maximum(*(stack.sums(values) for values in both)) * (1 + ROUNDING)
         for column, place in enumerate(plain[own] for own in stack.places):
             target = targets[place]
             claims[place] = _claim(target, orders, worst[:, column] + target.theta.numel() * UNDERFLOW)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.per_instance.divergence_sums import both_directions
+from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UNDERFLOW

@@ -15,7 +15,7 @@ from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.ledger import Ledger
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.profile.few_moves import single_epsilons
 from ringfence.accounting.profile.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringfence.accounting.claim.guarantee import REPLACED
 from ringfence.accounting.ledger import Ledger
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.decisions.account import ReleaseAccount, released, table_account, within
 from ringfence.mechanisms.gaussian import Gaussian

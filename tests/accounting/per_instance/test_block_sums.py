@@ -7,14 +7,12 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting import divergence_sums
+from ringfence.accounting.coordinates import Setting
+from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance import block_sums as reader
-from ringfence.accounting.per_instance import divergence_table
-from ringfence.accounting.per_instance.block_sums import block_sums
-from ringfence.accounting.per_instance.divergence_sums import exact_sums
-from ringfence.accounting.per_instance.divergence_table import DivergenceTable
-from ringfence.accounting.per_instance.equivalent_information import equivalent_information
-from ringfence.accounting.per_instance.histogram_sums import HistogramSums
-from ringfence.accounting.per_instance.setting import Setting
+from ringfence.accounting.per_instance.block_sums import block_sums, exact_sums_of_many
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64
@@ -56,7 +54,7 @@ def test_they_agree_with_the_table_of_one_setting() -> None:
     theta = 0.1 * draw(len(LAWS), 2000)
     bounds = block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
     for release, row, bound in zip(SETTINGS, theta, bounds, strict=True):
-        table = HistogramSums(Setting.of(release.mechanism, release.sensitivity), ORDERS).sums(row)
+        table = DivergenceTable(ORDERS).sums(release, row)
         assert torch.allclose(bound, table, rtol=1e-3, atol=1e-280)
 
 
@@ -77,15 +75,15 @@ def test_a_second_sum_reads_the_pages_it_has(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(divergence_table, "both_directions", refuse)
+    monkeypatch.setattr(divergence_sums, "both_directions", refuse)
     assert torch.equal(block_sums(pages, SETTINGS, THETAS["spread"]), first)
 
 
 def test_pages_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     theta, (_, kept) = THETAS["spread"], spread()
-    monkeypatch.setattr(divergence_table, "_KEPT", 1)
+    monkeypatch.setattr(divergence_sums, "_KEPT", 1)
     monkeypatch.setattr(reader, "_READ_TOGETHER", 1)
-    monkeypatch.setattr(divergence_table, "_FILLED_TOGETHER", 3)
+    monkeypatch.setattr(divergence_sums, "_FILLED_TOGETHER", 3)
     few = DivergenceTable(ORDERS)
     for _ in range(2):
         assert torch.allclose(block_sums(few, SETTINGS, theta), kept, rtol=1e-13, atol=0)
@@ -104,7 +102,7 @@ def test_pages_end_where_float64_no_longer_tells_parts_of_a_cell_apart(side: int
     """Farther out the key of a page would be that of another release."""
 
     def near(first: float, last: float) -> bool:
-        return divergence_table.is_near(*sorted((side * first, side * last)))
+        return divergence_sums.is_near(*sorted((side * first, side * last)))
 
     assert near(-100.0, 100.0)
     assert near(999_900.0, 1e6)
@@ -158,3 +156,13 @@ def test_no_page_is_filled_once_a_row_is_settled() -> None:
         table = DivergenceTable(float64([2.0]), tabulated=equivalent_information)
         reader.block_maxima(table, setting, float64([row]))
         assert len(table._keys) == pages
+
+
+def test_exact_sums_of_many_are_those_of_each() -> None:
+    orders = float64([1.1, 8.0, 1024.0])
+    laws = [case.make(sigma, -1.0, 1.5) for case in CASES for sigma in (0.8, 0.3)]
+    settings = [Setting.of(law, size) for law, size in zip(laws, [1e-3, 0.3] * len(CASES), strict=True)]
+    theta = 0.4 * draw(len(laws), 100)
+    for setting, row, got in zip(settings, theta, exact_sums_of_many(settings, theta, orders), strict=True):
+        exact = exact_sums(setting.mechanism, row, float64(setting.sensitivity), orders)
+        assert torch.allclose(got, exact, rtol=1e-11, atol=0)

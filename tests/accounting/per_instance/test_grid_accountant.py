@@ -7,10 +7,9 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.per_instance.divergence_sums import exact_sums
-from ringfence.accounting.per_instance.divergence_table import DivergenceTable
+from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.per_instance import DivergenceTables
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
-from ringfence.accounting.per_instance.rdp import DivergenceTables
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64
@@ -66,7 +65,7 @@ def test_a_law_on_the_whole_line_is_charged_exactly() -> None:
 def test_a_law_on_the_whole_line_needs_no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds for every theta is what it costs."""
     laws = [rf.Gaussian(1.0), rf.TruncatedGaussian(2.0, (-math.inf, math.inf))]
-    monkeypatch.setattr(DivergenceTables, "per_instance_rdp", None)
+    monkeypatch.setattr(DivergenceTables, "sums", None)
     accounts = GridAccountant(laws, [0.1, rf.Sensitivity(0.1, norm=0.2)], [300])
     accounts.step(torch.zeros(2, 300))
     for account in accounts.accounts():

@@ -14,8 +14,7 @@ from ringfence.accounting.claim.conversion import (
     sampled_gaussian_epsilon,
 )
 from ringfence.accounting.claim.trade_off import TradeOff
-from ringfence.accounting.per_instance import rdp as per_instance
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sampled.subsampling import subsampled_rdp
 from tests.tensors import float64
@@ -239,7 +238,7 @@ def test_a_step_of_any_dataset_may_have_settings_of_its_own() -> None:
 def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     one = account(rf.StochasticSign(1.0))
     one.step(iter(BATCHES))
-    monkeypatch.setattr(per_instance, "HistogramSums", None)
+    monkeypatch.setattr(one._tables.divergences, "tabulated", None)
     one.step(iter(BATCHES))
     assert one.steps == 2
 

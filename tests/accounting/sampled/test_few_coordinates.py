@@ -8,7 +8,7 @@ import torch
 from mpmath import mp, mpf
 
 import ringfence as rf
-from ringfence.accounting.coordinates import number_of_coordinates
+from ringfence.accounting.coordinates import released_shape
 from ringfence.accounting.sampled import few_coordinates
 from ringfence.accounting.sampled.few_coordinates import log_excess_of_few
 from tests import oracle
@@ -49,7 +49,7 @@ def test_every_coordinate_has_its_own_law_and_move() -> None:
     """Where the others do not move, one of four coordinates costs what it costs alone, on a coarser grid."""
     sigma, bound = torch.tensor([1.0, 2.0]).double(), torch.tensor([[1.0], [3.0]]).double()
     law, theta = rf.TruncatedGaussian(sigma, bound), number(0.4)
-    assert number_of_coordinates(law, theta, number(0.1)) == 4
+    assert released_shape(law, theta, number(0.1)).numel() == 4
     for row, column in ((0, 0), (1, 0), (1, 1)):
         moves = torch.zeros(2, 2, dtype=torch.float64)
         moves[row, column] = 0.5

@@ -10,7 +10,7 @@ import torch
 from scipy.special import ndtr
 
 import ringfence as rf
-from ringfence.accounting.per_instance.rdp import per_instance_rdp
+from ringfence.accounting.per_instance import per_instance_rdp
 from ringfence.accounting.sampled import subsampling
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp, subsampled_rdp

@@ -6,7 +6,7 @@ import torch
 
 from experiments.histogram.rows import HistogramSettings, absolute_error, histogram, shown_probability
 from ringfence.accounting.claim.conversion import gaussian_epsilon
-from ringfence.accounting.per_instance.rdp import per_instance_rdp
+from ringfence.accounting.per_instance import per_instance_rdp
 from ringfence.mechanisms.rectified import RectifiedGaussian
 
 SMALL = HistogramSettings(thresholds=(3.0, 4.5, 8.0), plotted=40)

@@ -12,8 +12,7 @@ from experiments.mean_estimation.rows import (
     rectified_error,
     truncated_error,
 )
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
-from ringfence.accounting.per_instance.rdp import per_instance_rdp
+from ringfence.accounting.per_instance import PerInstanceAccountant, per_instance_rdp
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian

@@ -15,7 +15,7 @@ from ringfence.accounting.decisions.moves import (
     number_of_queries,
     pairs,
 )
-from ringfence.accounting.per_instance.rdp import PerInstanceRdp
+from ringfence.accounting.per_instance import PerInstanceRdp
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces

@@ -24,6 +24,7 @@ from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.claim.guarantee import EpsilonKind
+from ringfence.accounting.coordinates import recentre
 from ringfence.accounting.examples.guarantee import (
     ExampleGuarantee,
     ex_post_epsilons,
@@ -40,7 +41,6 @@ from ringfence.accounting.examples.sums import (
     exact_bound,
     fits,
 )
-from ringfence.accounting.per_instance.translation import from_nearer_end
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.numerics.rounding import ROUNDING
@@ -101,7 +101,7 @@ class ExampleAccountant:
         law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
         theta = checks.finite("theta", theta)
         fits(law, theta)
-        law, theta = from_nearer_end(law, theta.double().cpu())
+        law, theta = recentre(law, theta.double().cpu())
         if checks.flag("exact", exact):
             length, bound = EXACT_BLOCK, exact_bound(law, theta, self._orders)
         elif law.exponential_family:

@@ -5,7 +5,7 @@ time.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,10 +13,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ringfence import checks
-from ringfence.accounting.per_instance.divergence_table import CELLS, DivergenceTable, is_near, shift_is_small
-from ringfence.accounting.per_instance.equivalent_information import largest_information
-from ringfence.accounting.per_instance.histogram_sums import HistogramSums
-from ringfence.accounting.per_instance.setting import Setting, stacked
+from ringfence.accounting.coordinates import Setting, stacked
+from ringfence.accounting.divergence_sums import (
+    CELLS,
+    DivergenceTable,
+    both_directions,
+    is_near,
+    shift_is_small,
+)
+from ringfence.accounting.equivalent_information import natural_unit
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
@@ -34,7 +39,6 @@ def block_sums(table: DivergenceTable, settings: Sequence[Setting], theta: Tenso
     coordinate's place on the chord is known to a millionth of a cell, which is charged at the steepest slope
     around.
 
-    >>> from ringfence.accounting.per_instance.divergence_sums import exact_sums_of_many
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> orders, theta = torch.tensor([2.0, 8.0], dtype=torch.float64), torch.tensor([[0.1, 2.0], [0.3, 0.3]])
     >>> settings = [Setting.of(RectifiedGaussian(sigma, bound=2.0), 1e-3) for sigma in (1.0, 0.5)]
@@ -53,8 +57,30 @@ def block_sums(table: DivergenceTable, settings: Sequence[Setting], theta: Tenso
     if near:
         result[near] = _bounds(table, [settings[i] for i in near], scaled[near], [ends[i] for i in near])
     for i in sorted(set(range(len(settings))) - set(near)):
-        result[i] = HistogramSums(settings[i], table.orders).sums(theta[i]).to(result.device)
+        result[i] = table.sums(settings[i], theta[i]).to(result.device)
     return result
+
+
+def exact_sums_of_many(settings: Sequence[Setting], theta: Tensor, orders: Tensor) -> Tensor:
+    """``exact_sums`` of several settings, one row of theta each: (settings, 2, orders) on theta's device.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> settings = [Setting.of(Gaussian(sigma), 1.0) for sigma in (1.0, 2.0)]
+    >>> sums = exact_sums_of_many(settings, torch.zeros(2, 3), torch.tensor([2.0], dtype=torch.float64))
+    >>> [round(value, 6) for value in sums[:, 0, 0].tolist()]
+    [3.0, 0.75]
+    """
+    theta = theta.flatten(1).double()
+    result = theta.new_empty(len(settings), 2, len(orders))
+    kinds: dict[Hashable, list[int]] = {}
+    for i, setting in enumerate(settings):
+        kinds.setdefault(setting.kind, []).append(i)
+    for members in kinds.values():
+        law = stacked([settings[i].mechanism for i in members], 1)
+        size = theta.new_tensor([[settings[i].sensitivity] for i in members])
+        worst = both_directions(law, theta[members], size, orders)
+        result[members] = worst.sum(dim=3).permute(2, 0, 1)
+    return result * (1 + ROUNDING) + theta.shape[1] * UNDERFLOW
 
 
 def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
@@ -66,7 +92,7 @@ def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Ten
     Guarantee: at least the largest value. A coordinate is charged at the larger end of its cell, and a row
     that comes within 0.3 % of the largest information is charged that.
 
-    >>> from ringfence.accounting.per_instance.equivalent_information import equivalent_information
+    >>> from ringfence.accounting.equivalent_information import equivalent_information
     >>> from ringfence.mechanisms.sign import StochasticSign
     >>> table = DivergenceTable(torch.tensor([2.0]).double(), tabulated=equivalent_information)
     >>> theta = torch.tensor([[0.5, 4.0], [2.0, 4.0]])
@@ -92,7 +118,9 @@ def _maxima(
     pages = _Pages.between(ends, table.device)
     occupied = _weights(scaled, pages)[:, CELLS + 1 :] > 0
     margin = table.margin(settings).repeat(1, 2).to(scaled.device) * (1 + ROUNDING)
-    most = torch.stack([largest_information(setting.mechanism).reshape(()) for setting in settings])
+    most = torch.stack(
+        [natural_unit(setting.mechanism).square().reciprocal().reshape(()) for setting in settings]
+    )
     most = most.to(scaled).unsqueeze(1)
     best, settled = torch.zeros_like(margin), torch.zeros_like(pages.first, dtype=torch.bool)
     kept = table.has(settings, pages.owner, pages.place)

@@ -8,14 +8,11 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
-from ringfence.accounting.per_instance.block_sums import block_maxima, block_sums
-from ringfence.accounting.per_instance.divergence_sums import exact_sums_of_many
-from ringfence.accounting.per_instance.divergence_table import DivergenceTable
-from ringfence.accounting.per_instance.equivalent_information import equivalent_information
-from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
-from ringfence.accounting.per_instance.setting import Setting, kind_of
-from ringfence.accounting.per_instance.worst_move import FEW
+from ringfence.accounting.coordinates import Setting, kind_of
+from ringfence.accounting.divergence_sums import DivergenceTable
+from ringfence.accounting.equivalent_information import equivalent_information
+from ringfence.accounting.per_instance import FEW, DivergenceTables, PerInstanceAccountant, ceilings
+from ringfence.accounting.per_instance.block_sums import block_maxima, block_sums, exact_sums_of_many
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 
@@ -68,13 +65,13 @@ class GridAccountant:
             size = account.sensitivity.binding(torch.Size(shape))
             whole = _on_the_whole_line(account.mechanism)
             if kind_of(account.mechanism) is None or size.farthest.numel() != 1:
-                self._others[i] = DivergenceTables()
+                self._others[i] = DivergenceTables(orders)
             elif size.is_plain and not whole:
                 self._settings[i] = Setting.of(account.mechanism, float(size.farthest))
             elif size.norm is not None and float(size.farthest) == size.norm and not whole:
                 self._lengths[i] = Setting.of(account.mechanism, size.norm), size.norm
             elif not whole:
-                self._others[i] = DivergenceTables()
+                self._others[i] = DivergenceTables(orders)
         self._ceilings = self._known_ceilings(torch.empty(tuple(shape)))
         bounded = torch.tensor([pair[1:] for pair in self._ceilings], dtype=torch.float64)
         self._most = (bounded * orders).unsqueeze(1).to(device)  # (settings, 1, orders)
@@ -94,10 +91,8 @@ class GridAccountant:
             sums[longest] = most * (0.5 * squares * self._table.orders).to(most.device)
         for i in (i for i in self._others if i < count):
             account = self._accounts[i]
-            rdp = self._others[i].per_instance_rdp(
-                account.mechanism, theta[i], account.sensitivity, account.orders, exact=False
-            )
-            sums[i] = torch.stack((rdp.forward, rdp.backward)).to(sums.device)
+            own = self._others[i].sums(account.mechanism, theta[i], account.sensitivity)
+            sums[i] = own.to(sums.device)
         self._sums[:count] += torch.minimum(sums, self._most[:count])
         for account, (gaussian, bounded) in zip(self._accounts[:count], self._ceilings, strict=False):
             account.gaussian_zcdp += gaussian

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
-from ringfence.accounting.coordinates import released_shape
-from ringfence.accounting.per_instance.rdp import ceilings, per_instance_rdp
-from ringfence.accounting.per_instance.translation import from_nearer_end
+from ringfence.accounting.coordinates import recentre, released_shape
+from ringfence.accounting.per_instance import ceilings, per_instance_rdp
 from ringfence.accounting.profile.atoms import mechanism_delta
 from ringfence.accounting.profile.central_limit import LossSums
 from ringfence.accounting.profile.dominating_pair import MOST_COORDINATES, composed_delta
@@ -108,7 +107,7 @@ def privacy_profile(
     mu = math.sqrt(2 * steps * zcdp)
     size = size.binding(released_shape(mechanism, theta, size.farthest))
     farthest = size.farthest.double().to(theta.device)
-    mechanism, theta = from_nearer_end(mechanism, theta)
+    mechanism, theta = recentre(mechanism, theta)
     left_out = steps * theta.numel() * UNDERFLOW
     proofs: dict[str, Callable[[float], float]] = {"Gaussian": lambda epsilon: gaussian_delta(mu, epsilon)}
     if mu == 0:

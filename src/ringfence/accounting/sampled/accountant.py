@@ -14,8 +14,9 @@ from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, Guarantee, gu
 from ringfence.accounting.claim.trade_off import TradeOff
 from ringfence.accounting.costs.account_cost import at_orders
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.per_instance.rdp import DivergenceTables
+from ringfence.accounting.per_instance import DivergenceTables
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
+from ringfence.accounting.sampled.poisson_mixture import knots
 from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS, averaged_over
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
@@ -72,7 +73,7 @@ class SampledAccountant:
         self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
         self.steps = 0
         self.spent = 0.0
-        self._tables = DivergenceTables()
+        self._tables = DivergenceTables(knots(self._orders))
         # what a release with the account's own settings costs for any dataset, by the shape of theta
         self._costs_of_any: dict[torch.Size, _Cost] = {}
 

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import checked_orders
-from ringfence.accounting.coordinates import number_of_coordinates, released_shape
-from ringfence.accounting.per_instance.rdp import DivergenceTables, ceilings
-from ringfence.accounting.per_instance.translation import from_nearer_end
+from ringfence.accounting.coordinates import recentre, released_shape
+from ringfence.accounting.per_instance import DivergenceTables, ceilings
 from ringfence.accounting.sampled.few_coordinates import MOST_COORDINATES, log_excess_of_few
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 from ringfence.accounting.sensitivity import Sensitivity
@@ -44,7 +43,7 @@ class SampledDivergence:
         self.mechanism, self.orders = mechanism, orders
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self._tables = DivergenceTables() if tables is None else tables
+        self._tables = DivergenceTables(knots(orders)) if tables is None else tables
         self._mixture = PoissonMixture(self.sampling_rate, orders)
         self._knots = knots(orders)
         self._k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
@@ -56,16 +55,15 @@ class SampledDivergence:
         backward sums of ``per_instance_rdp``. A record that is removed is in theta: P = M(theta - v) and
         Q = M(theta), and the moments are the forward sums.
         """
-        sums = self._tables.per_instance_rdp(
-            self.mechanism, theta, self.sensitivity, self._knots, exact, few=0
-        )
-        rows = torch.stack((sums.forward, sums.backward)) * (self._knots - 1)
+        sums = self._tables.sums(self.mechanism, theta, self.sensitivity, exact=exact, few=0)
+        most = ceilings(self.mechanism, theta, self.sensitivity)[1] * self._knots
+        rows = torch.minimum(sums, most) * (self._knots - 1)
         _, bounded = self._ceiling_moments(theta)
         reverse = torch.minimum(chords(self._knots, rows, self._k), bounded)
         moments = reverse.flip(0)
         third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
         forward = self._mixture.mixture_second(moments, third, reverse)
-        few = 0 < number_of_coordinates(self.mechanism, theta, self.sensitivity.farthest) <= MOST_COORDINATES
+        few = 0 < released_shape(self.mechanism, theta, self.sensitivity.farthest).numel() <= MOST_COORDINATES
         if few and self.sampling_rate < 1:  # the box holds every move, whatever else bounds them
             sharper = log_excess_of_few(
                 self.mechanism, theta, self.sensitivity.farthest, self.sampling_rate, self.orders
@@ -138,7 +136,7 @@ class SampledDivergence:
         size = self.sensitivity
         if not size.binding(released_shape(self.mechanism, theta, size.farthest)).is_plain:
             return torch.zeros(2, dtype=torch.float64)
-        law, theta = from_nearer_end(self.mechanism, theta.double())
+        law, theta = recentre(self.mechanism, theta.double())
         move = size.farthest.to(theta.device).double()
         signs = (move, -move)
         forward = [law.renyi_divergence(theta, s, 3.0) for s in signs]

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.finite_randomness import secure_guarantee
-from ringfence.accounting.per_instance.accountant import PerInstanceAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.per_instance.equivalent_information import (
+from ringfence.accounting.equivalent_information import (
     _alike,
     _between,
     _closest,
     equivalent_information,
-    largest_information,
+    natural_unit,
 )
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
@@ -141,7 +141,7 @@ def test_how_close_moves_are_and_which_orders_share_them() -> None:
     assert _alike(float64([1.5, 7.9, 2.0, 8.0, 1.1, 31.0, 32.0])) == [[0, 4], [1, 2], [3, 5], [6]]
 
 
-def test_the_largest_information_is_the_laws_where_it_is_known() -> None:
+def test_the_natural_unit_is_the_laws_where_its_information_is_known() -> None:
     class Told(rf.Gaussian):
         told = 0.2
 
@@ -151,4 +151,4 @@ def test_the_largest_information_is_the_laws_where_it_is_known() -> None:
     for told, most in ((0.2, 0.2), (0.3, 0.25), (1e-291, 0.25), (1e-289, 1e-289), (math.nan, 0.25)):
         law = Told(2.0)
         law.told = told
-        assert float(largest_information(law)) == most
+        assert float(natural_unit(law)) == pytest.approx(most**-0.5, rel=1e-15)

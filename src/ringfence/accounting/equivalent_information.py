@@ -1,4 +1,4 @@
-"""The information that bounds every divergence up to a given move, whatever the size of the move.
+"""Equivalent information: bounds every divergence up to a given move, whatever the size of the move.
 
     rho(theta) = sup over 0 < |s| <= c of 2 D_alpha(theta, s) / (alpha s^2),
 
@@ -29,7 +29,7 @@ import math
 import torch
 from torch import Tensor
 
-from ringfence.accounting.per_instance.translation import from_nearer_end
+from ringfence.accounting.coordinates import recentre
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
@@ -57,10 +57,9 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     >>> equivalent_information(StochasticSign(1.0), 3 * one, one, orders)[0, :, 0].round(decimals=3).tolist()
     [0.053, 0.818]
     """
-    mechanism, theta = from_nearer_end(mechanism, theta)
+    mechanism, theta = recentre(mechanism, theta)
     sigma = mechanism.sigma.to(theta)
-    # in units of sigma: the Gaussian's 1 or less, and 1 where floats do not hold the square of sigma
-    most = torch.fmin(largest_information(mechanism).to(theta) * sigma.square(), sigma.new_ones(()))
+    most = (sigma / natural_unit(mechanism).to(theta)).square()  # in units of sigma: the Gaussian's 1 or less
     theta, farthest, sigma, most = torch.broadcast_tensors(theta, farthest.to(theta), sigma, most)
     shape = theta.shape
     # a parameter that is a single number stays one, without dimensions: coordinates are taken in vectors
@@ -79,17 +78,16 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     return bounded
 
 
-def largest_information(mechanism: Mechanism) -> Tensor:
-    """What rho is at most, whatever theta: the law's bound of its information, or the Gaussian's.
+def natural_unit(mechanism: Mechanism) -> Tensor:
+    """u = information_bound^(-1/2), at least sigma: 2 D <= alpha (s / u)^2 for every theta and every move s.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> largest_information(TruncatedGaussian(1.0, bound=1.0)).round(decimals=4)
-    tensor(0.2911, dtype=torch.float64)
+    >>> natural_unit(TruncatedGaussian(1.0, bound=0.01)).round()  # sqrt(3) sigma^2 / b
+    tensor(173., dtype=torch.float64)
     """
-    gaussian = mechanism.sigma.double().square().reciprocal()
-    bound = mechanism.information_bound().double()
+    sigma, bound = mechanism.sigma.double(), mechanism.information_bound().double()
     known = torch.isfinite(bound) & (bound > _SMALLEST_INFORMATION)
-    return torch.where(known, torch.minimum(bound, gaussian), gaussian)
+    return torch.where(known, torch.maximum(bound.rsqrt(), sigma), sigma)
 
 
 def _alike(orders: Tensor) -> list[list[int]]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from mpmath import mp, mpf
 
-from ringfence.accounting.per_instance.curvature import above_chord, curvature
+from ringfence.accounting.divergence_sums import above_chord, curvature
 from tests import oracle
 from tests.tensors import float64
 

@@ -1,0 +1,402 @@
+"""Sums over coordinates of the worse-sign divergence, evaluated or bounded from one table along theta.
+
+    forward[a]  = sum_j max over s = +-c_j of D_a(M(theta_j) || M(theta_j + s))
+    backward[a] = sum_j max over s = +-c_j of D_a(M(theta_j + s) || M(theta_j))
+
+``exact_sums`` evaluates every coordinate. ``DivergenceTable`` knows D at nodes along theta, and between two
+nodes D is at most its chord times ``above_chord``: with theta and the shift s in units of sigma,
+
+    D'' >= -K D,    K = 4 + max(0, 2 - alpha) s^2 / 4
+
+for every law of the package, every shift and every order (docs/curvature.md). Over a cell of width h a
+positive function with this property lies below its chord times h sqrt(K) / sin(h sqrt(K)), which is at most
+1 / (1 - K h^2 / 6). A sum over coordinates is therefore bounded by how often each cell is hit, and where in
+the cell: by a histogram of theta, which is one pass whatever the number of orders and needs no memory that
+grows with theta.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ringfence import checks
+from ringfence.accounting.coordinates import Setting, recentre, stacked
+from ringfence.accounting.equivalent_information import equivalent_information
+from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.blocks import at_once
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
+
+# What is tabulated: (law, theta, size of the move, orders) -> (2, orders, shape of theta), where every
+# row that comes out is a positive function of theta with f'' >= -K f or the largest of such.
+Tabulated = Callable[[Mechanism, Tensor, Tensor, Tensor], Tensor]
+
+CELLS = 128  # of a page, which is one sigma wide
+_WIDEST = 256  # sigma; a theta that reaches farther is not read from the table as a whole
+_FARTHEST = 1e6  # sigma; farther from 0 float64 no longer tells the parts of a cell apart
+# Shifts of more sigma than this are evaluated one by one: at orders below 2 the chords of larger ones
+# would be raised by more than 0.3 %.
+_LARGEST_SHIFT = 32
+_EVALUATED_TOGETHER = 1 << 22  # coordinates times orders whose divergences are held at once
+
+_SPAN = 1 << 22  # places that a page of a setting may have
+_FILLED_TOGETHER = 512  # pages
+_AHEAD = 2  # pages on either side that a GPU fills in with a missing one, in nearly the same time
+_KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
+
+# Bins of a histogram are this fraction of a cell. On a GPU 8,192 bins fit the shared memory and
+# cost 4 reads of theta, more bins 12 to 46; finer ones are made of several such calls if needed.
+_BINS_PER_CELL = 32
+_BINS_PER_CALL = {"cuda": 8192}
+_FEW_BINS_PER_CELL = 8  # where bins are sorted at every order, which takes longer than to count them
+_COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks for finer ones
+_MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
+_COUNTED_AT_ONCE = {"cpu": 1 << 22}  # coordinates
+_COUNTED_AT_ONCE_ELSEWHERE = 1 << 24  # torch counts in theta's dtype, and float32 one by one up to here
+
+
+def both_directions(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor) -> Tensor:
+    """The larger of the divergences of +-c, forward and backward: (2, orders, shape of theta).
+
+    >>> from ringfence.mechanisms.sign import StochasticSign
+    >>> theta, size, order = (torch.tensor(x).double() for x in ([-1.0, 1.0], 0.5, [2.0]))
+    >>> both_directions(StochasticSign(1.0), theta, size, order)[0].round(decimals=3).tolist()
+    [[0.127, 0.127]]
+    """
+    mechanism, theta = recentre(mechanism, theta)  # because theta + s is rounded
+    signs = (sensitivity, -sensitivity)
+    forward = torch.maximum(*(mechanism.renyi_curve(theta, s, orders) for s in signs))
+    backward = torch.maximum(*(mechanism.renyi_curve(theta + s, -s, orders) for s in signs))
+    return torch.stack((forward, backward))
+
+
+def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor) -> Tensor:
+    """Rows forward and backward, one column per order, every coordinate evaluated in float64.
+
+    Guarantee: rounding and underflow are added, so that the sums are upper bounds.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> orders = torch.tensor([2.0, 8.0], dtype=torch.float64)
+    >>> exact_sums(Gaussian(1.0), torch.zeros(3), torch.tensor(1.0), orders).round(decimals=6).tolist()
+    [[3.0, 12.0], [3.0, 12.0]]
+    """
+    theta = theta.double()
+    sensitivity = sensitivity.to(theta)
+    columns = []
+    for some in orders.split(at_once(_EVALUATED_TOGETHER, each=theta.numel())):
+        values = both_directions(mechanism, theta, sensitivity, some)
+        columns.append(values.reshape(2, len(some), -1).sum(dim=2).cpu())
+    return torch.cat(columns, dim=1) * (1 + ROUNDING) + theta.numel() * UNDERFLOW
+
+
+def curvature(orders: Tensor, shift: Tensor) -> Tensor:
+    """The K of D'' >= -K D, for a shift in units of sigma.
+
+    >>> curvature(torch.tensor([1.5, 2.0, 8.0]), torch.tensor(4.0))
+    tensor([6., 4., 4.])
+    """
+    return 4 + (2 - orders).clamp(min=0) * shift.square() / 4
+
+
+def above_chord(orders: Tensor, shift: Tensor, spacing: float) -> Tensor:
+    """The factor by which D may exceed its chord between two nodes ``spacing`` sigma apart.
+
+    Guarantee: valid where K spacing^2 < 6; callers evaluate larger shifts one by one.
+
+    >>> above_chord(torch.tensor([2.0, 8.0]), torch.tensor(1.0), spacing=0.1)
+    tensor([1.0067, 1.0067])
+    """
+    return 1 / (1 - curvature(orders, shift) * spacing**2 / 6)
+
+
+# Nodes between evaluated ones, where values are chords. The supremum over moves costs a hundred divergences;
+# its chords over 1/16 sigma are raised by 0.26 %.
+_STRIDES: dict[Tabulated, int] = {both_directions: 1, equivalent_information: 8}
+
+
+class Charges(NamedTuple):
+    """Coordinates that are charged alike: how many there are of each kind, and between what the charge lies.
+
+    ``between(orders)`` gives two tensors (2, orders, kinds) for a slice of the orders: a lower estimate,
+    which says how much finer bins could save, and the upper bound.
+    """
+
+    number: Tensor
+    between: Callable[[slice], tuple[Tensor, Tensor]]
+
+
+class DivergenceTable:
+    """Divergences at nodes along theta for any number of settings, and sums that are read from them.
+
+    Pages one sigma wide are filled in as theta needs them and kept, so that a second sum costs one histogram.
+    A row of ``pages`` is a page of one setting, (2 orders, 129 + 128): for both directions and every order,
+    D at the 129 nodes of the page, then for each of its 128 cells the steepest slope of that cell and its
+    two neighbours. ``tabulated`` is D, or the ``equivalent_information`` in its place.
+
+    Guarantee: ``sums`` are at least the exact sums, whatever theta. Between two nodes D is at most its chord
+    times the margin; a coordinate is charged in the middle of its bin on the chord, and half a bin and a
+    sixteenth at the steepest slope around, for where it lies in its bin and for the rounding of its bin.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> orders, one = torch.tensor([2.0, 8.0], dtype=torch.float64), torch.ones(1000)
+    >>> law = TruncatedGaussian(1.0, bound=2.0)
+    >>> bounds = DivergenceTable(orders).sums(Setting.of(law, 1e-3), one)
+    >>> bool(((bounds / exact_sums(law, one, torch.tensor(1e-3), orders) - 1) < 5e-3).all())
+    True
+    """
+
+    def __init__(
+        self, orders: Tensor, device: torch.device | str = "cpu", tabulated: Tabulated = both_directions
+    ) -> None:
+        self.orders, self.device, self.tabulated = orders, torch.device(device), tabulated
+        self.pages = torch.empty(0, 2 * len(orders), 2 * CELLS + 1, dtype=torch.float64, device=device)
+        self._keys = torch.empty(0, dtype=torch.int64, device=device)  # of each row: its setting, its place
+        self._settings: dict[Setting, int] = {}
+
+    def sums(self, setting: Setting, theta: Tensor) -> Tensor:
+        """Rows forward and backward, one column per order: at least the exact sums. NaN is an error."""
+        near, places, far = _split(setting, theta.reshape(-1))
+        total = torch.zeros(2, len(self.orders), dtype=torch.float64)
+        if far.numel():
+            size = torch.tensor(setting.sensitivity, dtype=torch.float64)
+            total = total + exact_sums(setting.mechanism, far, size, self.orders)
+        if near.numel():
+            total = total + self._bounded_sums(setting, near, places)
+        return total
+
+    def charges(self, setting: Setting, theta: Tensor, finest: bool) -> list[Charges]:
+        """What single coordinates are charged, where not all of them count: few numbers for a long theta.
+
+        ``finest`` asks for the finest bins; without it there are as few as usually will do.
+        """
+        near, places, far = _split(setting, theta.reshape(-1))
+        found = []
+        if far.numel():
+            size = torch.tensor(setting.sensitivity, dtype=torch.float64)
+            found.append(evaluated_charges(self.tabulated, setting.mechanism, far, size, self.orders))
+        if near.numel():
+            found.append(self._binned(setting, near, places, finest))
+        return found
+
+    def margin(self, settings: Sequence[Setting]) -> Tensor:
+        """By how much D may exceed its chord, as a factor: (settings, orders)."""
+        shifts = [[setting.sensitivity / setting.sigma] for setting in settings]
+        return above_chord(self.orders, torch.tensor(shifts, dtype=torch.float64), 1 / CELLS)
+
+    def _bounded_sums(self, setting: Setting, theta: Tensor, places: range) -> Tensor:
+        """From as few bins as will do: a GPU counts few bins much faster than many."""
+        per_call = _BINS_PER_CALL.get(theta.device.type)
+        bins = _BINS_PER_CELL if per_call is None else at_once(per_call, each=len(places) * CELLS)
+        while True:
+            upper, gap = self._bounds(setting, theta, places, min(bins, _BINS_PER_CELL))
+            if bins >= _BINS_PER_CELL or bool((gap <= _COARSE_ENOUGH * upper).all()):
+                return upper * (1 + ROUNDING) + theta.numel() * UNDERFLOW
+            bins *= 4
+
+    def _bounds(self, setting: Setting, theta: Tensor, places: range, bins: int) -> tuple[Tensor, Tensor]:
+        """The upper bound, and by how much taking the worse end of every bin may have raised it."""
+        counts, occupied = _count(theta, setting.sigma, places, bins)
+        middle = (torch.arange(bins, dtype=torch.float64, device=counts.device) + 0.5) / bins
+        number, right = (counts @ torch.stack((torch.ones_like(middle), middle), dim=1)).cpu().unbind(-1)
+        nodes = pad(number - right, (0, 1)) + pad(right, (1, 0))
+        upper = torch.cat((nodes, number * ((0.5 + _MISPLACED) / bins)), dim=1)
+        gap = torch.cat((torch.zeros_like(nodes), number / bins), dim=1)
+        pages = self._pages_at(setting, occupied)
+        totals = torch.bmm(pages, torch.stack((upper, gap), dim=2).to(pages.device)).sum(dim=0).cpu()
+        above, raised = totals.view(2, len(self.orders), 2).unbind(-1)
+        return above * self.margin([setting])[0], raised
+
+    def _binned(self, setting: Setting, theta: Tensor, places: range, finest: bool) -> Charges:
+        """Coordinates in one bin are charged alike."""
+        bins = _BINS_PER_CELL
+        if not finest:
+            fast = _BINS_PER_CALL.get(theta.device.type, _BINS_PER_CELL * CELLS * len(places))
+            bins = min(_FEW_BINS_PER_CELL, at_once(fast, each=len(places) * CELLS))
+        counts, occupied = _count(theta, setting.sigma, places, bins)
+        kept = counts.reshape(-1).nonzero().squeeze(1)
+        page, cell = kept // (bins * CELLS), kept // bins % CELLS
+        middle = ((kept % bins).double() + 0.5) / bins
+        pages = (
+            self._pages_at(setting, occupied).to(theta.device).view(len(occupied), 2, len(self.orders), -1)
+        )
+        margin = self.margin([setting])[0].to(theta.device)
+
+        def between(orders: slice) -> tuple[Tensor, Tensor]:
+            left, right, steepest = (
+                pages[page, :, orders, cell + first].permute(1, 2, 0) for first in (0, 1, CELLS + 1)
+            )
+            raised = margin[orders].unsqueeze(1)
+            upper = (torch.lerp(left, right, middle) + steepest * ((0.5 + _MISPLACED) / bins)) * raised
+            return upper - steepest / bins * raised, upper
+
+        return Charges(counts.reshape(-1)[kept], between)
+
+    def _pages_at(self, setting: Setting, places: Sequence[int]) -> Tensor:
+        place = torch.tensor(places, device=self.device)
+        rows = self.rows([setting], torch.zeros_like(place), place)
+        return self.pages[rows]
+
+    def rows(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        """The rows of ``pages`` from ``place`` to place + 1 sigma of ``settings[owner]``.
+
+        Missing pages are filled in, and the rows of earlier calls may no longer hold.
+        """
+        wanted = self._keys_of(settings, owner, place)
+        missing = torch.unique(wanted[~torch.isin(wanted, self._keys)])
+        if len(missing) and self.device.type != "cpu":
+            ahead = torch.arange(-_AHEAD, _AHEAD + 1, device=self.device)
+            missing = torch.unique(missing.unsqueeze(1) + ahead)
+            missing = missing[~torch.isin(missing, self._keys)]
+        if (len(self._keys) + len(missing)) * self.pages.shape[1:].numel() > _KEPT:
+            self._keys, self.pages, missing = self._keys[:0], self.pages[:0], torch.unique(wanted)
+        if len(missing):
+            self._fill(missing)
+        keys, order = torch.sort(self._keys)
+        return order[torch.searchsorted(keys, wanted)]
+
+    def has(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        """Which of these pages are filled in already."""
+        return torch.isin(self._keys_of(settings, owner, place), self._keys)
+
+    def _keys_of(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        numbers = [self._settings.setdefault(setting, len(self._settings)) for setting in settings]
+        return torch.tensor(numbers, device=self.device)[owner] * _SPAN + place + _SPAN // 2
+
+    def _fill(self, keys: Tensor) -> None:
+        """Adds pages, those of settings of one kind in a few long calls."""
+        settings = list(self._settings)
+        pages = [(key, settings[key // _SPAN], key % _SPAN - _SPAN // 2) for key in keys.tolist()]
+        pages.sort(key=lambda page: repr(page[1].kind))
+        parts = [self.pages]
+        for _, group in groupby(pages, key=lambda page: page[1].kind):
+            alike = list(group)
+            for start in range(0, len(alike), _FILLED_TOGETHER):
+                _, theirs, places = zip(*alike[start : start + _FILLED_TOGETHER], strict=True)
+                parts.append(self._evaluate(theirs, places))
+        self.pages = torch.cat(parts)
+        self._keys = torch.cat((self._keys, torch.tensor([key for key, _, _ in pages], device=self.device)))
+
+    def _evaluate(self, settings: Sequence[Setting], places: Sequence[int]) -> Tensor:
+        """The pages of settings of one kind at these places."""
+        law = stacked([setting.mechanism for setting in settings], 1)
+        columns = [[setting.sensitivity, place] for setting, place in zip(settings, places, strict=True)]
+        size, place = torch.tensor(columns, dtype=torch.float64, device=self.device).split(1, dim=1)
+        # one node more on either side
+        index = torch.arange(-1, CELLS + 2, dtype=torch.float64, device=self.device)
+        nodes = self._at(index, place, law, size).flatten(0, 1).transpose(0, 1)
+        steepest = torch.diff(nodes).abs().unfold(2, 3, 1).amax(dim=3)
+        return torch.cat((nodes[..., 1:-1], steepest), dim=2)
+
+    def _at(self, index: Tensor, place: Tensor, law: Mechanism, size: Tensor) -> Tensor:
+        """Upper bounds at these nodes of each page: (2, orders, pages, nodes)."""
+        sigma, stride = law.sigma.to(self.device), _STRIDES[self.tabulated]
+        if stride == 1:
+            return self.tabulated(law, (index + place * CELLS) / CELLS * sigma, size, self.orders)
+        coarse = torch.arange(-1, CELLS // stride + 2, dtype=torch.float64, device=self.device) * stride
+        values = self.tabulated(law, (coarse + place * CELLS) / CELLS * sigma, size, self.orders)
+        left = torch.div(index, stride, rounding_mode="floor")
+        share, left = index / stride - left, left.long() + 1
+        chords = values[..., left] * (1 - share) + values[..., left + 1] * share
+        shift = (size / sigma).to(self.orders.device).T  # (1, pages)
+        margin = above_chord(self.orders.unsqueeze(1), shift, stride / CELLS).to(self.device)
+        return chords * margin.unsqueeze(2)
+
+
+def evaluated_charges(
+    tabulated: Tabulated, mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor
+) -> Charges:
+    """Charges of every coordinate for itself, which are exact.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> order, one = torch.tensor([2.0], dtype=torch.float64), torch.ones((), dtype=torch.float64)
+    >>> charges = evaluated_charges(both_directions, Gaussian(1.0), torch.zeros(2), one, order)
+    >>> charges.number.tolist(), charges.between(slice(None))[1][0].tolist()
+    ([1.0, 1.0], [[1.0, 1.0]])
+    """
+    theta = theta.double()
+
+    def between(some: slice) -> tuple[Tensor, Tensor]:
+        values = tabulated(mechanism, theta, sensitivity.to(theta), orders[some])
+        values = values.reshape(*values.shape[:2], theta.numel())
+        return values, values
+
+    return Charges(torch.ones(theta.numel(), dtype=torch.float64, device=theta.device), between)
+
+
+def shift_is_small(setting: Setting) -> bool:
+    """Whether chords bound the divergences of a shift of this size closely enough.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> shift_is_small(Setting.of(Gaussian(1.0), 32.0)), shift_is_small(Setting.of(Gaussian(1.0), 33.0))
+    (True, False)
+    """
+    return setting.sensitivity <= _LARGEST_SHIFT * setting.sigma
+
+
+def is_near(low: float, high: float) -> bool:
+    """Whether a theta from ``low`` to ``high`` sigma lies where the table reaches; False also for NaN.
+
+    >>> is_near(999_900.0, 1e6), is_near(1e6, 1e6 + 1), is_near(-200.0, 100.0)
+    (True, False, False)
+    """
+    return high - low <= _WIDEST and max(-low, high) <= _FARTHEST
+
+
+def _split(setting: Setting, theta: Tensor) -> tuple[Tensor, range, Tensor]:
+    """The coordinates that the table reaches, the places of their pages, and all the other coordinates."""
+    nothing = theta[:0]
+    if not theta.numel():
+        return nothing, range(0), nothing
+    low, high = (end / setting.sigma for end in torch.stack(torch.aminmax(theta)).tolist())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        checks.finite("theta", theta)
+    if not shift_is_small(setting):
+        return nothing, range(0), theta
+    if is_near(low, high):
+        return theta, _places(low, high), nothing
+    # around the median of some of them
+    middle = float(theta[:: max(1, theta.numel() // 4096)].median()) / setting.sigma
+    reach = _WIDEST / 2 - 1
+    if abs(middle) + reach > _FARTHEST:
+        return nothing, range(0), theta
+    near = (theta / setting.sigma - middle).abs() <= reach
+    low, high = (end / setting.sigma for end in torch.stack(torch.aminmax(theta[near])).tolist())
+    return theta[near], _places(low, high), theta[~near]
+
+
+def _places(low: float, high: float) -> range:
+    """The pages that a theta from ``low`` to ``high`` sigma lies on, however it is rounded."""
+    return range(math.floor(low - 1 / CELLS), math.floor(high + 1 / CELLS) + 1)
+
+
+def _count(theta: Tensor, sigma: float, places: range, bins: int) -> tuple[Tensor, list[int]]:
+    """How many coordinates lie in each bin of the pages that have any, (pages, cells, bins), and which."""
+    low, high = places[0] * sigma, (places[-1] + 1) * sigma
+    at_a_time = _COUNTED_AT_ONCE.get(theta.device.type, _COUNTED_AT_ONCE_ELSEWHERE)
+    counts = torch.zeros(len(places) * CELLS * bins, dtype=torch.float64, device=theta.device)
+    for chunk in theta.split(at_a_time):
+        counts += _histogram(chunk, low, high, len(counts))
+    counts = counts.view(len(places), CELLS, bins)
+    in_page = counts.sum(dim=(1, 2)).tolist()
+    if sum(in_page) < theta.numel():
+        raise FloatingPointError(f"{theta.numel()} coordinates, but only {sum(in_page):.0f} counted")
+    occupied = [i for i, number in enumerate(in_page) if number]
+    return counts[occupied], [places[i] for i in occupied]
+
+
+def _histogram(theta: Tensor, low: float, high: float, bins: int) -> Tensor:
+    """torch.histc, in float64 where theta's dtype would misplace coordinates by a large part of a bin."""
+    width = (high - low) / bins
+    resolution = 4 * torch.finfo(theta.dtype).eps * (max(abs(low), abs(high)) / width + bins)
+    theta = theta.double() if resolution > _MISPLACED else theta
+    per_call = min(bins, _BINS_PER_CALL.get(theta.device.type, bins))
+    edges = [min(first, bins) for first in range(0, bins + per_call, per_call)]
+    parts = [
+        torch.histc(theta, last - first, min=low + first * width, max=low + last * width)
+        for first, last in pairwise(edges)
+    ]
+    return torch.cat(parts)

@@ -1,0 +1,1 @@
+"""Linear probes as scikit-learn estimators."""

@@ -1,0 +1,323 @@
+"""Sums over coordinates: what is evaluated, and what is read from the table, never below the exact sum."""
+
+import itertools
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting import divergence_sums
+from ringfence.accounting.coordinates import Setting
+from ringfence.accounting.divergence_sums import DivergenceTable, both_directions, exact_sums
+from ringfence.accounting.equivalent_information import equivalent_information
+from ringfence.numerics.rounding import UNDERFLOW
+from tests.accounting.drawing import draw
+from tests.mechanisms.cases import CASES, Case
+from tests.tensors import float64
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+ORDERS = float64([1.1, 8.0, 1024.0])
+
+THETAS = {
+    "spread": 2 * draw(100),
+    "float32": 2 * draw(100, dtype=torch.float32),
+    "one value": torch.full((30,), 0.7, dtype=torch.float64),
+    "on nodes": torch.arange(-60, 60, dtype=torch.float64) / 128,
+    "just below nodes": torch.arange(-60, 60, dtype=torch.float64) / 128 - 1e-12,
+    "far outside": 9.0 + 0.01 * draw(50),
+    "away from zero": 1e4 + 2 * draw(50),
+}
+
+
+@every_case
+@pytest.mark.parametrize("name", THETAS)
+def test_an_upper_bound_within_half_a_percent(case: Case, name: str) -> None:
+    """Every law and every theta meets both sensitivities."""
+    law, theta = case.make(0.8, -1.0, 1.5), THETAS[name]
+    sensitivity = (1e-3, 0.3)[(CASES.index(case) + list(THETAS).index(name)) % 2]
+    exact = exact_sums(law, theta, float64(sensitivity), ORDERS)
+    bound = DivergenceTable(ORDERS).sums(Setting.of(law, sensitivity), theta)
+    assert bool((bound >= exact * (1 - 1e-12)).all())
+    assert bool((bound <= exact * 1.005 + 1e-280).all())
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name != "gaussian"], ids=lambda case: case.name
+)
+def test_in_the_middle_of_a_cell_the_margin_is_needed(case: Case) -> None:
+    """Where D is largest it bends downwards, and the chord alone would be too low."""
+    law, alpha = case.make(1.0, -2.0, 2.0), float64([1.5])
+    nodes = torch.arange(-512, 513, dtype=torch.float64) / 128
+    top = nodes[law.renyi_divergence(nodes, 1e-3, 1.5).argmax()]
+    theta = top + (torch.arange(-10, 10, dtype=torch.float64) + 0.5) / 128
+    table, setting, chords = DivergenceTable(alpha), Setting.of(law, 1e-3), []
+    for one in theta:
+        exact = exact_sums(law, one.view(1), float64(1e-3), alpha)
+        bound = table.sums(setting, one.view(1))
+        assert bool((bound >= exact).all())
+        chords.append(bound / table.margin([setting]) / exact)
+    assert float(torch.stack(chords).min()) < 1
+
+
+def test_a_coordinate_rounded_into_the_next_bin_is_charged() -> None:
+    """float32 next to the edges of bins, far out where D falls by 0.7 % a bin."""
+    law, alpha, c = rf.StochasticSign(0.6), float64([2.0]), 6e-4
+    edges = (torch.arange(int(27.97 * 4096), 28 * 4096).double() / 4096 * 0.6).float()
+    beside = [torch.nextafter(edges, torch.full_like(edges, end)) for end in (-99.0, 99.0)]
+    theta = torch.cat((edges, *beside))
+    exact = both_directions(law, theta.double(), float64(c), float64([2.0]))[0, 0]
+    table = DivergenceTable(alpha)
+    bound = torch.cat([table.sums(Setting.of(law, c), value)[0] for value in theta.split(1)])
+    assert bool((bound >= exact).all())
+    assert bool((bound <= 1.02 * exact).all())
+
+
+def test_a_second_sum_reads_the_table_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, setting = DivergenceTable(ORDERS), Setting.of(rf.TruncatedGaussian(1.0, 2.0), 1e-3)
+    first = table.sums(setting, draw(1000))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("evaluated again")
+
+    monkeypatch.setattr(table, "tabulated", refuse)
+    assert torch.equal(table.sums(setting, draw(1000)), first)
+
+
+def test_coordinates_too_far_apart_are_evaluated_one_by_one() -> None:
+    law = rf.TruncatedGaussian(1.0, 2.0)
+    theta = torch.cat((draw(500), float64([1e6, -3e5, 300.0])))
+    exact = exact_sums(law, theta, float64(1e-2), ORDERS)
+    bound = DivergenceTable(ORDERS).sums(Setting.of(law, 1e-2), theta)
+    assert bool((bound >= exact).all())
+    assert bool((bound <= 1.005 * exact).all())
+
+
+def test_two_clusters_far_apart_both_count() -> None:
+    law, theta = rf.RectifiedGaussian(1.0, 5000.0), torch.cat((draw(500), 1000.0 + draw(400)))
+    exact = exact_sums(law, theta, float64(1e-2), ORDERS)
+    bound = DivergenceTable(ORDERS).sums(Setting.of(law, 1e-2), theta)
+    assert bool((bound >= exact).all())
+    assert bool((bound <= 1.005 * exact).all())
+
+
+def test_more_equal_coordinates_than_float32_can_count() -> None:
+    law = rf.RectifiedGaussian(1.0, 2.0)
+    theta = torch.full((1,), 0.3).expand(20_000_000)
+    one = exact_sums(law, theta[:1], float64(1e-3), ORDERS)
+    bound = DivergenceTable(ORDERS).sums(Setting.of(law, 1e-3), theta)
+    assert bool((bound >= 20_000_000 * one * (1 - 1e-9)).all())
+    assert bool((bound <= 1.005 * 20_000_000 * one).all())
+
+
+@pytest.mark.parametrize("theta", [2 * draw(4000, dtype=torch.float32), 4.0 + draw(4000).abs()])
+def test_few_bins_a_call_are_refined_until_they_do(
+    monkeypatch: pytest.MonkeyPatch, theta: torch.Tensor
+) -> None:
+    """What a GPU does, where a call counts 8,192 bins at most."""
+    monkeypatch.setitem(divergence_sums._BINS_PER_CALL, "cpu", 1024)
+    law = rf.RectifiedGaussian(1.0, 2.0)
+    exact = exact_sums(law, theta, float64(1e-3), ORDERS)
+    bound = DivergenceTable(ORDERS).sums(Setting.of(law, 1e-3), theta)
+    assert bool((bound >= exact).all())
+    assert bool((bound <= 1.005 * exact).all())
+
+
+@pytest.mark.parametrize("size", [0.1, 5.0])
+def test_between_nodes_the_chord_is_raised(size: float) -> None:
+    """By 1 / (1 - K h^2 / 6), K = 4 and more at orders below 2. The Gaussian's divergence is flat."""
+    bound = DivergenceTable(float64([1.1, 8.0])).sums(Setting.of(rf.Gaussian(2.0), 2 * size), float64([0.0]))[
+        0
+    ]
+    for got, alpha, bend in zip(bound.tolist(), (1.1, 8.0), (4 + 0.9 * size**2 / 4, 4), strict=True):
+        expected = alpha * size**2 / 2 / (1 - bend / 6 / 128**2) * (1 + 1e-11)
+        assert got == pytest.approx(expected, rel=1e-13, abs=0)
+
+
+def test_shifts_too_large_for_chords_are_evaluated_one_by_one() -> None:
+    """A chord at order 1.1 would be raised by more than 0.3 % at 33 sigma."""
+    law, theta = rf.StochasticSign(1.0), draw(20)
+    assert torch.equal(
+        DivergenceTable(ORDERS).sums(Setting.of(law, 33.0), theta),
+        exact_sums(law, theta, float64(33.0), ORDERS),
+    )
+
+
+def test_rounding_and_underflow_are_charged() -> None:
+    theta, orders, size = torch.full((3,), 50.0).double(), float64([2.0, 8.0]), float64(0.1)
+    lost = exact_sums(rf.StochasticSign(1.0), theta, size, orders)  # 1e-543
+    assert (lost == 3 * UNDERFLOW).all()
+    gaussian = exact_sums(rf.Gaussian(1.0), theta, size, orders)
+    truth = (3 * 0.5 * 0.1**2 * orders).expand(2, 2)
+    assert ((gaussian / truth - 1 - 1e-11).abs() < 1e-14).all()
+    table = DivergenceTable(orders).sums(Setting.of(rf.StochasticSign(1.0), 0.1), theta)
+    assert (table == 3 * UNDERFLOW).all()
+
+
+def test_a_table_serves_one_theta_after_the_other() -> None:
+    """What is kept of the first must not be taken for the second."""
+    law, orders, size = rf.RectifiedGaussian(1.0, 1.0), float64([2.0, 8.0]), 0.1
+    table = DivergenceTable(orders)
+    for place in (0.3, 0.35, 2.3, -1.4, 0.3):
+        theta = torch.full((5,), place).double()
+        fresh = DivergenceTable(orders).sums(Setting.of(law, size), theta)
+        torch.testing.assert_close(table.sums(Setting.of(law, size), theta), fresh, rtol=0, atol=0)
+
+
+def test_nothing_released_costs_nothing_at_every_order() -> None:
+    sums = DivergenceTable(float64([2.0, 3.0, 4.0])).sums(Setting.of(rf.Gaussian(1.0), 0.1), torch.zeros(0))
+    assert sums.shape == (2, 3)
+    assert (sums == 0).all()
+
+
+@pytest.mark.parametrize("node", [-1000, 3, 1000])
+def test_a_coordinate_on_a_node_is_charged_a_bin_and_a_sixteenth_of_one(node: int) -> None:
+    """The middle of its bin, a 32nd of a cell, on the chord; half a bin; and what rounding may move it by."""
+    law, size, alpha = rf.StochasticSign(1.0), 0.01, float64([2.0])
+    around = torch.arange(node - 1, node + 3, dtype=torch.float64) / 128
+    for way, bound in enumerate(
+        DivergenceTable(alpha).sums(Setting.of(law, size), around[1:2])[:, 0].tolist()
+    ):
+        nodes = both_directions(law, around, float64(size), alpha)[way, 0]
+        rise, steepest = float(nodes[2] - nodes[1]), float(nodes.diff().abs().max())
+        expected = float(nodes[1]) + rise / 64 + steepest / 64 + steepest / 32 / 16
+        assert bound == pytest.approx(expected / (1 - 4 / 6 / 128**2) * (1 + 1e-11), rel=1e-13, abs=0)
+
+
+def test_float32_far_from_zero_is_counted_in_float64() -> None:
+    low, high = 1000.3, 1001.7  # which float32 does not hold
+    theta = (1000.5 + (draw(100_000) % 1)).float()
+    counts = divergence_sums._histogram(theta, low, high, 4096)
+    assert torch.equal(counts.double(), divergence_sums._histogram(theta.double(), low, high, 4096))
+    assert not torch.equal(counts.float(), torch.histc(theta, 4096, low, high))
+
+
+def test_a_page_more_only_where_rounding_may_lead_onto_it() -> None:
+    """A coordinate may be binned into the next cell, 1/128 sigma away."""
+    assert divergence_sums._places(0.01, 0.99) == range(1)
+    assert divergence_sums._places(0.007, 0.99) == range(-1, 1)
+    assert divergence_sums._places(-2.5, 0.993) == range(-3, 2)
+
+
+def test_charges_lie_between_the_two_ends_of_the_bin() -> None:
+    """The chord rises by a 32nd of its rise over a cell, where bins are finest, and else by an eighth."""
+    law, size, alpha = rf.StochasticSign(1.0), 0.01, float64([2.0])
+    around = torch.arange(299, 303, dtype=torch.float64) / 128
+    for finest, bins in ((True, 32), (False, 8)):
+        (charge,) = DivergenceTable(alpha).charges(Setting.of(law, size), around[1:2], finest)
+        lower, upper = charge.between(slice(None))
+        steepest = both_directions(law, around, float64(size), alpha)[:, 0].diff().abs().amax(dim=1)
+        expected = (steepest / bins / (1 - 4 / 6 / 128**2)).tolist()
+        assert (upper - lower).flatten().tolist() == pytest.approx(expected, rel=1e-9, abs=0)
+        assert charge.number.tolist() == [1]
+
+
+def test_only_what_the_table_does_not_reach_is_evaluated() -> None:
+    """Around the median of all coordinates, also of few."""
+    setting, theta = Setting.of(rf.RectifiedGaussian(1.0, 2.0), 0.1), float64([900.0, 0.0, 901.0, 0.0, 2.0])
+    near, places, far = divergence_sums._split(setting, theta)
+    assert (near.tolist(), far.tolist(), places) == ([0.0, 0.0, 2.0], [900.0, 901.0], range(-1, 3))
+    apart, binned = DivergenceTable(ORDERS).charges(setting, theta, finest=False)
+    assert (apart.number.tolist(), binned.number.tolist()) == ([1, 1], [2, 1])
+
+
+@pytest.mark.parametrize("place", [1e6, -1e6])
+def test_what_lies_beyond_the_table_is_evaluated(place: float) -> None:
+    setting = Setting.of(rf.RectifiedGaussian(1.0, 2.0), 0.1)
+    for theta in (float64([place, 1.01 * place]), float64([place, place + 1, 0.0]), float64([place] * 3) * 2):
+        near, _, far = divergence_sums._split(setting, theta)
+        assert (near.numel(), far.numel()) == (0, theta.numel())
+
+
+@pytest.mark.parametrize(("gap", "calls"), [(3.9e-3, 1), (4.1e-3, 2)])
+def test_bins_are_refined_where_one_sum_may_be_too_high_by_four_thousandths(
+    gap: float, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(divergence_sums._BINS_PER_CALL, "cpu", 8 * 128)
+    table, bins = DivergenceTable(ORDERS), []
+
+    def bounds(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+        bins.append(arguments[-1])
+        return torch.ones(2, 3).double(), float64([[0.0, 0.0, gap], [0.0, 0.0, 0.0]])
+
+    monkeypatch.setattr(table, "_bounds", bounds)
+    table.sums(Setting.of(rf.Gaussian(1.0), 0.1), float64([0.5]))
+    assert bins == [8, 32][:calls]
+
+
+def test_a_theta_that_is_no_number_is_an_error() -> None:
+    for value in (torch.nan, torch.inf, -torch.inf):
+        with pytest.raises(ValueError, match=r"theta must (not be NaN|be finite)"):
+            DivergenceTable(ORDERS).sums(Setting.of(rf.Gaussian(1.0), 0.1), float64([0.0, value]))
+
+
+@every_case
+def test_exact_sums_are_sums_of_the_worse_sign(case: Case) -> None:
+    law, theta, c = case.make(1.0, -1.0, 1.0), draw(50), 0.2
+    forward, backward = exact_sums(law, theta, float64(c), float64([3.0]))[:, 0]
+    ways = [
+        [law.renyi_divergence(theta, s, 3.0) for s in (c, -c)],
+        [law.renyi_divergence(theta + s, -s, 3.0) for s in (c, -c)],
+    ]
+    for got, (up, down) in zip((forward, backward), ways, strict=True):
+        assert float(got) == pytest.approx(float(torch.maximum(up, down).sum()), rel=1e-10, abs=0)
+        assert float(got) >= float(torch.maximum(up.sum(), down.sum()))
+
+
+@every_case
+def test_between_nodes_the_divergence_stays_under_the_raised_chord(case: Case) -> None:
+    """D'' >= -4 D in units of sigma is proved (docs/curvature.md); this is what was ever measured."""
+    width = 1 / 32
+    for low, high in ((-0.02, 0.02), (-1.0, 1.0), (-5.0, 5.0)):
+        law = case.make(1.0, low, high)
+        theta = torch.arange(low - 6, high + 6, width, dtype=torch.float64)
+        for c, alpha, way in itertools.product((1e-3, 1.0), (1.1, 8.0, 256.0), (0, 1)):
+            value = both_directions(law, theta, float64(c), float64([alpha]))[way, 0]
+            seen = value[1:-1] > 1e-200
+            curvature = (value[2:] - 2 * value[1:-1] + value[:-2]) / width**2 / value[1:-1]
+            assert float(curvature[seen].min()) > -0.8
+
+
+def test_what_is_charged_for_rounding_is_1e_11() -> None:
+    two = exact_sums(rf.Gaussian(1.0), float64([0.0]), float64(1.0), float64([2.0]))  # 1, exactly
+    assert two.tolist() == [[1 + 1e-11], [1 + 1e-11]]
+
+
+def test_a_page_is_its_nodes_and_the_steepest_slopes_around_its_cells() -> None:
+    law, orders = rf.RectifiedGaussian(0.7, 1.0), float64([2.0, 8.0])
+    table, place = DivergenceTable(orders), torch.tensor([-2, 1])
+    settings = [Setting.of(law, 0.1), Setting.of(law, 0.3)]
+    rows = table.rows(settings, torch.tensor([1, 0]), place)
+    for page, where, size in zip(table.pages[rows], place.tolist(), (0.3, 0.1), strict=True):
+        theta = (where + torch.arange(-1, 130, dtype=torch.float64) / 128) * 0.7
+        nodes = both_directions(law, theta, float64(size), orders).flatten(0, 1)
+        slopes = nodes.diff().abs()
+        torch.testing.assert_close(page[:, :129], nodes[:, 1:-1], rtol=1e-13, atol=0)
+        steepest = torch.stack((slopes[:, :-2], slopes[:, 1:-1], slopes[:, 2:])).amax(dim=0)
+        torch.testing.assert_close(page[:, 129:], steepest, rtol=1e-9, atol=0)
+    assert torch.equal(table.rows(settings, torch.tensor([0, 1]), place.flip(0)), rows.flip(0))
+
+
+def test_between_every_eighth_node_the_equivalent_information_is_a_raised_chord() -> None:
+    """K is 4, and above order 1.5 by s^2 / 8 more, s the move in units of sigma."""
+    law, orders, size = rf.RectifiedGaussian(2.0, 1.0), float64([1.5, 8.0]), 0.6
+    table = DivergenceTable(orders, tabulated=equivalent_information)
+    rows = table.rows([Setting.of(law, size)], torch.tensor([0]), torch.tensor([-1]))
+    ends = equivalent_information(law, 2 * (torch.arange(17).double() / 16 - 1), float64(size), orders)
+    share = torch.arange(8).double() / 8
+    chords = torch.lerp(ends[..., :-1, None], ends[..., 1:, None], share).flatten(2)
+    bends = float64([4 + 0.5 * 0.3**2 / 4, 4.0])
+    raised = chords / (1 - bends / 16**2 / 6).view(1, 2, 1)
+    torch.testing.assert_close(table.pages[rows][0, :, :128], raised.flatten(0, 1), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("room", "kept"), [(3, [2, 3]), (2, [2, 1])])
+def test_pages_are_kept_while_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, room: int, kept: list[int]
+) -> None:
+    pages, setting = DivergenceTable(float64([2.0])), Setting.of(rf.StochasticSign(1.0), 0.1)
+    monkeypatch.setattr(divergence_sums, "_KEPT", room * pages.pages.shape[1:].numel())
+    found = []
+    for theta in (float64([0.5, 1.5]), float64([2.5, 2.6])):
+        pages.sums(setting, theta)
+        found.append(len(pages._keys))
+    assert found == kept
