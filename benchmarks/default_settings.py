@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.data.features import read_features
-from ringfence.training.probe.default_settings import default_settings as settings_of_rule
+from ringfence.training.probe import default_settings as settings_of_rule
 
 EPSILONS, DELTA = (0.03, 0.1, 0.3, 1.0, 3.0, 8.0), 1e-5
 MOMENTUM = 0.5

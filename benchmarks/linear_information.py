@@ -14,8 +14,7 @@ from torch import Tensor
 import ringfence as rf
 from benchmarks.timing import peak_memory, seconds
 from ringfence.training.linear.information import linear_information
-from ringfence.training.linear.regression import Step
-from ringfence.training.linear.residuals import residuals
+from ringfence.training.linear.regression import Step, residuals
 
 
 def dense(law: rf.Mechanism, step: Step, features: Tensor, labels: Tensor, clip: rf.Clamp) -> Tensor:

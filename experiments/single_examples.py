@@ -17,7 +17,7 @@ from ringfence.progress import Progress
 from ringfence.report.content import Section, Table
 from ringfence.training.linear.grid import accuracies
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.residuals import clipped_gradients
+from ringfence.training.linear.regression import clipped_gradients
 
 EXAMPLES = 1000  # how many examples are shown: the numbers of all would take hours on two cores
 _SAID = (

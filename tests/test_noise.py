@@ -88,12 +88,13 @@ def test_probes_that_differ_in_a_setting_share_no_noise(change: dict[str, Any]) 
 
 
 def test_grids_and_folds_share_no_noise() -> None:
-    """``fit_probes`` and cross-validation with an integer random_state."""
+    """A grid of probes and cross-validation with an integer random_state."""
     rng = np.random.default_rng(0)
     features, labels = rng.normal(size=(300, 200)), rng.integers(0, 2, 300)
     settings = {"learning_rate": 1.0, "steps": 1, "random_state": 0, "public_size": 300}
-    grid = [rf.LinearProbe(rf.Gaussian(50.0), clip=clip, **settings) for clip in (0.05, 0.1)]
-    rf.fit_probes(grid, features, labels)
+    grid = [
+        rf.LinearProbe(rf.Gaussian(50.0), clip=clip, **settings).fit(features, labels) for clip in (0.05, 0.1)
+    ]
     folds = [
         rf.LinearProbe(rf.Gaussian(50.0), clip=0.05, **settings).fit(features[rows], labels[rows])
         for rows, _ in KFold(2).split(features)

@@ -14,7 +14,7 @@ from experiments.sweep.settings import Job, SweepSetting, digest
 from ringfence.training.clipping import Clamp, Norm
 from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.settings import LinearSettings
+from ringfence.training.linear.regression import LinearSettings
 
 
 def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:

@@ -13,7 +13,7 @@ from experiments.sweep.fair_search import FairSearch
 from experiments.sweep.settings import Grid, Search
 from ringfence.data.features import Features, read_features
 from ringfence.data.projection import PublicProjection, attribute_rates
-from ringfence.training.probe.from_file import center_and_scale
+from ringfence.training.probe_file import center_and_scale
 
 
 @dataclass(frozen=True)

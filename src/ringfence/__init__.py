@@ -70,8 +70,7 @@ from ringfence.training.linear.regression import train_linear as train_linear
 
 if _typing.TYPE_CHECKING:
     from ringfence.training.engine.progress import StepProgress as StepProgress
-    from ringfence.training.probe.many import fit_probes as fit_probes
-    from ringfence.training.probe.probe import LinearProbe as LinearProbe
+    from ringfence.training.probe import LinearProbe as LinearProbe
     from ringfence.training.tune import Tuned as Tuned
     from ringfence.training.tune import tune as tune
 
@@ -79,10 +78,9 @@ __version__ = "0.6.0"
 
 # Loaded at first use: these need scikit-learn or rich, which take a second to import.
 _LATER = {
-    "LinearProbe": "ringfence.training.probe.probe",
+    "LinearProbe": "ringfence.training.probe",
     "StepProgress": "ringfence.training.engine.progress",
     "Tuned": "ringfence.training.tune",
-    "fit_probes": "ringfence.training.probe.many",
     "tune": "ringfence.training.tune",
 }
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.

@@ -92,7 +92,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-TUNE = ["tune", "grid.toml", "--features", "f.npz", "--epsilon", "8", "--delta", "1e-3", "--runs", "2"]
+TUNE = ["tune", "grid.toml", "--features", "f.npz", "--epsilon", "8", "--expected-runs", "2"]
 PROBE = ["probe", "f.npz", "--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate", "1"]
 COUNTS = ["release", "counts", "people.csv", "--by", "region", "--person", "who", "--epsilon", "1"]
 
@@ -100,7 +100,7 @@ COUNTS = ["release", "counts", "people.csv", "--by", "region", "--person", "who"
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([*TUNE, "--runs", "1e23"], "expected_runs must be in [1, 1000000], got 1e+23"),
+        ([*TUNE, "--expected-runs", "1e23"], "expected_runs must be in [1, 1000000], got 1e+23"),
         ([*TUNE, "--epsilon", "1e308"], "target_epsilon must be at most 1e+12, got 1e+308"),
         (["probe", "f.npz", "--epsilon", "1e308"], "target_epsilon must be at most 1e+12, got 1e+308"),
         (["tune", "many.toml", *TUNE[2:]], "grid must have at most 1000000 combinations, got 1438800"),
@@ -130,7 +130,7 @@ def test_out_is_tried_before_anything_is_trained(
     def trained(*args: object, **kwargs: object) -> None:
         raise TrainedError
 
-    monkeypatch.setattr("ringfence.training.probe.probe.LinearProbe.fit", trained)
+    monkeypatch.setattr("ringfence.training.probe.LinearProbe.fit", trained)
     monkeypatch.setattr("ringfence.audit.suite.run_audit", trained)
     with pytest.raises(TrainedError):
         ringfence(*command, "--out", "new/model.safetensors")

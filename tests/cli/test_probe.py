@@ -46,7 +46,17 @@ def test_probe_as_json_is_what_the_library_says(features: Path, tmp_path: Path) 
     model = tmp_path / "new" / "model.safetensors"
     alone = features.with_name("alone.npz")
     run = ringfence(
-        *("probe", features, *PROBE, "--mechanism", "rectified", "--momentum", 0.5, "--intercept", "--json"),
+        *(
+            "probe",
+            features,
+            *PROBE,
+            "--mechanism",
+            "rectified",
+            "--momentum",
+            0.5,
+            "--fit-intercept",
+            "--json",
+        ),
         *("--seed", 7, "--out", model, "--public-statistics", alone, "--public-size", 310, "--delta", 1e-4),
     )
     row = json.loads(run.stdout)
@@ -70,7 +80,7 @@ def test_a_target_is_enough_and_what_was_chosen_is_said(features: Path) -> None:
     assert run.returncode == 0, run.stderr
     said = " ".join(run.stdout.split())
     assert "for epsilon 4: clip Norm(0.3), learning rate" in said
-    assert "8 steps, momentum 0.5, rows of length 1, a private mean" in said
+    assert "8 steps, momentum 0.5, rows of norm 1, a private mean" in said
     assert "releases: 9" in said
     row = json.loads(ringfence("probe", features, "--epsilon", 4, "--delta", 1e-6, "--json").stdout)
     assert (row["target_epsilon"], row["delta"], row["clip"]) == (4.0, 1e-6, "Norm(0.1)")
@@ -80,10 +90,10 @@ def test_a_target_is_enough_and_what_was_chosen_is_said(features: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--clip", 1, "--learning-rate", 1], "--sigma must be given unless --epsilon is"),
-        (["--sigma", 1, "--learning-rate", 1], "--clip or --clip-norm must be given unless --epsilon is"),
-        (["--sigma", 1, "--clip", 1], "--learning-rate must be given unless --epsilon is"),
-        (["--sigma", 1, "--epsilon", 1], "--sigma must be left out where --epsilon is given, got 1.0"),
+        (["--clip", 1, "--learning-rate", 1], "--sigma must be given unless --target-epsilon is"),
+        (["--sigma", 1, "--learning-rate", 1], "--clip or --clip-norm must be given unless --target"),
+        (["--sigma", 1, "--clip", 1], "--learning-rate must be given unless --target-epsilon is"),
+        (["--sigma", 1, "--epsilon", 1], "--sigma must be left out where --target-epsilon is given, got 1.0"),
         (["--epsilon", 1, "--clip", 1, "--clip-norm", 2], "--clip-norm must be left out where --clip is"),
         (["--epsilon", -1], "target_epsilon must be > 0, got -1.0"),
         (["--epsilon", 1, "--mechanism", "rectified"], "mechanism rectified needs bound"),
@@ -101,7 +111,7 @@ def test_what_is_missing_or_too_much_is_named(features: Path, words: list[object
     [
         (["--clip", 0], "clip must be > 0, got 0.0"),
         (["--secure"], "public_size must be given where releases are secure, got None"),
-        (["--device", "tpu"], "device must be cpu or cuda, got 'tpu'"),
+        (["--device", "tpu"], "device must be cpu, or one that torch has here, got 'tpu'"),
         (
             ["--public-statistics", "FILE"],
             "public statistics must be of other features than the private ones",

@@ -23,7 +23,7 @@ def test_tune_as_json_and_in_words_is_what_the_library_says(
     file, grid, model = (tmp_path / name for name in ("features.npz", "grid.toml", "model.safetensors"))
     np.savez(file, x_train=values[:300], y_train=labels[:300], x_test=values[300:], y_test=labels[300:])
     grid.write_text("clip_norm = [0.1, 1.0]\nsteps = [4, 8]\n")
-    options = ("--features", file, "--epsilon", 3, "--delta", 1e-4, "--runs", 4, "--seed", 5)
+    options = ("--features", file, "--epsilon", 3, "--delta", 1e-4, "--expected-runs", 4, "--seed", 5)
     run = ringfence("tune", grid, *options, "--public-classes", 3, "--out", model, "--json")
     assert run.returncode == 0, run.stderr
     row = json.loads(run.stdout)

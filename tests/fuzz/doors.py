@@ -356,7 +356,6 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         lambda **given: _kept_probe().fisher_information_loss(**given),
         {"kind": "spectral"},
     ),
-    "fit_probes": (rf.fit_probes, lambda: {"probes": [_probe(), _probe()], "X": X, "y": Y}),
     "tune": (
         rf.tune,
         {

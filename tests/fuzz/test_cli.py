@@ -99,11 +99,12 @@ LAW_OPTIONS = {
 ACCOUNT = {**LAW_OPTIONS, "--sensitivity": numbers}
 PROBE = {
     **LAW_OPTIONS,
-    **dict.fromkeys(("--clip", "--learning-rate", "--momentum", "--center", "--scale", "--seed"), numbers),
+    **dict.fromkeys(("--clip", "--learning-rate", "--momentum", "--public-center", "--seed"), numbers),
     **{
+        "--public-scale": numbers,
         "--public-size": numbers,
         "--public-classes": st.sampled_from(SMALL),
-        "--intercept": None,
+        "--fit-intercept": None,
         "--examples": None,
     },
     **{"--device": words, "--labels": st.sampled_from(FILES), "--public-statistics": st.sampled_from(FILES)},

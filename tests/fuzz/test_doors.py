@@ -11,7 +11,7 @@ from tests.fuzz import doors
 from tests.fuzz.properties import fuzzed
 
 # A few doors take a second for every call: the long run (python -m tests.fuzz.doors) has them.
-SLOW = {"tune", "calibrate_bound", "calibrate_steps", "publishable_epsilon", "privacy_profile", "fit_probes"}
+SLOW = {"tune", "calibrate_bound", "calibrate_steps", "publishable_epsilon", "privacy_profile"}
 QUICK = [
     door
     for door in doors.DOORS
@@ -44,7 +44,6 @@ def test_good_arguments_are_taken(door: str) -> None:
         ("release_votes", "ignore", None),
         ("release_votes", "questions", 1.0),
         ("release_votes", "ledger", "study.jsonl"),
-        ("fit_probes", "probes", None),
         ("LinearProbe", "device", rf.Gaussian),
         ("LinearProbe", "device", "no such device"),
         ("LinearProbe", "momentum", "0.5"),

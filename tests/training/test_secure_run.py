@@ -120,8 +120,6 @@ def test_a_seed_and_secure_do_not_go_together() -> None:
         _probe(secure=1).fit(X, Y)
     with pytest.raises(ValueError, match="seed must be None, got 3"):
         rf.PrivacyEngine(LAW, CLIP, seed=3, secure=True)
-    with pytest.raises(NotImplementedError, match=r"probes\[0\] has secure releases"):
-        rf.fit_probes([_probe()], X, Y)
     features, labels = torch.from_numpy(X), torch.from_numpy(Y)
     settings = {"mechanism": PROBE_LAW, "clip": CLIP, "learning_rate": 1.0, "steps": 1, "public_size": 200}
     with pytest.raises(ValueError, match="seed must be None, got 0: secure releases have no seed"):

@@ -73,7 +73,7 @@ def test_the_chosen_probe_has_no_account_of_its_own_and_no_data() -> None:
     tuned = rf.tune(FEATURES, LABELS, GRID, **TARGET, expected_runs=1)
     for probe in (tuned.probe, pickle.loads(pickle.dumps(tuned.probe))):
         assert probe.score(FEATURES, LABELS) > 0.2
-        with pytest.raises(ValueError, match="nor one of fit_probes or tune"):
+        with pytest.raises(ValueError, match="nor one of tune"):
             probe.guarantee(1e-4)
     assert (tuned.probe.target_epsilon, tuned.probe.target_delta) == (4.0, 1e-4)
     assert tuned.probe.random_state is None

@@ -217,7 +217,7 @@ def _training(law: Mechanism, index: int, runs: int, seed: int, confidence: floa
 
 def _canaries(law: Mechanism, seed: int, confidence: float) -> list[AuditResult]:
     """A probe and a small network, with 200 canaries each."""
-    from ringfence.training.probe.probe import LinearProbe  # scikit-learn takes a second to load
+    from ringfence.training.probe import LinearProbe  # scikit-learn takes a second to load
 
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(100, 256, generator=generator)

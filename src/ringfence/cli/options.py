@@ -60,9 +60,9 @@ FeatureFile = Annotated[
 PublicStatistics = Annotated[
     Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
 ]
-Intercept = Annotated[bool, typer.Option("--intercept", help="Add a feature that is always 1.")]
-Center = Annotated[float | None, typer.Option(help="A public constant, subtracted from every feature.")]
-Divisor = Annotated[float | None, typer.Option(help="A public constant that divides every feature.")]
+FitIntercept = Annotated[bool, typer.Option("--fit-intercept", help="Add a feature that is always 1.")]
+PublicCenter = Annotated[float | None, typer.Option(help="A public constant, subtracted from every feature.")]
+PublicScale = Annotated[float | None, typer.Option(help="A public constant that divides every feature.")]
 ProjectionFile = Annotated[
     Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
 ]

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from ringfence import checks
 from ringfence.cli.options import (
     AsJson,
-    Center,
     Delta,
     Device,
-    Divisor,
-    Intercept,
+    FitIntercept,
     Interval,
     LabelFile,
     Levels,
     ModelFile,
     ProjectionFile,
+    PublicCenter,
     PublicClasses,
+    PublicScale,
     PublicStatistics,
     Seed,
 )
@@ -27,7 +28,7 @@ from ringfence.cli.terminal import busy, law_beside_gaussian, print_statement, p
 from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
-    from ringfence.training.probe.from_file import ProbeRow
+    from ringfence.training.probe_file import ProbeReport
 
 _ENDS = {0.0: "the smallest", 1.0: "the largest"}
 
@@ -36,9 +37,13 @@ def probe(
     features: Annotated[
         Path, typer.Argument(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
     ],
-    epsilon: Annotated[
+    target_epsilon: Annotated[
         float | None,
-        typer.Option(help="Find the noise that meets this, for every dataset; nothing else is needed then."),
+        typer.Option(
+            "--target-epsilon",
+            "--epsilon",
+            help="Find the noise that meets this, for every dataset; nothing else is needed then.",
+        ),
     ] = None,
     sigma: Annotated[float | None, typer.Option(help="Standard deviation of the Gaussian noise.")] = None,
     clip: Annotated[
@@ -46,7 +51,7 @@ def probe(
         typer.Option(help="Each coordinate of an example's gradient is clamped to [-clip, clip]."),
     ] = None,
     clip_norm: Annotated[
-        float | None, typer.Option(help="An example's gradient is scaled down to this L2 length instead.")
+        float | None, typer.Option(help="An example's gradient is scaled down to this L2 norm instead.")
     ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Multiplies the released sum over --public-size.")
@@ -54,21 +59,21 @@ def probe(
     mechanism: Annotated[
         str | None,
         typer.Option(
-            help=f"One of {', '.join(Mechanism.known())}; by default truncated, or gaussian with --epsilon."
+            help=f"One of {', '.join(Mechanism.known())}; by default truncated, or gaussian with a target."
         ),
     ] = None,
     bound: Interval = None,
     levels: Levels = None,
     steps: Annotated[
-        int | None, typer.Option(help="Full-batch steps, one release each; by default 10 or --epsilon's 32.")
+        int | None, typer.Option(help="Full-batch steps, one release each; 10 or a target's 32.")
     ] = None,
     momentum: Annotated[
         float | None,
-        typer.Option(help="Weight of earlier releases, in [0, 1); by default 0, or 0.5 with --epsilon."),
+        typer.Option(help="Weight of earlier releases, in [0, 1); by default 0, or 0.5 with a target."),
     ] = None,
-    intercept: Intercept = False,
-    center: Center = None,
-    scale: Divisor = None,
+    fit_intercept: FitIntercept = False,
+    public_center: PublicCenter = None,
+    public_scale: PublicScale = None,
     public_statistics: PublicStatistics = None,
     public_projection: ProjectionFile = None,
     public_size: Annotated[
@@ -94,78 +99,84 @@ def probe(
 ) -> None:
     """Train a linear classifier on features privately, and print its accuracy and what it cost.
 
-    Accuracy is that of the file's test split, if it has one. With --epsilon every setting that is not given
-    follows from the numbers of examples, features and classes.
+    Accuracy is that of the file's test split, if it has one. With --target-epsilon every setting that is
+    not given follows from the numbers of examples, features and classes.
 
-    Example: ringfence probe features.npz --epsilon 1
+    Example: ringfence probe features.npz --target-epsilon 1
     Example: ringfence probe features.npz --sigma 4 --bound 32 --clip 2e-3 --learning-rate 16
     """
     from ringfence.data.features import read_features
     from ringfence.data.projection import PublicProjection
     from ringfence.training.clipping import Norm
-    from ringfence.training.probe.file_settings import ProbeSettings
-    from ringfence.training.probe.from_file import probe_row, save_model
+    from ringfence.training.probe import LinearProbe
+    from ringfence.training.probe_file import ProbeReport, data_arguments, save_probe
 
     any_clip = clip if clip_norm is None else clip_norm
     needed = {"sigma": sigma, "clip or --clip-norm": any_clip, "learning-rate": learning_rate}
     for option, value in needed.items():
-        if epsilon is None and value is None:
-            raise ValueError(f"--{option} must be given unless --epsilon is")
-    if epsilon is not None and sigma is not None:
-        raise ValueError(f"--sigma must be left out where --epsilon is given, got {sigma!r}")
+        if target_epsilon is None and value is None:
+            raise ValueError(f"--{option} must be given unless --target-epsilon is")
+    if target_epsilon is not None and sigma is not None:
+        raise ValueError(f"--sigma must be left out where --target-epsilon is given, got {sigma!r}")
     if clip is not None and clip_norm is not None:
         raise ValueError(f"--clip-norm must be left out where --clip is given, got {clip_norm!r}")
-    name = mechanism or ("truncated" if epsilon is None else "gaussian")
-    settings = ProbeSettings(
-        mechanism=Mechanism.by_name(name, sigma=1.0 if sigma is None else sigma, bound=bound, levels=levels),
-        clip=clip if clip_norm is None else Norm(clip_norm),
-        learning_rate=learning_rate,
-        steps=steps,
-        momentum=momentum,
-        intercept=intercept,
-        center=center,
-        scale=scale,
-        public_size=public_size,
-        public_classes=public_classes,
-        delta=delta,
-        seed=seed,
-        device=device,
-        examples=examples,
-        secure=secure,
-        target_epsilon=epsilon,
-    )
+    checks.probability("delta", delta)
+    name = mechanism or ("truncated" if target_epsilon is None else "gaussian")
     with busy("Training", quiet=as_json):
-        public = read_features(public_statistics) if public_statistics else None
-        projection = PublicProjection.load(public_projection) if public_projection else None
-        row = probe_row(read_features(features, labels), settings, public, projection)
+        data = read_features(features, labels)
+        arguments = data_arguments(
+            data,
+            public_center=public_center,
+            public_scale=public_scale,
+            public_statistics=read_features(public_statistics) if public_statistics else None,
+            public_projection=PublicProjection.load(public_projection) if public_projection else None,
+            public_classes=public_classes,
+        )
+        probe = LinearProbe(
+            Mechanism.by_name(name, sigma=1.0 if sigma is None else sigma, bound=bound, levels=levels),
+            clip if clip_norm is None else Norm(clip_norm),
+            learning_rate,
+            steps,
+            momentum=momentum,
+            target_epsilon=target_epsilon,
+            target_delta=None if target_epsilon is None else delta,
+            fit_intercept=fit_intercept,
+            public_size=public_size,
+            random_state=seed,
+            device=device,
+            secure=secure,
+            **arguments,
+        ).fit(data.train_features, data.train_labels)
+        statistics = public_statistics is not None
+        report = ProbeReport.of(probe, data, delta, examples=examples, public_statistics=statistics)
         if out:
-            save_model(row, out)
+            save_probe(probe, out)
     if as_json:
-        typer.echo(json.dumps(row.as_dict()))
+        typer.echo(json.dumps(report.as_dict()))
     else:
-        print_table(probe_table(row))
-        print_statement(f"\n{row.statement}\n\n{row.guarantee.per_instance.statement}")
+        print_table(probe_table(report))
+        print_statement(f"\n{report.statement}\n\n{report.guarantee.per_instance.statement}")
 
 
-def probe_table(row: "ProbeRow") -> Table:
-    """Accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
+def probe_table(row: "ProbeReport") -> Table:
+    """Returns accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
     from ringfence.accounting.claim.guarantee import RENYI
     from ringfence.numerics.rounding import rounded_up
 
     claim, own = row.guarantee, row.guarantee.per_instance
     estimate = ", an estimate where steps > 1" if own.proof == RENYI else ""
-    chosen = row.chosen
+    chosen = row.settings
     found = ""
-    if row.settings.target_epsilon is not None:
+    if chosen["target_epsilon"] is not None:
         found = (
-            f"for epsilon {row.settings.target_epsilon:g}: clip {chosen['clip']}, "
+            f"for epsilon {chosen['target_epsilon']:g}: clip {chosen['clip']}, "
             f"learning rate {chosen['learning_rate']:.4g}, {chosen['steps']} steps, momentum "
-            f"{chosen['momentum']:g}{', rows of length 1' if chosen['unit_rows'] else ''}"
+            f"{chosen['momentum']:g}{', rows of norm 1' if chosen['unit_rows'] else ''}"
             f"{', a private mean' if chosen['private_mean'] else ''}\n"
         )
     title = (
         f"{chosen['mechanism']}\n{found}{row.examples:,} training examples, {row.features:,} features, "
-        f"{len(row.classes)} classes, releases: {claim.steps}, delta {claim.delta:g}"
+        f"{len(row.probe.classes_)} classes, releases: {claim.steps}, delta {claim.delta:g}"
     )
     table = law_beside_gaussian(title, "")
     if row.test_accuracy is None:

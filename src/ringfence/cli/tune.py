@@ -8,15 +8,15 @@ import typer
 
 from ringfence.cli.options import (
     AsJson,
-    Center,
     Delta,
     Device,
-    Divisor,
-    Intercept,
+    FitIntercept,
     LabelFile,
     ModelFile,
     ProjectionFile,
+    PublicCenter,
     PublicClasses,
+    PublicScale,
     PublicStatistics,
     Seed,
 )
@@ -30,12 +30,15 @@ def tune(
     features: Annotated[
         Path, typer.Option(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
     ],
-    epsilon: Annotated[float, typer.Option(help="What all of it may cost, for every dataset.")],
+    target_epsilon: Annotated[
+        float,
+        typer.Option("--target-epsilon", "--epsilon", help="What all of it may cost, for every dataset."),
+    ],
     delta: Delta = 1e-5,
-    runs: Annotated[float, typer.Option(help="How many runs there are on average.")] = 10.0,
-    intercept: Intercept = False,
-    center: Center = None,
-    scale: Divisor = None,
+    expected_runs: Annotated[float, typer.Option(help="How many runs there are on average.")] = 10.0,
+    fit_intercept: FitIntercept = False,
+    public_center: PublicCenter = None,
+    public_scale: PublicScale = None,
     public_statistics: PublicStatistics = None,
     public_projection: ProjectionFile = None,
     public_size: Annotated[
@@ -49,46 +52,45 @@ def tune(
     out: ModelFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the settings of a linear classifier privately: --epsilon pays for all runs and for the choice.
+    """Choose settings of a linear classifier privately: --target-epsilon pays for all runs and the choice.
 
     After each run it is left to chance whether there is another one. The best is kept, by a noisy count of
     the training examples it gets right. How many runs there were must stay secret, and how long it took.
 
-    Example: ringfence tune grid.toml --features features.npz --epsilon 1
+    Example: ringfence tune grid.toml --features features.npz --target-epsilon 1
     """
     from ringfence.data.features import read_features
     from ringfence.data.projection import PublicProjection
-    from ringfence.training.probe.file_settings import ProbeSettings
-    from ringfence.training.probe.from_file import data_arguments, probe_arrays, save_arrays
+    from ringfence.training.probe_file import data_arguments, save_probe
     from ringfence.training.tune import read_tuning_grid
     from ringfence.training.tune import tune as tuned_probe
 
-    settings = ProbeSettings(
-        intercept=intercept,
-        center=center,
-        scale=scale,
-        public_size=public_size,
-        public_classes=public_classes,
-        seed=seed,
-        device=device,
-    )
     with busy("Tuning", quiet=as_json):
-        public = read_features(public_statistics) if public_statistics else None
-        projection = PublicProjection.load(public_projection) if public_projection else None
         file = read_features(features, labels)
+        arguments = data_arguments(
+            file,
+            public_center=public_center,
+            public_scale=public_scale,
+            public_statistics=read_features(public_statistics) if public_statistics else None,
+            public_projection=PublicProjection.load(public_projection) if public_projection else None,
+            public_classes=public_classes,
+        )
         tuned = tuned_probe(
             file.train_features,
             file.train_labels,
             read_tuning_grid(grid),
-            target_epsilon=epsilon,
+            target_epsilon=target_epsilon,
             target_delta=delta,
-            expected_runs=runs,
+            expected_runs=expected_runs,
             random_state=seed,
-            **data_arguments(file, settings, public, projection),
+            fit_intercept=fit_intercept,
+            public_size=public_size,
+            device=device,
+            **arguments,
         )
         probe = tuned.probe
         if out:
-            save_arrays(probe_arrays(probe), probe.classes_.tolist(), out, unit_rows=probe.unit_rows_)
+            save_probe(probe, out)
     accuracy = None
     if file.test_features is not None:
         accuracy = float(probe.score(file.test_features, file.test_labels))

@@ -21,8 +21,8 @@ from ringfence.accounting.decisions.selection import checked_runs, selection_eps
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
 from ringfence.training.clipping import Norm
-from ringfence.training.probe.input import plain, seed_of
-from ringfence.training.probe.probe import LinearProbe
+from ringfence.training.probe import LinearProbe
+from ringfence.training.probe_data import plain, seed_of
 from ringfence.training.target import Target
 
 _TUNED = ("clip", "learning_rate", "steps", "momentum")

@@ -8,7 +8,7 @@ from ringfence.audit.attacks import trajectories
 from ringfence.audit.attacks.trajectories import audit_training
 from ringfence.audit.result import AuditResult
 from ringfence.mechanisms.base import Mechanism
-from ringfence.training.linear.run_noise import data_digest, run_noise
+from ringfence.training.linear.regression import data_digest, run_noise
 from tests.tensors import float64
 
 GENERATOR = torch.Generator().manual_seed(0)

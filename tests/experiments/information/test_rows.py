@@ -17,7 +17,7 @@ from ringfence.data.features import Features
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine.engine import PrivacyEngine
-from ringfence.training.probe.probe import LinearProbe
+from ringfence.training.probe import LinearProbe
 
 SEARCH = FairSearch(
     settings=2,
@@ -89,7 +89,7 @@ def test_a_probe_row_is_that_of_the_public_probe(data, rows, name, monkeypatch):
         training = linear_settings(setting, seed)
         probe = LinearProbe(training.mechanism, training.clip, training.learning_rate, training.steps)
         own = training.seed  # the very noise
-        monkeypatch.setattr("ringfence.training.probe.plan.seed_of", lambda _, own=own: own)
+        monkeypatch.setattr("ringfence.training.probe.seed_of", lambda _, own=own: own)
         probe.fit(data.train[0].numpy(), data.train[1].numpy())
         scores.append(probe.score(data.test[0].numpy(), data.test[1].numpy()))
         if seed == 0:

@@ -30,7 +30,7 @@ def test_a_job_is_what_the_probe_says(monkeypatch: pytest.MonkeyPatch) -> None:
             setting.law, setting.clip, setting.learning_rate, setting.steps, public_scale=2.0
         )
         own = linear_settings(setting, seed).seed  # longer than a random_state may be
-        monkeypatch.setattr("ringfence.training.probe.plan.seed_of", lambda _, own=own: own)
+        monkeypatch.setattr("ringfence.training.probe.seed_of", lambda _, own=own: own)
         probe.fit(2 * data.train[0].numpy(), data.train[1].numpy())
         for (x, y), accuracy in (
             (data.test, result.test_accuracy),

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear import example_weights as module
-from ringfence.training.linear.example_weights import ExampleWeights
-from ringfence.training.probe.input import prepared
+from ringfence.training.linear import regression as module
+from ringfence.training.linear.regression import ExampleWeights
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 60)
@@ -44,7 +43,7 @@ def test_one_record_moves_the_sum_by_at_most_what_is_charged() -> None:
     first = []
     for count in (60, 61):
         fitted = probe().fit(far[:count], labels[:count], sample_weight=weights[:count])
-        first.append(fitted._training.descent.trajectory[0].theta)  # type: ignore[union-attr]
+        first.append(fitted._training.run.trajectory[0].theta)  # type: ignore[union-attr]
     charged = fitted.account_.sensitivity.farthest
     moved = (first[1] - first[0]).abs().max()
     assert float(charged) == 0.2 * 4.0
@@ -71,29 +70,29 @@ def test_the_weight_of_an_example_is_in_its_own_numbers() -> None:
     assert epsilons.max() <= fitted.guarantee(1e-5).per_instance.ex_post_epsilon * (1 + 1e-9)
     # what an example gives away grows with its weight as its gradient does
     twice = probe().fit(FEATURES, LABELS, sample_weight=weights / 2)
-    first = fitted._training.descent.trajectory[0].theta  # type: ignore[union-attr]
-    assert torch.allclose(first, 2 * twice._training.descent.trajectory[0].theta)  # type: ignore[union-attr]
+    first = fitted._training.run.trajectory[0].theta  # type: ignore[union-attr]
+    assert torch.allclose(first, 2 * twice._training.run.trajectory[0].theta)  # type: ignore[union-attr]
 
 
 def test_other_weights_have_other_noise() -> None:
     """The difference of two releases with the same seed must not be free of noise."""
     one, other = (probe(steps=1).fit(FEATURES, LABELS, sample_weight=np.full(60, w)) for w in (1.0, 2.0))
     noise = [
-        -fitted.coef_ * 60 / 8 - fitted._training.descent.trajectory[0].theta.numpy()  # type: ignore[union-attr]
+        -fitted.coef_ * 60 / 8 - fitted._training.run.trajectory[0].theta.numpy()  # type: ignore[union-attr]
         for fitted in (one, other)
     ]
     assert np.abs(noise[0] - noise[1]).min() > 1e-3
 
 
 def test_classes_have_public_weights() -> None:
-    data = prepared(probe(class_weight={1: 3.0, 2: 0.5}), FEATURES, LABELS, WEIGHTS)
+    data = probe(class_weight={1: 3.0, 2: 0.5})._prepared(FEATURES, LABELS, WEIGHTS)
     assert data.weights is not None
     assert data.weights.largest == 12.0
     assert data.weights.values.tolist() == (WEIGHTS * np.array([1.0, 3.0, 0.5])[LABELS]).tolist()
-    alone = prepared(probe(class_weight={1: 3.0}), FEATURES, LABELS)
+    alone = probe(class_weight={1: 3.0})._prepared(FEATURES, LABELS)
     assert alone.weights is not None
     assert alone.weights.largest == 3.0  # public_largest_weight is of sample_weight
-    unnamed = prepared(probe(class_weight={1: 0.5}), FEATURES, LABELS)
+    unnamed = probe(class_weight={1: 0.5})._prepared(FEATURES, LABELS)
     assert unnamed.weights is not None
     assert unnamed.weights.largest == 1.0
 

@@ -11,7 +11,7 @@ import torch
 import ringfence as rf
 from ringfence.training.linear import grid as linear_grid
 from ringfence.training.linear.grid import accuracies, train_linear_grid
-from ringfence.training.linear.settings import LinearSettings
+from ringfence.training.linear.regression import LinearSettings
 from tests.mechanisms.cases import CASES, Case
 
 FEATURES = torch.randn(300, 30, generator=torch.Generator().manual_seed(0))

@@ -223,7 +223,7 @@ def test_of_a_probe_is_about_the_raw_features_over_all_steps(
     scale = np.arange(1.0, 7.0)
     probe = fitted(labels, clip=clip, fit_intercept=intercept, public_center=0.5, public_scale=scale)
     run = probe._training
-    codes, rule, trajectory = run.data.labels, run.clip, run.descent.trajectory
+    codes, rule, trajectory = run.data.labels, run.clip, run.run.trajectory
     raw = torch.from_numpy(FEATURES).double()
 
     def scaled(record: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ def test_a_probe_accounts_for_its_projection(made: str, kind: str) -> None:
         public_projection=projection,
     ).fit(values, labels)
     run = probe._kept("a test")
-    features, codes, clip, (step,) = run.data.features, run.data.labels, run.clip, run.descent.trajectory
+    features, codes, clip, (step,) = run.data.features, run.data.labels, run.clip, run.run.trajectory
     matrices = jacobians(step.weights.double(), features.double(), codes, clip)[:, :, :3]
     truth = exact(
         rf.Gaussian(1.0), step.theta, matrices @ torch.tensor(projection.components / 2), kind

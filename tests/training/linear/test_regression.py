@@ -1,12 +1,21 @@
 """Training in torch alone: what is released, what it costs, what is refused."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear.residuals import clipped_gradients
+from ringfence.training.linear.regression import (
+    LinearSettings,
+    accurate_residuals,
+    checked_examples,
+    clipped_gradients,
+    relative_error,
+    residuals,
+    shares_and_others,
+)
 
 FEATURES = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
 LABELS = (FEATURES[:, 0] > 0).long() + (FEATURES[:, 1] > 1).long()
@@ -112,3 +121,87 @@ def test_a_learning_rate_that_overflows_is_refused_by_name() -> None:
 def test_numbers_are_single_numbers(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a single number"):
         train(**{name: torch.full((3,), 0.5)})
+
+
+def test_residuals_are_the_gradient_of_the_loss() -> None:
+    weights = torch.randn(3, 5, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    loss = torch.nn.functional.cross_entropy(FEATURES @ weights.T, LABELS, reduction="sum")
+    loss.backward()
+    ours = residuals(weights.detach(), FEATURES, LABELS).T @ FEATURES
+    assert torch.allclose(weights.grad, ours, atol=1e-3)
+
+
+def test_the_error_of_residuals_is_bounded() -> None:
+    """float64 against 60 digits, with scores up to 700 and shares down to 1e-300."""
+    from mpmath import mp, mpf
+
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(20, 6, generator=generator, dtype=torch.float64) * 10
+    weights = torch.randn(4, 6, generator=generator, dtype=torch.float64) * 3
+    labels = torch.randint(0, 4, (20,), generator=generator)
+    found = accurate_residuals(*shares_and_others(weights, features), labels)
+    error = relative_error(weights, torch.linalg.vector_norm(features, dim=1))
+    with mp.workdps(60):
+        for i in range(20):
+            row = [mpf(value) for value in features[i].tolist()]
+            scores = [sum(a * mpf(b) for a, b in zip(row, w, strict=True)) for w in weights.tolist()]
+            odds = [mp.exp(score) for score in scores]
+            for k in range(4):
+                others = sum(odd for j, odd in enumerate(odds) if j != k)
+                exact = (-others if k == labels[i] else odds[k]) / sum(odds)
+                assert abs(mpf(float(found[i, k])) - exact) <= mpf(float(error[i])) * abs(exact)
+    assert torch.allclose(found, residuals(weights, features, labels), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "complaint"),
+    [
+        ([["a"]], [0], "features must be a number or a tensor"),
+        ([[1.0]], ["a"], "labels must be a number or a tensor"),
+        ([[1.0]], [0.5], r"labels must be integers, got 0\.5 at index \[0\]"),
+        ([[1.0]], torch.tensor([0.0]), "labels must be 1 int64 numbers, got torch.float32"),
+        ([[1.0]], [2], r"labels must be in 0 \.\. 1, got 2 at index 0"),
+        ([[float("nan")]], [0], "features must not be NaN"),
+        ([1.0], [0], r"features must have shape \(n, p\) and not be empty, got \[1\]"),
+    ],
+)
+def test_what_is_refused(features: Any, labels: Any, complaint: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        checked_examples(features, labels, classes=2)
+
+
+def setting(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "mechanism": rf.Gaussian(1.0),
+        "clip": rf.Clamp(0.1),
+        "learning_rate": 1.0,
+        "steps": 3,
+        "seed": 1,
+    }
+    return {**usual, **changes}
+
+
+def test_noise_belongs_to_the_seed_the_setting_and_the_data() -> None:
+    words = {
+        LinearSettings(**one).noise(data, 100.0, 3).at(0).word()
+        for one in (setting(), setting(seed=2), setting(steps=4), setting(momentum=0.5))
+        for data in (b"one", b"other")
+    }
+    assert len(words) == 8
+    assert LinearSettings(**setting()).noise(b"one", 100.0, 3).at(0).word() in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be > 0"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1\.0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"mechanism": None}, "mechanism must be a ringfence mechanism, got None"),
+        ({"clip": 0.1}, r"clip must be a Clip, got 0\.1"),
+    ],
+)
+def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        LinearSettings(**setting(**changes))

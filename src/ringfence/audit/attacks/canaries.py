@@ -16,10 +16,10 @@ from ringfence import checks
 from ringfence.audit.result import AuditResult
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.engine import PrivacyEngine
-from ringfence.training.linear.residuals import clipped_gradients
+from ringfence.training.linear.regression import clipped_gradients
 
 if TYPE_CHECKING:
-    from ringfence.training.probe.probe import LinearProbe
+    from ringfence.training.probe import LinearProbe
 
 _LARGEST = 64.0  # no larger epsilon is searched for
 _BISECTIONS = 50

@@ -13,8 +13,7 @@ from ringfence.audit.result import AuditResult
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.grid import train_linear_grid
-from ringfence.training.linear.regression import LinearRun
-from ringfence.training.linear.settings import LinearSettings
+from ringfence.training.linear.regression import LinearRun, LinearSettings
 
 Data = tuple[Tensor, Tensor]  # features (n, p) in float64, labels (n,)
 

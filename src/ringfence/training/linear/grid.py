@@ -14,16 +14,20 @@ from ringfence.accounting.coordinates import kind_of, stacked
 from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length
 from ringfence.numerics.lengths import row_lengths
 from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear.examples import checked_examples
-from ringfence.training.linear.regression import LinearRun, Step
-from ringfence.training.linear.run_noise import data_digest
-from ringfence.training.linear.settings import LinearSettings
+from ringfence.training.linear.regression import (
+    LinearRun,
+    LinearSettings,
+    Step,
+    checked_examples,
+    data_digest,
+)
 
 # How many scores, n times classes times settings, are held at once; there are three such tensors. A
 # GPU needs long launches.
@@ -87,8 +91,8 @@ def train_linear_grid(
 def accuracies(runs: Sequence[LinearRun], features: Tensor, labels: Tensor) -> Tensor:
     """The share of examples whose largest score is their label's, one number per run, float64 on the CPU.
 
-    >>> from ringfence import Gaussian, PerInstanceAccountant
-    >>> run = LinearRun(torch.eye(2), PerInstanceAccountant(Gaussian(1.0), 1.0), ())
+    >>> from ringfence import Gaussian, Sensitivity
+    >>> run = LinearRun(torch.eye(2), (), Gaussian(1.0), Sensitivity(each=1.0))
     >>> accuracies([run], torch.eye(2), torch.tensor([0, 0])).tolist()
     [0.5]
     """
@@ -142,10 +146,11 @@ def _train(
                 mine.append(Step(before, its_theta))
         velocity[:active] = momenta[:active] * velocity[:active] + _released(theta, samplers, step)
         weights[:active] -= rates[:active] * velocity[:active]
-    return (
-        LinearRun(mine.clone(), account, tuple(steps))
-        for mine, account, steps in zip(weights, accounts.accounts(), kept, strict=True)
-    )
+    for mine, account, steps, setting in zip(weights, accounts.accounts(), kept, settings, strict=True):
+        sensitivity = Sensitivity.of(setting.clip.sensitivity)
+        run = LinearRun(mine.clone(), tuple(steps), setting.mechanism, sensitivity)
+        vars(run)["account"] = account  # charged already, side by side with the others
+        yield run
 
 
 def _scores(features: Tensor, weights: Tensor) -> Tensor:

@@ -29,10 +29,14 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UP
 from ringfence.numerics.spectral.diagonal_plus_low_rank import DiagonalPlusLowRank
 from ringfence.training.clipping import Clamp, Clip, Norm, Scale
-from ringfence.training.linear.examples import check_labels
-from ringfence.training.linear.regression import Step
+from ringfence.training.linear.regression import (
+    Step,
+    accurate_residuals,
+    check_labels,
+    relative_error,
+    shares_and_others,
+)
 from ringfence.training.linear.residual_derivative import scaling_of, score_derivative
-from ringfence.training.linear.residuals import accurate_residuals, relative_error, shares_and_others
 
 _CPU_ENTRIES, _GPU_ENTRIES = 1 << 20, 1 << 25  # (examples, classes, features) held at once
 _TINY = 2.0**-1000  # more than underflow takes from any sum here

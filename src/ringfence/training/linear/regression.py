@@ -1,6 +1,10 @@
 """Private full-batch gradient descent for softmax regression (Algorithm 1), with torch alone."""
 
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,26 +14,64 @@ from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
-from ringfence.noise import side_by_side
+from ringfence.noise import Noise, side_by_side
+from ringfence.numerics.spectral.singular_values import gamma
 from ringfence.training.clipping import Clip
-from ringfence.training.linear.example_weights import ExampleWeights
-from ringfence.training.linear.examples import checked_examples
-from ringfence.training.linear.residuals import (
-    accurate_residuals,
-    relative_error,
-    residuals,
-    shares_and_others,
-)
-from ringfence.training.linear.run_noise import data_digest, run_noise
 from ringfence.training.secure_run import largest_count, stretched
 
-MOST_STEPS = 10**6  # more would not end: every step looks at every example
+_MOST_STEPS = 10**6  # more would not end: every step looks at every example
 _SPREAD = 2.0**-32  # how far, relative to the clip, rounding may move one gradient in a secure run
+_CHUNK_ENTRIES = 1 << 23  # how many numbers of per-example gradients are held at once
+_FEW = 32  # up to this number of different weights, sums are taken group by group
+
+BALANCED = (
+    "class_weight must be a dict of public weights, got 'balanced': those weights are computed from the "
+    "private counts of the labels, and would be released without noise"
+)
+
+
+@dataclass(frozen=True)
+class LinearSettings:
+    """The settings that may differ between runs on the same data. ``seed`` is that of ``train_linear``.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> LinearSettings(Gaussian(1.0), Clamp(0.1), learning_rate=1.0, steps=3, seed=0).momentum
+    0.0
+    """
+
+    mechanism: Mechanism
+    clip: Clip
+    learning_rate: float
+    steps: int
+    seed: int | None = None
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        checked_mechanism(self.mechanism)
+        checks.instance("clip", self.clip, Clip)
+        checked: dict[str, Any] = {
+            "learning_rate": checks.number("learning_rate", self.learning_rate, checks.positive),
+            "steps": checks.count("steps", self.steps, at_least=1, at_most=_MOST_STEPS),
+            "seed": None if self.seed is None else checks.seed(self.seed),
+            "momentum": checks.number("momentum", self.momentum, checks.not_negative),
+        }
+        if checked["momentum"] >= 1:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum!r}")
+        vars(self).update(checked)
+
+    def noise(self, data: bytes, public_size: float, classes: int) -> Noise:
+        """Returns the noise of this setting on the data with this digest (``run_noise``)."""
+        numbers = (float(self.learning_rate), self.steps, public_size, float(self.momentum), classes)
+        return run_noise(self.seed, data, self.mechanism, self.clip, numbers)
+
+    def train(self, features: Tensor, labels: Tensor, classes: int, *, public_size: float) -> "LinearRun":
+        """Trains with this setting alone."""
+        return train_linear(features, labels, classes, public_size=public_size, **vars(self))
 
 
 @dataclass(frozen=True)
 class Step:
-    """The weights before a step, and the clipped sum that the mechanism was applied to: both private.
+    """Weights before a step, and the clipped sum that the mechanism was applied to: both private.
 
     >>> Step(torch.zeros(2, 3), torch.ones(2, 3)).theta.shape
     torch.Size([2, 3])
@@ -40,29 +82,11 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Descent:
-    """Steps that were released, and what is needed to account for them when somebody asks."""
-
-    weights: Tensor  # (classes, features)
-    trajectory: tuple[Step, ...]
-    mechanism: Mechanism
-    sensitivity: Sensitivity
-
-    def charge(self, account: PerInstanceAccountant) -> None:
-        """Charges every step to the account."""
-        for step in self.trajectory:
-            account.step(step.theta, mechanism=self.mechanism, sensitivity=self.sensitivity)
-
-    def charged(self) -> "LinearRun":
-        """The same steps with their account."""
-        account = PerInstanceAccountant(self.mechanism, self.sensitivity)
-        self.charge(account)
-        return LinearRun(self.weights, account, self.trajectory)
-
-
-@dataclass(frozen=True)
 class LinearRun:
-    """The result of training: the weights, which were released, their account, and the private steps.
+    """Result of training: the weights, which were released, their account, and the private steps.
+
+    The number of releases is fixed beforehand, and so is what they cost for every dataset, so that nothing
+    depends on when the account is made: it is made when it is first asked for.
 
     >>> import ringfence as rf
     >>> run = rf.train_linear(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=rf.Gaussian(1.0),
@@ -72,8 +96,21 @@ class LinearRun:
     """
 
     weights: Tensor  # (classes, features)
-    account: PerInstanceAccountant
     trajectory: tuple[Step, ...]
+    mechanism: Mechanism
+    sensitivity: Sensitivity
+
+    @cached_property
+    def account(self) -> PerInstanceAccountant:
+        """The account of all steps."""
+        account = PerInstanceAccountant(self.mechanism, self.sensitivity)
+        self.charge(account)
+        return account
+
+    def charge(self, account: PerInstanceAccountant) -> None:
+        """Charges every step to an account."""
+        for step in self.trajectory:
+            account.step(step.theta, mechanism=self.mechanism, sensitivity=self.sensitivity)
 
 
 def train_linear(
@@ -89,8 +126,9 @@ def train_linear(
     seed: int | None = None,
     momentum: float = 0.0,
     secure: bool = False,
+    example_weights: "ExampleWeights | None" = None,
 ) -> LinearRun:
-    """Takes ``steps`` steps from zero weights on features (n, p) and labels (n,) in 0 .. classes - 1.
+    """Trains by ``steps`` steps from zero weights on features (n, p) and labels (n,) in 0 .. classes - 1.
 
     Each example's gradient is clipped, the mechanism is applied to the sum of the clipped gradients, and
     the weights move by learning_rate / public_size times what was released (with momentum, times a
@@ -103,8 +141,11 @@ def train_linear(
     everything is computed in float64. Their rounding is charged as a larger
     sensitivity (``secure_run``); their finite randomness is not in the account, see ``secure_guarantee``.
 
-    Guarantee: features and labels influence the weights through the mechanism only, and every release is
-    charged to the account before the weights are handed out.
+    ``example_weights`` multiply clipped gradients: a record is then charged with the clip times their public
+    bound, and the noise of a seed belongs to the weights too.
+
+    Guarantee: features and labels influence the weights through the mechanism only, and the account of the
+    result charges every release.
 
     >>> from ringfence import Clamp, Gaussian
     >>> features, labels = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
@@ -113,72 +154,22 @@ def train_linear(
     >>> run.account.steps, bool(run.weights[1] > run.weights[0])
     (3, True)
     """
-    return descend(
-        features,
-        labels,
-        classes,
-        mechanism=mechanism,
-        clip=clip,
-        learning_rate=learning_rate,
-        steps=steps,
-        public_size=public_size,
-        seed=seed,
-        momentum=momentum,
-        secure=secure,
-    ).charged()
-
-
-def descend(
-    features: Real,
-    labels: Real,
-    classes: int,
-    *,
-    mechanism: Mechanism,
-    clip: Clip,
-    learning_rate: float,
-    steps: int,
-    public_size: float,
-    seed: int | None = None,
-    momentum: float = 0.0,
-    secure: bool = False,
-    example_weights: ExampleWeights | None = None,
-) -> Descent:
-    """``train_linear`` without its account, which ``Descent.charge`` makes later.
-
-    The number of releases is fixed beforehand, and so is what they cost for every dataset, so that nothing
-    depends on when the account is made. ``example_weights`` multiply clipped gradients: a record is then
-    charged with the clip times their public bound, and the noise of a seed belongs to the weights too.
-
-    >>> from ringfence import Clamp, Gaussian
-    >>> run = descend(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=Gaussian(1.0),
-    ...     clip=Clamp(0.1), learning_rate=1.0, steps=2, public_size=8, seed=0)
-    >>> len(run.trajectory), run.sensitivity
-    (2, Sensitivity(each=0.1))
-    """
     features, labels = checked_examples(features, labels, classes)
-    steps = checks.count("steps", steps, at_least=1, at_most=MOST_STEPS)
-    rate = checks.number("learning_rate", learning_rate, checks.positive)
+    settings = LinearSettings(mechanism, clip, learning_rate, steps, seed, momentum)
     size = checks.number("public_size", public_size, checks.positive)
-    momentum = checks.number("momentum", momentum, checks.not_negative)
-    if momentum >= 1:
-        raise ValueError(f"momentum must be in [0, 1), got {momentum!r}")
-    checked_mechanism(mechanism)
-    checks.instance("clip", clip, Clip)
     weights = features.new_zeros(classes, features.shape[1])
     shape = mechanism.fisher_information(weights).shape
     if shape != weights.shape:
         raise ValueError(
             f"mechanism must fit weights of shape {list(weights.shape)}, its own is {list(shape)}"
         )
-
     if checks.flag("secure", secure) and seed is not None:
         raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
     if secure and example_weights is not None:
         raise ValueError("example_weights must be None in a secure run, which does not charge their rounding")
     own = () if example_weights is None else (example_weights.values,)
     data = b"" if seed is None else data_digest(features, labels, *own)
-    noise = run_noise(seed, data, mechanism, clip, (rate, steps, size, momentum, classes))
-
+    noise = settings.noise(data, size, classes)
     sensitivity = charged_sensitivity(clip, len(features), size, secure=secure)
     if example_weights is not None:
         sensitivity = sensitivity.times(example_weights.largest)
@@ -188,31 +179,31 @@ def descend(
     velocity = torch.zeros_like(weights)
     trajectory = []
     reach = float(torch.linalg.vector_norm(features, 1, dim=1).max())  # the largest score, were all weights 1
-    for step in range(steps):
+    for step in range(settings.steps):
         if secure:
             _require_digits(weights, longest)
             accurate = accurate_residuals(*shares_and_others(weights, features), labels)
             theta = clip.outer_sum(accurate, features)
-        elif example_weights is not None:
-            theta = example_weights.outer_sum(clip, residuals(weights, features, labels), features)
-        else:
-            theta = clip.outer_sum(residuals(weights, features, labels), features)
-        if secure:
             released = mechanism.release(theta)
         else:
+            plain = residuals(weights, features, labels)
+            if example_weights is None:
+                theta = clip.outer_sum(plain, features)
+            else:
+                theta = example_weights.outer_sum(clip, plain, features)
             released = mechanism.sample(theta, generator=side_by_side([noise], step, device=theta.device))
         trajectory.append(Step(weights, theta))
-        velocity = momentum * velocity + released
-        weights = weights - rate / size * velocity
+        velocity = settings.momentum * velocity + released
+        weights = weights - settings.learning_rate / size * velocity
         if not float(weights.abs().max()) * reach < torch.finfo(weights.dtype).max:
             raise ValueError(
-                f"learning_rate must be smaller, got {rate!r}: scores overflow after {step + 1} steps"
+                f"learning_rate must be smaller, got {learning_rate!r}: scores overflow in step {step + 1}"
             )
-    return Descent(weights, tuple(trajectory), mechanism, sensitivity)
+    return LinearRun(weights, tuple(trajectory), mechanism, sensitivity)
 
 
 def charged_sensitivity(clip: Clip, examples: int, public_size: float, *, secure: bool) -> Sensitivity:
-    """What one example is charged with in every step: the clip, and in a secure run the rounding of sums.
+    """Returns how far one example moves a sum: the clip, and in a secure run the rounding of sums.
 
     >>> from ringfence import Clamp
     >>> charged_sensitivity(Clamp(0.5), 100, 100, secure=False)
@@ -231,3 +222,221 @@ def _require_digits(weights: Tensor, longest: Tensor) -> None:
             "features and weights must be smaller in a secure run: rounding moves single gradients by "
             "more than is charged for"
         )
+
+
+def data_digest(*data: Tensor) -> bytes:
+    """Returns the SHA-256 of tensors: their dtypes, their shapes and their numbers.
+
+    >>> data_digest(torch.zeros(2)) == data_digest(torch.zeros(2, 1))
+    False
+    """
+    total = hashlib.sha256()
+    for values in data:
+        total.update(repr((values.dtype, tuple(values.shape))).encode())
+        total.update(values.detach().cpu().contiguous().numpy().data)
+    return total.digest()
+
+
+def run_noise(
+    seed: int | None, data: bytes, mechanism: Mechanism, clip: Clip, numbers: tuple[float, ...]
+) -> Noise:
+    """Returns the noise of one run, which no run with other settings, other data or another seed has.
+
+    A seed that is used twice would otherwise put the same noise on two different sums, and the
+    difference of the two releases would be free of noise.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> words = [run_noise(7, b"data", Gaussian(1.0), Clamp(c), (1.0, 3)).at(0).word() for c in (0.1, 0.2)]
+    >>> words[0] == words[1]
+    False
+    """
+    setting = (
+        repr(mechanism.state_dict()),
+        repr((type(clip).__qualname__, vars(clip))),
+        *(repr(float(number)) for number in numbers),
+    )
+    return Noise(seed).of("linear", *setting, data)
+
+
+def checked_examples(features: Real, labels: Real, classes: int) -> tuple[Tensor, Tensor]:
+    """Returns features (n, p), finite, and labels (n,) in 0 .. classes - 1; anything else is refused.
+
+    >>> checked_examples([[1.0], [2.0]], [0, 1], classes=2)[1]
+    tensor([0, 1])
+    """
+    features = checks.finite("features", features)
+    if not isinstance(labels, Tensor):  # containers of integers, which float64 holds on the way
+        numbers = checks.finite("labels", labels)
+        labels = checks.require("labels", "must be integers", numbers, numbers % 1 == 0).long()
+    checks.count("classes", classes, at_least=2, at_most=10**6)
+    if features.dim() != 2 or not features.numel():
+        raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
+    check_labels(labels, len(features), classes)
+    return features, labels
+
+
+def check_labels(labels: Tensor, count: int, classes: int) -> None:
+    """Raises a ValueError unless there are ``count`` labels in 0 .. classes - 1.
+
+    >>> check_labels(torch.tensor([0, 2]), 2, classes=2)
+    Traceback (most recent call last):
+    ValueError: labels must be in 0 .. 1, got 2 at index 1
+    """
+    if labels.shape != (count,) or labels.dtype != torch.int64:
+        raise ValueError(
+            f"labels must be {count} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
+        )
+    outside = (labels < 0) | (labels >= classes)
+    if bool(outside.any()):
+        first = int(outside.nonzero()[0])
+        raise ValueError(f"labels must be in 0 .. {classes - 1}, got {int(labels[first])} at index {first}")
+
+
+def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+    """Returns softmax(W x) - e_y, (n, classes): the gradient of the loss by the scores.
+
+    >>> residuals(torch.zeros(2, 1), torch.ones(1, 1), torch.tensor([0])).tolist()
+    [[-0.5, 0.5]]
+    """
+    result = torch.softmax(features @ weights.T, dim=1)
+    result[torch.arange(len(labels), device=labels.device), labels] -= 1
+    return result
+
+
+def accurate_residuals(shares: Tensor, others: Tensor, labels: Tensor) -> Tensor:
+    """Returns ``residuals`` without the cancellation of s_y - 1: each has the relative error of a share.
+
+    ``shares`` and ``others`` are those of ``shares_and_others``.
+    """
+    return shares.scatter(1, labels[:, None], -others.gather(1, labels[:, None]))
+
+
+def shares_and_others(weights: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns softmax(W x), and 1 minus it without cancellation: the sum of the other classes' shares.
+
+    >>> shares, others = shares_and_others(torch.zeros(4, 1), torch.ones(1, 1))
+    >>> shares[0].tolist(), others[0].tolist()
+    ([0.25, 0.25, 0.25, 0.25], [0.75, 0.75, 0.75, 0.75])
+    """
+    shares = torch.softmax(features @ weights.T, dim=1)
+    return shares, shares @ (1 - torch.eye(len(weights), dtype=shares.dtype, device=shares.device))
+
+
+def relative_error(weights: Tensor, lengths: Tensor) -> Tensor:
+    """Returns upper bounds of the relative error of accurate residuals, for examples with |x| = ``lengths``.
+
+    They hold in float64, in any order of the sums. The absolute error of the scores becomes a relative
+    one by exp, and a few roundings are added; exp is taken to be accurate to 4 units in the last place.
+    """
+    classes, width = weights.shape
+    reach = torch.linalg.vector_norm(weights, dim=1).amax() * lengths
+    return torch.expm1(2 * gamma(width + 8) * reach) + gamma(width + 4 * classes + 64)
+
+
+def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: Clip) -> Iterator[Tensor]:
+    """Yields every example's clipped gradient, flattened, some examples at a time.
+
+    >>> from ringfence import Clamp
+    >>> batches = clipped_gradients(torch.zeros(2, 1), torch.ones(3, 1), torch.tensor([0, 1, 1]), Clamp(0.25))
+    >>> torch.cat(list(batches)).tolist()
+    [[-0.25, 0.25], [0.25, -0.25], [0.25, -0.25]]
+    """
+    length = max(1, _CHUNK_ENTRIES // weights.numel())
+    for some, theirs in zip(features.split(length), labels.split(length), strict=True):
+        outer = residuals(weights, some, theirs).unsqueeze(2) * some.unsqueeze(1)
+        yield clip(outer).flatten(1)
+
+
+@dataclass(frozen=True)
+class ExampleWeights:
+    """Weights of the examples, which are private, and the public number that no weight is above.
+
+    An example adds its clipped gradient times its weight, so that one record moves a sum by at most the clip
+    times ``largest``. A weight belongs to its record: one who knows all other records does not know it.
+
+    >>> weights = ExampleWeights(torch.tensor([0.5, 2.0]).double(), largest=2.0)
+    >>> from ringfence import Clamp
+    >>> weights.outer_sum(Clamp(1.0), torch.ones(2, 1), torch.tensor([[0.5], [3.0]])).round(decimals=3)
+    tensor([[2.2500]])
+    """
+
+    values: Tensor  # (n,), float64
+    largest: float
+
+    def outer_sum(self, clip: Clip, residuals: Tensor, features: Tensor) -> Tensor:
+        """Returns the weighted sum of clipped outer products of residuals (n, K) and features (n, p): (K, p).
+
+        Guarantee: each example adds its clipped gradient times its weight. Products with weights and sums of
+        them are computed in float64.
+        """
+        levels, which = torch.unique(self.values, return_inverse=True)
+        total = torch.zeros(residuals.shape[1], features.shape[1], dtype=torch.float64).to(features.device)
+        if len(levels) <= _FEW:
+            for place, level in enumerate(levels.tolist()):
+                own = which == place
+                total += level * clip.outer_sum(residuals[own], features[own])
+            return total.to(features.dtype)
+        length = max(1, _CHUNK_ENTRIES // total.numel())
+        parts = (part.split(length) for part in (self.values, residuals, features))
+        for weights, some, theirs in zip(*parts, strict=True):
+            clipped = clip(some.unsqueeze(2) * theirs.unsqueeze(1)).double()
+            total += torch.tensordot(weights, clipped, dims=1)
+        return total.to(features.dtype)
+
+    def applied(self, gradients: Iterator[Tensor]) -> Iterator[Tensor]:
+        """Yields clipped gradients (m, d), some examples at a time, each times its weight."""
+        start = 0
+        for some in gradients:
+            yield some * self.values[start : start + len(some), None].to(some.dtype)
+            start += len(some)
+
+
+def example_weights(
+    sample_weight: Any, class_weight: Any, largest: Any, classes: list[Any], codes: Tensor
+) -> ExampleWeights | None:
+    """Returns weights of examples whose labels have the places ``codes`` in ``classes``; None if all are 1.
+
+    ``class_weight`` has a public number for some of the classes, and the others have 1. ``largest`` is the
+    public bound of ``sample_weight``. The weight of an example is the product of both.
+
+    >>> weights = example_weights([1.0, 0.5], {"b": 3.0}, 1.0, ["a", "b"], torch.tensor([0, 1]))
+    >>> weights.values.tolist(), weights.largest
+    ([1.0, 1.5], 3.0)
+    """
+    bound = checks.number("public_largest_weight", largest, checks.positive)
+    if sample_weight is None and class_weight is None:
+        return None
+    own = torch.ones(len(codes), dtype=torch.float64)
+    if sample_weight is None:
+        bound = 1.0
+    else:
+        own = checks.not_negative("sample_weight", sample_weight).double().cpu()
+        if own.shape != (len(codes),):
+            raise ValueError(
+                f"sample_weight must be one number per example, {len(codes)}, got shape {list(own.shape)}"
+            )
+        checks.require(
+            "sample_weight", f"must be at most public_largest_weight, {bound:g}", own, own <= bound
+        )
+    of_class = torch.tensor(_class_weights(class_weight, classes), dtype=torch.float64)
+    # a product of two floats may be rounded up: the bound is the product of both bounds, rounded alike
+    return ExampleWeights((own * of_class[codes.cpu()]).to(codes.device), bound * float(of_class.max()))
+
+
+def _class_weights(class_weight: Any, classes: list[Any]) -> list[float]:
+    if class_weight is None:
+        return [1.0] * len(classes)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        raise ValueError(BALANCED)
+    if not isinstance(class_weight, Mapping):
+        raise TypeError(f"class_weight must be a dict of public weights, got {class_weight!r}")
+    for name in class_weight:
+        if name not in classes:
+            raise ValueError(f"class_weight must name classes only, got {name!r}: the classes are {classes}")
+    weights = [
+        checks.number(f"class_weight of {name!r}", class_weight.get(name, 1.0), checks.not_negative)
+        for name in classes
+    ]
+    if max(weights) == 0:
+        raise ValueError(f"class_weight must have a weight above 0, got {class_weight!r}")
+    return weights

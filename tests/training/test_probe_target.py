@@ -1,13 +1,17 @@
-"""A target instead of a sigma: met and never over, from public numbers alone; without one nothing changes."""
+"""A target instead of a sigma: met and never over, by a rule of public numbers, with a private mean."""
 
+import math
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 
 import ringfence as rf
-from ringfence.training.probe.default_settings import default_settings
+from ringfence.training.probe import DefaultSettings, PrivateMean, default_settings
+from ringfence.training.probe_data import unit_rows
 from ringfence.training.target import Target
 
 RNG = np.random.default_rng(0)
@@ -113,3 +117,80 @@ def test_bad_settings_are_named(changes: dict[str, Any], message: str) -> None:
         probe(**changes).fit(FEATURES, LABELS)
     with pytest.raises(TypeError, match="unit_rows must be True or False, got 1"):
         probe(unit_rows=1).fit(FEATURES, LABELS)
+
+
+def rule(mu: float, size: float = 1000, features: int = 100, **changes: bool) -> DefaultSettings:
+    return default_settings(mu, size, features, 10, **{"centred": False, "unit_rows": True, **changes})
+
+
+@pytest.mark.parametrize(
+    ("mu", "share", "centred_share"),
+    # norm of the noise of the mean, sqrt(100) / (1000 mu): 0.6, 0.4, 0.1 and 0.01
+    [(1 / 60, 0.0, 0.0), (1 / 40, 0.15, 0.0), (0.1, 0.1, 0.05), (1.0, 0.05, 0.05)],
+)
+def test_the_share_of_the_mean_falls_with_its_noise(mu: float, share: float, centred_share: float) -> None:
+    assert rule(mu).share == pytest.approx(share)
+    assert rule(mu, centred=True).share == pytest.approx(centred_share)
+    assert rule(mu, unit_rows=False).share == 0.0
+
+
+def test_the_weights_go_until_the_noise_in_a_score_is_1_4_or_to_the_cap() -> None:
+    assert rule(0.1).movement == pytest.approx(1.4 * math.sqrt(0.9) * 0.1 * 1000)
+    assert rule(100.0).movement == 30_000
+    assert (rule(0.1).clip, rule(0.1).steps, rule(0.1).momentum) == (rf.Norm(0.1), 32, 0.5)
+
+
+def test_the_rule_sees_public_numbers_only() -> None:
+    assert list(signature(default_settings).parameters) == [
+        *("mu", "public_size", "features", "classes", "centred", "unit_rows")
+    ]
+
+
+ROWS = unit_rows(torch.randn(400, 8, generator=torch.Generator().manual_seed(0)).double() + 0.5)[0].float()
+
+
+def mean(rows: torch.Tensor = ROWS, sigma: float = 20.0, **changes: object) -> PrivateMean:
+    settings = {"public_size": 400.0, "seed": 0, **changes}
+    return PrivateMean.released(rows, rf.Gaussian(sigma), **settings)  # type: ignore[arg-type]
+
+
+def test_no_row_moves_the_sum_by_more_than_a_norm_of_1() -> None:
+    long = torch.cat((ROWS, torch.full((1, 8), 1e6)))
+    moved = float(torch.linalg.vector_norm(mean(long).theta - mean().theta))
+    assert 0.99 < moved <= 1.0
+    assert mean().sensitivity == rf.Sensitivity(norm=1.0)
+
+
+def test_what_is_charged_is_what_was_released() -> None:
+    account = rf.PerInstanceAccountant(rf.StochasticSign(1.0), 1e9)  # neither is that of the mean
+    mean().charge(account)
+    assert account.gaussian_zcdp == pytest.approx(1 / (2 * 20.0**2))
+    assert account.steps == 1
+
+
+def test_the_noise_is_the_laws_and_belongs_to_seed_and_data() -> None:
+    drawn = torch.stack([mean(sigma=1e-3, seed=seed).center * 400 - mean().theta for seed in range(200)])
+    assert float(drawn.std()) == pytest.approx(1e-3, rel=0.1)
+    assert torch.equal(mean().center, mean().center)
+    others = mean(ROWS.flip(0))  # the same sum but for rounding, and other noise
+    assert not torch.allclose(others.center, mean().center)
+    assert not torch.equal(mean(seed=None).center, mean(seed=None).center)
+
+
+def test_shrinking_is_closer_to_the_mean_where_noise_is_large_and_nothing_where_it_is_small() -> None:
+    truth = ROWS.double().mean(dim=0)
+    for sigma, most in ((300.0, 0.9), (0.01, 1.0 + 1e-6)):
+        errors = []
+        for seed in range(40):
+            found = mean(sigma=sigma, seed=seed).center
+            noise = mean(rows=ROWS * 0, sigma=sigma, seed=seed)  # of these rows all that is left is noise
+            assert float(noise.center.norm()) <= 4 * sigma * 8**0.5 / 400
+            errors.append(float((found - truth).square().sum()))
+        plain = 8 * (sigma / 400) ** 2
+        assert sum(errors) / 40 < most * plain * (1 if sigma > 1 else 1.5)
+
+
+def test_a_secure_mean_lies_on_the_public_grid_and_is_charged_for_rounding() -> None:
+    one = mean(seed=None, secure=True, sigma=2.0)
+    assert 1.0 < one.sensitivity.norm < 1 + 1e-5  # type: ignore[operator]
+    assert not torch.equal(one.center, mean(seed=None, secure=True, sigma=2.0).center)

@@ -1,4 +1,4 @@
-"""A probe's row says what the library says, tests on the test split only, and names what it assumes."""
+"""A report of a probe says what the library says, tests on the test split only, and names what it assumes."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,7 @@ from safetensors import safe_open
 
 import ringfence as rf
 from ringfence.data.features import Features
-from ringfence.training.probe.file_settings import ProbeSettings
-from ringfence.training.probe.from_file import probe_row, save_model
+from ringfence.training.probe_file import ProbeReport, data_arguments, save_probe
 
 RNG = np.random.default_rng(0)
 
@@ -25,9 +24,24 @@ DATA = Features(*split(240), *split(90))
 LAW = rf.TruncatedGaussian(1.0, 40.0)
 
 
-def settings(**changes: Any) -> ProbeSettings:
-    arguments = {"mechanism": LAW, "clip": 0.2, "learning_rate": 8.0, "steps": 4, "seed": 3}
-    return ProbeSettings(**{**arguments, **changes})
+FILE = ("public_center", "public_scale", "public_statistics", "public_projection", "public_classes")
+
+
+def report(data: Features = DATA, **changes: Any) -> ProbeReport:
+    """The report of a probe with these arguments of ``LinearProbe`` and of ``data_arguments``."""
+    arguments = {
+        "mechanism": LAW,
+        "clip": 0.2,
+        "learning_rate": 8.0,
+        "steps": 4,
+        "random_state": 3,
+        **changes,
+    }
+    asked = {"delta": arguments.pop("delta", 1e-5), "examples": arguments.pop("examples", False)}
+    asked["public_statistics"] = "public_statistics" in changes
+    files = {name: arguments.pop(name) for name in FILE if name in arguments}
+    probe = rf.LinearProbe(**arguments, **data_arguments(data, **files))
+    return ProbeReport.of(probe.fit(data.train_features, data.train_labels), data, **asked)
 
 
 def by_hand(**changes: Any) -> rf.LinearProbe:
@@ -36,19 +50,20 @@ def by_hand(**changes: Any) -> rf.LinearProbe:
 
 
 def test_the_row_is_what_the_library_says() -> None:
-    options = {"momentum": 0.5, "public_size": 250.0}
-    row = probe_row(DATA, settings(**options, intercept=True, center=0.5, scale=2.0, delta=1e-4))
-    probe = by_hand(**options, fit_intercept=True, public_center=0.5, public_scale=2.0)
+    options: dict[str, Any] = {"momentum": 0.5, "public_size": 250.0}
+    options |= {"fit_intercept": True, "public_center": 0.5, "public_scale": 2.0}
+    row = report(**options, delta=1e-4)
+    probe = by_hand(**options)
     assert row.test_accuracy == probe.score(DATA.test_features, DATA.test_labels) > 0.6
     assert row.guarantee == probe.guarantee(1e-4)
-    assert np.array_equal(row.model["coefficients"], probe.coef_)
-    assert np.array_equal(row.model["intercepts"], probe.intercept_)
-    assert (row.examples, row.features, row.classes) == (240, 6, (0, 1, 2))
+    assert np.array_equal(row.probe.coef_, probe.coef_)
+    assert np.array_equal(row.probe.intercept_, probe.intercept_)
+    assert (row.examples, row.features, row.probe.classes_.tolist()) == (240, 6, [0, 1, 2])
 
 
 def test_the_gaussian_beside_it_is_the_gaussian() -> None:
-    row = probe_row(DATA, settings())
-    gaussian = probe_row(DATA, settings(mechanism=rf.Gaussian(1.0)))
+    row = report()
+    gaussian = report(mechanism=rf.Gaussian(1.0))
     theirs = gaussian.guarantee.epsilon
     assert row.gaussian_epsilon == pytest.approx(theirs, rel=1e-12)
     assert row.guarantee.per_instance.gaussian_ex_post_epsilon == pytest.approx(
@@ -59,17 +74,17 @@ def test_the_gaussian_beside_it_is_the_gaussian() -> None:
 
 def test_without_a_test_split_there_is_no_accuracy_and_all_examples_train() -> None:
     alone = Features(DATA.train_features, DATA.train_labels)
-    row, both = probe_row(alone, settings()), probe_row(DATA, settings())
+    row, both = report(alone), report()
     assert row.test_accuracy is None
     assert row.examples == 240
-    assert np.array_equal(row.model["coefficients"], both.model["coefficients"])
+    assert np.array_equal(row.probe.coef_, both.probe.coef_)
 
 
 def test_nothing_but_the_test_split_is_scored() -> None:
     """Shuffled test labels leave the model as it is and take the accuracy away."""
     assert DATA.test_labels is not None
     wrong = Features(DATA.train_features, DATA.train_labels, DATA.test_features, (DATA.test_labels + 1) % 3)
-    row, right = probe_row(wrong, settings()), probe_row(DATA, settings())
+    row, right = report(wrong), report()
     assert row.test_accuracy < 0.4 < right.test_accuracy  # type: ignore[operator]
     assert row.guarantee == right.guarantee
 
@@ -77,57 +92,57 @@ def test_nothing_but_the_test_split_is_scored() -> None:
 def test_public_statistics_are_those_of_the_public_features() -> None:
     public = Features(*split(50))
     public.train_features[:, 4] = 7.0  # constant: shifted, not divided
-    row = probe_row(DATA, settings(), public)
+    row = report(public_statistics=public)
     center = public.train_features.astype(np.float64).mean(axis=0)
     scale = public.train_features.astype(np.float64).std(axis=0)
     scale[4] = 1.0
     probe = by_hand(public_center=center, public_scale=scale)
-    assert np.allclose(row.model["coefficients"], probe.coef_, rtol=1e-5)
-    assert np.allclose(row.model["center"], center)
+    assert np.allclose(row.probe.coef_, probe.coef_, rtol=1e-5)
+    assert np.allclose(row.probe.public_center, center)
     assert "the file that features were centred and scaled by" in row.statement
 
 
 def test_public_statistics_that_are_not_are_refused() -> None:
     copy = Features(DATA.train_features.copy(), DATA.train_labels)
     with pytest.raises(ValueError, match="must be of other features than the private ones"):
-        probe_row(DATA, settings(), copy)
+        report(public_statistics=copy)
     with pytest.raises(ValueError, match="must be of 6 features, got 5"):
-        probe_row(DATA, settings(), Features(DATA.train_features[:, :5], DATA.train_labels))
-    for given in ({"center": 0.0}, {"scale": 1.0}):
+        report(public_statistics=Features(DATA.train_features[:, :5], DATA.train_labels))
+    for given in ({"public_center": 0.0}, {"public_scale": 1.0}):
         with pytest.raises(ValueError, match="must not be given together"):
-            probe_row(DATA, settings(**given), Features(*split(50)))
+            report(**given, public_statistics=Features(*split(50)))
 
 
 def test_single_examples() -> None:
     epsilons = by_hand().example_epsilons(1e-5)
-    quantiles = probe_row(DATA, settings(examples=True)).example_epsilons
+    quantiles = report(examples=True).example_epsilons
     assert quantiles is not None
     assert quantiles[0.0] == epsilons.min()
     assert quantiles[1.0] == epsilons.max()
     for share, epsilon in quantiles.items():
         assert (epsilons <= epsilon).mean() >= share
-    assert probe_row(DATA, settings()).example_epsilons is None
+    assert report().example_epsilons is None
 
 
 def test_what_is_taken_to_be_public_is_said() -> None:
-    plain = probe_row(DATA, settings(seed=None)).statement
+    plain = report(random_state=None).statement
     assert "The number of records counts as public" in plain
     assert "The set of classes counts as public" in plain
     assert "seed" not in plain
-    declared = probe_row(DATA, settings(public_size=200, public_classes=4))
+    declared = report(public_size=200, public_classes=4)
     assert "Taken to be public: the settings. The test split" in declared.statement
     assert "holds only against those who do not know that seed" in declared.statement
-    assert declared.classes == (0, 1, 2, 3)
+    assert declared.probe.classes_.tolist() == [0, 1, 2, 3]
     assert declared.guarantee.statement in declared.statement
 
 
 def test_fresh_noise_unless_there_is_a_seed() -> None:
-    first, second = (probe_row(DATA, settings(seed=None)).model["coefficients"] for _ in range(2))
+    first, second = (report(random_state=None).probe.coef_ for _ in range(2))
     assert not np.allclose(first, second)
 
 
 def test_the_row_as_plain_data() -> None:
-    row = probe_row(DATA, settings(examples=True))
+    row = report(examples=True)
     plain = json.loads(json.dumps(row.as_dict()))
     assert plain["test_accuracy"] == row.test_accuracy
     assert plain["epsilon"] == row.guarantee.epsilon
@@ -142,8 +157,8 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     data = Features(
         DATA.train_features, words[DATA.train_labels], DATA.test_features, words[DATA.test_labels]
     )
-    row = probe_row(data, settings(intercept=True), Features(*split(50)))
-    save_model(row, tmp_path / "new" / "model.safetensors")
+    row = report(data, fit_intercept=True, public_statistics=Features(*split(50)))
+    save_probe(row.probe, tmp_path / "new" / "model.safetensors")
     with safe_open(tmp_path / "new" / "model.safetensors", framework="np") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
@@ -156,16 +171,18 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
 
 
 def test_with_a_target_nothing_else_is_needed(tmp_path: Path) -> None:
-    row = probe_row(DATA, ProbeSettings(target_epsilon=4.0, seed=3))
-    probe = rf.LinearProbe(target_epsilon=4.0, target_delta=1e-5, random_state=3)
+    target: dict[str, Any] = {"target_epsilon": 4.0, "target_delta": 1e-5, "random_state": 3}
+    free = dict.fromkeys(("mechanism", "clip", "learning_rate", "steps"))
+    row = report(**free, **target)
+    probe = rf.LinearProbe(**target)
     probe.fit(DATA.train_features, DATA.train_labels)
-    assert np.array_equal(row.model["coefficients"], probe.coef_)
+    assert np.array_equal(row.probe.coef_, probe.coef_)
     assert row.test_accuracy == probe.score(DATA.test_features, DATA.test_labels) > 0.6
     plain = json.loads(json.dumps(row.as_dict()))
     assert 3.96 <= plain["epsilon"] <= 4.0
     assert (plain["mechanism"], plain["clip"]) == (repr(probe.mechanism_), "Norm(0.1)")
     assert (plain["learning_rate"], plain["unit_rows"]) == (probe.learning_rate_, True)
-    save_model(row, tmp_path / "model.safetensors")
+    save_probe(row.probe, tmp_path / "model.safetensors")
     with safe_open(tmp_path / "model.safetensors", framework="np") as file:
         assert file.metadata()["unit_rows"] == "true"
         mean, weights = file.get_tensor("private_mean"), file.get_tensor("coefficients")
@@ -177,22 +194,22 @@ def test_with_a_target_nothing_else_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"device": "tpu"}, "device must be cpu or cuda, got 'tpu'"),
+        ({"device": "tpu"}, "device must be cpu, or one that torch has here, got 'tpu'"),
         ({"delta": 0.0}, r"delta must be in \(0, 1\), got 0.0"),
-        ({"seed": -1}, r"seed must be in 0 .. 2\^32 - 1, got -1"),
+        ({"random_state": -1}, "random_state -1 cannot be used"),
         ({"public_classes": 1}, "public_classes must be at least 2, got 1"),
         ({"clip": 0.0}, "clip must be > 0, got 0.0"),
         ({"learning_rate": -1.0}, "learning_rate must be > 0, got -1.0"),
-        ({"scale": 0.0}, "scale must be > 0, got 0.0"),
+        ({"public_scale": 0.0}, "scale must be > 0, got 0.0"),
         ({"public_classes": 2}, "y must hold public_classes only, got 2"),
     ],
 )
 def test_bad_settings_are_named(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        probe_row(DATA, settings(**change))
+        report(**change)
 
 
 def test_a_number_of_classes_is_not_for_text() -> None:
     words = Features(DATA.train_features, DATA.train_labels.astype(str))
     with pytest.raises(ValueError, match=r"public_classes is for labels 0, 1.* got 3 where labels are text"):
-        probe_row(words, settings(public_classes=3))
+        report(words, public_classes=3)

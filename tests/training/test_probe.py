@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ringfence as rf
+from ringfence.training.probe_data import class_codes, seed_of
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 240)
@@ -123,10 +124,6 @@ def test_a_projection_maps_features_in_training_and_prediction(whiten: bool) -> 
     assert "public_projection" not in by_hand.guarantee(1e-5).statement
     again = pickle.loads(pickle.dumps(given))
     assert np.array_equal(again.predict(FEATURES), given.predict(FEATURES))
-    together = rf.fit_probes([clone(given), clone(given)], FEATURES, LABELS)
-    assert np.allclose(together[1].coef_, given.coef_, rtol=1e-4)
-    with pytest.raises(ValueError, match="probes must agree in public_projection"):
-        rf.fit_probes([clone(given), probe(public_scale=2.0, fit_intercept=True)], FEATURES, LABELS)
 
 
 def test_an_array_is_a_projection_and_one_that_does_not_fit_is_refused() -> None:
@@ -135,13 +132,6 @@ def test_an_array_is_a_projection_and_one_that_does_not_fit_is_refused() -> None
     assert np.array_equal(given.coef_, probe().fit(FEATURES.astype(np.float32) @ array, LABELS).coef_)
     with pytest.raises(ValueError, match="public_projection is of 5 features, got features of shape"):
         probe(public_projection=array[:5]).fit(FEATURES, LABELS)
-
-
-def test_a_probe_that_was_saved_before_there_were_projections_still_predicts() -> None:
-    fitted = probe().fit(FEATURES, LABELS)
-    expected = fitted.predict(FEATURES)
-    del fitted.__dict__["public_projection"]
-    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict(FEATURES), expected)
 
 
 def test_the_divisor_and_the_classes_may_be_declared() -> None:
@@ -200,9 +190,6 @@ def test_under_an_l2_clip_every_clipped_example_costs_what_the_gaussian_costs() 
     assert epsilons.max() <= whole
     assert np.median(epsilons) == pytest.approx(whole, rel=1e-5)
     assert len(probe.fisher_information_loss()) == 60
-    [together] = rf.fit_probes([clone(probe)], features, labels)
-    assert np.allclose(together.coef_, probe.coef_, rtol=1e-4)
-    assert together.guarantee(1e-5).per_instance.ex_post_epsilon == pytest.approx(whole, rel=1e-9)
 
 
 @pytest.mark.parametrize("projection", [None, np.eye(6)[:, :4]], ids=["as they are", "projected"])
@@ -244,3 +231,48 @@ def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_p
         assert repr(clone(again)) == repr(clone(fitted))
         with pytest.raises(ValueError, match="needs the training data"):
             again.example_epsilons(1e-5)
+
+
+def test_labels_become_places_among_the_declared_classes() -> None:
+    classes, codes = class_codes(np.array([5, 1, 5]), public_classes=[1, 3, 5])
+    assert (classes.tolist(), codes.tolist()) == ([1, 3, 5], [2, 0, 2])
+    with pytest.raises(ValueError, match="y must hold public_classes only, got 4 at index 1"):
+        class_codes(np.array([5, 4]), public_classes=[1, 5])
+
+
+def test_a_random_state_gives_another_seed_every_time_and_an_integer_the_same() -> None:
+    state = np.random.RandomState(0)
+    seeds = [seed_of(state), seed_of(state)]
+    assert seeds[0] != seeds[1]
+    assert all(2**64 < seed < 2**128 for seed in seeds)
+    assert seed_of(np.int64(3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"public_center": []}, "public_center must be one number or 6"),
+        ({"public_scale": np.ones(5)}, "public_scale must be one number or 6"),
+        ({"public_scale": 0.0}, "public_scale must be > 0"),
+        ({"public_center": "a"}, "public_center must be a number"),
+        ({"public_scale": 5e-324}, "features must"),  # was a warning of an overflow
+        ({"public_classes": []}, "public_classes must hold 2 classes at least"),
+        ({"random_state": 2**63}, "random_state 9223372036854775808 cannot be used"),
+    ],
+)
+def test_hostile_settings_are_refused_by_name(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        probe(**changes).fit(FEATURES, LABELS)
+
+
+def test_a_tensor_with_a_gradient_is_an_array_like_any_other() -> None:
+    """scikit-learn passed on torch's RuntimeError."""
+    plain = probe().fit(FEATURES, LABELS)
+    features = torch.tensor(FEATURES, requires_grad=True)
+    assert np.array_equal(probe().fit(features, torch.from_numpy(LABELS)).coef_, plain.coef_)
+
+
+def test_numbers_that_no_float_holds_are_refused_by_name() -> None:
+    for wrong in (10**400, [[10**400]]):
+        with pytest.raises(ValueError, match=r"X and y must be .* too large to convert to float"):
+            rf.LinearProbe(rf.Gaussian(1.0)).fit(wrong, [0])

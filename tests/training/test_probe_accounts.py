@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear.residuals import clipped_gradients
-from ringfence.training.probe.input import unit_rows
+from ringfence.training.linear.regression import clipped_gradients
+from ringfence.training.probe_data import unit_rows
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 120)
@@ -57,26 +57,13 @@ def test_a_saved_probe_answers_and_predicts_without_the_data(copied: Any) -> Non
     assert np.array_equal(again.predict_proba(FEATURES), probe.predict_proba(FEATURES))
 
 
-def test_what_an_earlier_version_saved_still_answers() -> None:
-    probe = with_law(fit_intercept=True)
-    state = probe.__getstate__()
-    for name in ("target_epsilon", "target_delta", "unit_rows", "public_projection", "mechanism_"):
-        del state[name]
-    for name in ("unit_rows_", "mean_", "clip_", "learning_rate_", "steps_", "momentum_"):
-        del state[name]
-    old = rf.LinearProbe.__new__(rf.LinearProbe)
-    old.__setstate__(state)
-    assert old.guarantee(1e-5) == probe.guarantee(1e-5)
-    assert np.array_equal(old.predict(FEATURES), probe.predict(FEATURES))
-
-
 def test_the_private_mean_is_in_the_account_and_in_the_predictions() -> None:
     probe = fitted(clip=0.05)
     mean = probe._training.mean
     assert probe.guarantee(1e-5).steps == 33
     by_hand = rf.PerInstanceAccountant(probe.mechanism_, 0.05)
     by_hand.step(mean.theta, mechanism=mean.law, sensitivity=rf.Sensitivity(norm=1.0))
-    for step in probe._training.descent.trajectory:
+    for step in probe._training.run.trajectory:
         by_hand.step(step.theta)
     assert probe.account_.guarantee(1e-5) == by_hand.guarantee(1e-5)
     rows = FEATURES / np.linalg.norm(FEATURES, axis=1, keepdims=True) - probe.mean_
@@ -88,7 +75,7 @@ def test_every_examples_own_epsilon_has_the_mean_in_it() -> None:
     probe = fitted(clip=0.05)
     run, epsilons = probe._training, probe.example_epsilons(1e-5)
     without = rf.ExampleAccountant(probe.mechanism_)
-    for step in run.descent.trajectory:
+    for step in run.run.trajectory:
         gradients = clipped_gradients(step.weights, run.data.features, run.data.labels, run.clip)
         without.step(step.theta.reshape(-1), gradients)
     assert (epsilons > without.epsilons(1e-5).numpy()).all()
@@ -114,7 +101,7 @@ def test_information_goes_through_the_scaling_of_rows(centred: bool, kind: Any) 
             parts.append(row / run.mean.law.sigma)
             row = row - run.mean.center
             row = row / row.norm()
-        for step in run.descent.trajectory:
+        for step in run.run.trajectory:
             residual = torch.softmax(step.weights.double() @ row, 0) - torch.eye(3).double()[label]
             parts.append((residual[:, None] * row / law.sigma).reshape(-1))
         return torch.cat(parts)

@@ -1,0 +1,590 @@
+"""A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy.sparse import issparse  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.claim.guarantee import EpsilonKind, Guarantee
+from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.costs.finite_randomness import secure_guarantee
+from ringfence.accounting.examples.accountant import ExampleAccountant
+from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.data.projection import PublicProjection, attribute_rates
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.noise import side_by_side
+from ringfence.numerics.rounding import UP
+from ringfence.numerics.threads import one_thread
+from ringfence.training.assumptions import assumptions
+from ringfence.training.clipping import Clamp, Clip, Norm
+from ringfence.training.linear.information import information_losses
+from ringfence.training.linear.regression import (
+    LinearRun,
+    LinearSettings,
+    charged_sensitivity,
+    clipped_gradients,
+    data_digest,
+    example_weights,
+    run_noise,
+    train_linear,
+)
+from ringfence.training.probe_data import ProbeData, class_codes, seed_of, unit_rows, validated
+from ringfence.training.secure_run import NEEDS_SIZE
+from ringfence.training.target import Target, beginning
+
+NO_WEIGHTS = (
+    "sample_weight and class_weight must be None where secure is True: the rounding of weighted sums is not "
+    "charged"
+)
+_MEAN_CLIP = Norm(1.0)  # of the rows whose private mean is released
+_ROWS = 4096  # of sparse features that are dense at a time
+
+
+class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Softmax regression by full-batch private gradient descent from zero (Algorithm 1).
+
+    At every step each example's gradient is clipped, the clipped gradients are summed, the
+    mechanism is applied to the sum, and the weights move by learning_rate / public_size times what the
+    mechanism released.
+
+    The shortest way is ``LinearProbe(target_epsilon=1.0, target_delta=1e-5)``: the sigma is found with which
+    training is (epsilon, delta)-differentially private for every dataset, and what is not given follows from
+    a rule of public numbers (``default_settings``). ``mechanism`` is then the name of a law that needs only a
+    sigma ("gaussian", "sign"), or a mechanism whose bound is kept and whose sigma is replaced.
+
+    Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
+    ``steps``; ``momentum``; ``target_epsilon`` and ``target_delta``; ``fit_intercept``, which adds a feature
+    that is always 1; ``public_center`` and ``public_scale``, numbers or arrays that features are shifted and
+    divided by; ``unit_rows``, which then divides every row by its length; ``public_size``, the number that
+    the sum is divided by; ``public_classes``, all the labels there may be; ``public_projection``, a
+    ``PublicProjection`` or an array (p, k), which maps features before all that; ``class_weight``, a dict of
+    public weights of classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above;
+    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a seed, and
+    releases points of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not
+    of the numbers of single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False
+    where ``clip``, ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no
+    target.
+
+    A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
+    ``momentum_``, ``unit_rows_``, and ``mean_``, the private mean of the rows, or None where none was
+    released. ``account_`` is made when it is first asked for.
+
+    Guarantee: every argument named public must be public: a constant, or a statistic of public data.
+    Nothing depends on the training data except through the mechanism, with two exceptions that are named
+    here and in the statement: where ``public_size`` is None the number of training examples counts as
+    public (it can be read off the weights; secure releases refuse it), and where ``public_classes`` is
+    None the set of labels counts as public. A given ``random_state`` must not be known to anyone else. The
+    accounts are those of ``docs/guarantees.md``; a record is a row of features with its label.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(0, 2, 500)
+    >>> features = rng.normal(size=(500, 4)) + 2 * labels[:, None]
+    >>> law = TruncatedGaussian(sigma=2.0, bound=20.0)
+    >>> probe = LinearProbe(law, clip=0.1, learning_rate=8.0, steps=5, public_center=1.0, random_state=0)
+    >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
+    True
+    >>> probe.guarantee(delta=1e-3).steps
+    5
+    >>> probe = LinearProbe(target_epsilon=1.0, target_delta=1e-3, public_center=1.0, random_state=0)
+    >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
+    True
+    >>> round(probe.guarantee(delta=1e-3).epsilon, 2)
+    1.0
+    """
+
+    assumptions_: tuple[str, ...]
+    _training: "_Training | None"
+
+    def __init__(
+        self,
+        mechanism: Mechanism | str | None = None,
+        clip: float | Clip | None = None,
+        learning_rate: float | None = None,
+        steps: int | None = None,
+        *,
+        momentum: float | None = None,
+        target_epsilon: float | None = None,
+        target_delta: float | None = None,
+        fit_intercept: bool = False,
+        public_center: Any = 0.0,
+        public_scale: Any = 1.0,
+        unit_rows: bool | None = None,
+        public_projection: Any = None,
+        public_size: float | None = None,
+        public_classes: Any = None,
+        class_weight: Any = None,
+        public_largest_weight: float = 1.0,
+        random_state: Any = None,
+        device: str = "cpu",
+        secure: bool = False,
+    ) -> None:
+        self.mechanism = mechanism
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.steps = steps
+        self.momentum = momentum
+        self.target_epsilon = target_epsilon
+        self.target_delta = target_delta
+        self.fit_intercept = fit_intercept
+        self.public_center = public_center
+        self.public_scale = public_scale
+        self.unit_rows = unit_rows
+        self.public_projection = public_projection
+        self.public_size = public_size
+        self.public_classes = public_classes
+        self.class_weight = class_weight
+        self.public_largest_weight = public_largest_weight
+        self.random_state = random_state
+        self.device = device
+        self.secure = secure
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's names)
+        """Trains on features (n, p), dense or sparse, and labels (n,).
+
+        ``sample_weight`` (n,) has numbers from 0 to ``public_largest_weight``: an example adds its clipped
+        gradient times its weight. Everything is checked before anything is released.
+        """
+        data = self._prepared(X, y, sample_weight)
+        plan = self._planned(data)
+        with one_thread(data.features.numel() * len(data.classes)):
+            training = _Training.of(data, plan)
+        settings, mean = plan.settings, training.mean
+        self.classes_ = data.classes
+        self.assumptions_ = assumptions(
+            size_given=self.public_size is not None,
+            classes_given=self.public_classes is not None,
+            seed_given=self.random_state is not None,
+            projection_given=self.public_projection is not None,
+            weights_given=data.weights is not None,
+            secure=self.secure,
+            estimator=True,
+        )
+        self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
+        self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
+        self.unit_rows_ = data.norms is not None
+        self.mean_ = None if mean is None else mean.center.cpu().numpy()
+        weights = training.run.weights.cpu().numpy().astype(np.float64)
+        self.coef_ = weights[:, : data.width]
+        self.intercept_ = weights[:, -1] if self.fit_intercept else np.zeros(len(data.classes))
+        self.__dict__.pop("account_", None)  # that of an earlier fit
+        self._training = training
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Returns what scikit-learn's checks may expect: features may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def decision_function(self, X: Any) -> Any:  # noqa: N803
+        """Returns the scores, (n, classes); where there are two classes, their difference, (n,)."""
+        check_is_fitted(self)
+        X = validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
+        rows = self._mapped(X)
+        if self.unit_rows_:
+            rows = unit_rows(torch.from_numpy(rows))[0].numpy()
+        if self.mean_ is not None:
+            rows = unit_rows(torch.from_numpy(rows - self.mean_))[0].numpy()
+        scores = rows @ self.coef_.T + self.intercept_
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Returns the class with the largest score, for each row of X."""
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """Returns the softmax of the scores, (n, classes)."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.stack((np.zeros_like(scores), scores), axis=1)
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """Returns what the training run cost, and what may be said about it."""
+        check_is_fitted(self)
+        weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
+        account = self.account_
+        claim = secure_guarantee(account.guarantee, account.steps * weights * self.secure, delta)
+        return replace(claim, assumptions=self.assumptions_)
+
+    def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> Cost:  # noqa: N803
+        """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
+        probe: LinearProbe = clone(self)
+        data = probe._prepared(X, y, sample_weight)
+        plan = probe._planned(data)
+        return plan.account(data).cost() + Cost(numbers=plan.secure_numbers(data))
+
+    @cached_property
+    def account_(self) -> PerInstanceAccountant:
+        """The account of every release of the fit."""
+        training = self._kept("account_")
+        with one_thread(self.coef_.size):
+            return training.account()
+
+    def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Any:
+        """Returns each training example's own epsilon, in the order of fit (``ExampleAccountant``).
+
+        The numbers are computed when they are asked for, from the training data. The fitted probe refers
+        to that data, but is saved without it. The numbers are sensitive.
+        """
+        return self._kept("example_epsilons").example_epsilons(delta, kind).numpy()
+
+    def fisher_information_loss(self, kind: InformationNorm = "spectral") -> Any:
+        """Returns an upper bound of eta for each training example's features as given to fit, in their order.
+
+        ``information_losses`` says what holds. The label is discrete, so eta says nothing about it. The
+        numbers are computed when they are asked for, from the training data. The fitted probe refers to
+        that data, but is saved without it. The numbers are sensitive.
+        """
+        training = self._kept("fisher_information_loss")
+        rates = attribute_rates(self.public_scale, self.public_projection, self.coef_.shape[1])
+        eta = training.fisher_information_loss(torch.from_numpy(rates * UP), kind)
+        if kind == "trace" and len(rates) < self.n_features_in_:  # the mean is over what was given to fit
+            eta = eta * (len(rates) / self.n_features_in_) ** 0.5 * UP
+        return eta.numpy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state without the training data, which a model that is passed on must not carry.
+
+        What needs the data for its account is accounted for now.
+        """
+        if getattr(self, "_training", None) is not None:
+            _ = self.account_
+        state = dict(super().__getstate__())
+        if "_training" in state:
+            state["_training"] = None
+        return state
+
+    def _kept(self, asker: str) -> "_Training":
+        """Returns the training run, with the data that fit was given."""
+        check_is_fitted(self)
+        if self._training is None:
+            raise ValueError(
+                f"{asker} needs the training data, which a saved probe does not hold, nor one of tune: fit "
+                "again"
+            )
+        return self._training
+
+    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> ProbeData:  # noqa: N803
+        """Returns the data as the probe is trained on it; everything about the data is checked here."""
+        norms = None
+        with np.errstate(over="ignore"):  # what float32 does not hold is refused
+            X, y = validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
+            check_classification_targets(y)
+            classes, codes = class_codes(y, self.public_classes)
+            features = self._mapped(X)
+            unit = self.target_epsilon is not None if self.unit_rows is None else self.unit_rows
+            if checks.flag("unit_rows", unit):
+                rows, norms = unit_rows(checks.finite("X - public_center", features))
+                features = rows.numpy()
+            features = features.astype(np.float32)
+        width = features.shape[1]
+        if checks.flag("fit_intercept", self.fit_intercept):
+            features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
+        device = checks.device(self.device)
+        values, labels = (torch.from_numpy(each).to(device) for each in (features, codes))
+        weights = example_weights(
+            sample_weight, self.class_weight, self.public_largest_weight, classes.tolist(), labels
+        )
+        return ProbeData(classes, values, labels, width, norms, weights)
+
+    def _mapped(self, X: Any) -> Any:  # noqa: N803
+        """Returns features projected, then shifted and divided, for training and for prediction."""
+        if self.public_projection is not None:
+            projection = PublicProjection.from_argument(self.public_projection)
+            blocks: Iterable[Any] = (X,)
+            if issparse(X):  # which may be too large to be dense before it is projected
+                blocks = (X[start : start + _ROWS].toarray() for start in range(0, X.shape[0], _ROWS))
+            X = np.concatenate([projection(block) for block in blocks])  # noqa: N806
+        elif issparse(X):
+            X = X.toarray()  # noqa: N806
+        center = checks.finite("public_center", self.public_center).cpu().numpy()
+        scale = checks.positive("public_scale", self.public_scale).cpu().numpy()
+        for name, value in (("public_center", center), ("public_scale", scale)):
+            if value.size != 1 and value.shape != X.shape[1:]:
+                raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
+        return (X - center) / scale
+
+    def _planned(self, data: ProbeData) -> "_Plan":
+        """Returns the settings for data of this shape.
+
+        Guarantee: of the data only the number of examples (where ``public_size`` is None) and the numbers of
+        features and classes count.
+        """
+        secure = checks.flag("secure", self.secure)
+        if secure and self.random_state is not None:
+            raise ValueError(
+                f"random_state must be None, got {self.random_state!r}: secure releases have no seed"
+            )
+        if secure and self.public_size is None:
+            raise ValueError(NEEDS_SIZE)
+        if secure and data.weights is not None:
+            raise ValueError(NO_WEIGHTS)
+        given = len(data.features) if self.public_size is None else self.public_size
+        size = checks.number("public_size", given, checks.positive)
+        seed = None if secure else seed_of(self.random_state)
+        target = Target.asked(self.target_epsilon, self.target_delta)
+        if target is not None:
+            return self._planned_for(target, data, size, seed, secure=secure)
+        if self.mechanism is None or isinstance(self.mechanism, str):
+            raise ValueError(
+                f"target_epsilon must be given where mechanism is {self.mechanism!r}, which has no sigma, "
+                "got None"
+            )
+        defaults = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
+        return _Plan(self._settings(self.mechanism, seed, defaults), size, secure)
+
+    def _settings(self, mechanism: Mechanism, seed: int | None, defaults: dict[str, Any]) -> LinearSettings:
+        """Returns the settings that were given, and the defaults of others; a number is a ``Clamp``."""
+        names = ("clip", "learning_rate", "steps", "momentum")
+        settings = {name: getattr(self, name) for name in names}
+        settings = {name: defaults[name] if settings[name] is None else settings[name] for name in names}
+        if not isinstance(settings["clip"], Clip):
+            settings["clip"] = Clamp(settings["clip"])
+        return LinearSettings(mechanism, seed=seed, **settings)
+
+    def _planned_for(
+        self, target: Target, data: ProbeData, size: float, seed: int | None, *, secure: bool
+    ) -> "_Plan":
+        """Finds the rule's settings, then the noise, then the learning rate, which depends on the noise."""
+        mu = target.mu
+        rule = default_settings(
+            *(mu, size, data.width, len(data.classes)),
+            centred=self.public_projection is not None or bool(np.any(np.asarray(self.public_center) != 0)),
+            unit_rows=data.norms is not None,
+        )
+        defaults = {"learning_rate": 1.0, **vars(rule)}
+        settings = self._settings(beginning(self.mechanism), seed, defaults)
+        mean = Gaussian(1 / (rule.share**0.5 * mu)) if rule.share > 0 else None
+        plan = _Plan(settings, size, secure, mean)
+
+        def claim(law: Mechanism, delta: float) -> Guarantee:
+            one = replace(plan, settings=replace(settings, mechanism=law))
+            return secure_guarantee(one.account(data).guarantee, one.secure_numbers(data), delta)
+
+        settings = replace(settings, mechanism=target.law(settings.mechanism, claim))
+        if self.learning_rate is None:
+            shape = torch.Size((len(data.classes), data.features.shape[1]))
+            norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), shape) ** 0.5
+            norm *= data.largest_weight
+            rate = rule.movement * (1 - settings.momentum) / (settings.steps * norm)
+            settings = replace(settings, learning_rate=rate)
+        return replace(plan, settings=settings)
+
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Settings of a probe with a target, by ``default_settings``.
+
+    ``share`` of mu^2 is spent on a private mean of the rows; 0 means that no mean is released.
+    """
+
+    share: float
+    clip: Norm
+    steps: int
+    momentum: float
+    movement: float
+
+
+def default_settings(
+    mu: float, public_size: float, features: int, classes: int, *, centred: bool, unit_rows: bool
+) -> DefaultSettings:
+    """Returns the settings of a probe of which only a target epsilon is given, from public numbers alone.
+
+    Let mu be the Gaussian-DP parameter of the target, n the public size, and K the number of classes. Rows
+    have norm 1. The movement of a run is how far the weights would go if all clipped gradients of all its
+    steps were the same vector of norm 1:
+
+        movement = learning_rate * clip * steps / (1 - momentum).
+
+    The noise in the score of a row then has the standard deviation movement / (mu n), whatever the clip and
+    the number of steps. The rule lets the weights go until that noise is 1.4, and no farther than is of use
+    for K classes. ``benchmarks/default_settings.py`` compares the rule with the best of a search.
+    ``centred``: features were shifted by public means. ``unit_rows``: rows have norm 1.
+
+    >>> rule = default_settings(0.268, 50_000, 1280, 10, centred=False, unit_rows=True)
+    >>> rule.share, rule.clip, rule.steps, rule.momentum, round(rule.movement)
+    (0.05, Norm(0.1), 32, 0.5, 18285)
+    """
+    noise = math.sqrt(features) / (mu * public_size)  # norm of that of the mean, were all of mu spent on it
+    share = min(max(noise, 0.05), 0.15) if noise < 0.5 else 0.0
+    if centred:  # what is left of the mean is short, and worth little
+        share = 0.05 if noise < 0.2 else 0.0
+    if not unit_rows:  # how far one row moves the sum of the rows is not known
+        share = 0.0
+    movement = min(1.4 * math.sqrt(1 - share) * mu * public_size, 3000.0 * classes)
+    return DefaultSettings(share, Norm(0.1), 32, 0.5, movement)
+
+
+@dataclass(frozen=True)
+class PrivateMean:
+    """The mean of rows of norm 1, as it was released, and what is needed to account for it.
+
+    ``rows`` and ``theta``, their sum, are private.
+
+    >>> import torch
+    >>> rows = torch.eye(2).repeat(500, 1)
+    >>> mean = PrivateMean.released(rows, Gaussian(1.0), public_size=1000, seed=0)
+    >>> mean.center.numpy().round(2).tolist()
+    [0.5, 0.5]
+    """
+
+    center: Tensor
+    law: Gaussian
+    sensitivity: Sensitivity
+    rows: Tensor
+    theta: Tensor
+
+    @classmethod
+    def released(
+        cls, rows: Tensor, law: Gaussian, *, public_size: float, seed: int | None, secure: bool = False
+    ) -> "PrivateMean":
+        """Releases the sum of the rows (n, p) once, and shrinks their mean towards 0 as its noise deserves.
+
+        The shrinking is that of James and Stein and sees what was released alone. ``seed`` and ``secure``
+        are those of ``train_linear``.
+
+        Guarantee: one release of a sum that a record moves by at most a norm of 1: a longer row counts
+        with that norm.
+        """
+        clipped = _MEAN_CLIP(rows.double())
+        theta = clipped.sum(dim=0)
+        if secure:
+            released = law.release(theta)
+        else:
+            data = b"" if seed is None else data_digest(rows)
+            noise = run_noise(seed, data, law, _MEAN_CLIP, (public_size,))
+            released = law.sample(theta, generator=side_by_side([noise], "mean", device=theta.device))
+        length, spread = float(released.square().sum()), len(theta) * float(law.sigma) ** 2
+        kept = max(0.0, 1 - spread / length) if length > 0 else 0.0
+        sensitivity = charged_sensitivity(_MEAN_CLIP, len(rows), public_size, secure=secure)
+        return cls(kept * released / public_size, law, sensitivity, clipped, theta)
+
+    def charge(self, account: PerInstanceAccountant) -> None:
+        """Charges the release to the account."""
+        account.step(self.theta, mechanism=self.law, sensitivity=self.sensitivity)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a probe will be trained: its settings, and the law of the private mean released before, if any."""
+
+    settings: LinearSettings
+    size: float  # what the sum of gradients is divided by
+    secure: bool
+    mean: Gaussian | None = None
+
+    def account(self, data: ProbeData) -> PerInstanceAccountant:
+        """Returns the account of every release with what holds for every dataset, before any is made.
+
+        Guarantee: of the data only what ``LinearProbe._planned`` looks at counts.
+        """
+        settings, examples = self.settings, len(data.features)
+        moves = charged_sensitivity(settings.clip, examples, self.size, secure=self.secure)
+        account = PerInstanceAccountant(settings.mechanism, moves.times(data.largest_weight))
+        if self.mean is not None:
+            mean_moves = charged_sensitivity(_MEAN_CLIP, examples, self.size, secure=self.secure)
+            account.step_of_any(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)
+        weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
+        account.step_of_any(weights, count=settings.steps)
+        return account
+
+    def secure_numbers(self, data: ProbeData) -> int:
+        """Returns how many numbers are released securely, for what their finite randomness costs."""
+        releases = self.settings.steps + (self.mean is not None)
+        return releases * len(data.classes) * data.features.shape[1] if self.secure else 0
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The training of one probe, with its data: all of it is private.
+
+    ``given`` is the data before it was centred by the private mean. Accounts are made from this when they are
+    asked for, so that fitting costs no more than training.
+    """
+
+    given: ProbeData
+    data: ProbeData
+    clip: Clip
+    run: LinearRun
+    mean: PrivateMean | None
+
+    @classmethod
+    def of(cls, given: ProbeData, plan: _Plan) -> "_Training":
+        """Makes every release of the plan."""
+        data, mean = given, None
+        settings: dict[str, Any] = {"public_size": plan.size, "secure": plan.secure}
+        if plan.mean is not None:
+            rows = given.features[:, : given.width]
+            mean = PrivateMean.released(rows, plan.mean, seed=plan.settings.seed, **settings)
+            data = given.centred(mean.center)
+        run = train_linear(
+            *(data.features, data.labels, len(data.classes)),
+            **{**vars(plan.settings), **settings, "example_weights": data.weights},
+        )
+        return cls(given, data, plan.settings.clip, run, mean)
+
+    def account(self) -> PerInstanceAccountant:
+        """Returns the account of every release."""
+        account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
+        if self.mean is not None:
+            self.mean.charge(account)
+        self.run.charge(account)
+        return account
+
+    def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
+        """Returns each example's own epsilon, in the order of fit."""
+        examples = ExampleAccountant(self.run.mechanism)
+        if self.mean is not None:
+            examples.step(self.mean.theta, self.mean.rows, mechanism=self.mean.law)
+        for step in self.run.trajectory:
+            gradients = clipped_gradients(step.weights, self._features, self.data.labels, self.clip)
+            if self.data.weights is not None:
+                gradients = self.data.weights.applied(gradients)
+            examples.step(step.theta.reshape(-1), gradients)
+        return examples.epsilons(delta, kind)
+
+    def fisher_information_loss(self, rates: Tensor, kind: InformationNorm) -> Tensor:
+        """Returns an upper bound of eta for each example's features as given to fit, in the order of fit.
+
+        ``rates`` say how fast each feature moves with what was given to fit. Dividing a row by its norm N
+        moves no row by more than 1 / N times what it was moved by, so that eta is at most 1 / N times that of
+        the scaled row.
+        """
+        plain, run = self.data.norms is None, self.run
+        attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
+        attributes[: len(rates)] = rates if plain else 1.0  # an intercept does not move
+        eta = information_losses(
+            *(run.mechanism, run.trajectory, self._features, self.data.labels, self.clip),
+            attributes,
+            kind=kind,
+        ).cpu()
+        if self.data.weights is not None:  # the derivative of what an example adds has its weight as a factor
+            eta = eta * self.data.weights.values.cpu() * UP
+        for data in (self.data,) if self.mean is None else (self.data, self.given):
+            if data.norms is not None:
+                eta = torch.where(data.norms > 0, eta / data.norms.cpu(), torch.inf) * UP
+            if self.mean is not None and data is self.data:  # the mean saw the rows before it
+                eta = (eta.square() + float(self.mean.law.sigma) ** -2).sqrt() * UP
+        return eta if plain else eta * float(rates.max()) * UP
+
+    @property
+    def _features(self) -> Tensor:
+        return self.data.features.to(self.run.weights.dtype)

@@ -1,1 +1,0 @@
-"""Linear probes as scikit-learn estimators."""
