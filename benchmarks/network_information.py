@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from benchmarks.timing import peak_memory, ratio, seconds
-from ringfence.numerics.spectral import lanczos_bounds
+from ringfence.numerics import operators
 from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
 from ringfence.training.per_example.information import example_information
 from ringfence.training.per_example.jacobian_operator import MixedDerivatives, jacobian_operator
@@ -52,13 +52,13 @@ def trained(model: nn.Module, x: Tensor, y: Tensor, steps: int) -> nn.Module:
 
 
 def losses(model: nn.Module, x: Tensor, y: Tensor, kind: str, dtype: torch.dtype) -> str:
-    counted, honest = [], lanczos_bounds.checked_product
+    counted, honest = [], operators.checked_product
 
     def product(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         counted.append(block.shape[0] * block.shape[1])
         return honest(operator, block, rows)
 
-    lanczos_bounds.checked_product = product
+    operators.checked_product = product
     size = sum(one.numel() for one in model.parameters())
     found = []
 
@@ -79,7 +79,7 @@ def losses(model: nn.Module, x: Tensor, y: Tensor, kind: str, dtype: torch.dtype
         found.append(information)
 
     time = seconds(work, x.device)
-    lanczos_bounds.checked_product = honest
+    operators.checked_product = honest
     gap = float((found[0].upper / found[0].lower).sqrt().max() - 1)
     return f"{dtype}, {kind}: {time:.1f} s, gap {gap:.2f}, {sum(counted) / len(x):.1f} products per example"
 

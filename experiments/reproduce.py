@@ -19,7 +19,7 @@ from experiments.sweep.grid_file import read_grid
 from experiments.sweep.run import run_sweep
 from experiments.sweep.settings import Grid, Search
 from experiments.sweep.store import read_rows
-from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.fisher import InformationNorm
 from ringfence.audit.page import audit_section
 from ringfence.audit.suite import run_audit
 from ringfence.data.features import Features

@@ -11,7 +11,7 @@ from experiments.sweep.data import SweepData
 from experiments.sweep.settings import SweepSetting
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.examples.accountant import ExampleAccountant
-from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.fisher import InformationNorm
 from ringfence.numerics.rounding import rounded_up
 from ringfence.progress import Progress
 from ringfence.report.content import Section, Table

@@ -11,9 +11,7 @@ import pytest
 
 import ringfence as rf
 from ringfence import accounting, mechanisms
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
-from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
-from ringfence.numerics.spectral.operator_trace import probable_traces
+from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many, probable_traces
 from tests.tensors import float64
 
 

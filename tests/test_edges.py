@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.examples import shift_tables
 from ringfence.accounting.sampled.divergence import checked_integer_orders
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.operators import BatchedOperator
 from tests.tensors import float64
 
 GAUSSIAN = rf.Gaussian(1.0)

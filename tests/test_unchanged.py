@@ -22,9 +22,7 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.accounting.decisions.selection import selection_epsilon
 from ringfence.accounting.sampled.examples import SampledExampleAccountant
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
-from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
-from ringfence.numerics.spectral.operator_trace import probable_traces
+from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many, probable_traces
 from tests.tensors import float64, seeded_releases
 
 RECORD = Path(__file__).parent / "unchanged.json"

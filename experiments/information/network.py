@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from experiments.sweep.data import SweepData
-from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine.engine import PrivacyEngine

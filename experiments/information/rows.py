@@ -25,7 +25,7 @@ from experiments.sweep.fair_search import FairSearch
 from experiments.sweep.grid_file import read_grid
 from experiments.sweep.settings import Grid, SweepSetting, label, own_fields
 from ringfence import checks
-from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import UP

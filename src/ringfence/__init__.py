@@ -19,12 +19,12 @@ from ringfence.accounting.decisions.publication import (
 )
 from ringfence.accounting.decisions.voter import voter_epsilons as voter_epsilons
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
-from ringfence.accounting.fisher.accountant import FisherAccountant as FisherAccountant
-from ringfence.accounting.fisher.guarantee import FisherGuarantee as FisherGuarantee
-from ringfence.accounting.fisher.loss import fisher_information_bounds as fisher_information_bounds
-from ringfence.accounting.fisher.loss import fisher_information_loss as fisher_information_loss
-from ringfence.accounting.fisher.loss import poisson_information_factor as poisson_information_factor
-from ringfence.accounting.fisher.loss import reconstruction_error_bound as reconstruction_error_bound
+from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
+from ringfence.accounting.fisher import FisherGuarantee as FisherGuarantee
+from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
+from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
+from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
+from ringfence.accounting.fisher import reconstruction_error_bound as reconstruction_error_bound
 from ringfence.accounting.ledger import Ledger as Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
 from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
@@ -57,8 +57,8 @@ from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussia
 from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
 from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
 from ringfence.noise import Noise as Noise
-from ringfence.numerics.spectral.linear_operator import LinearOperator as LinearOperator
-from ringfence.numerics.spectral.singular_values import SingularValueBounds as SingularValueBounds
+from ringfence.numerics.operators import LinearOperator as LinearOperator
+from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Norm as Norm

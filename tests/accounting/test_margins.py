@@ -7,18 +7,18 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting import fisher
 from ringfence.accounting.claim.conversion import gaussian_delta
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.examples.sums import InUnits, exact_bound
-from ringfence.accounting.fisher import loss as fisher
 from ringfence.accounting.per_instance.block_sums import block_sums, exact_sums_of_many
 from ringfence.accounting.profile.dominating_pair import composed_delta
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture
-from ringfence.numerics.spectral import singular_values
-from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.spectral.singular_values import Gram
+from ringfence.numerics import singular_values
+from ringfence.numerics.operators import LinearOperator, probable_bounds
+from ringfence.numerics.singular_values import Gram
 from tests.accounting.matrices import ones
 from tests.tensors import float64
 

@@ -18,8 +18,7 @@ from ringfence.accounting.examples import information_polynomials, shift_tables
 from ringfence.accounting.examples import sums as example_sums
 from ringfence.accounting.per_instance import block_sums
 from ringfence.mechanisms import pieces
-from ringfence.numerics import normal
-from ringfence.numerics.spectral import singular_values
+from ringfence.numerics import normal, singular_values
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import ones
 from tests.mutants.mutations import SIZES

@@ -8,15 +8,14 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import divergence_sums, per_instance
+from ringfence.accounting import fisher as fisher_account
 from ringfence.accounting.coordinates import Setting, split_by_setting
 from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.examples import shift_tables
-from ringfence.accounting.fisher import accountant as fisher_account
 from ringfence.accounting.profile import dominating_pair
 from ringfence.accounting.profile import profile as privacy_loss
-from ringfence.numerics.spectral import singular_values
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
-from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
+from ringfence.numerics import singular_values
+from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many
 from tests.tensors import float64
 
 LAW = rf.StochasticSign(1.0)

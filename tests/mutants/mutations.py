@@ -41,7 +41,7 @@ SIZES = {
     "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE", "_READ_TOGETHER"),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
-    "src/ringfence/numerics/spectral/singular_values.py": ("_NUMBERS", "_ROWS"),
+    "src/ringfence/numerics/singular_values.py": ("_NUMBERS", "_ROWS"),
     "src/ringfence/accounting/equivalent_information.py": ("_TOGETHER",),
     "src/ringfence/mechanisms/decision.py": ("_HELD",),
     "src/ringfence/accounting/decisions/moves.py": ("_NUMBERS",),

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.information import example_information

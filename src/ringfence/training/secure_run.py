@@ -19,7 +19,7 @@ import math
 
 from ringfence import checks
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.numerics.spectral.singular_values import gamma
+from ringfence.numerics.singular_values import gamma
 
 NEEDS_SIZE = (
     "public_size must be given where releases are secure, got None: the number of records could be read off "

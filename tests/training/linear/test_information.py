@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.numerics.spectral import diagonal_plus_low_rank
+from ringfence.numerics import diagonal_plus_low_rank
 from ringfence.training.linear import information as subject
 from ringfence.training.linear.information import linear_information
 from tests.afresh import afresh

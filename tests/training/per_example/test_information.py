@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 
 import ringfence as rf
-from ringfence.numerics.spectral import lanczos_bounds
+from ringfence.numerics import operators
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example import information as module
 from ringfence.training.per_example.information import ExampleInformation, example_information
@@ -244,13 +244,13 @@ def test_float32_holds_with_the_rounding_it_states(name: str) -> None:
 def test_no_jacobian_is_ever_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of probes is the widest thing that passes through the network."""
     seen = []
-    honest = lanczos_bounds.checked_product
+    honest = operators.checked_product
 
     def watched(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         seen.append(block.shape)
         return honest(operator, block, rows)
 
-    monkeypatch.setattr(lanczos_bounds, "checked_product", watched)
+    monkeypatch.setattr(operators, "checked_product", watched)
     bounds(perceptron())
     assert {shape[1:] for shape in seen} == {(1, 16)}
     assert len(seen) <= 16

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import fisher_information_loss, reconstruction_error_bound
+from ringfence.accounting.fisher import fisher_information_loss, reconstruction_error_bound
 from ringfence.mechanisms.base import Mechanism
 
 _STEP = 0.25  # how far the example is moved to see how its estimate follows, in units of 1 / eta

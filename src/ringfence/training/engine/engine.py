@@ -14,7 +14,7 @@ from ringfence import checks
 from ringfence.accounting.account import Account
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed

@@ -15,7 +15,7 @@ A clip that scales the whole gradient multiplies omega by its factor and takes s
 (``residual_derivative.py``).
 
 Every sum over features is then a product of matrices. Roundings are charged as in
-``numerics/spectral/singular_values.py``.
+``numerics/singular_values.py``.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import InformationNorm, checked_norm, coordinate_losses
+from ringfence.accounting.fisher import InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.diagonal_plus_low_rank import DiagonalPlusLowRank
 from ringfence.numerics.rounding import UP
-from ringfence.numerics.spectral.diagonal_plus_low_rank import DiagonalPlusLowRank
 from ringfence.training.clipping import Clamp, Clip, Norm, Scale
 from ringfence.training.linear.regression import (
     Step,

@@ -15,7 +15,7 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise, side_by_side
-from ringfence.numerics.spectral.singular_values import gamma
+from ringfence.numerics.singular_values import gamma
 from ringfence.training.clipping import Clip
 from ringfence.training.secure_run import largest_count, stretched
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import InformationNorm
+from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed

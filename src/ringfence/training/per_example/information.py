@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from ringfence import checks
-from ringfence.accounting.fisher.loss import LOWER, InformationNorm, checked_norm, coordinate_losses
+from ringfence.accounting.fisher import LOWER, InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.operators import probable_bounds_of_many, probable_traces
 from ringfence.numerics.precision import refuse_tf32
 from ringfence.numerics.rounding import UP
-from ringfence.numerics.spectral.lanczos_bounds import probable_bounds_of_many
-from ringfence.numerics.spectral.operator_trace import probable_traces
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.jacobian_operator import Loss, MixedDerivatives, jacobian_operator
 from ringfence.training.per_example.recorded_jacobian import (

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp, vmap
 
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.gradients import bytes_kept
 

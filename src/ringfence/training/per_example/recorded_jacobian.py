@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
 from ringfence.numerics.lengths import row_lengths
-from ringfence.numerics.spectral.batched_operator import BatchedOperator
+from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.clipping import Clip, Norm
 from ringfence.training.per_example.example_weights import UnknownUseError, output_with_example_weights
 from ringfence.training.per_example.jacobian_operator import MixedDerivatives

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ringfence.numerics.rounding import UP
-from ringfence.numerics.spectral.singular_values import gamma
+from ringfence.numerics.singular_values import gamma
 
 _TOLERANCE = 4e-3  # how far above a lower bound of the largest eigenvalue the next trial is made
 _TRIALS = 12

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ringfence.numerics.spectral import singular_values
-from ringfence.numerics.spectral.singular_values import (
+from ringfence.numerics import singular_values
+from ringfence.numerics.singular_values import (
     UNIT,
     Gram,
     SingularValueBounds,

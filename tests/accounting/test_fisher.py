@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -10,10 +11,9 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.fisher.accountant import FisherAccountant
-from ringfence.accounting.fisher.loss import fisher_information_loss, poisson_information_factor
-from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.spectral.singular_values import SingularValueBounds
+from ringfence.accounting.fisher import FisherAccountant, fisher_information_loss, poisson_information_factor
+from ringfence.numerics.operators import LinearOperator, probable_bounds
+from ringfence.numerics.singular_values import SingularValueBounds
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, exact, holds
 from tests.mechanisms.cases import CASES, Case
@@ -252,7 +252,7 @@ def test_steps_share_the_failure_probability(monkeypatch: pytest.MonkeyPatch) ->
         shares.append(failure_probability)
         return probable_bounds(*arguments, failure_probability=failure_probability, **options)
 
-    monkeypatch.setattr("ringfence.accounting.fisher.accountant.probable_bounds", probable)
+    monkeypatch.setattr("ringfence.accounting.fisher.probable_bounds", probable)
     generator = torch.Generator().manual_seed(0)
     account.upper_bound(generator=generator, failure_probability=1e-3)
     assert shares == [pytest.approx(1e-3 / 4, rel=1e-12, abs=0)] * 4
@@ -267,7 +267,7 @@ def test_the_cheap_bound_is_raised_by_its_roundings(monkeypatch: pytest.MonkeyPa
     for _ in range(4):
         account.step(torch.zeros(6), LinearOperator.of(draw(6, 5)))
     one = SingularValueBounds(float64(1.0), float64(1.0), 1e-9)
-    monkeypatch.setattr("ringfence.accounting.fisher.accountant.probable_bounds", lambda *_, **__: one)
+    monkeypatch.setattr("ringfence.accounting.fisher.probable_bounds", lambda *_, **__: one)
     assert float(account.upper_bound(generator=torch.Generator())) == 2 * (1 + 8 * 2.0**-52)
 
 
@@ -279,3 +279,35 @@ def test_one_record_gets_a_number_and_many_a_row() -> None:
             guarantee = account.guarantee()
             assert account.upper_bound().shape == account.fisher_information_loss().shape == shape
             assert guarantee.lower.shape == guarantee.gap.shape == shape
+
+
+def test_the_statement_says_what_is_proved_and_what_is_not() -> None:
+    law, theta, jacobians = rf.TruncatedGaussian(1.0, 1.0), draw(9), draw(3, 9, 2, seed=1)
+    account = FisherAccountant(law)
+    account.step(theta, jacobians)
+    account.step(theta, jacobians)
+    claim = account.guarantee()
+    worst = float(claim.fisher_information_loss.max())
+    assert float(claim.reconstruction_error.min()) == pytest.approx(worst**-2, rel=1e-12, abs=0)
+    printed = re.search(
+        r"Over 2 releases .* worst of 3 records is at most (\S+) "
+        r"\(computed to within (\S+) %\): .* below (\S+) in",
+        claim.statement,
+    )
+    assert printed is not None
+    upper, gap, error = map(float, printed.groups())
+    assert worst <= upper <= worst * 1.001
+    assert gap == pytest.approx(
+        100 * float(claim.gap[claim.fisher_information_loss.argmax()]), rel=1e-3, abs=0
+    )
+    assert worst**-2 * 0.999 <= error <= float(claim.reconstruction_error.min())
+    for clause in (
+        "unbiased",
+        "this dataset, if no step depends on earlier outputs",
+        "average of such sums over runs",
+        "prior knowledge",
+        "not differential privacy",
+        "do not publish",
+    ):
+        assert clause in claim.statement
+    assert "probability" not in claim.statement

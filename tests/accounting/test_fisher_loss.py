@@ -9,16 +9,16 @@ from mpmath import mp, mpf
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.fisher import loss as fisher
-from ringfence.accounting.fisher.loss import (
+from ringfence.accounting import fisher
+from ringfence.accounting.fisher import (
     checked_jacobian,
     fisher_information_bounds,
     fisher_information_loss,
     poisson_information_factor,
     reconstruction_error_bound,
 )
-from ringfence.numerics.spectral.linear_operator import LinearOperator, probable_bounds
-from ringfence.numerics.spectral.singular_values import squared_frobenius
+from ringfence.numerics.operators import LinearOperator, probable_bounds
+from ringfence.numerics.singular_values import squared_frobenius
 from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, TIGHT, exact, holds
@@ -136,7 +136,7 @@ def test_bounds_of_an_operator_hold() -> None:
 
 
 def test_bounds_of_a_matrix_beyond_the_limit_use_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringfence.numerics.spectral.singular_values.DENSE_LIMIT", 10)
+    monkeypatch.setattr("ringfence.numerics.singular_values.DENSE_LIMIT", 10)
     monkeypatch.setattr(fisher, "DENSE_LIMIT", 10)
     law, theta, jacobians = rf.RectifiedGaussian(1.0, 0.5), draw(40), draw(2, 40, 30, seed=1)
     plain = fisher_information_bounds(law, theta, jacobians)
@@ -154,7 +154,7 @@ def test_bounds_of_a_matrix_beyond_the_limit_use_the_generator(monkeypatch: pyte
 
 def test_records_share_the_failure_probability(monkeypatch: pytest.MonkeyPatch) -> None:
     """All ends hold at once but for what is stated, so that each may fail with its share only."""
-    monkeypatch.setattr("ringfence.numerics.spectral.singular_values.DENSE_LIMIT", 4)
+    monkeypatch.setattr("ringfence.numerics.singular_values.DENSE_LIMIT", 4)
     monkeypatch.setattr(fisher, "DENSE_LIMIT", 4)
     shares = []
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringfence.numerics.spectral import diagonal_plus_low_rank as subject
-from ringfence.numerics.spectral.diagonal_plus_low_rank import DiagonalPlusLowRank
-from ringfence.numerics.spectral.singular_values import UNIT
+from ringfence.numerics import diagonal_plus_low_rank as subject
+from ringfence.numerics.diagonal_plus_low_rank import DiagonalPlusLowRank
+from ringfence.numerics.singular_values import UNIT
 from tests.accounting.drawing import draw
 
 COUNT, CLASSES, WIDTH = 20, 3, 12

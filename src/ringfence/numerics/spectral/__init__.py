@@ -1,1 +1,0 @@
-"""Certified bounds of largest singular values, largest eigenvalues and traces. No privacy words."""

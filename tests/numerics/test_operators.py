@@ -1,0 +1,677 @@
+"""Bounds of operators known by their products: both ends, how often the upper one fails, what is refused."""
+
+import math
+from functools import cache
+
+import mpmath
+import pytest
+import scipy.stats
+import torch
+from mpmath import mp, mpf
+from torch import Tensor
+
+from ringfence.numerics import operators
+from ringfence.numerics.operators import (
+    BatchedOperator,
+    LinearOperator,
+    probable_bounds,
+    probable_bounds_of_many,
+    probable_traces,
+)
+from ringfence.numerics.singular_values import UNIT, SingularValueBounds
+from tests.accounting.drawing import draw
+from tests.accounting.matrices import SVD, largest, ones
+from tests.tensors import float64
+
+SPECTRA = torch.stack(
+    [
+        torch.ones(60),
+        torch.eye(60)[0],
+        0.9 ** torch.arange(60),
+        1 - torch.arange(60) / 600,
+        torch.cat([torch.tensor([1.0, 1 - 1e-9]), torch.full((58,), 0.3)]),
+        torch.cat([torch.tensor([1.0]), torch.full((59,), 0.97)]),
+        torch.zeros(60),
+    ]
+).double()
+SCALES = float64([1.0, 1e-9, 1e9, 3.0, 1e-80, 1e80, 1.0])
+
+
+def matrices() -> Tensor:
+    left, right = (torch.linalg.qr(draw(60, 60, seed=seed)).Q for seed in range(2))
+    return SCALES[:, None, None] * (left @ torch.diag_embed(SPECTRA) @ right)
+
+
+def generator(seed: int = 3) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def diagonal(values: Tensor, rounding: float = 1e-12, error: float = 0.0) -> BatchedOperator:
+    """diag(values) for each row; the Gram product errs by 2 ``error`` b |v| against the first vector."""
+
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        image = values[rows][:, None] * block
+        back = values[rows][:, None] * image
+        back[:, 0, 0] -= 2 * error * values[rows].square().amax(1) * block[:, 0].norm(dim=1)
+        return image.square().sum(2), back
+
+    count, width = values.shape
+    return BatchedOperator(count, (width, width), lambda b, r: gram(b, r)[0], gram, rounding)
+
+
+def ends_hold(bounds: SingularValueBounds, gap: float) -> None:
+    """Both ends of the bounds for ``matrices`` hold, and are no further apart than ``gap``."""
+    for index, matrix in enumerate(matrices()):
+        truth = largest(ones(60), matrix)
+        assert float(bounds.lower[index]) <= truth * (1 + SVD)
+        assert float(bounds.upper[index]) >= truth * (1 - SVD)
+    assert bool((bounds.gap <= gap).all())
+    assert float(bounds.upper[-1]) == float(bounds.lower[-1]) == 0
+    assert bounds.failure_probability == 1e-6
+
+
+def test_bad_operators_are_refused_by_name() -> None:
+    good = BatchedOperator.of(draw(2, 3, 3))
+
+    def refused(
+        match: str, operator: BatchedOperator, error: type[Exception] = ValueError, **options: object
+    ):
+        with pytest.raises(error, match=match):
+            probable_bounds_of_many(operator, **{"generator": generator(), **options})
+
+    def made(squares: object, gram: object) -> BatchedOperator:
+        return BatchedOperator(2, (3, 3), squares, gram)
+
+    refused("generator must be a torch.Generator, got None", good, TypeError, generator=None)
+    for bad in (0.0, 1.0, math.nan):
+        refused("failure_probability must", good, failure_probability=bad)
+    refused("probes must be at least 1, got 0", good, probes=0)
+    refused("maximum_degree must be at least 1, got 0", good, maximum_degree=0)
+    some = torch.ones(2, 1)
+    refused(r"gram must return shape \[2, 1\], got \[2, 0\]", made(None, lambda b, r: (some[:, :0], b)))
+    refused(
+        r"gram must return shape \[2, 1, 3\], got \[2, 1, 2\]", made(None, lambda b, r: (some, b[..., :2]))
+    )
+    refused("gram must return finite", made(None, lambda b, r: (some, b * math.nan)))
+    refused("gram must be A\\^T A", made(None, lambda b, r: (b.square().sum(2), 2 * b)))
+    with pytest.raises(ValueError, match="squares must return finite"):
+        probable_traces(made(lambda b, r: b.sum(2) * math.inf, None), generator=generator())
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+        BatchedOperator(0, (3, 3), good.squares, good.gram)
+    with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
+        BatchedOperator(1, (0, 3), good.squares, good.gram)
+    with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
+        BatchedOperator(1, (3, 3), good.squares, good.gram, math.nan)
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+def test_a_vector_that_is_almost_lost_is_no_reason_to_refuse(scale: float) -> None:
+    """|A v| is a millionth of |v|, and the product errs by half of what the premise allows it."""
+
+    def gram(block: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        image = scale * block * torch.tensor([0.0, 1.0]).double()
+        back = scale * image
+        back[:, :, 0] = 0.5e-12 * back[:, :, 1]
+        return image.square().sum(2), back
+
+    operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram)
+    block = torch.tensor([[[1e6, 1.0]]]).double()
+    quotients, _ = operators._checked_product(operator, block, torch.tensor([0]))
+    assert float(quotients) == pytest.approx(1e-12 * scale**2, rel=1e-9, abs=0)
+
+
+def test_what_is_charged_for_rounding() -> None:
+    """A single 1 in a column of many: nothing is rounded, so the ends show the charge."""
+    matrix = torch.zeros(1, 1000, 1).double()
+    matrix[0, 0, 0] = 1.0
+    operator = BatchedOperator.of(matrix)
+    assert operator.rounding == pytest.approx(1000 * UNIT, rel=1e-9, abs=0)
+    assert BatchedOperator.of(torch.ones(2, 3, 9)).rounding == pytest.approx(
+        9 * UNIT * 3**0.5, rel=1e-9, abs=0
+    )
+    lower, upper, _ = probable_traces(operator, generator=generator(), probes=1)
+    slack = 1e-12 + 2 * 1001 * UNIT
+    assert float(1 - lower) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
+    assert float(upper - 1) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
+    squares, _ = operators._checked_product(operator, torch.ones(1, 1, 1).double(), torch.tensor([0]))
+    assert float(1 - squares) == pytest.approx(2 * (operator.rounding + 1e-12 + 1001 * UNIT), abs=2e-15)
+
+
+@pytest.mark.parametrize(("rounding", "allowed"), [(0.0, 1e-9), (1e-12, 1e-9), (1e-5, 1e-3)])
+def test_a_product_may_be_off_by_a_billionth_or_a_hundred_roundings(rounding: float, allowed: float) -> None:
+    """Of |A v|^2 and of |v| |A^T A v|, which are the same for multiples of the identity."""
+    block, rows = draw(1, 2, 5), torch.arange(1)
+
+    def product(off: float) -> None:
+        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            return 4 * block.square().sum(2), 4 * (1 + off) * block
+
+        operator = BatchedOperator(1, (5, 5), lambda block, rows: gram(block, rows)[0], gram, rounding)
+        operators._checked_product(operator, block, rows)
+
+    product(1.99 * allowed)
+    product(-1.99 * allowed)
+    for off in (2.01 * allowed, -2.01 * allowed):
+        with pytest.raises(ValueError, match=r"gram must be A\^T A"):
+            product(off)
+
+
+@pytest.mark.parametrize("probes", [1, 2, 5])
+@pytest.mark.parametrize("tolerance", [0.2, 1e-3])
+def test_ends_hold_and_close_for_every_spectrum_and_scale(tolerance: float, probes: int) -> None:
+    options = {"tolerance": tolerance, "maximum_degree": 256, "probes": probes}
+    bounds = probable_bounds_of_many(BatchedOperator.of(matrices()), generator=generator(), **options)
+    ends_hold(bounds, tolerance * (1 + 1e-9))
+
+
+def test_finished_matrices_are_left_alone() -> None:
+    seen = []
+    whole = BatchedOperator.of(matrices())
+
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(rows.tolist())
+        return whole.gram(block, rows)
+
+    operator = BatchedOperator(7, (60, 60), whole.squares, gram, whole.rounding)
+    bounds = probable_bounds_of_many(operator, generator=generator(), tolerance=0.01, maximum_degree=64)
+    assert seen[0] == list(range(7))
+    assert all(6 not in rows for rows in seen[1:])  # the zero matrix
+    assert len(seen[-1]) < 6
+    assert len(seen) < 32
+    seen.clear()
+    short = probable_bounds_of_many(operator, generator=generator(), tolerance=0.01, maximum_degree=3)
+    assert len(seen) == 3
+    assert bool((short.upper >= bounds.lower).all())
+
+
+def test_every_matrix_has_probes_of_its_own_whatever_the_batch() -> None:
+    blocks = {"bounds": [], "traces": []}
+    whole = BatchedOperator.of(matrices()[:3])
+
+    def operator(name: str) -> BatchedOperator:
+        def squares(block: Tensor, rows: Tensor) -> Tensor:
+            blocks[name].append(block)
+            return whole.squares(block, rows)
+
+        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            blocks[name].append(block)
+            return whole.gram(block, rows)
+
+        return BatchedOperator(3, (60, 60), squares, gram)
+
+    probable_bounds_of_many(operator("bounds"), generator=generator())
+    start = blocks["bounds"][0] * math.sqrt(60)  # they are applied to unit vectors
+    probable_traces(operator("traces"), generator=generator(), probes=10)
+    drawn = torch.cat(blocks["traces"], dim=1)
+    assert start.shape == (3, 1, 60)
+    assert drawn.shape == (3, 10, 60)
+    for block in (start, drawn):
+        vectors = block.reshape(-1, 60)
+        assert len(torch.unique(vectors, dim=0)) == len(vectors)
+        assert float(vectors.mean().abs()) < 5 / math.sqrt(vectors.numel())
+        assert abs(float(vectors.var()) - 1) < 5 * math.sqrt(2 / vectors.numel())
+    one = BatchedOperator.of(matrices()[:1])
+    alone = probable_bounds_of_many(one, generator=generator(), failure_probability=1e-6 / 3)
+    together = probable_bounds_of_many(whole, generator=generator())
+    torch.testing.assert_close(alone.upper, together.upper[:1], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+def test_what_is_no_gram_is_refused_whatever_the_rounding_and_the_scale(
+    rounding: float, scale: float
+) -> None:
+    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return scale * block.square().sum(2), 1.5 * scale * block
+
+    operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram, rounding)
+    with pytest.raises(ValueError, match=r"gram must be A\^T A"):
+        probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("spectrum", "probes"), [(1, 1), (1, 4), (3, 4), (5, 1)])
+def test_all_upper_ends_fail_no_more_often_than_stated(
+    spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its share; and not idly: where only the top is there, failures are seen and drawn again."""
+    count, each, drawn = 300, 0.1, []
+    honest = operators._standard_normal_probes
+
+    def counted(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
+        drawn.append(len(rows))
+        return honest(operator, rows, *rest)
+
+    monkeypatch.setattr(operators, "_standard_normal_probes", counted)
+    # shares above 1 / count cannot be asked for: the union is split by hand
+    monkeypatch.setattr(operators, "_checked_generator", lambda *_: None)
+    operator = diagonal(SPECTRA[spectrum].expand(count, -1))
+    bounds = probable_bounds_of_many(
+        operator,
+        generator=generator(5),
+        failure_probability=each * count,
+        probes=probes,
+        tolerance=0.0,
+        maximum_degree=1
+        if spectrum == 1
+        else 16,  # at degree 1 the bound of a single top is as close as can be
+    )
+    failed = sum(drawn) - count + int((bounds.upper < 1).sum())
+    allowed = each * sum(drawn) + 4 * math.sqrt(each * (1 - each) * sum(drawn))
+    assert failed <= allowed
+    if spectrum == 1:
+        assert failed >= each * count / 3
+
+
+def test_the_upper_end_is_that_of_the_proof() -> None:
+    """det(b - T) by the definition of T: B between vectors that span the Krylov space, to forty digits."""
+    values, degree = torch.linspace(0.05, 1.5, 12, dtype=torch.float64)[None].sqrt(), 4
+    options = {"tolerance": 0.0, "probes": 2, "failure_probability": 1e-3, "maximum_degree": degree}
+    found = probable_bounds_of_many(diagonal(values, 0.0), generator=generator(4), **options)
+    starts, mp = torch.randn((2, 12), generator=generator(4), dtype=torch.float64), mpmath.mp.clone()
+    mp.dps = 40
+    b = mp.matrix(values[0].square().tolist())
+
+    def reach(x: object) -> object:
+        total = mp.mpf(0)
+        for start in starts:
+            krylov = mp.matrix(12, degree + 1)
+            for row in range(12):
+                for column in range(degree + 1):
+                    krylov[row, column] = mp.mpf(float(start[row])) * b[row] ** column
+            q, _ = mp.qr(krylov, mode="skinny")
+            inside = q.T * mp.diag(list(b)) * q
+            betas = mp.fprod(abs(inside[j, j + 1]) for j in range(degree))
+            whole = mp.det(x * mp.eye(degree) - inside[:degree, :degree])
+            total += mp.norm(mp.matrix(start.tolist())) ** 2 * (betas / whole) ** 2
+        return total - threshold**2
+
+    threshold = mp.sqrt(2 * mp.mpf("1e-3"))  # two probes: exp(-t^2 / 2) is at least 1 - t^2 / 2
+    truth = mp.findroot(reach, float(found.upper) ** 2 * 1.01)
+    assert float(found.upper) == pytest.approx(float(mp.sqrt(truth)), rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize(("ceiling", "exactly"), [(math.inf, 2e-9), (1.6, 1e-6), (1.4999, None)])
+def test_the_least_bound_is_searched_for_up_to_the_ceiling(ceiling: float, exactly: float | None) -> None:
+    """One product, no rounding: h(x) = beta / (x - alpha), and |g| h(x) = t at x = alpha + |g| beta / t."""
+    one, limit = torch.ones(1, 1, 1).double(), torch.tensor([ceiling]).double()
+    for scale in (1.0, 1e60, 1e-60):
+        x = operators._upper(scale * one, scale * one, 3 * one[0], 0.0, 6.0, scale * limit)
+        assert float(x) / scale == (math.inf if exactly is None else pytest.approx(1.5, rel=exactly, abs=0))
+
+
+def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst the premise allows, planted; stated as 0 it breaks the bound."""
+    error, component = 3e-4, 0.05  # t is 0.0447 at 1e-3 and 2 probes
+    values = torch.cat([torch.tensor([1.3]), torch.linspace(0.9, 1.0, 199)]).double()[None]
+
+    def start(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
+        block = draw(1, 2, 200)
+        block[:, :, 0] = 0
+        block[:, 0, 0] = component
+        return block
+
+    monkeypatch.setattr(operators, "_standard_normal_probes", start)
+    monkeypatch.setattr(operators, "_checked_product", _trusting)
+
+    def upper(rounding: float, planted: float) -> float:
+        options = {"tolerance": 0.0, "maximum_degree": 3, "probes": 2, "failure_probability": 1e-3}
+        operator = diagonal(values, rounding, planted)
+        return float(probable_bounds_of_many(operator, generator=generator(), **options).upper)
+
+    assert upper(0.0, 0.0) >= 1.3
+    assert upper(0.0, error) < 1.3
+    assert upper(error, error) >= 1.3
+
+
+def _trusting(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A product without the check of the transpose."""
+    squares, back = operator.gram(block, rows)
+    return squares.amax(1), back
+
+
+def test_rounding_loosens_the_bound_until_there_is_none() -> None:
+    uppers = [
+        float(
+            probable_bounds_of_many(
+                diagonal(SPECTRA[3:4], e), generator=generator(), probes=2, tolerance=0.0, maximum_degree=32
+            ).upper
+        )
+        for e in (1e-15, 1e-6, 1e-5)
+    ]
+    assert uppers == sorted(uppers)
+    with pytest.raises(
+        ValueError, match=r"got 1e-06 for 1 matrices: rounding 0\.001 leaves nothing of 2 probes"
+    ):
+        probable_bounds_of_many(diagonal(SPECTRA[3:4], 1e-3), generator=generator(), probes=2)
+
+
+def test_as_few_probes_as_rounding_allows() -> None:
+    def drawn(rounding: float) -> int:
+        shapes = []
+        whole = diagonal(SPECTRA[3:4], rounding)
+
+        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            shapes.append(block.shape[1])
+            return whole.gram(block, rows)
+
+        operator = BatchedOperator(1, (60, 60), whole.squares, gram, rounding)
+        probable_bounds_of_many(operator, generator=generator())
+        return shapes[0]
+
+    assert [drawn(rounding) for rounding in (1e-13, 2e-6, 5e-5, 3e-4, 1e-3)] == [1, 2, 4, 8, 16]
+
+
+def test_the_reach_is_that_of_the_inverse_and_of_all_that_rounding_adds() -> None:
+    """sum_i |g_i|^2 h_i(x)^2 with a matrix that is inverted as a whole, at degrees 1 to 4."""
+    diagonal, beside, sizes = draw(2, 3, 4).abs(), draw(2, 3, 4, seed=1).abs(), draw(2, 3, seed=2).abs()
+    x, rounding = torch.tensor([9.0, 12.0], dtype=torch.float64), 0.01
+    for degree in range(1, 5):
+        inside = operators._tridiagonal(diagonal[..., :degree], beside[..., :degree])
+        whole = inside + inside.mT - torch.diag_embed(diagonal[..., :degree])
+        eye = torch.eye(degree, dtype=torch.float64)
+        first = torch.linalg.inv(x[:, None, None, None] * eye - whole)[..., 0]
+        errors = math.sqrt(degree) * (2 * rounding + rounding**2 + 1e-14 * (degree + 1))
+        lengths = (1 + (x[:, None] * first.norm(dim=2)).square()).sqrt()
+        h = (beside[..., degree - 1] * first[..., -1] + errors * lengths) * (1 + 1e-9)
+        found = operators._reach(diagonal[..., :degree], beside[..., :degree], sizes, rounding, x)
+        torch.testing.assert_close(found, (sizes * h).square().sum(1), rtol=1e-12, atol=0)
+    assert operators._charge(0.0, 3) == pytest.approx(math.sqrt(3) * 4e-14, rel=1e-12, abs=0)
+    at_an_eigenvalue = operators._reach(*torch.ones(2, 1, 1, 1).double(), sizes[:1, :1], 0.0, x[:1] / 9)
+    assert float(at_an_eigenvalue) == math.inf
+
+
+@pytest.mark.parametrize("probes", [1, 7, 59, 60, 100])
+def test_trace_ends_hold(probes: int) -> None:
+    lower, upper, _ = probable_traces(BatchedOperator.of(matrices()), generator=generator(), probes=probes)
+    truth = matrices().square().sum((1, 2))
+    assert bool((lower <= truth * (1 + 1e-13)).all())
+    assert bool((upper >= truth * (1 - 1e-13)).all())
+    if probes >= 60:
+        assert bool((upper <= truth * (1 + 1e-11)).all())
+        assert bool((lower >= truth * (1 - 1e-11)).all())
+
+
+@pytest.mark.parametrize("probes", [1, 4, 20])
+@pytest.mark.parametrize("spectrum", [0, 1, 2])
+def test_traces_fail_no_more_often_than_stated(
+    spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, each = 2000, 0.2
+    monkeypatch.setattr(operators, "_checked_generator", lambda *_: None)
+    operator = diagonal(SPECTRA[spectrum].expand(count, -1))
+    lower, upper, _ = probable_traces(
+        operator, generator=generator(6), failure_probability=each * count, probes=probes
+    )
+    truth = float(SPECTRA[spectrum].square().sum())
+    allowed = each / 2 * count + 4 * math.sqrt(each / 2 * count)
+    assert int((upper < truth).sum()) <= allowed
+    assert int((lower > truth).sum()) <= allowed
+    if spectrum == 1:  # rank one is the worst there is
+        assert int((upper < truth).sum()) >= each / 2 * count / 10
+
+
+@pytest.mark.parametrize("degrees", [1, 4, 64, 1000])
+@pytest.mark.parametrize("probability", [0.1, 5e-9])
+def test_tails_are_above_those_of_the_chi_squared_law(degrees: int, probability: float) -> None:
+    low, high = operators._tails(degrees, probability)
+    law = scipy.stats.chi2(degrees)
+    for y, tail in ((low, law.cdf(degrees * low)), (high, law.sf(degrees * high))):
+        assert tail <= probability
+        assert tail >= probability / 200
+        with mp.workdps(40):
+            share = degrees * (1 - mpf(y) + mp.log(y)) / 2 / mp.log(probability)
+            assert 0 <= share - 1 < 2e-12  # on the safe side, and no further
+
+
+def test_rounding_that_leaves_nothing_of_a_trace_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 4 probes"):
+        probable_traces(diagonal(SPECTRA[:1], 0.1), generator=generator(), probes=4)
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+@pytest.mark.parametrize("probes", [5, 30])
+def test_trace_ends_allow_for_products_that_err_as_much_as_they_may(off: int, probes: int) -> None:
+    """|A G|_F off by rounding |A|_F |G|_F, whichever way; both ends still hold, and only just."""
+    matrix, rounding = draw(1, 9, 8), 0.02
+    size = float(matrix.norm())
+
+    def squares(block: Tensor, rows: Tensor) -> Tensor:
+        image = (block @ matrix.mT).square().sum(2)
+        moved = (image.sum(1).sqrt() + off * rounding * size * block.flatten(1).norm(dim=1)).square()
+        return image * (moved / image.sum(1)).unsqueeze(1)
+
+    lower, upper, _ = probable_traces(
+        BatchedOperator(1, (9, 8), squares, None, rounding),
+        generator=generator(),
+        failure_probability=0.1,
+        probes=probes,
+        at_once=99,
+    )
+    assert float(lower) <= size**2 * (1 + 1e-12)
+    assert float(upper) >= size**2 * (1 - 1e-12)
+    if probes == 30:  # the unit vectors, |G|_F = sqrt 8: no chance in it, and one end is the truth
+        assert min(abs(float(end) / size**2 - 1) for end in (lower, upper)) < 1e-8
+
+
+def test_what_is_charged_for_many_probes() -> None:
+    matrix = torch.zeros(1, 1, 1000).double()
+    matrix[0, 0, 0] = 1.0
+    operator = BatchedOperator.of(matrix)
+    lower, upper, _ = probable_traces(operator, generator=generator(), probes=1000, at_once=1000)
+    slack, moved = 1e-12 + 2 * 1001 * UNIT, operator.rounding * math.sqrt(1000)
+    assert float(1 - lower) == pytest.approx(slack + 2 * moved, abs=1e-14)
+    assert float(upper - 1) == pytest.approx(slack + 2 * moved, abs=1e-14)
+
+
+def test_the_estimate_is_the_mean_over_the_probes() -> None:
+    operator = BatchedOperator.of(matrices()[:3])
+    rows = torch.arange(3)
+    block = operators._standard_normal_probes(operator, rows, 7, generator(5))
+    found = probable_traces(operator, generator=generator(5), probes=7)
+    torch.testing.assert_close(found.estimate, operator.squares(block, rows).mean(1), rtol=1e-12, atol=0)
+    exact = probable_traces(operator, generator=generator(5), probes=60)
+    torch.testing.assert_close(exact.estimate, exact.upper, rtol=1e-9, atol=0)
+
+
+SINGLE_SPECTRA = {
+    "flat": torch.ones(150).double(),
+    "one": torch.eye(150).double()[0],
+    "falling": 0.9 ** torch.arange(150).double(),
+    "crowded": 1 - torch.arange(150).double() / 1500,
+    "nearly double": torch.cat([torch.tensor([1.0, 1 - 1e-9]), torch.full((148,), 0.3)]).double(),
+    "bulk below": torch.cat([torch.tensor([1.0]), torch.full((149,), 0.97)]).double(),
+}
+
+
+def with_spectrum(values: Tensor, seed: int = 0) -> Tensor:
+    left, right = (torch.linalg.qr(draw(len(values), len(values), seed=seed + i)).Q for i in range(2))
+    return left @ torch.diag(values) @ right
+
+
+def diagonal_operator(values: Tensor, rounding: float = 1e-12) -> LinearOperator:
+    def apply(block: Tensor) -> Tensor:
+        return values[:, None] * block
+
+    return LinearOperator((len(values), len(values)), apply, apply, rounding)
+
+
+@cache
+def named(name: str) -> tuple[Tensor, float]:
+    """A matrix with this spectrum, and its largest singular value."""
+    matrix = with_spectrum(SINGLE_SPECTRA[name])
+    return matrix, float(largest(ones(150), matrix))
+
+
+@pytest.mark.parametrize("name", SINGLE_SPECTRA)
+@pytest.mark.parametrize("tolerance", [0.2, 3e-4])
+def test_probable_ends_hold_and_close(name: str, tolerance: float) -> None:
+    matrix, truth = named(name)
+    generator = torch.Generator().manual_seed(3)
+    bounds = probable_bounds(
+        LinearOperator.of(matrix), generator=generator, tolerance=tolerance, maximum_degree=512
+    )
+    assert float(bounds.lower) <= truth * (1 + SVD)
+    assert float(bounds.upper) >= truth * (1 - SVD)
+    assert 0 < float(bounds.gap) <= tolerance
+    assert bounds.failure_probability == 1e-6
+
+
+def test_probable_ends_take_rectangles_and_no_products_more_than_they_need() -> None:
+    matrix, used = draw(30, 90), []
+
+    def apply(block: Tensor) -> Tensor:
+        used.append(block.shape[1])
+        return matrix @ block
+
+    operator = LinearOperator((30, 90), apply, lambda block: matrix.mT @ block)
+    bounds = probable_bounds(operator, generator=torch.Generator().manual_seed(4), tolerance=0.1)
+    assert float(bounds.lower) <= largest(ones(30), matrix) <= float(bounds.upper)
+    assert used[:-1] == [4] * (len(used) - 1)
+    assert used[-1] == 1  # the Ritz vector
+    assert len(used) <= 12
+
+
+@pytest.mark.parametrize(("name", "probes"), [("one", 1), ("one", 4), ("bulk below", 1), ("crowded", 4)])
+def test_the_upper_end_of_one_operator_fails_no_more_often_than_stated(
+    name: str, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not idly: where nothing but the top eigenvalue is there, the event fails as often as stated.
+
+    It is then seen to have failed, the lower end being above, and a fresh start is drawn.
+    """
+    stated, runs, starts = 0.1, 80, []
+    honest = torch.randn
+
+    def counted(*arguments: object, **options: object) -> Tensor:
+        starts.append(0)
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(torch, "randn", counted)
+    generator = torch.Generator().manual_seed(5)
+    options = {"failure_probability": stated, "probes": probes, "tolerance": 0.0, "maximum_degree": 16}
+    bounds = [
+        probable_bounds(diagonal_operator(SINGLE_SPECTRA[name]), generator=generator, **options)
+        for _ in range(runs)
+    ]
+    allowed = stated * runs + 4 * math.sqrt(stated * (1 - stated) * runs)
+    seen = len(starts) - runs
+    assert seen + sum(float(bound.upper) < 1 for bound in bounds) <= allowed
+    if name == "one":
+        assert seen >= stated * runs / 3
+
+
+@pytest.mark.parametrize("probes", [1, 2, 3, 8])
+@pytest.mark.parametrize("stated", [0.3, 0.01])
+def test_the_quantile_is_the_chi_squared_tail(probes: int, stated: float) -> None:
+    """Step 1 of the proof on its own: P(|v^T G| < t) <= stated, and not by orders of magnitude."""
+    threshold = 2 * (stated * math.gamma(probes / 2 + 1)) ** (2 / probes)
+    tail = float(mpmath.gammainc(probes / 2, 0, threshold / 2, regularized=True))
+    assert tail <= stated
+    assert tail > stated / 4
+
+
+def test_a_start_blind_to_the_top_is_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one way to fail, planted; with a component above t the bound holds again."""
+    values = torch.cat([torch.tensor([2.0]), torch.ones(99)]).double()
+    honest = torch.randn
+    for component, holds in ((0.0, False), (0.06, True)):
+
+        def blind(*arguments: object, component: float = component, **options: object) -> Tensor:
+            start = honest(*arguments, **options)
+            start[:, 0] = 0
+            start[0, 0] = component  # |v^T G|; t is 0.0532 at 1e-6 and 4 probes
+            return start
+
+        monkeypatch.setattr(torch, "randn", blind)
+        bounds = probable_bounds(
+            diagonal_operator(values),
+            generator=torch.Generator().manual_seed(6),
+            maximum_degree=8,
+            tolerance=0.0,
+        )
+        assert (float(bounds.upper) >= 2) is holds
+
+
+def test_products_in_float32_with_their_rounding_stated_still_hold() -> None:
+    matrix = with_spectrum(SINGLE_SPECTRA["crowded"])
+    single = matrix.float()
+    operator = LinearOperator(
+        (150, 150),
+        lambda block: (single @ block.float()).double(),
+        lambda block: (single.mT @ block.float()).double(),
+        rounding=1e-6,
+    )
+    bounds = probable_bounds(operator, generator=torch.Generator().manual_seed(8))
+    truth = largest(ones(150), single)
+    assert float(bounds.lower) <= truth <= float(bounds.upper)
+
+
+def test_the_zero_operator() -> None:
+    bounds = probable_bounds(
+        diagonal_operator(torch.zeros(5).double()), generator=torch.Generator().manual_seed(9)
+    )
+    assert float(bounds.lower) == float(bounds.upper) == float(bounds.gap) == 0
+
+
+def test_weighted_and_stacked_operators_are_the_matrices() -> None:
+    first, second, weights = draw(4, 6), draw(5, 6, seed=1), draw(4, seed=2).abs()
+    stack = LinearOperator.stacked([LinearOperator.of(first).weighted(weights), LinearOperator.of(second)])
+    whole = torch.cat([weights[:, None] * first, second])
+    assert stack.shape == (9, 6)
+    torch.testing.assert_close(stack.apply(torch.eye(6).double()), whole)
+    torch.testing.assert_close(stack.apply_transpose(torch.eye(9).double()), whole.mT)
+    batch, probes = stack.batch_of_one(torch.device("cpu")), draw(1, 3, 6, seed=3)
+    squares = batch.squares(probes, torch.arange(1))
+    torch.testing.assert_close(squares, (probes @ whole.mT).square().sum(2))
+
+
+def test_a_bad_operator_is_refused_by_name() -> None:
+    generator = torch.Generator().manual_seed(10)
+    square = draw(3, 3)
+
+    def refused(match: str, operator: LinearOperator, error: type[Exception] = ValueError, **options: object):
+        with pytest.raises(error, match=match):
+            probable_bounds(operator, **{"generator": generator, **options})
+
+    good = LinearOperator.of(square)
+    refused("generator must be a torch.Generator, got None", good, TypeError, generator=None)
+    for bad in (0.0, 1.0, math.nan):
+        refused("failure_probability must", good, failure_probability=bad)
+    refused("probes must be at least 1, got 0", good, probes=0)
+    refused(
+        r"apply must return shape \[3, 4\], got \[2, 4\]",
+        LinearOperator((3, 3), lambda b: b[:2], lambda b: b),
+    )
+    refused(
+        r"apply_transpose must return shape \[3, 4\], got \[1, 4\]",
+        LinearOperator((3, 3), lambda b: b, lambda b: b[:1]),
+    )
+    refused("apply must return finite", LinearOperator((3, 3), lambda b: b * math.nan, lambda b: b))
+    refused(
+        "apply_transpose must be the transpose",
+        LinearOperator((3, 3), lambda b: square @ b, lambda b: square @ b),
+    )
+    with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
+        LinearOperator((0, 3), lambda b: b, lambda b: b)
+    with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
+        LinearOperator((1, 3), lambda b: b, lambda b: b, rounding=math.nan)
+
+
+def test_stacked_operators_round_like_the_worst_of_them() -> None:
+    one, other = (LinearOperator((2, 2), lambda v: v, lambda v: v, rounding) for rounding in (1e-3, 1e-6))
+    for pair in ((one, other), (other, one)):
+        assert LinearOperator.stacked(pair).rounding == pytest.approx(2**0.5 * 1e-3, rel=1e-9, abs=0)
+
+
+def test_one_number_that_is_not_finite_is_enough() -> None:
+    spoil = float64([[1.0], [torch.nan]])
+    spoiled = LinearOperator((2, 2), lambda v: spoil * v, lambda v: v)
+    with pytest.raises(ValueError, match="apply must return finite numbers"):
+        probable_bounds(spoiled, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
+def test_a_transpose_that_is_none_is_refused_whatever_the_rounding(rounding: float) -> None:
+    wrong = LinearOperator((2, 2), lambda v: v, lambda v: 1.5 * v, rounding)
+    with pytest.raises(ValueError, match="apply_transpose must be the transpose of apply"):
+        probable_bounds(wrong, generator=torch.Generator().manual_seed(0))
