@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.divergence_sums import both_directions
-from ringfence.accounting.profile.few_moves import single_epsilons
+from ringfence.accounting.profile import single_epsilons
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.numerics.normal import cumulative, density
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW

@@ -29,8 +29,8 @@ from ringfence.accounting.ledger import Ledger as Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
 from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
 from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
-from ringfence.accounting.profile.profile import PrivacyProfile as PrivacyProfile
-from ringfence.accounting.profile.profile import privacy_profile as privacy_profile
+from ringfence.accounting.profile import PrivacyProfile as PrivacyProfile
+from ringfence.accounting.profile import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
 from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
 from ringfence.accounting.sampled.accountant import SampledAccountant as SampledAccountant

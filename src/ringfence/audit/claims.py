@@ -10,7 +10,7 @@ from ringfence.accounting.claim.data_independent import data_independent_proof
 from ringfence.accounting.claim.guarantee import guarantee
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
-from ringfence.accounting.profile.profile import privacy_profile
+from ringfence.accounting.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.audit.stacks import stacks
 from ringfence.audit.targets import Target

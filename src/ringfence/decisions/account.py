@@ -16,8 +16,7 @@ from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.accounting.profile.few_moves import single_epsilons
-from ringfence.accounting.profile.profile import privacy_profile
+from ringfence.accounting.profile import privacy_profile, single_epsilons
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.files.atomic import OWNER_ALONE, replacing
 from ringfence.files.checkpoint import with_checksum

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import binom
 
 import ringfence as rf
-from ringfence.accounting.profile.central_limit import LossSums, _saddle
+from ringfence.accounting.central_limit import LossSums, _saddle
 from ringfence.mechanisms.law import LossMoments
 from tests import oracle
 from tests.accounting.drawing import draw

@@ -13,6 +13,10 @@ threshold of the test may decide on the move, little is lost: the maximum is tha
 Losses are put on a grid as dp-accounting connects the dots (Doroshenko et al. 2022): V is convex in
 u = e^-x, as (1 - u)+ is, so its chord between two points of the grid lies above it. Everything is a sum of
 positive terms: small deltas keep their digits, and there is no rounding of Fourier transforms to charge.
+
+A loss comes from a pair of laws with finitely many outcomes (``Loss.of_atoms``) or from a hockey stick
+(``Loss.of_curve``). E V(x + L) is a sum of hockey sticks with weights that are not negative, so a relative
+error of a hockey stick is at most that relative error of V.
 """
 
 import math
@@ -20,8 +24,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ringfence.mechanisms import pieces
 from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
@@ -34,6 +41,7 @@ _DEVIATIONS = 10.0  # how far the grid reaches
 _FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or raised
 LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
+_LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
 _DENSE = 48  # from so many points of mass on, numpy's correlation is faster than shifted copies
 
 
@@ -136,24 +144,39 @@ class Grid(NamedTuple):
 
     @classmethod
     def fitted(
-        cls, variance: float, farthest: float, releases: float, added: Callable[[float], float]
+        cls,
+        variance: float,
+        farthest: float,
+        releases: float,
+        added: Callable[[float], float],
+        *,
+        fine: float = _FINE,
+        least: float = 0.0,
     ) -> "Grid":
-        """The coarsest of some grids of which ``added(step)`` is a small share of the variance.
+        """The coarsest of some grids for which ``added(step)`` is at most a share ``fine`` of the variance.
 
         ``added`` is what the grid adds to the variance of the losses; ``farthest`` is how far single losses
-        go beyond that of a normal law.
+        go beyond that of a normal law. The step is not below ``least``.
 
         >>> Grid.fitted(1.0, 0.1, 4, added=lambda step: step * step)
         Grid(step=0.03125, reach=356)
         """
         step = 4 * math.sqrt(variance / releases)
         for _ in range(_HALVINGS):
-            if added(step) <= _FINE * variance:
+            if added(step) <= fine * variance:
                 break
             step /= 2
         reach = variance + _DEVIATIONS * math.sqrt(variance) + farthest
-        step = max(step, 2 * reach / _MOST_POINTS)
+        step = max(step, 2 * reach / _MOST_POINTS, least)
         return cls(step, math.ceil(reach / step))
+
+    def last_values(self) -> Array:
+        """V_n(x) = (1 - e^-x)+ at every point of the grid.
+
+        >>> Grid(1.0, 1).last_values().round(3).tolist()
+        [0.0, 0.0, 0.632]
+        """
+        return -np.expm1(-self.step * np.arange(-self.reach, self.reach + 1).clip(min=0))
 
 
 def induction(
@@ -178,8 +201,7 @@ def induction(
     rows = 1 if work * rows > _MOST_WORK else rows  # that all may move holds whatever else is known
     releases = [([loss.within(length) for loss in losses], count) for losses, count in releases]
     pad = max(int(np.abs(loss.places).max(initial=0)) for losses, _ in releases for loss in losses)
-    x = step * np.arange(-reach, reach + 1)
-    values = np.tile(-np.expm1(-np.maximum(x, 0.0)), (rows, 1))
+    values = np.tile(grid.last_values(), (rows, 1))
     padded = np.empty((rows, length + 2 * pad))
     beyond = np.exp(-step * np.arange(1, pad + 1))
     for losses, count in releases:
@@ -207,3 +229,159 @@ def induction(
         return float((1 - share) * curve[left] + share * curve[left + 1]) * factor
 
     return delta
+
+
+def atoms_delta(
+    log_p: Tensor, rho: Tensor, counts: Tensor, at_most: int | None = None
+) -> Callable[[float], float] | None:
+    """An upper bound of delta(epsilon) of releases with finitely many outcomes, in both directions.
+
+    A release and a move are a pair of rows: ``log_p``, the log masses, and ``rho``, the log ratios to those
+    of the neighbour, here of the shape (outcomes, moves, releases). Seen from the neighbour the masses are
+    ``log_p - rho`` and the ratios ``-rho``. Release j is made ``counts[j]`` times. A record makes any one of
+    its moves at every release, or at ``at_most`` of them; a move that changes nothing may be among them.
+    None where it would take too long, or where floats do not hold the losses.
+
+    Guarantee: exact, up to a rounding that is charged, where one release moves; else as ``induction``.
+
+    >>> p, q = torch.tensor([0.5, 0.5]).double(), torch.tensor([0.25, 0.75]).double()
+    >>> pair = p.log().reshape(2, 1, 1), (p / q).log().reshape(2, 1, 1)
+    >>> once, twice = (atoms_delta(*pair, torch.tensor([count])) for count in (1, 2))
+    >>> round(once(0.0), 6), round(twice(0.0), 3)  # 3/4 - 1/2, and 9/16 - 1/4
+    (0.25, 0.313)
+    """
+    log_p = log_p.expand_as(rho)
+    total = int(counts.sum())
+    if min(total, at_most or total) == 1:
+        return _single(log_p, rho)
+    # the ratios are trusted to the same relative accuracy as divergences
+    margin = ROUNDING * rho.abs()
+    pairs = (log_p, rho + margin), (log_p - rho, margin - rho)
+    atoms = [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in pairs]
+    costs = np.maximum(*(squares(mass, ratio).max(axis=0) for mass, ratio in atoms))
+    if not costs.any():
+        return lambda epsilon: 0.0
+    if not costs.max() < LARGEST_VARIANCE:
+        return None
+    dearest = np.argsort(-costs)
+    ranked = counts.numpy()[dearest]
+    before = np.cumsum(ranked) - ranked
+    moved = np.minimum(ranked, np.maximum((at_most or total) - before, 0))  # those that cost most
+    atoms = [(mass[:, :, dearest], ratio[:, :, dearest]) for mass, ratio in atoms]
+    grid = _grid(atoms, moved)
+    first, second = (induction(_releases(*pair, ranked.tolist(), grid), grid, at_most) for pair in atoms)
+    if first is None or second is None:
+        return None
+    return lambda epsilon: max(first(epsilon), second(epsilon))
+
+
+def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
+    """The largest hockey stick of all moves, releases and both directions: exact for a single move."""
+    pairs = torch.cat((log_p, log_p - rho), dim=2), torch.cat((rho, -rho), dim=2)
+
+    def delta(epsilon: float) -> float:
+        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (
+            1 + ROUNDING
+        )
+
+    return delta
+
+
+def _grid(atoms: Sequence[tuple[Array, Array]], counts: Array) -> Grid:
+    """A grid for the worst moves of these releases, in both directions."""
+
+    def over_releases(of_moves: Callable[[Array, Array], Array]) -> float:
+        return max(float(of_moves(mass, rho).sum(axis=0).max(axis=0) @ counts) for mass, rho in atoms)
+
+    def added(step: float) -> float:
+        def of_moves(mass: Array, rho: Array) -> Array:
+            above = rho - step * np.floor(rho / step)
+            return mass * above * (step - above)
+
+        return over_releases(of_moves)
+
+    highest = [np.where(mass > _LIKELY, rho, 0.0).max(axis=(0, 1)) for mass, rho in atoms]
+    farthest = max(min(float(own @ counts), 2 * float(own.max())) for own in highest)
+    variance = over_releases(lambda mass, rho: mass * rho * rho)
+    return Grid.fitted(variance, farthest, float(counts.sum()), added)
+
+
+def _releases(mass: Array, rho: Array, counts: list[int], grid: Grid) -> list[tuple[list[Loss], int]]:
+    """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
+    farthest = (2 * grid.reach + 1) * grid.step
+    rho = np.where(rho > farthest, np.inf, rho.clip(min=-farthest))
+    return [(worst_losses(mass[:, :, j], rho[:, :, j], grid.step), count) for j, count in enumerate(counts)]
+
+
+def worst_losses(mass: Array, rho: Array, step: float) -> list[Loss]:
+    """At most two losses on the grid that dominate the moves of one release, (outcomes, moves).
+
+    Two moves stay as they are. Of more, those whose losses are skewed upwards share the envelope of their
+    hockey sticks, and so do those skewed downwards. Most of them lie below one of them but for the tails, so
+    that little is lost; one envelope of both kinds would lose much more.
+
+    >>> four = torch.tensor([0.1, -0.1, 0.2, -0.2]).double()
+    >>> from ringfence.mechanisms.sign import StochasticSign
+    >>> log_p, rho = StochasticSign(1.0).pair(torch.tensor(2.0).double(), four)
+    >>> len(worst_losses(log_p.exp().numpy(), rho.numpy(), 0.01))
+    2
+    """
+    if mass.shape[1] <= 2:
+        return [Loss.of_atoms(mass[:, move], rho[:, move], step) for move in range(mass.shape[1])]
+    rho = np.where(mass > NEGLIGIBLE, rho, np.inf)
+    masses, infinite, first = _on_grid(mass, rho, step)
+    points = first + np.arange(masses.shape[1])
+    away = points - (masses @ points)[:, None]
+    skew = (away * away * away * masses).sum(axis=1)
+    sides = (np.flatnonzero(side) for side in (skew >= 0, skew < 0))
+    return [envelope(masses[side], infinite[side], first, step) for side in sides if len(side)]
+
+
+def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, int]:
+    """``Loss.of_atoms`` of many moves: a row of masses per move, the infinite ones, and the first point."""
+    finite = rho < np.inf
+    infinite = np.where(finite, 0.0, mass).sum(axis=0)
+    below, share = nearest_below(np.where(finite, rho, 0.0), step)
+    first = int(below.min())
+    length = int(below.max()) - first + 2
+    mass = np.where(finite, mass, 0.0)
+    flat = (below - first) + length * np.arange(rho.shape[1])
+    places = np.concatenate((flat.ravel(), flat.ravel() + 1))
+    weights = np.concatenate(((mass * (1 - share)).ravel(), (mass * share).ravel()))
+    masses: Array = np.bincount(places, weights, length * rho.shape[1]).astype(float).reshape(-1, length)
+    return masses, infinite, first
+
+
+def envelope(masses: Array, infinite: Array, first: int, step: float) -> Loss:
+    """The loss whose hockey stick is, at every point of the grid, the largest of those of these rows.
+
+    It is convex in e^epsilon, so it belongs to a pair of laws, and that pair dominates all of them.
+
+    >>> rows = np.array([[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]])
+    >>> envelope(rows, np.zeros(2), -1, 0.1).masses.round(3).tolist()  # the second lies above the first
+    [0.2, 0.3, 0.5]
+    """
+    from scipy.signal import lfilter  # type: ignore[import-untyped]
+
+    points = np.arange(masses.shape[1])
+    z = np.exp(step * (first + points))
+    # the hockey stick at k - 1 is (1 - 1/g) (mass at k and above) + (the one at k) / g, with g = e^step
+    above = _sums_above(masses)
+    sticks = lfilter([-math.expm1(-step)], [1.0, -math.exp(-step)], above[:, ::-1], axis=1)[:, ::-1]
+    sticks = sticks + infinite[:, None]
+    active = sticks.argmax(axis=0)
+    highest = sticks[active, points]
+    # where one curve is the largest at both ends of a chord, its slope is known without a difference
+    slopes = np.where(
+        active[1:] == active[:-1],
+        _sums_above(masses / z)[active[:-1], points[:-1]],
+        -np.diff(highest) / (z[:-1] * math.expm1(step)),
+    )
+    return Loss.of_curve(highest, first, step, slopes)
+
+
+def _sums_above(masses: Array) -> Array:
+    """At each point, the sum of what lies above it."""
+    sums = np.zeros_like(masses)
+    sums[:, :-1] = np.cumsum(masses[:, :0:-1], axis=1)[:, ::-1]
+    return sums

@@ -1,6 +1,7 @@
 """Profiles at a fixed theta: above the exact one, close to it, never worse than the Gaussian's."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ import torch
 from mpmath import mpf
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, gaussian_epsilon
-from ringfence.accounting.profile import profile as privacy_loss
+from ringfence.accounting import profile as privacy_loss
+from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, gaussian_delta, gaussian_epsilon
+from ringfence.accounting.profile import Pushes, _composed, composed_delta, single_epsilons
 from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
@@ -175,11 +177,13 @@ def test_one_release_is_not_below_sixty_digits(case: Case) -> None:
             assert profile.delta(epsilon) >= known(start, shift, epsilon)
 
 
-def test_dominating_pairs_serve_up_to_their_number_of_coordinates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringfence.accounting.profile.profile.MOST_COORDINATES", 2)
-    for count, served in ((2, True), (3, False)):
-        profile = rf.privacy_profile(rf.RectifiedGaussian(1.0, 1.0), torch.zeros(count), 0.5)
-        assert (profile.proof(1e-2) == "dominating pairs") == served
+@pytest.mark.parametrize(("count", "served"), [(32, True), (33, False)])
+def test_hockey_sticks_of_up_to_32_coordinates_are_composed(
+    count: int, served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privacy_loss, "_composed", lambda _: lambda epsilon: 0.0)
+    profile = rf.privacy_profile(rf.TruncatedGaussian(1.0, bound=2.0), torch.zeros(count), 1e-3)
+    assert ("backward induction" in profile.proofs) is served
 
 
 def test_a_loss_too_small_for_a_logarithm_has_a_profile() -> None:
@@ -189,11 +193,8 @@ def test_a_loss_too_small_for_a_logarithm_has_a_profile() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(
-    monkeypatch: pytest.MonkeyPatch, epsilon: float
-) -> None:
+def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(epsilon: float) -> None:
     """exp((a - 1) (D - epsilon)) (1 - 1 / a)^a / (a - 1) (Canonne, Kamath, Steinke 2020), three releases."""
-    monkeypatch.setattr("ringfence.accounting.profile.profile.MOST_COORDINATES", 0)  # another proof, slower
     law, theta = rf.StochasticSign(0.8), torch.tensor([0.1, -2.0], dtype=torch.float64)
     got = rf.privacy_profile(law, theta, 0.4, steps=3).proofs["Rényi"](epsilon)
     orders = DEFAULT_ORDERS[::2]
@@ -214,7 +215,7 @@ def test_an_epsilon_beyond_2_to_the_399_is_not_looked_for(smallest: float, found
 @pytest.mark.parametrize("sigma", [0.04, 1e-4, 1e-50])
 @pytest.mark.parametrize("theta", [[0.0, 0.0], [0.0, 0.1]], ids=["the same twice", "apart"])
 def test_losses_that_cannot_be_composed_cost_what_the_gaussian_does(sigma: float, theta: list[float]) -> None:
-    """dp-accounting takes e^loss, which is infinite or NaN there."""
+    """Floats do not hold e^loss there."""
     mu = 2**0.5 / sigma
     for law in (rf.Gaussian(sigma), rf.TruncatedGaussian(sigma, 1.0)):
         profile = rf.privacy_profile(law, float64(theta), 1.0)
@@ -234,7 +235,7 @@ def test_a_proof_that_just_meets_delta_at_once_needs_no_epsilon() -> None:
 
 def test_proofs_go_by_their_names() -> None:
     proofs = rf.privacy_profile(rf.RectifiedGaussian(1.0, 1.0), float64([0.5]), 0.1).proofs
-    assert list(proofs) == ["Gaussian", "Rényi", "central limit", "dominating pairs"]
+    assert list(proofs) == ["Gaussian", "Rényi", "central limit", "backward induction"]
 
 
 def test_fewer_moves_have_their_own_proofs() -> None:
@@ -244,7 +245,7 @@ def test_fewer_moves_have_their_own_proofs() -> None:
     names = {
         rf.Sensitivity(0.2): set(plain.proofs),
         rf.Sensitivity(0.2, at_most=40, norm=9.0): set(plain.proofs),
-        rf.Sensitivity(0.2, at_most=3): {"Gaussian", "Rényi", "worst coordinate"},
+        rf.Sensitivity(0.2, at_most=3): {"Gaussian", "Rényi", "backward induction"},
         rf.Sensitivity(norm=0.5): {"Gaussian", "Rényi"},
         rf.Sensitivity(0.2, norm=1.1): {"Gaussian", "Rényi", "central limit"},
     }
@@ -272,21 +273,16 @@ def test_a_table_costs_what_its_worst_cell_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("law", "proof", "above"),
-    [
-        (rf.StochasticSign(1.0), "backward induction", 1.02),
-        (rf.RectifiedGaussian(1.0, 1.0), "worst coordinate", 1.5),  # where the signs may differ by threshold
-    ],
-    ids=lambda value: value.name if isinstance(value, rf.Mechanism) else "",
+    "law", [rf.StochasticSign(1.0), rf.RectifiedGaussian(1.0, 1.0)], ids=lambda law: law.name
 )
-def test_as_many_moves_are_charged_as_there_are(law: rf.Mechanism, proof: str, above: float) -> None:
+def test_as_many_moves_are_charged_as_there_are(law: rf.Mechanism) -> None:
     """Of nine equal coordinates three move, twice: six moves, none of which is left out."""
     theta = torch.full((9,), 0.5, dtype=torch.float64)
     three = rf.privacy_profile(law, theta, rf.Sensitivity(0.4, at_most=3), steps=2)
     alone = rf.privacy_profile(law, theta[:3], 0.4, steps=2)
     for epsilon in (0.0, 0.5, 1.0):  # of equal coordinates it does not matter which ones move
-        assert alone.delta(epsilon) * (1 - 1e-6) <= three.delta(epsilon) <= above * alone.delta(epsilon)
-    assert three.proof(1e-3) == proof
+        assert alone.delta(epsilon) * (1 - 1e-6) <= three.delta(epsilon) <= 1.02 * alone.delta(epsilon)
+    assert three.proof(1e-3) == "backward induction"
 
 
 def test_what_was_found_is_neither_shown_nor_compared() -> None:
@@ -321,3 +317,175 @@ def test_what_was_found_once_is_kept() -> None:
     many = len(asked)
     assert (profile.epsilon(1e-3), profile.epsilon(1e-4), profile.proof(1e-4)) == (*found, "one")
     assert len(asked) == many
+
+
+SIGN = rf.StochasticSign(1.0)
+EPSILONS = (0.0, 0.5, 1.0, 2.0)
+ONE = float64(1.0)
+TABLES = [
+    rf.RectifiedGaussian(4.0, (18.0, 1e4)),
+    rf.TruncatedGaussian(4.0, (18.0, 60.0)),
+    rf.StochasticSign(4.0),
+]
+
+
+def enumerated(thetas: list[float], moves: list[float], epsilon: float) -> float:
+    def masses(where: float) -> list[float]:
+        return [float(SIGN.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
+
+    return enumerated_delta(masses, thetas, moves, epsilon)
+
+
+@pytest.mark.parametrize(
+    ("thetas", "moves"),
+    [
+        ([0.2, -0.5], [0.6, 0.6]),
+        ([0.2, 0.2, 0.2], [0.6, 0.6, 0.6]),  # one coordinate repeated
+        ([0.2, 0.2, -0.5], [0.6, 0.3, 0.6]),  # the same theta, moved by less
+        ([1.5, 1.5, 1.5, -1.5], [0.4, 0.4, 0.4, 0.4]),
+    ],
+)
+def test_hockey_sticks_composed_against_all_outcomes_and_all_patterns(
+    thetas: list[float], moves: list[float]
+) -> None:
+    """The sign law as if only its hockey sticks were known."""
+    releases = [
+        (Pushes(SIGN, float64([theta]), float64([move])), 1)
+        for theta, move in zip(thetas, moves, strict=True)
+    ]
+    composed = _composed(releases)
+    assert composed is not None
+    for epsilon in EPSILONS:
+        exact = enumerated(thetas, moves, epsilon)
+        assert exact <= composed(epsilon) <= 1.2 * exact + 1e-5
+
+
+@every_case
+def test_one_release_is_exact(case: Case) -> None:
+    """The hockey stick of the worse sign and direction, whatever lies beside it without moving."""
+    law, theta, c = case.make(0.8, -1.0, 1.5), 0.4, 0.7
+    alone = composed_delta(law, float64([theta]), float64([c]), steps=1)
+    beside = composed_delta(law, float64([theta, 0.1]), float64([c, 0.0]), steps=1)
+    for epsilon in (0.0, 0.3, 1.5):
+        exact = max(
+            float(law.hockey_stick(start, shift, epsilon))
+            for start, shift in ((theta, c), (theta, -c), (theta + c, -c), (theta - c, c))
+        )
+        # the rounding of one release is charged, and no more
+        assert alone(epsilon) == beside(epsilon) == pytest.approx(exact * (1 + 1e-11), rel=1e-13, abs=1e-300)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, 3), (3, 1), (1, 100)])
+def test_gaussians_compose_to_a_gaussian(count: int, steps: int) -> None:
+    """More than 64 releases take the larger curve at once, which costs a Gaussian nothing."""
+    theta, move = torch.zeros(count).double(), 1.0 / (count * steps) ** 0.5
+    composed = composed_delta(rf.Gaussian(1.0), theta, float64(move), steps)
+    for epsilon in EPSILONS:
+        exact = gaussian_delta(1.0, epsilon)
+        assert exact * (1 - 1e-9) <= composed(epsilon) <= 1.01 * exact
+
+
+def test_falls_with_epsilon_and_grows_with_steps() -> None:
+    law, theta = rf.RectifiedGaussian(1.0, 1.0), float64([0.3, -2.0])
+    rows = []
+    for steps in (1, 3):
+        composed = composed_delta(law, theta, float64(0.4), steps)
+        rows.append([composed(epsilon) for epsilon in EPSILONS])
+    for row in rows:
+        assert row == sorted(row, reverse=True)
+    for column in zip(*rows, strict=True):
+        assert list(column) == sorted(column)
+
+
+@pytest.mark.parametrize("shift", [300.0, 3000.0, 10_000.0])
+def test_a_shift_of_very_many_sigma_is_charged_for_its_rounding(shift: float) -> None:
+    """Log densities are as large as its square, of which rounding takes 2^-52 and less."""
+    law = rf.QuantizedGaussian(1.0, bound=1.0, levels=3)
+    delta = float(Pushes(law, float64([0.0]), float64([shift])).curves(0.1, backward=False).max())
+    curve = float(law.hockey_stick(0.0, shift, 0.1))
+    assert 0.1 < curve < delta < 1
+    assert delta >= curve * (1 + shift * shift * 2.0**-52)
+    assert delta <= curve * (1 + shift * shift * 2.0**-50 + 1e-10)
+
+
+@pytest.mark.parametrize("law", TABLES, ids=lambda law: law.name)
+def test_one_move_costs_what_the_worst_coordinate_does(law: rf.Mechanism) -> None:
+    theta = torch.tensor([-3.0, 1.0, 12.0, 12.0, 40.0], dtype=torch.float64)
+    delta = composed_delta(law, theta, ONE, 1, at_most=1)
+    alone = [composed_delta(law, value, ONE, 1) for value in theta.split(1)]
+    for epsilon in (0.0, 0.3, 0.9, 2.0):
+        assert delta(epsilon) == pytest.approx(max(one(epsilon) for one in alone), rel=1e-9)
+
+
+def test_two_moves_cost_no_less_than_any_two_coordinates() -> None:
+    law = rf.StochasticSign(4.0)
+    theta = torch.tensor([-3.0, 6.0, 12.0], dtype=torch.float64)
+    delta = _composed([(Pushes(law, theta, 3 * ONE.expand(3)), 2)])
+    pairs = [composed_delta(law, torch.stack(pair), 3 * ONE, 1) for pair in combinations(theta, 2)]
+    for epsilon in (0.0, 0.5, 1.5):
+        assert delta(epsilon) >= max(pair(epsilon) for pair in pairs)
+    alike = _composed([(Pushes(law, theta[1:2], 3 * ONE.expand(1)), 2)])
+    twice = composed_delta(law, theta[1].expand(2), 3 * ONE, 1)
+    assert (
+        twice(0.5) * (1 - 1e-9) <= alike(0.5) <= 1.1 * twice(0.5)
+    )  # every pattern of signs is below the envelope
+
+
+def test_a_coordinate_that_cannot_move_costs_nothing() -> None:
+    theta, still = torch.tensor([0.0, 12.0], dtype=torch.float64), torch.tensor([1.0, 0.0]).double()
+    alone = composed_delta(TABLES[0], theta[:1], ONE, 1)
+    assert composed_delta(TABLES[0], theta, still, 1, at_most=1)(0.01) == pytest.approx(alone(0.01), rel=1e-9)
+    assert composed_delta(TABLES[0], theta, 0 * still, 1, at_most=1)(0.0) == 0
+    assert composed_delta(TABLES[0], torch.arange(5000.0), ONE, 1, at_most=1) is None
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        rf.RectifiedGaussian(4.0, (18.0, 1e4)),
+        rf.TruncatedGaussian(4.0, (18.0, 60.0)),
+        rf.StochasticSign(4.0),
+        rf.Gaussian(4.0),
+    ],
+    ids=lambda law: law.name,
+)
+def test_single_epsilons_hold_and_no_less_would(law: rf.Mechanism) -> None:
+    theta = torch.tensor([1.0, 10.0, 17.0], dtype=torch.float64)  # of a sign at 17 the move down is worse
+    epsilon = single_epsilons(law, theta, 1.0, 1e-5)
+
+    def delta(at: torch.Tensor) -> torch.Tensor:
+        return torch.stack(
+            [law.hockey_stick(theta, s, at) for s in (1.0, -1.0)]
+            + [law.hockey_stick(theta + s, -s, at) for s in (1.0, -1.0)]
+        ).amax(dim=0)
+
+    assert bool((delta(epsilon) <= 1e-5 * (1 + 1e-9)).all())
+    assert bool((delta(epsilon * 0.99999) > 1e-5).all())
+
+
+def test_parameters_may_differ_by_coordinate() -> None:
+    sigma = torch.tensor([2.0, 8.0], dtype=torch.float64)
+    both = single_epsilons(rf.StochasticSign(sigma), torch.ones(2, dtype=torch.float64), 1.0, 1e-5)
+    each = [
+        single_epsilons(rf.StochasticSign(float(s)), torch.ones(1, dtype=torch.float64), 1.0, 1e-5)
+        for s in sigma
+    ]
+    assert both.tolist() == pytest.approx([float(one) for one in each], rel=1e-9)
+
+
+def test_one_move_is_raised_by_its_rounding_and_no_more() -> None:
+    law, theta = TABLES[2], torch.tensor([1.0, 3.0], dtype=torch.float64)
+    sticks = [law.hockey_stick(theta, move, 0.1) for move in (1.0, -1.0)]
+    sticks += [law.hockey_stick(theta + move, -move, 0.1) for move in (1.0, -1.0)]
+    delta = composed_delta(law, theta, ONE, 1, at_most=1)
+    assert delta(0.1) / float(torch.stack(sticks).max()) - 1 == pytest.approx(1e-11, rel=0.02)
+
+
+def test_a_delta_that_covers_every_difference_costs_nothing_and_roundings_are_charged() -> None:
+    law, theta = rf.StochasticSign(4.0), torch.tensor([3.0], dtype=torch.float64)
+    largest = max(
+        float(law.hockey_stick(start, move, 0.0)) for start, move in ((3, 1), (3, -1), (4, -1), (2, 1))
+    )
+    assert float(single_epsilons(law, theta, 1.0, largest * (1 + 1.1e-11))) == 0.0
+    assert float(single_epsilons(law, theta, 1.0, largest * (1 + 0.9e-11))) > 0.0
+    assert torch.equal(single_epsilons(law, theta, 1.0, 1e-3), single_epsilons(law, theta, -1.0, 1e-3))
