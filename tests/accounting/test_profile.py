@@ -426,9 +426,7 @@ def test_two_moves_cost_no_less_than_any_two_coordinates() -> None:
         assert delta(epsilon) >= max(pair(epsilon) for pair in pairs)
     alike = _composed([(Pushes(law, theta[1:2], 3 * ONE.expand(1)), 2)])
     twice = composed_delta(law, theta[1].expand(2), 3 * ONE, 1)
-    assert (
-        twice(0.5) * (1 - 1e-9) <= alike(0.5) <= 1.1 * twice(0.5)
-    )  # every pattern of signs is below the envelope
+    assert twice(0.5) * (1 - 1e-9) <= alike(0.5) <= 1.1 * twice(0.5)
 
 
 def test_a_coordinate_that_cannot_move_costs_nothing() -> None:

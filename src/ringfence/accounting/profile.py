@@ -157,11 +157,11 @@ def renyi_delta(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
 
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:
     """Moments of the loss, forward and backward, where each coordinate is free to choose its sign."""
-    pushes = Pushes(mechanism, theta, sensitivity)
-    return tuple(
-        LossSums.worst_of(*(mechanism.loss_moments(*pair) for pair in pushes.pairs(backward)), steps)
-        for backward in (False, True)
-    )
+    sums = []
+    for pairs in map(Pushes(mechanism, theta, sensitivity).pairs, (False, True)):
+        up, down = (mechanism.loss_moments(*pair) for pair in pairs)
+        sums.append(LossSums.worst_of(up, down, steps))
+    return tuple(sums)
 
 
 def composed_delta(
