@@ -44,7 +44,7 @@ LONG = (
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
 FORKING = (
-    "tests/experiments/test_command_compare.py",
+    "tests/experiments/test_main.py",
     "tests/experiments/features/test_extraction.py",
     "tests/faults/test_kills.py",
     "tests/files/test_checkpoint.py",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from experiments.comparison.frontier import CLAMPED
+from experiments.comparison import CLAMPED
 from experiments.information.rows import InformationRow, InformationSettings, frontier
 from ringfence.report.chart import Chart, Line, Panel
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from torch import Tensor
 
-from experiments.comparison.frontier import CLAMPED
+from experiments.comparison import CLAMPED
 from experiments.digits import digits
 from experiments.information.network import NetworkSettings, images_of, train_network, validation_part
 from experiments.sweep.batch import linear_settings

@@ -12,9 +12,8 @@ import pytest
 import experiments
 import ringfence
 from experiments.__main__ import main
-from experiments.comparison.comparison import compare
-from experiments.comparison.page import write_comparison
-from experiments.comparison.winner import winner
+from experiments.comparison import compare, compare_all
+from experiments.comparison_page import Compared, write_comparison
 from experiments.features.backbones import load_backbone
 from experiments.features.images.layouts import read_images
 from experiments.sweep.grid_file import read_grid
@@ -131,10 +130,10 @@ def test_the_name_of_the_data_is_text_on_the_page_and_in_the_terminal(
     grid = replace(GRID, name=HOSTILE, clip=(0.1,), learning_rate=(4.0,))
     run_sweep(grid, DATA, tmp_path)
     rows = read_rows(tmp_path)
-    result = compare(rows)
+    [result] = compare(rows)
     assert result.data == HOSTILE
     path = tmp_path / f"{HOSTILE.replace('/', '')}.html"
-    page = write_comparison([([result], winner(rows))], path).read_text()
+    page = write_comparison([Compared([result], compare_all(rows))], path).read_text()
     assert "alert(" in page
     assert HOSTILE not in page
     assert "<img src=x" not in page

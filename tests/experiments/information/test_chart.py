@@ -1,6 +1,6 @@
 import pytest
 
-from experiments.comparison.frontier import CLAMPED
+from experiments.comparison import CLAMPED
 from experiments.information.chart import eta_ratio, information_chart
 from experiments.information.rows import InformationRow, InformationSettings
 from ringfence.report.drawing import paper_figure

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.comparison.frontier import CLAMPED
+from experiments.comparison import CLAMPED
 from experiments.digits import digits
 from experiments.information.network import NetworkSettings
 from experiments.information.rows import InformationRow, InformationSettings, frontier, information

@@ -1,16 +1,17 @@
+"""Figure 5a: what it shows is what the release says about these ballots, and the sampler errs as often."""
+
 import pytest
 import torch
 
 import ringfence as rf
-from experiments.votes.rows import DATA_INDEPENDENT, PUBLISHABLE, RENYI, TIGHT, VotesSettings, votes
+from experiments.votes import DATA_INDEPENDENT, PUBLISHABLE, RENYI, TIGHT, VotesRow, votes, votes_chart
 from ringfence.data.assembly.assembly import assembly_ballots
-
-SETTINGS = VotesSettings(sigmas=(10.0, 40.0), draws=3)
+from tests.report.samples import assert_readable
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return list(votes(SETTINGS))
+    return list(votes(sigmas=(10.0, 40.0), draws=3))
 
 
 def test_the_job_says_the_same(rows):
@@ -50,5 +51,29 @@ def test_drawn_numbers_have_a_range(rows):
 
 def test_progress_is_told():
     seen = []
-    list(votes(VotesSettings(sigmas=(80.0,), draws=1), lambda *told: seen.append(told)))
+    list(votes((80.0,), 1, lambda *told: seen.append(told)))
     assert seen == [("votes", 1.0)]
+
+
+def test_the_chart_holds_the_rows_and_says_what_is_sensitive():
+    found = {DATA_INDEPENDENT: 4.0, PUBLISHABLE: 2.0, RENYI: 1.25, TIGHT: 1.0}
+    rows = [
+        VotesRow(name, sigma, sigma / 1000, *(epsilon * k / sigma for k in (1, 0.8, 1.6)), 4 / sigma)
+        for sigma in (8.0, 16.0)
+        for name, epsilon in found.items()
+    ]
+    chart = votes_chart(rows)
+    assert_readable(chart)
+    errors, ratios = chart.panels
+    assert (errors.lines[3].x, errors.lines[3].y) == ((1 / 16, 1 / 8), (0.016, 0.008))
+    assert [line.y for line in ratios.lines] == [(2.0, 2.0), (3.2, 3.2), (4.0, 4.0)]
+    assert ratios.lines[0].low == (1.25, 1.25)
+    assert ratios.lines[0].high == (2.5, 2.5)
+    assert [("sensitive" in line.name) for line in errors.lines] == [False, False, True, True]
+    for said in (
+        "0.8% of the answers",
+        "ε is 0.5 for every dataset, 0.125 for this one (0.157 by",
+        "and 0.25 if",
+        "CC BY 4.0",
+    ):
+        assert said in chart.caption

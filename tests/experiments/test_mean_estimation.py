@@ -1,3 +1,5 @@
+"""Figure 2: the errors and costs behind it, and that the chart holds them."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -5,8 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from experiments.mean_estimation.rows import (
+from experiments.mean_estimation import (
     MeanEstimationSettings,
+    draw_mean_estimation,
     matched_sigma,
     mean_estimation,
     rectified_error,
@@ -16,6 +19,7 @@ from ringfence.accounting.per_instance import PerInstanceAccountant, per_instanc
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
+from tests.report.samples import assert_readable
 
 SMALL = MeanEstimationSettings(records=100, dimensions=5, trials=2, means=(0.0, 0.8), sigmas=(0.4,))
 
@@ -143,3 +147,35 @@ def test_progress_ends_at_one():
     seen = []
     list(mean_estimation(replace(SMALL, trials=1), lambda *told: seen.append(told)))
     assert seen == [("mean-estimation", 0.5), ("mean-estimation", 1.0)]
+
+
+def test_the_chart_has_four_panels_a_noise_level_but_for_those_that_are_flat() -> None:
+    settings = MeanEstimationSettings(
+        records=100, dimensions=3, trials=2, means=(0.0, 0.6, 1.0), sigmas=(0.1, 0.4)
+    )
+    drawn = draw_mean_estimation(settings)
+    chart = drawn.chart
+    assert_readable(chart)
+    assert [panel.title.split("= ")[-1] for panel in chart.panels] == ["0.4"] * 4 + ["0.1"] * 3
+    assert [len(panel.lines) for panel in chart.panels[:4]] == [5, 5, 3, 3]
+    assert all(panel.reference == 1.0 for panel in chart.panels)
+    assert "flat at 1: Cost at equal error, a = 1, \N{GREEK SMALL LETTER SIGMA} = 0.1." in chart.details
+    # lines are means of the trials within their band
+    line = chart.panels[0].lines[3]
+    assert (line.name, line.mechanism, line.dashed) == ("truncated, a = 0.5", "truncated", True)
+    assert line.x == settings.means
+    ratios = [
+        row.cost
+        for row in drawn.rows
+        if (row.comparison, row.mechanism, row.gaussian_sigma, row.bound, row.mean)
+        == ("equal noise", "truncated", 0.4, 0.5, 0.6)
+    ]
+    assert len(ratios) == 2
+    assert line.y[1] == pytest.approx(sum(ratios) / 2)
+    assert (line.low[1], line.high[1]) == (min(ratios), max(ratios))
+    costs = [
+        row.cost
+        for row in drawn.rows
+        if (row.comparison, row.mechanism, row.gaussian_sigma) == ("equal error", "truncated", 0.4)
+    ]
+    assert f"{min(costs):.2f} to {max(costs):.2f}" in chart.caption
