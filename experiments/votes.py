@@ -12,11 +12,11 @@ from typing import Any
 from experiments.drawing import Drawn, curve
 from ringfence.accounting.decisions.publication import publishable_decision_epsilon
 from ringfence.data.assembly.assembly import assembly_ballots
-from ringfence.decisions.ballots.cost import decision_account
-from ringfence.decisions.votes import wrong_answers
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.rounding import rounded_up
 from ringfence.progress import Progress
+from ringfence.releases.ballots import decision_account
+from ringfence.releases.votes import wrong_answers
 from ringfence.report.chart import Chart, Panel
 
 SIGMAS = (5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 57.0, 80.0)  # of the noise, in votes
@@ -67,14 +67,7 @@ def votes(
         law = StochasticSign(sigma)
         chances = wrong_answers(surplus, sigma)
         account = decision_account(
-            law,
-            surplus,
-            neighbours="added",
-            at_most=None,
-            delta=DELTA,
-            ballots=None,
-            chances=chances.tolist(),
-            publish=False,
+            law, surplus, neighbours="added", at_most=None, delta=DELTA, chances=chances.tolist()
         )
         drawn = [
             publishable_decision_epsilon(law, surplus, neighbours="added", delta=DELTA).per_instance_epsilon

@@ -27,7 +27,7 @@ LAWS = (
 MECHANISMS = "src/ringfence/mechanisms"
 ACCOUNTING = "src/ringfence/accounting"
 TRAINING = "src/ringfence/training"
-DECISIONS = "src/ringfence/decisions"
+RELEASES = "src/ringfence/releases"
 NOISE = "src/ringfence/noise.py"
 TABLE = "src/ringfence/files/shared_table.py"
 NUMERICS = "src/ringfence/numerics"
@@ -52,9 +52,9 @@ def training(*names: str) -> tuple[str, ...]:
     return _tests("training", names)
 
 
-def decisions(*names: str) -> tuple[str, ...]:
-    """Tests of the room of decisions."""
-    return _tests("decisions", names)
+def releases(*names: str) -> tuple[str, ...]:
+    """Tests of releases."""
+    return _tests("releases", names)
 
 
 def _tests(room: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,10 +205,10 @@ BREAKAGES = [
         accounting("ledger"),
     ),
     Breakage(
-        "a job is charged before its noise is checked",
-        f"{DECISIONS}/account.py",
-        "if noise is not None and not isinstance(noise, Noise):",
-        "if False:",
+        "a job is charged before its seed is checked",
+        f"{RELEASES}/account.py",
+        "noise = seed if isinstance(seed, Noise) else Noise(seed)",
+        "noise = Noise() if seed is None else seed",
         accounting("ledger"),
     ),
     Breakage(
@@ -1668,7 +1668,7 @@ BREAKAGES = [
     ),
     Breakage(
         "a table whose finite randomness is not charged",
-        f"{DECISIONS}/account.py",
+        f"{RELEASES}/account.py",
         "change=change, numbers=theta.numel())",
         "change=change)",
         accounting("costs/finite_randomness"),
@@ -1928,94 +1928,94 @@ BREAKAGES = [
     ),
     Breakage(
         "a row that begins with # switches comments on",
-        f"{DECISIONS}/tables/rows.py",
+        f"{RELEASES}/reader.py",
         '"comment": ""',
         '"comment": "#"',
-        decisions("tables/rows"),
+        releases("reader"),
     ),
     Breakage(
         "lines that do not fit the dialect are read all the same",
-        f"{DECISIONS}/tables/rows.py",
+        f"{RELEASES}/reader.py",
         '"strict_mode": True',
         '"strict_mode": False',
-        decisions("tables/rows"),
+        releases("reader"),
     ),
     Breakage(
         "a quote inside a cell is taken as it comes",
-        f"{DECISIONS}/tables/rows.py",
+        f"{RELEASES}/reader.py",
         "if before not in around or (place < len(pieces) - 1 and after not in around[:2]):",
         "if False:",
-        decisions("tables/rows"),
+        releases("reader"),
     ),
     Breakage(
         "a quote that nothing closes swallows the rows behind it",
-        f"{DECISIONS}/tables/rows.py",
+        f"{RELEASES}/reader.py",
         "        if inside:\n",
         "        if False:\n",
-        decisions("tables/rows"),
+        releases("reader"),
     ),
     Breakage(
         "a file that is given twice counts twice",
-        f"{DECISIONS}/tables/rows.py",
+        f"{RELEASES}/reader.py",
         "map(os.stat, files)}) < len(files):",
         "map(os.stat, files)}) < 0:",
-        decisions("tables/rows"),
+        releases("reader"),
     ),
     Breakage(
         "a name with brackets stands for another file",
-        f"{DECISIONS}/tables/rows.py",
+        f"{RELEASES}/reader.py",
         "[escape(name) for name in alike]",
         "list(alike)",
-        decisions("tables/rows"),
+        releases("reader"),
     ),
     Breakage(
         "the categories of a pandas Categorical are public",
-        f"{DECISIONS}/frames.py",
+        f"{RELEASES}/reader.py",
         " and frame.implementation.is_polars()",
         "",
-        decisions("frames"),
+        releases("reader"),
     ),
     Breakage(
         "a masked cell is released",
-        f"{DECISIONS}/frames.py",
+        f"{RELEASES}/reader.py",
         "if np.ma.is_masked(",
         "if None is np.ma.is_masked(",
-        decisions("frames"),
+        releases("reader"),
     ),
     Breakage(
         "a column of the data is overwritten by what is released",
-        f"{DECISIONS}/tables/domains.py",
+        f"{RELEASES}/domains.py",
         "if name in taken:",
         "if False:",
-        decisions("counts", "means"),
+        releases("counts", "means"),
     ),
     Breakage(
         "a formula in table.csv",
-        f"{DECISIONS}/result.py",
+        f"{RELEASES}/release.py",
         "writer.writerows(map(_no_formula, row) for row in self.rows())",
         "writer.writerows(self.rows())",
-        decisions("result"),
+        releases("release"),
     ),
     Breakage(
         "means say that small groups are never shown",
-        f"{DECISIONS}/means.py",
-        "if noise_of_size is not None:",
-        "if False:",
-        decisions("means"),
+        f"{RELEASES}/means.py",
+        "if not plan.size_sigma:",
+        "if True:",
+        releases("means"),
     ),
     Breakage(
         "standard errors are said to hold for counts that were selected",
-        f"{DECISIONS}/counts.py",
-        '(", whatever the data." if threshold is None else _selection(threshold, sigma))',
-        '", whatever the data."',
-        decisions("counts"),
+        f"{RELEASES}/counts.py",
+        "exact = _selection(threshold, noisy)",
+        "exact = exact",
+        releases("counts"),
     ),
     Breakage(
         "a killed process leaves a part of a release",
-        f"{DECISIONS}/result.py",
+        f"{RELEASES}/release.py",
         "with new_folder(folder) as beside:",
         "if (beside := Path(folder)).mkdir(parents=True, exist_ok=True) is None:",
-        decisions("result"),
+        releases("release"),
     ),
     Breakage(
         "a pipe is replaced by a file",
@@ -2075,45 +2075,45 @@ BREAKAGES = [
     ),
     Breakage(
         "a person in as many cells as there are",
-        f"{DECISIONS}/tables/contributions.py",
+        f"{RELEASES}/contributions.py",
         "WHERE place <= {at_most}",
         "WHERE place >= {at_most - at_most}",
-        decisions("tables/contributions"),
+        releases("contributions"),
     ),
     Breakage(
         "values that are not clamped",
-        f"{DECISIONS}/tables/contributions.py",
+        f"{RELEASES}/contributions.py",
         "CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)",
         "CAST({scaled} AS BIGINT)",
-        decisions("tables/contributions"),
+        releases("contributions"),
     ),
     Breakage(
         "one noise for the tables of two years",
-        f"{DECISIONS}/account.py",
-        "source.digest(values))",
-        "len(values))",
-        decisions("counts", "account"),
+        f"{RELEASES}/account.py",
+        "digest = self.noise.digest(values)",
+        "digest = len(values)",
+        releases("counts", "account"),
     ),
     Breakage(
         "a person whose values are replaced charged as one who is added",
-        f"{DECISIONS}/noisy_means.py",
+        f"{RELEASES}/means.py",
         "table_account(law, totals, 2.0,",
         "table_account(law, totals, 1.0,",
-        decisions("noisy_means"),
+        releases("means"),
     ),
     Breakage(
         "an account that everybody may read",
-        f"{DECISIONS}/account.py",
+        f"{RELEASES}/account.py",
         "replacing(path, mode=OWNER_ALONE)",
         "replacing(path, mode=0o644)",
-        decisions("result"),
+        releases("release"),
     ),
     Breakage(
         "as many answers of a person as were given",
-        f"{DECISIONS}/ballots/ballots.py",
+        f"{RELEASES}/ballots.py",
         "place.argsort(dim=1)[:, :at_most]",
         "place.argsort(dim=1)",
-        decisions("ballots/ballots"),
+        releases("ballots"),
     ),
     Breakage(
         "chances of error for everybody",
@@ -2145,10 +2145,10 @@ BREAKAGES = [
     ),
     Breakage(
         "a published epsilon that is not paid for",
-        f"{DECISIONS}/ballots/cost.py",
-        "accountant.gaussian_zcdp += cost",
-        "accountant.gaussian_zcdp += 0 * cost",
-        decisions("votes"),
+        f"{RELEASES}/ballots.py",
+        "_gaussian_cost(publishing_cost(accountant.gaussian_zcdp),",
+        "_gaussian_cost(0 * publishing_cost(accountant.gaussian_zcdp),",
+        releases("votes"),
     ),
     Breakage(
         "a run's eta for its measured steps alone",

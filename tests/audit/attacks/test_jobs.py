@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 
 from ringfence.audit.attacks.jobs import Job, audit_job, jobs
-from ringfence.decisions.result import DecisionRelease
 from ringfence.noise import Noise
+from ringfence.releases.release import Release
 
 JOBS = jobs(4000)
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: str(job.name))
 def test_no_claim_falls_and_half_of_the_noise_is_seen(job: Job) -> None:
-    made: dict[tuple[bool, float], DecisionRelease] = {}
+    made: dict[tuple[bool, float], Release] = {}
 
-    def release(there: bool, sigma: float, noise: Noise) -> DecisionRelease:
+    def release(there: bool, sigma: float, noise: Noise) -> Release:
         """Each release once: both audits need the honest one, for its account."""
         if (there, sigma) not in made:
             made[there, sigma] = job.release(there, sigma, noise)

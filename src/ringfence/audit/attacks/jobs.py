@@ -16,12 +16,12 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.audit.lower_bound import epsilon_lower_bound
 from ringfence.audit.result import AuditResult
-from ringfence.decisions.counts import release_counts
-from ringfence.decisions.means import release_means
-from ringfence.decisions.result import DecisionRelease
-from ringfence.decisions.votes import release_votes
-from ringfence.decisions.winners import release_winners
 from ringfence.noise import Noise
+from ringfence.releases.counts import release_counts
+from ringfence.releases.means import release_means
+from ringfence.releases.release import Release
+from ringfence.releases.votes import release_votes
+from ringfence.releases.winners import release_winners
 
 DELTA = 0.05  # large enough for a few hundred trials to tell something
 _NOT_SHOWN = -1e9
@@ -36,8 +36,8 @@ class Job:
     """
 
     name: str
-    release: Callable[[bool, float, Noise], DecisionRelease]
-    statistics: Callable[[DecisionRelease], Tensor]
+    release: Callable[[bool, float, Noise], Release]
+    statistics: Callable[[Release], Tensor]
 
 
 def jobs(trials: int) -> list[Job]:
@@ -49,21 +49,21 @@ def jobs(trials: int) -> list[Job]:
     checks.count("trials", trials, at_least=2)
     cells, one = np.full(trials, 4), np.ones(trials, dtype=np.int64)
 
-    def counts(there: bool, sigma: float, noise: Noise) -> DecisionRelease:
-        return release_counts(cells + there, sigma=sigma, delta=DELTA, noise=noise)
+    def counts(there: bool, sigma: float, noise: Noise) -> Release:
+        return release_counts(cells + there, sigma=sigma, delta=DELTA, seed=noise)
 
-    def suppressed(there: bool, sigma: float, noise: Noise) -> DecisionRelease:
-        return release_counts(cells + there, suppress_below=5, sigma=sigma, delta=DELTA, noise=noise)
+    def suppressed(there: bool, sigma: float, noise: Noise) -> Release:
+        return release_counts(cells + there, suppress_below=5, sigma=sigma, delta=DELTA, seed=noise)
 
-    def votes(there: bool, sigma: float, noise: Noise) -> DecisionRelease:
+    def votes(there: bool, sigma: float, noise: Noise) -> Release:
         ballots = np.eye(min(trials, _MOST_VOTERS), dtype=np.int8) * there
-        return release_votes(ballots, at_most=1, sigma=sigma, delta=DELTA, noise=noise)
+        return release_votes(ballots, at_most=1, sigma=sigma, delta=DELTA, seed=noise)
 
-    def winners(there: bool, sigma: float, noise: Noise) -> DecisionRelease:
+    def winners(there: bool, sigma: float, noise: Noise) -> Release:
         rows = np.stack((2 * one + there, 2 * one, one), axis=1)
-        return release_winners(rows, neighbours="added", at_most=1, sigma=sigma, delta=DELTA, noise=noise)
+        return release_winners(rows, neighbours="added", at_most=1, sigma=sigma, delta=DELTA, seed=noise)
 
-    def confident(there: bool, sigma: float, noise: Noise) -> DecisionRelease:
+    def confident(there: bool, sigma: float, noise: Noise) -> Release:
         rows = np.stack((2 * one + there, one), axis=1)
         return release_winners(
             rows,
@@ -73,10 +73,10 @@ def jobs(trials: int) -> list[Job]:
             sigma=sigma,
             threshold_sigma=sigma,
             delta=DELTA,
-            noise=noise,
+            seed=noise,
         )
 
-    def means(there: bool, sigma: float, noise: Noise) -> DecisionRelease:
+    def means(there: bool, sigma: float, noise: Noise) -> Release:
         rows = np.stack((np.tile(np.arange(trials), 1 + there), np.ones(trials * (1 + there))), axis=1)
         return release_means(
             rows,
@@ -88,7 +88,7 @@ def jobs(trials: int) -> list[Job]:
             suppress_below=0,
             sigma=sigma,
             delta=DELTA,
-            noise=noise,
+            seed=noise,
         )
 
     found = [
@@ -144,18 +144,18 @@ def audit_job(job: Job, *, noise: Noise, confidence: float, flawed: float = 1.0)
     return AuditResult(job.name, DELTA, confidence, inside.shape[1], bound, claims)
 
 
-def _numbers(made: DecisionRelease, column: str) -> Tensor:
+def _numbers(made: Release, column: str) -> Tensor:
     shown = [_NOT_SHOWN if value is None else value for value in made.columns[column]]
     return torch.tensor(shown, dtype=torch.float64)
 
 
-def _winners(made: DecisionRelease) -> Tensor:
+def _winners(made: Release) -> Tensor:
     """Whether the first candidate won, whether there is an answer, and whether it is another one."""
     winner = torch.from_numpy(made.values)
     return torch.stack((winner == 0, winner >= 0, winner != 1)).double()
 
 
-def _sums(made: DecisionRelease) -> Tensor:
+def _sums(made: Release) -> Tensor:
     """The noisy number of people, the mean, and what is left of the sum where it was clamped."""
     people, mean = _numbers(made, "people"), _numbers(made, "mean")
     return torch.stack((people, mean, people * mean))
