@@ -28,8 +28,6 @@ from experiments.sweep.settings import Grid, Search
 from experiments.sweep.store import read_rows
 from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
-from ringfence.audit.page import audit_section
-from ringfence.audit.suite import run_audit
 from ringfence.data.features import Features
 from ringfence.numerics.threads import one_thread
 from ringfence.progress import Progress
@@ -39,7 +37,6 @@ from ringfence.report.page import write_report
 
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
 SPECTRAL_CLASSES = 16  # with more, the largest eta over directions takes minutes per run: use the trace
-AUDITED = 100  # how many releases are attacked; ``ringfence audit`` attacks more
 INFORMATION_SETTINGS = 48  # how many settings per law Figure 4 takes from the start of the fair search
 
 
@@ -133,7 +130,6 @@ def reproduce(
     settings = read_grid(grid)
     data = digits() if features is None else features
     with one_thread():
-        attacks = run_audit(AUDITED, tight=2, probes=2, runs=100, progress=progress)
         # Figure 4 on features of one's own needs the parts that the sweeps train on.
         names = [name for name in FIGURES if features is None or name != "fil"]
         drawn = {name: FIGURES[name](progress) for name in names}
@@ -183,7 +179,6 @@ def reproduce(
                 "Where bounded support pays: confident votes and suppressed cells.",
                 *("votes", "histogram"),
             ),
-            audit_section(attacks),
             examples,
         ),
         settings=(

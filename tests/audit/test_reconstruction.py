@@ -12,8 +12,8 @@ from ringfence import (
     TruncatedGaussian,
     fisher_information_loss,
 )
-from ringfence.audit.attacks.reconstruction import audit_reconstruction, linear_jacobian
 from ringfence.mechanisms.base import Mechanism
+from tests.audit.reconstruction import audit_reconstruction, linear_jacobian
 from tests.tensors import float64
 
 LAWS = [

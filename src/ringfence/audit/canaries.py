@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ringfence import checks
-from ringfence.audit.result import AuditResult
+from ringfence.audit.lower_bound import AuditResult
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.engine import PrivacyEngine
 from ringfence.training.linear.regression import clipped_gradients

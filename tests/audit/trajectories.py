@@ -8,8 +8,7 @@ from torch.nn.functional import one_hot
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import ex_post_epsilon
-from ringfence.audit.lower_bound import epsilon_lower_bound, rate_bounds
-from ringfence.audit.result import AuditResult
+from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.linear.grid import train_linear_grid
@@ -42,14 +41,6 @@ def audit_training(
 
     Two claims are put to the test: the data-independent epsilon, by how well the two are told apart;
     and the ex-post one of every single run, by how often the realised loss is above it.
-
-    >>> from ringfence import Clamp, Gaussian
-    >>> features, labels = torch.eye(2, dtype=torch.float64), torch.tensor([0, 1])
-    >>> record = (torch.full((1, 2), 9.0, dtype=torch.float64), torch.tensor([0]))
-    >>> result = audit_training((features, labels), record, 2, mechanism=Gaussian(1.0), clip=Clamp(0.5),
-    ...     learning_rate=1.0, steps=2, public_size=3, delta=0.01, runs=400, seed=0)
-    >>> result.holds, 0.5 < result.epsilon_lower < result.claims["data-independent"]
-    (True, True)
     """
     checks.count("runs", runs, at_least=2)
     base = (data, (torch.cat((data[0], record[0])), torch.cat((data[1], record[1]))))

@@ -6,14 +6,14 @@ from scipy.stats import binom
 from torch import nn
 
 from ringfence import Clamp, Gaussian, LinearProbe, PrivacyEngine, TruncatedGaussian
-from ringfence.audit.attacks.canaries import (
+from ringfence.audit.canaries import (
     Canaries,
     audit_engine_canaries,
     audit_probe_canaries,
     one_run_epsilon,
     one_run_p_value,
 )
-from ringfence.audit.result import AuditResult
+from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
 
 WIDTH, CLASSES, COUNT = 200, 4, 150

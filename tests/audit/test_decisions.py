@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.audit.attacks.decisions import DecisionTarget, audit_decisions, random_decisions
 from ringfence.mechanisms.decision import Decision
+from tests.audit.decisions import DecisionTarget, audit_decisions, random_decisions
 
 COUNTS, MOVE = torch.tensor([[6.0, 5.0, 1.0], [-1.0, 1.0, 0.0]], dtype=torch.float64)
 LAWS = (rf.NoisyWinner(1.0), rf.ConfidentWinner(1.0, threshold=6.0, threshold_sigma=1.0))

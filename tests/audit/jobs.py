@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.audit.lower_bound import epsilon_lower_bound
-from ringfence.audit.result import AuditResult
+from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound
 from ringfence.noise import Noise
 from ringfence.releases.counts import release_counts
 from ringfence.releases.means import release_means
@@ -41,11 +40,7 @@ class Job:
 
 
 def jobs(trials: int) -> list[Job]:
-    """The four jobs, with so many trials each: votes at most 1,000, means only with the extra ``tables``.
-
-    >>> [job.name for job in jobs(10)][:3]
-    ['counts', 'counts, small ones suppressed', 'votes']
-    """
+    """The four jobs, with so many trials each: votes at most 1,000, means only with the extra ``tables``."""
     checks.count("trials", trials, at_least=2)
     cells, one = np.full(trials, 4), np.ones(trials, dtype=np.int64)
 
@@ -108,12 +103,6 @@ def audit_jobs(trials: int, *, noise: Noise, confidence: float) -> list[AuditRes
 
     Guarantee: where every claim is right, one or more ``holds`` are False with probability at most
     1 - ``confidence``.
-
-    ``audit_jobs(200, noise=Noise(), confidence=0.99)`` takes some seconds; ``audit_job`` attacks one job.
-
-    >>> audit_jobs(200, noise=Noise(seed=0), confidence=99)
-    Traceback (most recent call last):
-    ValueError: confidence must be in (0, 1), got 99
     """
     attacked = jobs(trials)
     each = 1 - (1 - checks.probability("confidence", confidence)) / len(attacked)
@@ -124,9 +113,6 @@ def audit_job(job: Job, *, noise: Noise, confidence: float, flawed: float = 1.0)
     """Attacks one job. The claims are those of its account: data-independent, by Rényi sums, and tight.
 
     ``flawed`` is for planted flaws: the noise that is added, as a share of the noise that is claimed.
-
-    >>> audit_job(jobs(10_000)[0], noise=Noise(seed=0), confidence=0.99, flawed=0.5).violated
-    ('data-independent', 'per-instance', 'tight')
     """
     honest = job.release(True, 1.0, noise.of("there"))
     account = honest.account

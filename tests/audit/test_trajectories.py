@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from ringfence import Clamp, Gaussian, RectifiedGaussian, TruncatedGaussian, train_linear
-from ringfence.audit.attacks import trajectories
-from ringfence.audit.attacks.trajectories import audit_training
-from ringfence.audit.result import AuditResult
+from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.linear.regression import data_digest, run_noise
+from tests.audit import trajectories
+from tests.audit.trajectories import audit_training
 from tests.tensors import float64
 
 GENERATOR = torch.Generator().manual_seed(0)

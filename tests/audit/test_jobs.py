@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.audit.attacks.jobs import Job, audit_job, jobs
 from ringfence.noise import Noise
 from ringfence.releases.release import Release
+from tests.audit.jobs import Job, audit_job, jobs
 
 JOBS = jobs(4000)
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
-from ringfence.audit.lower_bound import epsilon_lower_bound
-from ringfence.audit.result import AuditResult
+from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
@@ -21,13 +20,7 @@ _HALVINGS = 60
 
 @dataclass(frozen=True)
 class DecisionTarget:
-    """One decision about a row of counts, which a voter moves by ``move``.
-
-    >>> from ringfence import NoisyWinner
-    >>> counts, move = torch.tensor([[3.0, 2.0], [1.0, -1.0]], dtype=torch.float64)
-    >>> DecisionTarget(NoisyWinner(1.0), counts, move, delta=0.01).name
-    'NoisyWinner(sigma=1.0), 2 candidates'
-    """
+    """One decision about a row of counts, which a voter moves by ``move``."""
 
     decision: Decision
     counts: Tensor
@@ -60,12 +53,7 @@ class DecisionTarget:
 
 
 def random_decisions(count: int, generator: torch.Generator) -> list[DecisionTarget]:
-    """Winners and confident winners in turn: 2 to 12 candidates, one voter replaced.
-
-    >>> targets = random_decisions(4, torch.Generator().manual_seed(0))
-    >>> [target.decision.name for target in targets]
-    ['winner', 'confident-winner', 'winner', 'confident-winner']
-    """
+    """Winners and confident winners in turn: 2 to 12 candidates, one voter replaced."""
     return [_random(index, generator) for index in range(checks.count("count", count, at_least=0))]
 
 
@@ -98,12 +86,6 @@ def audit_decisions(
 
     Guarantee: where every claim is right, one or more ``holds`` are False with probability at most
     1 - ``confidence``.
-
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> targets = random_decisions(4, generator)
-    >>> found = audit_decisions(targets, trials=1000, generator=generator, confidence=0.99)
-    >>> all(result.holds for result in found)
-    True
     """
     checks.count("trials", trials, at_least=2)
     each = 1 - (1 - checks.probability("confidence", confidence)) / max(1, len(targets))

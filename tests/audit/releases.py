@@ -1,4 +1,4 @@
-"""What is attacked: one release of a law at a theta; and settings of every law, drawn at random."""
+"""Attacks on single releases: the optimal distinguisher at the worst record, in settings of every law."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,9 +8,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ringfence import checks
+from ringfence import PerInstanceAccountant, Sensitivity, checks, privacy_profile
 from ringfence.accounting.divergence_sums import both_directions
-from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UNDERFLOW
 
@@ -25,12 +25,7 @@ _DELTAS = (1e-5, 1e-3, 1e-2, 0.1)
 
 @dataclass(frozen=True)
 class Target:
-    """One release of theta (a vector), which a record moves as far as ``sensitivity`` says.
-
-    >>> from ringfence import Gaussian
-    >>> Target(Gaussian(1.0), torch.zeros(4, dtype=torch.float64), 0.16, delta=1e-5).name
-    'Gaussian(sigma=1.0), 4 coordinates, sensitivity 0.16'
-    """
+    """One release of theta (a vector), which a record moves as far as ``sensitivity`` says."""
 
     mechanism: Mechanism
     theta: Tensor
@@ -48,15 +43,8 @@ class Target:
     def move(self) -> Tensor:
         """How far the worst record moves each coordinate, up or down.
 
-        Where a record cannot move every coordinate as far as it goes, it moves those first that give most
-        away for the square of their move.
-
-        >>> from ringfence import StochasticSign
-        >>> theta = torch.tensor([3.0, 0.0, -3.0], dtype=torch.float64)
-        >>> Target(StochasticSign(1.0), theta, Sensitivity(each=1.0, at_most=1), delta=1e-5).move.tolist()
-        [0.0, 1.0, 0.0]
-        >>> Target(StochasticSign(1.0), theta, Sensitivity(norm=2.0), delta=1e-5).move.tolist()
-        [2.0, 0.0, 0.0]
+        Where a record cannot move every coordinate as far as it goes, it moves those first that tell
+        most for the square of their move.
         """
         theta = checks.finite("theta", self.theta).double().reshape(-1)
         size = Sensitivity.of(self.sensitivity).binding(theta.shape)
@@ -80,10 +68,6 @@ def random_targets(count: int, generator: torch.Generator) -> list[Target]:
     Of every sixteen settings of a law, a record moves up to a quarter of the coordinates in one, and up to 8
     coordinates by an L2 length in another one. The Gaussian with the same noise would be mu-GDP with mu
     between 0.3 and 4; the distance of either end of the interval from 0 is between 0.2 and 8 sigma.
-
-    >>> targets = random_targets(100, torch.Generator().manual_seed(0))
-    >>> {target.mechanism.name for target in targets} == set(Mechanism.known())
-    True
     """
     checks.count("count", count, at_least=1)
     laws = tuple(Mechanism.known().values())
@@ -102,10 +86,6 @@ def example(
     """A law of this class with this sigma and, if it takes one, this bound.
 
     For each of its settings ``choose`` picks one of the values that the law lets attacks try.
-
-    >>> from ringfence import QuantizedGaussian, StochasticSign
-    >>> example(StochasticSign, 1.0, 2.0), example(QuantizedGaussian, 1.0, 2.0)
-    (StochasticSign(sigma=1.0), QuantizedGaussian(sigma=1.0, bound=(-2.0, 2.0), levels=17))
     """
     settings = {name: choose(values) for name, values in law.attacked_settings.items()}
     given = {"sigma": sigma, "bound": bound, **settings}
@@ -136,3 +116,83 @@ def _random_target(law: type[Mechanism], kind: int, generator: torch.Generator) 
     elif kind == _BY_NORM:
         sensitivity = Sensitivity(norm=length)
     return Target(mechanism, theta, sensitivity, one_of(_DELTAS))
+
+
+Sampler = Callable[[Mechanism, Tensor, torch.Generator], Tensor]
+Claims = Callable[[Target], dict[str, float]]
+
+
+def drawn(mechanism: Mechanism, theta: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws from the mechanism's own sampler."""
+    return mechanism.sample(theta, generator=generator)
+
+
+def printed_claims(target: Target) -> dict[str, float]:
+    """The epsilons of ``PerInstanceAccountant`` after one step."""
+    account = PerInstanceAccountant(target.mechanism, target.sensitivity)
+    account.step(target.theta)
+    claim = account.guarantee(target.delta)
+    return {"data-independent": claim.epsilon, "per-instance": claim.per_instance.epsilon}
+
+
+def with_profiles(target: Target) -> dict[str, float]:
+    """The printed claims, and that of the tight ``privacy_profile``, which takes up to seconds."""
+    profile = privacy_profile(target.mechanism, target.theta, target.sensitivity)
+    return {**printed_claims(target), "profile": profile.epsilon(target.delta)}
+
+
+def audit_release(
+    target: Target,
+    *,
+    trials: int,
+    generator: torch.Generator,
+    confidence: float = 0.99,
+    sampler: Sampler = drawn,
+    claims: Claims = with_profiles,
+) -> AuditResult:
+    """Attacks one release of theta: does what came out tell whether a record was in?
+
+    The worst record moves every coordinate by the whole sensitivity, or where it cannot, those that tell
+    most. Two patterns of signs are tried, towards where the law tells more about theta and away from it,
+    each as M(theta) against the moved law and the other way round; in one dimension these are all there
+    are. The statistic is log p/q, the best one there is (Neyman and Pearson), summed over coordinates. Small
+    values are tried as well as large ones: a sampler that does not follow its law may show there.
+    """
+    theta, move = target.theta.double().reshape(-1), target.move
+    rising = target.mechanism.fisher_information(theta + move) >= target.mechanism.fisher_information(
+        theta - move
+    )
+    towards = torch.where(rising, move, -move)
+
+    def losses(at: Tensor, *others: Tensor) -> list[Tensor]:
+        """log p/q of draws at a place, with p the law at theta and q at each of the others."""
+        values = sampler(target.mechanism, at.expand(trials, -1), generator)
+        here = target.mechanism.log_prob(values, theta)
+        return [(here - target.mechanism.log_prob(values, other)).sum(dim=-1) for other in others]
+
+    both = (theta + towards, theta - towards)
+    ours, theirs = [], []
+    for inside, moved in zip(losses(theta, *both), both, strict=True):
+        [outside] = losses(moved, moved)
+        ours += [inside, -inside, outside, -outside]
+        theirs += [outside, -outside, inside, -inside]
+    delta = torch.tensor([checks.probability("delta", target.delta)], dtype=torch.float64)
+    sides = (torch.stack(side).unsqueeze(1) for side in (ours, theirs))
+    bound = float(epsilon_lower_bound(*sides, delta, confidence))
+    return AuditResult(target.name, target.delta, confidence, trials, bound, claims(target))
+
+
+def audit_releases(
+    targets: Sequence[Target],
+    *,
+    trials: int,
+    generator: torch.Generator,
+    confidence: float,
+    claims: Claims = printed_claims,
+) -> list[AuditResult]:
+    """Attacks many releases; ``confidence`` is about all of them together."""
+    each = 1 - (1 - checks.probability("confidence", confidence)) / max(1, len(targets))
+    return [
+        audit_release(target, trials=trials, generator=generator, confidence=each, claims=claims)
+        for target in targets
+    ]
