@@ -1055,17 +1055,17 @@ BREAKAGES = [
     ),
     Breakage(
         "examples that are mixed in a batch measured as if they were not",
-        f"{TRAINING}/per_example/recorded_jacobian.py",
+        f"{TRAINING}/jacobian.py",
         "> _AGREEMENT * theirs.norm(dim=1)).any()",
         "> _AGREEMENT * theirs.norm(dim=1)).all() and False",
-        training("per_example/recorded_jacobian"),
+        training("jacobian"),
     ),
     Breakage(
         "the second derivative of a normalisation left out",
-        f"{TRAINING}/per_example/recorded_functions.py",
+        f"{TRAINING}/jacobian.py",
         "    return _curve(a, b, of_b, z, rate) + _slope(c, z, rate)\n",
         "    return _slope(c, z, rate)\n",
-        training("per_example/recorded_functions", "per_example/recorded_jacobian"),
+        training("jacobian"),
     ),
     Breakage(
         "an eigenvalue believed without a proof",
@@ -1154,10 +1154,10 @@ BREAKAGES = [
     ),
     Breakage(
         "an example that was never measured with an eta of 0",
-        f"{TRAINING}/per_example/fisher_tracking.py",
+        f"{TRAINING}/information.py",
         "(1 + 1e-15), torch.nan)",
         "(1 + 1e-15), 0.0)",
-        training("per_example/fisher_tracking"),
+        training("fisher_tracking"),
     ),
     Breakage(
         "single voters seen from one side",

@@ -25,7 +25,7 @@ from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.information import example_information
+from ringfence.training.information import example_information
 
 _BLOCK = 1000  # how many examples are measured between two pauses
 _FAILURE = 1e-6  # with which an upper bound of a run may fail, over the probes

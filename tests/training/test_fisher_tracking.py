@@ -6,9 +6,8 @@ from torch import nn
 
 import ringfence as rf
 from ringfence.noise import Noise
-from ringfence.training.per_example import fisher_tracking
-from ringfence.training.per_example.fisher_tracking import FisherTracking
-from ringfence.training.per_example.information import ExampleInformation
+from ringfence.training import information
+from ringfence.training.information import ExampleInformation, FisherTracking
 from tests.accounting.drawing import draw
 
 MODEL = nn.Linear(3, 2).double()
@@ -41,7 +40,7 @@ def test_steps_add_up_where_examples_took_part() -> None:
 
 def test_an_example_without_information_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = ExampleInformation(torch.zeros(1), torch.zeros(1), 1e-9)
-    monkeypatch.setattr(fisher_tracking, "example_information", lambda *_, **__: nothing)
+    monkeypatch.setattr(information, "example_information", lambda *_, **__: nothing)
     one = tracking()
     measure(one, 0, (1,))
     assert one.fisher_information_loss()[1] == pytest.approx(0, abs=1e-100)
@@ -55,7 +54,7 @@ def test_shares_of_the_failure_probability_stay_below_it_in_all(monkeypatch: pyt
         shares.append(failure_probability)
         return ExampleInformation(torch.ones(1), torch.ones(1), failure_probability)
 
-    monkeypatch.setattr(fisher_tracking, "example_information", fixed)
+    monkeypatch.setattr(information, "example_information", fixed)
     one = tracking()
     for step in range(2000):
         measure(one, step, (1,))

@@ -1,7 +1,8 @@
-"""Fisher information loss of single examples under any torch model, without their jacobians."""
+"""Fisher information loss of single examples under any torch model, also while it trains."""
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,20 +10,25 @@ from torch import Tensor, nn
 from ringfence import checks
 from ringfence.accounting.fisher import LOWER, InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
+from ringfence.noise import Noise
 from ringfence.numerics.operators import probable_bounds_of_many, probable_traces
 from ringfence.numerics.precision import refuse_tf32
 from ringfence.numerics.rounding import UP
+from ringfence.training import distributed
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.jacobian_operator import Loss, MixedDerivatives, jacobian_operator
-from ringfence.training.per_example.recorded_jacobian import (
-    is_recordable,
-    recorded_bytes_per_example,
-    recorded_operator,
+from ringfence.training.jacobian import (
+    CastModel,
+    Loss,
+    bytes_per_example,
+    jacobian_operator,
+    runs_as_one_batch,
 )
+from ringfence.training.per_example.inputs import Inputs
 
 # The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-13, torch.float32: 2e-6}
 _TRACE_PROBES, _AT_ONCE = 64, 4
+_MEASURED = 1e-300  # the least eta^2 of an example that was measured: 0 says that it never was
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ def example_information(
 
     As many examples are taken at a time as fit into ``memory`` bytes, by default 1 GiB, or half of the free
     memory of a GPU. Where every weight is used by a layer of ``output_with_example_weights`` they go through
-    the model as one batch, which two of them must confirm; else through ``torch.func``, several times slower.
+    the model as one batch, which two of them must confirm; else under vmap, several times slower.
     float64 needs fewer products than float32, and on a GPU with fast products in float64 (A100, H100, H200)
     less time.
 
@@ -130,27 +136,21 @@ def example_information(
     if targets.ndim < 1 or len(targets) != len(inputs):
         raise ValueError(f"targets must have {len(inputs)} examples, got shape {list(targets.shape)}")
     refuse_tf32(inputs, convolutions=True)
-    derivatives = MixedDerivatives(model, loss, dtype)
-    if theta.numel() != derivatives.size:
+    cast = CastModel(model, loss, dtype)
+    if theta.numel() != cast.size:
         raise ValueError(
-            f"theta must have a coordinate for each of the model's {derivatives.size} trainable parameters, "
+            f"theta must have a coordinate for each of the model's {cast.size} trainable parameters, "
             f"got {theta.numel()}"
         )
-    weights = coordinate_losses(mechanism, theta, derivatives.size).to(inputs.device)
+    weights = coordinate_losses(mechanism, theta, cast.size).to(inputs.device)
     largest = float(weights.max())  # everything is divided by it, so that squares do not underflow
     count, width = len(inputs), inputs[0].numel()
     error = _ROUNDING[dtype] if rounding is None else rounding
-    recorded = is_recordable(derivatives, inputs[:2], targets[:2])
-    if recorded:
-        each = recorded_bytes_per_example(derivatives, inputs, targets)
-    else:
-        each = derivatives.bytes_per_example(
-            inputs[:1], probes if kind == "spectral" and probes else _AT_ONCE
-        )
-    make = recorded_operator if recorded else jacobian_operator
+    batched = runs_as_one_batch(cast, inputs[:2], targets[:2])
+    each = bytes_per_example(cast, inputs, targets, batched=batched)
 
     def measured(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        operator = make(derivatives, clip, x, y, weights / largest, error)
+        operator = jacobian_operator(cast, clip, x, y, weights / largest, error, batched=batched)
         share = failure_probability * len(x) / count
         if kind == "trace":
             assert probes is not None
@@ -177,3 +177,103 @@ def example_information(
         0.0 if kind == "trace" and probes is not None and probes >= width else failure_probability,
         estimate if kind == "trace" else None,
     )
+
+
+class FisherTracking:
+    """For every example, the sum of eta^2 over the measured steps that it took part in.
+
+    Information adds up over steps: eta^2 of a run is at most the sum of the steps' eta^2. Under Poisson
+    sampling the information of a step whose batch stays unknown is at most the average, over batches, of
+    the information of a step whose batch is known, because Fisher information is convex. The sum over the
+    batches that were drawn is one draw of that average.
+
+    Guarantee: every measured step is bounded from above, except with ``failure_probability`` over all
+    examples and steps. The sum leaves out steps that were not measured; ``measured`` counts those that were.
+
+    >>> tracking = FisherTracking(nn.functional.cross_entropy, count=3, every=2)
+    >>> [tracking.wants(step) for step in range(4)], tracking.fisher_information_loss().tolist()
+    ([True, False, True, False], [nan, nan, nan])
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        count: int,
+        every: int,
+        kind: InformationNorm = "spectral",
+        failure_probability: float = 1e-6,
+    ) -> None:
+        self.loss, self.every, self.kind = loss, every, kind
+        self.failure_probability = checks.probability("failure_probability", failure_probability)
+        self.squares = torch.zeros(count, dtype=torch.float64)
+        self.measured = 0
+        self._kept: list[tuple[tuple[int, ...], Tensor, Tensor]] = []
+
+    def wants(self, step: int) -> bool:
+        """Whether this step is measured."""
+        return bool(self.every) and step % self.every == 0
+
+    def keep(self, indices: tuple[int, ...], inputs: Inputs, targets: Tensor) -> None:
+        """Keeps examples of the present step, to be measured once its sum is known."""
+        args, kwargs = inputs
+        if len(args) != 1 or kwargs:
+            raise ValueError(f"fisher_every needs a model of one input, got {len(args)} and {sorted(kwargs)}")
+        self._kept.append((indices, args[0], targets))
+
+    def forget(self) -> None:
+        """Drops the kept examples, because the step was broken off."""
+        self._kept = []
+
+    def measure(
+        self,
+        model: nn.Module,
+        mechanism: Mechanism,
+        clip: Clip,
+        theta: Tensor,
+        *,
+        noise: Noise,
+        step: int,
+        memory: int,
+    ) -> None:
+        """Adds the information that the release of theta gives about the kept examples."""
+        if not self.wants(step):
+            return
+        # 6 / (pi k)^2 adds up to 1 over k = 1, 2, ...: the shares suffice however long the run is
+        share = self.failure_probability * 6 / (torch.pi * (self.measured + 1)) ** 2
+        added = torch.zeros(len(self.squares), dtype=torch.float64, device=theta.device)
+        total = len(self._kept)
+        for number, (indices, inputs, targets) in enumerate(self._kept):
+            probes = torch.Generator(theta.device)
+            probes.manual_seed(noise.torch_seed("information", step, number, distributed.rank()))
+            information = example_information(
+                model,
+                self.loss,
+                inputs,
+                targets,
+                clip=clip,
+                mechanism=mechanism,
+                theta=theta,
+                kind=self.kind,
+                memory=memory,
+                generator=probes,
+                failure_probability=share / (total * distributed.world_size()),
+            )
+            added[list(indices)] = information.upper.to(added).clamp(min=_MEASURED)
+        self.squares = (self.squares + distributed.summed(added).cpu()) * (1 + 1e-15)
+        self.measured += 1
+        self._kept = []
+
+    def fisher_information_loss(self) -> Tensor:
+        """eta of every example, from above, in the order of the dataset; NaN where it was never measured."""
+        return torch.where(self.squares > 0, self.squares.sqrt() * (1 + 1e-15), torch.nan)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums, and how many steps they hold."""
+        return {"squares": self.squares, "measured": self.measured}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from a ``state_dict``; examples that were kept are dropped."""
+        if state["squares"].shape != self.squares.shape:
+            raise ValueError(f"squares must hold {len(self.squares)} examples, got {len(state['squares'])}")
+        self.squares, self.measured = checks.not_negative("squares", state["squares"]), state["measured"]
+        self._kept = []

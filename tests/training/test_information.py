@@ -10,9 +10,9 @@ from torch.func import functional_call, grad, jacrev
 
 import ringfence as rf
 from ringfence.numerics import operators
+from ringfence.training import information as module
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example import information as module
-from ringfence.training.per_example.information import ExampleInformation, example_information
+from ringfence.training.information import ExampleInformation, example_information
 from tests.accounting.drawing import draw
 
 COUNT = 6
@@ -170,13 +170,13 @@ def test_every_example_has_its_share_of_the_failure_probability() -> None:
 @pytest.mark.parametrize("kind", ["spectral", "trace"])
 def test_chunks_change_nothing_but_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, chunks = convolutions(), []
-    honest = module.recorded_operator
+    honest = module.jacobian_operator
 
-    def counted(gradient: object, clip: Clip, x: Tensor, *rest: object) -> object:
+    def counted(cast: object, clip: Clip, x: Tensor, *rest: object, batched: bool) -> object:
         chunks.append(len(x))
-        return honest(gradient, clip, x, *rest)
+        return honest(cast, clip, x, *rest, batched=batched)
 
-    monkeypatch.setattr(module, "recorded_operator", counted)
+    monkeypatch.setattr(module, "jacobian_operator", counted)
     one, all_at_once = (bounds(model, kind=kind, probes=5, memory=memory) for memory in (1, 1 << 30))
     assert chunks == [1] * COUNT + [COUNT]
     torch.testing.assert_close(one.upper, all_at_once.upper, rtol=1e-9, atol=0)
@@ -244,13 +244,13 @@ def test_float32_holds_with_the_rounding_it_states(name: str) -> None:
 def test_no_jacobian_is_ever_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of probes is the widest thing that passes through the network."""
     seen = []
-    honest = operators.checked_product
+    honest = operators._checked_product
 
     def watched(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         seen.append(block.shape)
         return honest(operator, block, rows)
 
-    monkeypatch.setattr(operators, "checked_product", watched)
+    monkeypatch.setattr(operators, "_checked_product", watched)
     bounds(perceptron())
     assert {shape[1:] for shape in seen} == {(1, 16)}
     assert len(seen) <= 16
