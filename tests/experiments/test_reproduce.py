@@ -2,18 +2,17 @@
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from experiments import reproduce
-from experiments.drawing import Drawn
-from experiments.motivation import motivation
-from experiments.reproduce import FIGURES
+from experiments.figures import FIGURES, Drawn
+from experiments.motivation import MotivationSettings, motivation
 from ringfence.data.features import Features
 from ringfence.report.chart import Chart, Line, Panel
+from tests.audit.test_page import audit as small_audit
 
 GRID = """
 name = "toy"
@@ -37,27 +36,18 @@ steps = [2, 4]
 
 
 def _quick(name: str) -> Drawn:
-    rows = motivation(points=3)
+    rows = list(motivation(MotivationSettings(points=3)))
     panel = Panel(name, "x", "y", (Line("Gaussian", (0.0, 1.0), (1.0, 2.0)),))
     return Drawn(Chart(name.replace("-", "_"), name, f"caption of {name}", (panel,)), rows)
 
 
-def _quick_save(
-    figure: Figure, file: Any, *, format: str, _save: Any = Figure.savefig, **options: Any
-) -> None:
-    """Draws what stands on the page alone."""
-    if format == "svg":
-        _save(figure, file, format=format, **options)
-    else:
-        file.write(b"drawn")
-
-
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Figures and their drawing have tests of their own: here they are there."""
+    """Figures, their drawing and attacks have tests of their own: here they are there."""
     for name in list(FIGURES):
         monkeypatch.setitem(FIGURES, name, lambda progress, name=name: _quick(name))
-    monkeypatch.setattr(Figure, "savefig", _quick_save)
+    monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: file.write(b"drawn"))
+    monkeypatch.setattr(reproduce, "run_audit", lambda *_, **__: small_audit())
     (tmp_path / "grid.toml").write_text(GRID)
     return tmp_path
 
@@ -84,7 +74,15 @@ def test_first_what_may_be_published_then_everything(whole: Path) -> None:
     assert reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper") == swept
     assert all(file.exists() for file in files)
     page = (whole / "out" / "report.html").read_text()
-    for heading in ("Did bounded support help?", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"):
+    for heading in (
+        "Did bounded support help?",
+        "Figure 1",
+        "Figure 2",
+        "Figure 3",
+        "Figure 4",
+        "Figure 5",
+        "Attacks",
+    ):
         assert heading in page
     for name in ("motivation", "mean_estimation", "information", "votes", "histogram", "utility_ratio"):
         assert (whole / "out" / f"{name}.png").exists()

@@ -3,7 +3,7 @@
 import torch
 
 import ringfence as rf
-from tests.audit.releases import example
+from ringfence.audit.targets import example
 
 
 class Quiet(rf.StochasticSign):

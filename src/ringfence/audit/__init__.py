@@ -1,1 +1,1 @@
-"""Attacks on releases and training runs of your own: lower bounds on epsilon, and canaries."""
+"""Attacks that must not beat the claims: confidence lower bounds on what is printed as upper bounds."""

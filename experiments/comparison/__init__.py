@@ -1,0 +1,1 @@
+"""Figure 3: epsilon at equal accuracy, from finished sweeps. Imports no training."""

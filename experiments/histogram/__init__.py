@@ -1,0 +1,1 @@
+"""Figure 5b: a histogram whose small counts are suppressed."""

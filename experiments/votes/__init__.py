@@ -1,0 +1,1 @@
+"""Figure 5a: yes/no votes, their errors and their cost."""

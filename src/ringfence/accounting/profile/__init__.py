@@ -1,0 +1,1 @@
+"""The tight (epsilon, delta) of a fixed theta."""

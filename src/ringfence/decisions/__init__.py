@@ -1,0 +1,1 @@
+"""What is released when somebody has to decide: counts, votes, winners and means."""

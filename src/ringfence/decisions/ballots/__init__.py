@@ -1,0 +1,1 @@
+"""Ballots of people: what was answered, what one voter can change, and what a decision costs the voters."""

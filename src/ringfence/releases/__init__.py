@@ -1,1 +1,0 @@
-"""Releases of statistics of people: counts, means, votes and winners, with noise and an account."""

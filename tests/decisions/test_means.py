@@ -1,0 +1,125 @@
+"""Means by group: the numbers, the words, and what is refused."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+
+import ringfence as rf
+
+PEOPLE = pandas.DataFrame(
+    {
+        "id": [*range(1000), *range(1000)],  # everybody has two rows
+        "region": ["n"] * 600 + ["s"] * 390 + ["w"] * 10 + ["n"] * 600 + ["s"] * 400,
+        "income": [10.0] * 1000 + [30.0] * 600 + [-5.0] * 400,
+    }
+)
+REGIONS = {"region": ["n", "s", "w", "e"]}
+LIMITS: dict[str, Any] = {"of": "income", "by": "region", "domain": REGIONS, "lower": 0, "upper": 40}
+
+
+def test_persons_count_once_with_the_mean_of_their_clamped_values() -> None:
+    """Little noise: n has 20, s has (10 + 0) / 2 from 390 people and 0 from ten, w has 10."""
+    table = rf.release_means(PEOPLE, **LIMITS, person="id", at_most=2, sigma=0.13).values
+    assert table["people"].tolist()[:3] == pytest.approx([600, 400, 10], abs=2)
+    assert table["mean"].tolist()[:2] == pytest.approx([20, 5 * 390 / 400], abs=0.3)
+    assert table["mean"][2] == pytest.approx(10, abs=6)
+    assert table["suppressed"].tolist() == [False, False, False, True]
+    assert math.isnan(table["mean"][3])
+
+
+def test_intervals_and_errors_are_in_the_units_of_the_column() -> None:
+    made = rf.release_means(PEOPLE, **LIMITS, epsilon=1.0)
+    table = made.values
+    shown = table[~table["suppressed"]]
+    assert bool(((shown["low"] <= shown["mean"]) & (shown["mean"] <= shown["high"])).all())
+    assert bool(((shown["low"] >= 0) & (shown["high"] <= 40)).all())
+    error = made.errors["standard_error"]
+    half = (shown["high"] - shown["low"]) / 2
+    assert (half / error[: len(half)]).tolist() == pytest.approx([1.96] * len(half), rel=0.02)
+    wider = rf.release_means(PEOPLE, **LIMITS, epsilon=1.0, coverage=0.999, noise=rf.Noise(seed=2))
+    narrower = rf.release_means(PEOPLE, **LIMITS, epsilon=1.0, coverage=0.5, noise=rf.Noise(seed=2))
+    assert wider.values["high"][1] > narrower.values["high"][1]
+
+
+def test_public_sizes_keep_means_within_the_limits_and_say_what_is_protected() -> None:
+    sizes = {"n": 1200, "s": 790, "w": 10}
+    made = rf.release_means(PEOPLE, **LIMITS, sizes=sizes, epsilon=0.05, delta=1e-6)
+    assert made.account.epsilon <= 0.05
+    assert made.values["people"].tolist() == [1200, 790, 10, 0]
+    assert made.values["suppressed"].tolist() == [False, False, False, True]
+    assert bool(made.values["mean"][:3].between(0, 40).all())
+    assert "whose values are replaced by any others" in made.statement.promises[0]
+    assert "published as it is, without noise" in made.statement.leaves_out[0]
+    listed = rf.release_means(PEOPLE, **LIMITS, sizes=[1200, 790, 10, 0], sigma=0.13)
+    assert listed.values["mean"].tolist()[:2] == pytest.approx([20, (10 * 390) / 790], abs=0.05)
+
+
+def test_the_sentence_to_print() -> None:
+    made = rf.release_means(polars.from_pandas(PEOPLE), **LIMITS, epsilon=1.0, suppress_below=50)
+    assert made.statement.public == (
+        "These means are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
+        "row is taken as one person): values of income were clamped to 0 to 40, random noise was added, and "
+        "groups with a noisy size of at most 50 are not shown (the noise decides: one person alone is a "
+        "group that is shown with a chance of at most 0.001 %); the intervals allow for the "
+        "noise, with a coverage of 0.95."
+    )
+    assert isinstance(made.values, polars.DataFrame)
+
+
+def test_means_have_no_negative_counts_to_set_to_0() -> None:
+    with pytest.raises(TypeError, match="non_negative is for counts, got 'Means of income'"):
+        rf.release_means(PEOPLE, **LIMITS, epsilon=1.0).non_negative()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"lower": 5, "upper": 5}, "lower must be below upper, got 5 and 5"),
+        ({"upper": math.inf}, "upper must be finite"),
+        ({"lower": math.nan}, "lower must not be NaN"),
+        ({"of": "wage"}, "of names the column 'wage', which the table lacks"),
+        ({"of": "region"}, "column 'region' has the value 'n', where a number is needed"),
+        ({"suppress_below": -1}, "suppress_below must be at least 0"),
+        ({"coverage": 1.0}, "coverage must be"),
+        ({"sizes": {"n": 3}}, r"sizes says 3 people in group \('n',\), and the data has 1200"),
+        ({"sizes": {"x": 3}}, r"sizes has the group \('x',\), which the domain lacks"),
+        ({"sizes": [1]}, "sizes must have 4 numbers, one per group, got 1"),
+        ({"sizes": [1200, 790, 10, 0], "suppress_below": 5000}, "sizes must have a group of at least 5000"),
+        ({"epsilon": None}, "epsilon or sigma must be given"),
+    ],
+)
+def test_bad_input_is_named_in_one_line(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=complaint) as raised:
+        rf.release_means(PEOPLE, **{**LIMITS, "epsilon": 1.0, **change})
+    assert "\n" not in str(raised.value)
+
+
+def test_nan_is_refused_by_name() -> None:
+    holes = PEOPLE.assign(income=PEOPLE["income"].where(PEOPLE.index != 3, np.nan))
+    with pytest.raises(ValueError, match="column 'income' has a missing value"):
+        rf.release_means(holes, **LIMITS, epsilon=1.0)
+
+
+def test_how_often_one_person_alone_is_shown_is_said() -> None:
+    alone = pandas.DataFrame({"group": range(2000), "x": 1.0})
+    table = rf.release_means(
+        alone, "x", "group", domain={"group": range(2000)}, lower=0, upper=1, sigma=4.0, suppress_below=10
+    )
+    share = np.mean([value is not None for value in table.columns["mean"]])
+    said = re.search(r"shown with a chance of at most ([\d.]+) %", table.statement.public)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(100 * share, rel=0.3)
+    assert float(said[1]) == pytest.approx(9.7, abs=0.1)
+    assert "groups of fewer than" not in table.statement.public
+
+
+@pytest.mark.parametrize("name", ["mean", "low", "high", "people", "suppressed"])
+def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
+    frame = pandas.DataFrame({name: [1], "x": [1.0]})
+    with pytest.raises(ValueError, match=f"by must not name a column '{name}'"):
+        rf.release_means(frame, "x", name, domain={name: [1]}, lower=0, upper=1, sigma=1.0)
