@@ -83,7 +83,7 @@ out/coverage:
 
 # Thousands of attacks that must fail; some minutes.
 audit: setup
-	$(BIN)/ringfence audit --settings 5000 --tight 50 --probes 30 --runs 500
+	$(BIN)/python -m tests.audit
 
 # Kills training, sweeps and extraction at random moments and looks at what is left; some minutes.
 faults: setup

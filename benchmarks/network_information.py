@@ -1,10 +1,10 @@
-"""What the Fisher information loss of single examples costs under a network, and against ``torch.func``.
+"""What the Fisher information loss of single examples costs under a network, and how it compares with vmap.
 
     python -m benchmarks.network_information [--device cuda] [--examples 1000] [--network wrn] [--steps 300]
 
 Inputs are made up, of CIFAR-10's size, and weights are those that the network starts with, or has after some
 steps of ordinary training on the inputs, ``--steps``. A product is
-J^T diag(eta^2) J v for one example and one vector: recorded graphs and ``torch.func`` take turns. Then both
+J^T diag(eta^2) J v for one example and one vector: examples as one batch and under vmap take turns. Then both
 kinds of loss of all examples, spectral to 10 %, with the products per example that it took.
 """
 
@@ -16,28 +16,27 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from benchmarks.timing import peak_memory, ratio, seconds
-from experiments.networks import tanh_cnn, wide_resnet_16_4
 from ringfence.numerics import operators
-from ringfence.training.per_example.information import example_information
-from ringfence.training.per_example.jacobian_operator import MixedDerivatives, jacobian_operator
-from ringfence.training.per_example.recorded_jacobian import recorded_operator
+from ringfence.training.information import example_information
+from ringfence.training.jacobian import CastModel, jacobian_operator
+from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
 
 CLIP, LAW = rf.Clamp(0.3), rf.RectifiedGaussian(0.9, 2.0)
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"wrn": wide_resnet_16_4, "cnn": tanh_cnn}
 
 
 def products(model: nn.Module, x: Tensor, y: Tensor, dtype: torch.dtype) -> str:
-    derivatives = MixedDerivatives(model, nn.functional.cross_entropy, dtype)
-    weights = torch.ones(derivatives.size, dtype=torch.float64, device=x.device)
+    cast = CastModel(model, nn.functional.cross_entropy, dtype)
+    weights = torch.ones(cast.size, dtype=torch.float64, device=x.device)
     rows = torch.arange(len(x), device=x.device)
     block = torch.randn(len(x), 1, x[0].numel(), dtype=torch.float64, device=x.device)
     ours, theirs = (
-        make(derivatives, CLIP, x.to(dtype), y, weights, 1e-12)
-        for make in (recorded_operator, jacobian_operator)
+        jacobian_operator(cast, CLIP, x.to(dtype), y, weights, 1e-12, batched=batched)
+        for batched in (True, False)
     )
     share = ratio(lambda: ours.gram(block, rows), lambda: theirs.gram(block, rows), x.device, rounds=3)
     time = seconds(lambda: ours.gram(block, rows), x.device) / len(x)
-    return f"{dtype}: a product takes {1e3 * time:.2f} ms, {share:.2f} of the time of torch.func"
+    return f"{dtype}: a product takes {1e3 * time:.2f} ms, {share:.2f} of the time under vmap"
 
 
 def trained(model: nn.Module, x: Tensor, y: Tensor, steps: int) -> nn.Module:
@@ -52,13 +51,13 @@ def trained(model: nn.Module, x: Tensor, y: Tensor, steps: int) -> nn.Module:
 
 
 def losses(model: nn.Module, x: Tensor, y: Tensor, kind: str, dtype: torch.dtype) -> str:
-    counted, honest = [], operators.checked_product
+    counted, honest = [], operators._checked_product
 
     def product(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         counted.append(block.shape[0] * block.shape[1])
         return honest(operator, block, rows)
 
-    operators.checked_product = product
+    operators._checked_product = product
     size = sum(one.numel() for one in model.parameters())
     found = []
 
@@ -79,7 +78,7 @@ def losses(model: nn.Module, x: Tensor, y: Tensor, kind: str, dtype: torch.dtype
         found.append(information)
 
     time = seconds(work, x.device)
-    operators.checked_product = honest
+    operators._checked_product = honest
     gap = float((found[0].upper / found[0].lower).sqrt().max() - 1)
     return f"{dtype}, {kind}: {time:.1f} s, gap {gap:.2f}, {sum(counted) / len(x):.1f} products per example"
 

@@ -6,7 +6,7 @@ Commands import inside their functions what takes seconds to load, so that ``--h
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -17,8 +17,7 @@ from ringfence.cli.options import AsJson, Device, FeatureFile, Out, OutFile, Pub
 from ringfence.cli.terminal import print_files, print_table, print_text, progress_bars
 
 if TYPE_CHECKING:
-    from experiments.comparison.comparison import Comparison
-    from experiments.comparison.winner import Winner
+    from experiments.comparison_page import Compared
     from ringfence.data.features import Features
     from ringfence.report.content import Table as Cells
 
@@ -29,9 +28,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-figures = typer.Typer(help="Draw one figure of the paper.", no_args_is_help=True)
-app.add_typer(figures, name="figure")
 
+# The names are those of experiments.reproduce, written out so that --help does not load the experiments.
+FIGURES = {
+    "motivation": "Figure 1, what each mechanism leaks against theta",
+    "mean-estimation": "Figure 2, the mean of 900 records, cost against how far from 0 it lies",
+    "pdp": "Figure 3, epsilon at equal accuracy, from the paper's grid and a fair search",
+    "fil": "Figure 4, Fisher information loss against accuracy",
+    "votes": "Figure 5a, votes, the chance of a wrong answer against its cost",
+    "histogram": "Figure 5b, a histogram whose small counts are suppressed",
+}
 GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
 ]
@@ -41,9 +47,6 @@ Address = Annotated[
 ]
 Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]
 Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]
-EpsilonKind = Annotated[
-    str, typer.Option("--kind", help="per-instance, ex-post, data-independent or tightest epsilon.")
-]
 
 
 @app.command()
@@ -54,50 +57,14 @@ def reproduce(
     public_statistics: PublicStatistics = None,
     device: Device = "cpu",
     publishable: Publishable = False,
-    figure: Annotated[
-        str | None, typer.Option(help="This figure alone; fil takes --data FILE.npz of images too.")
-    ] = None,
-    settings: Annotated[
-        int | None, typer.Option(help="For images: so many settings for every method, 16 by default.")
-    ] = None,
-    workers: Annotated[int, typer.Option(help="For images: how many processes share the GPUs.")] = 0,
-    engine: Engine = "local",
-    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Every figure of the paper and ours, and one HTML report; minutes on two cores.
 
-    Without --features the data are scikit-learn's handwritten digits. With images, Figure 4 is drawn at full
-    size: hours on a GPU, and the same command again continues.
+    Without --features the data are scikit-learn's handwritten digits.
 
     Example: python -m experiments reproduce --out out
     """
-    if Path(data).suffix == ".npz":
-        if figure != "fil":
-            raise ValueError(f"--data {data} is for --figure fil, got {figure!r}: others have no images")
-        from experiments.information.chart import draw_networks
-        from experiments.information.networks import ROUNDS, run_networks, write_rows
-        from experiments.sweep.runner import Workers
-
-        rounds, where = settings or ROUNDS, Workers(engine, address, device, workers)
-        with progress_bars(quiet=as_json) as show:
-            run_networks(Path(data), out, rounds=rounds, workers=where, progress=show)
-        file = write_rows(out)
-        files = [*draw_networks(file, out), file]
-        print_files(files, as_json)
-        return
-    if figure is not None:
-        from experiments.figures import FIGURES, draw
-
-        if figure not in FIGURES or data != "digits" or features is not None:
-            raise ValueError(
-                f"--figure must be one of {', '.join(FIGURES)}, without --data but for fil of images, "
-                f"got {figure!r}"
-            )
-        with progress_bars(quiet=as_json) as show:
-            files = draw(figure, out, show)
-        print_files(files, as_json)
-        return
     values, public = sweep_features(data, features, public_statistics)
     from experiments import reproduce as whole
 
@@ -114,36 +81,9 @@ def reproduce(
     print_files(files, as_json)
 
 
-# The names are those of experiments.figures, written out so that --help does not load the experiments.
-_FIGURES = {
-    "motivation": "Figure 1, what each mechanism gives away against theta",
-    "mean-estimation": "Figure 2, the mean of 900 records, cost against how far from 0 it lies",
-    "fil": "Figure 4, Fisher information loss against accuracy, on digits",
-    "votes": "Figure 5a, votes, the chance of a wrong answer against its cost",
-    "histogram": "Figure 5b, a histogram whose small counts are suppressed",
-}
-
-
-def _add_figure(name: str, what: str) -> None:
-    """Adds ``python -m experiments figure NAME``."""
-
-    def command(out: Out = Path("out"), as_json: AsJson = False) -> None:
-        from experiments.figures import draw
-
-        with progress_bars(quiet=as_json) as show:
-            files = draw(name, out, show)
-        print_files(files, as_json)
-
-    command.__doc__ = f"{what}: PNG, PDF and CSV.\n\nExample: python -m experiments figure {name} --out out"
-    figures.command(name)(command)
-
-
-for _name, _what in _FIGURES.items():
-    _add_figure(_name, _what)
-
-
-@figures.command("pdp")
-def figure_pdp(
+@app.command()
+def figure(
+    name: Annotated[str, typer.Argument(help="; ".join(f"{one}: {what}" for one, what in FIGURES.items()))],
     out: Out = Path("out"),
     data: GridName = "digits",
     features: FeatureFile = None,
@@ -151,19 +91,26 @@ def figure_pdp(
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Figure 3, epsilon at equal accuracy, from the paper's grid and a fair search.
+    """Draw one figure of the paper: PNG, PDF and CSV.
 
-    Example: python -m experiments figure pdp --data cifar10 --features cifar10.npz --device cuda
+    Example: python -m experiments figure motivation --out out
     """
+    if name not in FIGURES:
+        raise ValueError(f"figure must be one of {', '.join(FIGURES)}, got {name!r}")
+    if name != "pdp" and (data != "digits" or features is not None):
+        raise ValueError(f"--data and --features are for figure pdp, got {name!r}")
     values, public = sweep_features(data, features, public_statistics)
-    from experiments.reproduce import draw_comparisons
-    from experiments.sweep.data import digits
-    from experiments.sweep.settings import read_grid
+    from experiments import reproduce as whole
+    from experiments.digits import digits
+    from experiments.sweep.grid_file import read_grid
 
     with progress_bars(quiet=as_json) as show:
-        files = draw_comparisons(
-            read_grid(data), values or digits(), out, public=public, device=device, progress=show
-        )
+        if name == "pdp":
+            files = whole.draw_comparisons(
+                read_grid(data), values or digits(), out, public=public, device=device, progress=show
+            )
+        else:
+            files = whole.draw(name, out, show)
     print_files(files, as_json)
 
 
@@ -187,10 +134,10 @@ def sweep(
 
     Example: python -m experiments sweep cifar10 --features cifar10.npz --out sweep --search fair
     """
-    from experiments.sweep.data import digits
-    from experiments.sweep.probes import run_sweep
-    from experiments.sweep.runner import Workers
-    from experiments.sweep.settings import Search, read_grid
+    from experiments.digits import digits
+    from experiments.sweep.grid_file import read_grid
+    from experiments.sweep.run import run_sweep
+    from experiments.sweep.settings import Search
 
     settings = read_grid(grid)
     values, public = sweep_features(grid, features, public_statistics)
@@ -199,7 +146,9 @@ def sweep(
             settings,
             values or digits(),
             out,
-            Workers(engine, address, device),
+            engine,
+            address,
+            device,
             cast(Search, search),  # which the library checks
             show,
             public=public,
@@ -208,50 +157,81 @@ def sweep(
 
 
 @app.command()
-def compare(folders: Folders, kind: EpsilonKind = "per-instance", as_json: AsJson = False) -> None:
+def compare(
+    folders: Folders,
+    kind: Annotated[
+        str, typer.Option(help="per-instance, ex-post, data-independent or tightest epsilon.")
+    ] = "per-instance",
+    as_json: AsJson = False,
+) -> None:
     """Epsilon at equal accuracy: did bounded support help here, and which clip and law take the least?
 
     Example: python -m experiments compare sweep
     """
-    from experiments.comparison.answer import answer, difference
-    from experiments.comparison.page import comparison_table, ratio_table, winner_table
+    from experiments.comparison_page import NOTE, answer, comparison_table, epsilon_table, ratio_table
 
     data = compared(folders, kind)
     if as_json:
-        results = [_plain(one, ("clip", "medians")) for laws, _ in data for one in laws]
-        winners = [_plain(best, ("runs", "chosen_on", "delta")) for _, best in data]
-        typer.echo(json.dumps({"comparisons": results, "winners": winners}, default=str))
+        plain = [
+            {
+                "answer": answer(one),
+                "clips": [asdict(result) for result in one.clips],
+                "everything": asdict(one.everything),
+            }
+            for one in data
+        ]
+        typer.echo(json.dumps(plain))
         return
-    for laws, best in data:
-        print_text(f"{best.data}: {answer(laws, best)}", difference(laws))
-        print_table(terminal_table(winner_table(best)))
-        print_text(best.sentence)
-        print_table(terminal_table(ratio_table(laws)))
-        for one in laws:
-            print_table(terminal_table(comparison_table(one)))
-            print_text(one.sentence, *one.warnings)
+    for one in data:
+        print_text(f"{one.everything.data}: {answer(one)}")
+        print_table(terminal_table(epsilon_table(one.everything)))
+        print_table(terminal_table(ratio_table(one.clips)))
+        for result in one.clips:
+            print_table(terminal_table(comparison_table(result)))
+            print_text(*result.warnings)
+        print_text(NOTE)
 
 
-def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[tuple[list[Comparison], Winner]]":
-    """For each folder the comparison of laws under each clip, and which clip and law take the least.
+@app.command()
+def report(
+    folders: Folders,
+    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
+    kind: Annotated[
+        str | None,
+        typer.Option(help="per-instance (the default), ex-post, data-independent or tightest epsilon."),
+    ] = None,
+    publishable: Publishable = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sweeps as one HTML page that opens offline.
 
-    ``kind`` is text from the command line, which the library checks.
+    With --publishable it has the epsilons that hold for every dataset, and says that the choice of settings
+    is not charged.
+
+    Example: python -m experiments report sweep --out report.html
     """
-    from experiments.comparison.comparison import compare as compare_rows
-    from experiments.comparison.frontier import ComparedEpsilon, by_clip
-    from experiments.comparison.winner import winner
-    from experiments.sweep.probes import read_rows
+    from experiments.comparison_page import write_comparison
 
-    asked = cast(ComparedEpsilon, kind)
+    if publishable and kind not in (None, "data-independent"):
+        raise ValueError(
+            f"--kind must be data-independent in a publishable report, got {kind!r}: that epsilon is "
+            "computed from the private data"
+        )
+    default = "data-independent" if publishable else "per-instance"
+    data = compared(folders, kind or default, step=0.01)
+    print_files([write_comparison(data, out, publishable)], as_json)
+
+
+def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[Compared]":
+    """The comparisons of the sweep in each folder; the library checks ``kind``."""
+    from experiments.comparison import Kind, compare, compare_all
+    from experiments.comparison_page import Compared
+    from experiments.sweep.store import read_rows
+
     return [
-        ([compare_rows(own, kind=asked, step=step) for own in by_clip(rows)], winner(rows, step=step))
+        Compared(compare(rows, kind=cast(Kind, kind), step=step), compare_all(rows, step=step))
         for rows in map(read_rows, folders)
     ]
-
-
-def _plain(result: "Comparison | Winner", left_out: tuple[str, ...]) -> dict[str, Any]:
-    """What programs read has the same fields in every version; what only pages need is left out."""
-    return {name: value for name, value in asdict(result).items() if name not in left_out}
 
 
 def terminal_table(cells: "Cells") -> Table:
@@ -267,38 +247,6 @@ def terminal_table(cells: "Cells") -> Table:
     for line in cells.rows:
         table.add_row(*line)
     return table
-
-
-@app.command()
-def report(
-    folders: Folders,
-    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind", help="per-instance (the default), ex-post, data-independent or tightest epsilon."
-        ),
-    ] = None,
-    publishable: Publishable = False,
-    as_json: AsJson = False,
-) -> None:
-    """Sweeps as one HTML page that opens offline.
-
-    With --publishable it has the epsilons that hold for every dataset, and says that the choice of settings
-    is not charged.
-
-    Example: python -m experiments report sweep --out report.html
-    """
-    from experiments.comparison.page import write_comparison
-
-    if publishable and kind not in (None, "data-independent"):
-        raise ValueError(
-            f"--kind must be data-independent in a publishable report, got {kind!r}: that epsilon is "
-            "computed from the private data"
-        )
-    default = "data-independent" if publishable else "per-instance"
-    data = compared(folders, kind or default, step=0.01)
-    print_files([write_comparison(data, out, publishable)], as_json)
 
 
 @app.command()
@@ -332,6 +280,17 @@ def features(
             progress=show,
         )
     print_files([file], as_json)
+
+
+@app.command()
+def grid(name: Annotated[str, typer.Argument(help="cifar10, cifar100, digits or pets.")]) -> None:
+    """Print the TOML file of a grid, to be read, or to be copied and changed.
+
+    Example: python -m experiments grid cifar10 > mine.toml
+    """
+    from experiments.sweep.grid_file import grid_text
+
+    typer.echo(grid_text(name), nl=False)
 
 
 def sweep_features(

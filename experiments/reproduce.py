@@ -1,25 +1,33 @@
-"""Every figure of the paper and ours, from data to one page: what ``ringfence reproduce`` does."""
+"""Every figure of the paper and ours, from data to one page: what ``make reproduce`` does."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.comparison.chart import frontier_chart, ratio_chart
-from experiments.comparison.comparison import Comparison, compare
-from experiments.comparison.frontier import by_clip
-from experiments.comparison.page import answer_section, comparison_section
-from experiments.comparison.winner import Winner, winner
+from experiments.comparison import Comparison, compare, compare_all
+from experiments.comparison_page import (
+    Compared,
+    answer_section,
+    comparison_section,
+    frontier_chart,
+    ratio_chart,
+)
 from experiments.csv_file import write_csv
-from experiments.figures import FIGURES, Drawn
-from experiments.information.chart import information_figure
-from experiments.information.probe import ProbeSettings
+from experiments.digits import digits
+from experiments.drawing import Drawn
+from experiments.histogram import draw_histogram
+from experiments.information.chart import information_chart
+from experiments.information.rows import InformationSettings, information
+from experiments.mean_estimation import draw_mean_estimation
+from experiments.motivation import draw_motivation
 from experiments.single_examples import EXAMPLES, single_examples_section
-from experiments.sweep.data import digits, sweep_data
-from experiments.sweep.probes import read_rows, run_sweep
-from experiments.sweep.runner import Workers
-from experiments.sweep.settings import Grid, Search, read_grid
+from experiments.sweep.data import sweep_data
+from experiments.sweep.grid_file import read_grid
+from experiments.sweep.run import run_sweep
+from experiments.sweep.settings import Grid, Search
+from experiments.sweep.store import read_rows
+from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
-from ringfence.audit.page import audit_section
-from ringfence.audit.suite import run_audit
 from ringfence.data.features import Features
 from ringfence.numerics.threads import one_thread
 from ringfence.progress import Progress
@@ -29,8 +37,36 @@ from ringfence.report.page import write_report
 
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
 SPECTRAL_CLASSES = 16  # with more, the largest eta over directions takes minutes per run: use the trace
-AUDITED = 100  # how many releases are attacked; ``ringfence audit`` attacks more
 INFORMATION_SETTINGS = 48  # how many settings per law Figure 4 takes from the start of the fair search
+
+
+def draw_information(progress: Progress | None) -> Drawn:
+    """Figure 4 on digits."""
+    settings = InformationSettings()
+    rows = list(information(settings, progress))
+    return Drawn(information_chart(rows, settings), rows)
+
+
+# The figures that need no data but their own.
+FIGURES: dict[str, Callable[[Progress | None], Drawn]] = {
+    "motivation": lambda _: draw_motivation(),  # Figure 1
+    "mean-estimation": lambda progress: draw_mean_estimation(progress=progress),  # Figure 2
+    "fil": draw_information,  # Figure 4
+    "votes": draw_votes,  # Figure 5a
+    "histogram": lambda _: draw_histogram(),  # Figure 5b
+}
+
+
+def draw(name: str, out: Path, progress: Progress | None = None) -> list[Path]:
+    """Draws one of ``FIGURES``: writes NAME.png, NAME.pdf and NAME.csv to the folder.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     [file.name for file in draw("motivation", Path(folder))]
+    ['motivation.png', 'motivation.pdf', 'motivation.csv']
+    """
+    with one_thread():
+        return FIGURES[name](progress).save(out)
 
 
 def comparisons(
@@ -41,13 +77,12 @@ def comparisons(
     public: Features | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
-) -> tuple[dict[str, Comparison], Winner]:
-    """Runs and compares the sweeps of Figure 3, the paper's grid and the fair search with every clip.
+) -> tuple[list[Comparison], Compared]:
+    """Runs and compares the sweeps of Figure 3: the paper's grid, and the fair search with every clip.
 
-    Comparisons are named by their search, those of further clips also by the clip. The winner is that of the
-    fair search. Sweeps that were begun in the folder ``out`` are continued.
+    Sweeps that were begun in the folder ``out`` are continued.
     """
-    results: dict[str, Comparison] = {}
+    results: list[Comparison] = []
     for search in SEARCHES:
 
         def tell(_: str, share: float, search: Search = search) -> None:
@@ -55,12 +90,11 @@ def comparisons(
                 progress(f"sweep, {search}", share)
 
         folder = out / f"{grid.name.lower().replace(' ', '-')}-{search}"
-        run_sweep(grid, features, folder, Workers(device=device), search, tell, public=public)
+        run_sweep(grid, features, folder, device=device, search=search, public=public, progress=tell)
         rows = read_rows(folder)
-        for own in by_clip(rows):
-            clip = own[0].setting.clip_kind
-            results[search if clip == "clamp" else f"{search}, {clip}"] = compare(own, step=0.01)
-    return results, winner(rows, step=0.01)
+        last = compare(rows, step=0.01)
+        results += last
+    return results, Compared(last, compare_all(rows, step=0.01))
 
 
 def draw_comparisons(
@@ -74,8 +108,7 @@ def draw_comparisons(
 ) -> list[Path]:
     """Figure 3 and the frontiers behind it as PNG and PDF; the sweeps are kept in ``out``/sweeps."""
     results, _ = comparisons(grid, features, out / "sweeps", public=public, device=device, progress=progress)
-    both = list(results.values())
-    return [*save_chart(ratio_chart(both), out), *save_chart(frontier_chart(both), out)]
+    return [*save_chart(ratio_chart(results), out), *save_chart(frontier_chart(results), out)]
 
 
 def reproduce(
@@ -97,60 +130,57 @@ def reproduce(
     settings = read_grid(grid)
     data = digits() if features is None else features
     with one_thread():
-        attacks = run_audit(AUDITED, tight=2, probes=2, runs=100, progress=progress)
         # Figure 4 on features of one's own needs the parts that the sweeps train on.
         names = [name for name in FIGURES if features is None or name != "fil"]
         drawn = {name: FIGURES[name](progress) for name in names}
     with one_thread(data.train_features.size):
-        results, best = comparisons(
+        results, fair = comparisons(
             settings, data, out / "sweeps", public=public, device=device, progress=progress
         )
         parts = sweep_data(data, settings, "fair", public).to(device)
         kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
         if features is not None:
             fewer = replace(settings.fair, settings=min(settings.fair.settings, INFORMATION_SETTINGS))
-            wanted = ProbeSettings(replace(settings, fair=fewer), kind, EXAMPLES)
-            drawn["fil"] = Drawn(*information_figure(wanted, progress, parts))
-        examples, single_rows = single_examples_section(
-            parts, settings.delta, results["fair"], kind, progress
-        )
-    files = [write_csv(one.rows, out / f"{one.chart.name}.csv") for one in drawn.values()]
-    fair = [one for search, one in results.items() if search.startswith("fair")]
-    sections = [
-        answer_section([(fair, best)]),
-        Section(
-            "Figure 1: what a release gives away",
-            charts=(drawn["motivation"].chart,),
-            lead="A bounded law gives away little where the value lies far outside its support.",
-            folded=True,
-        ),
-        Section(
-            "Figure 2: the mean of many records",
-            charts=(drawn["mean-estimation"].chart,),
-            lead="Cost and error of a noisy mean, at equal noise and at equal error.",
-            folded=True,
-        ),
-        comparison_section(list(results.values())),
-        Section(
-            "Figure 4: Fisher information loss",
-            charts=(drawn["fil"].chart,),
-            lead="Test accuracy against how well an example could be reconstructed.",
-            folded=True,
-        ),
-        Section(
-            "Figure 5: decisions",
-            charts=(drawn["votes"].chart, drawn["histogram"].chart),
-            lead="Where bounded support pays: confident votes and suppressed cells.",
-            folded=True,
-        ),
-        audit_section(attacks),
-        examples,
-    ]
+            wanted = InformationSettings(replace(settings, fair=fewer), None, kind, EXAMPLES)
+            rows = list(information(wanted, progress, parts))
+            drawn["fil"] = Drawn(information_chart(rows, wanted), rows)
+        # rows of a sweep are in the order of their clips: the first is the paper's
+        examples, single_rows = single_examples_section(parts, settings.delta, fair.clips[0], kind, progress)
+    files = [one.write_rows(out) for one in drawn.values()]
     files.append(write_csv(single_rows, out / "single_examples.csv"))
+
+    def figure(heading: str, lead: str, *names: str) -> Section:
+        charts = tuple(drawn[name].chart for name in names)
+        return Section(heading, charts=charts, lead=lead, folded=True)
+
     report = Report(
         title="Bounded-support Gaussian privacy: the paper, reproduced",
         summary=("Every figure of the paper, and two of ours, recomputed with its errors corrected.",),
-        sections=tuple(sections),
+        sections=(
+            answer_section([fair]),
+            figure(
+                "Figure 1: what a release leaks",
+                "A bounded law leaks little where the value lies far outside its support.",
+                "motivation",
+            ),
+            figure(
+                "Figure 2: the mean of many records",
+                "Cost and error of a noisy mean, at equal noise and at equal error.",
+                "mean-estimation",
+            ),
+            comparison_section(results),
+            figure(
+                "Figure 4: Fisher information loss",
+                "Test accuracy against how well an example could be reconstructed.",
+                "fil",
+            ),
+            figure(
+                "Figure 5: decisions",
+                "Where bounded support pays: confident votes and suppressed cells.",
+                *("votes", "histogram"),
+            ),
+            examples,
+        ),
         settings=(
             ("data", settings.name),
             ("training examples", f"{len(data.train_features):,}"),

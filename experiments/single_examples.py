@@ -1,36 +1,38 @@
-"""What one training run cost each of its examples, mechanism by mechanism, and how that is spread."""
+"""What one training run cost each of its examples, law by law, and how that is spread."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from experiments.comparison.chosen_settings import like_for_like
-from experiments.comparison.comparison import Comparison
-from experiments.distribution import distribution_chart
+import numpy as np
+
+from experiments.comparison import CLAMPED, Comparison
+from experiments.sweep.batch import linear_settings
 from experiments.sweep.data import SweepData
-from experiments.sweep.probes import linear_settings
 from experiments.sweep.settings import SweepSetting
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.examples.accountant import ExampleAccountant
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.numerics.rounding import rounded_up
 from ringfence.progress import Progress
+from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.content import Section, Table
 from ringfence.training.linear.grid import accuracies
 from ringfence.training.linear.information import information_losses
 from ringfence.training.linear.regression import clipped_gradients
 
 EXAMPLES = 1000  # how many examples are shown: the numbers of all would take hours on two cores
+_BINS = 30
 _SAID = (
     "Every dataset: differential privacy for every dataset and every single record added or removed, "
-    "provided that settings were not chosen by looking at the data; whoever accepts one false alarm in 1,000 "
-    "finds at most so many percent of the records. These two numbers alone may be published. Ex-post: for "
-    "each single record the privacy loss that was realised on this run is at most epsilon, except with "
-    "probability delta. Per-instance: by Rényi sums it is a guarantee only if theta was fixed in advance, "
-    "and an estimate in training; by any other proof it holds for every dataset. Ex-post and per-instance "
-    "numbers are computed from the data: do not publish them, and do not stop or change the noise because of "
-    "them."
+    "provided that settings were not chosen by looking at the data; an attack with one false alarm in 1,000 "
+    "finds at most the percentage of records that is shown. These two numbers alone may be published. "
+    "Ex-post: for each single record the privacy loss that was realised on this run is at most epsilon, "
+    "except with probability delta. Per-instance: by Rényi sums it is a guarantee only if theta was fixed in "
+    "advance, and an estimate in training; by any other proof it holds for every dataset. Ex-post and "
+    "per-instance numbers are computed from the data: do not publish them, and do not stop or change the "
+    "noise because of them."
 )
-_KINDS = {"spectral": "the largest over directions", "trace": "the root of the mean square over features"}
+_NORMS = {"spectral": "the largest over directions", "trace": "the root of the mean square over features"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def single_examples(
         etas = information_losses(
             training.mechanism, run.trajectory, some, theirs, training.clip, data.attributes, kind=kind
         )
-        epsilons = account.epsilons(delta)
+        numbers = zip(picked.tolist(), account.epsilons(delta).tolist(), etas.tolist(), strict=True)
         if progress is not None:
             progress("single examples", (number + 1) / len(settings))
         yield ExamplesOfRun(
@@ -100,11 +102,35 @@ def single_examples(
             setting,
             float(accuracies([run], *data.test)[0]),
             run.account.guarantee(delta),
-            tuple(
-                SingleExampleRow(name, example, float(epsilons[i]), float(etas[i]))
-                for i, example in enumerate(picked.tolist())
-            ),
+            tuple(SingleExampleRow(name, *values) for values in numbers),
         )
+
+
+def like_for_like(comparison: Comparison, share: float = 0.85) -> tuple[float, dict[str, SweepSetting]]:
+    """A target accuracy, and for every law the same setting, with which they are compared there.
+
+    Each law has chosen a setting at the target: that of its smallest epsilon. Of these choices the one with
+    the widest bound, relative to sigma, is used for all laws, because all of them can learn with it; clip,
+    noise, bound, learning rate and steps are then the same, and only the laws differ. The target is the
+    largest one up to ``share`` of the highest accuracy that every law reaches: at the very end of a frontier
+    a single setting would stand for a whole law. (0, {}) where the laws have no target in common.
+    """
+    laws = [one for one in comparison.candidates if one.law != CLAMPED]  # its runs are the rectified law's
+    common = [target for target in comparison.targets if all(one.at(target) for one in laws)]
+    if not common:
+        return 0.0, {}
+    target = max((one for one in common if one <= share * common[-1]), default=common[0])
+    own = {one.law: point.setting for one in laws if (point := one.at(target))}
+    base = max(own.values(), key=lambda setting: (setting.bound or 0.0) / setting.sigma)
+    return target, {
+        name: replace(
+            base,
+            mechanism=setting.mechanism,
+            bound=None if setting.bound is None else base.bound,
+            levels=setting.levels,
+        )
+        for name, setting in own.items()
+    }
 
 
 def single_examples_section(
@@ -132,7 +158,7 @@ def single_examples_section(
         distribution_chart(
             "example_information",
             "Fisher information loss of single examples",
-            f"Eta ({_KINDS[kind]}) of {count:,} training examples over the run. It is 0, and not drawn, "
+            f"Eta ({_NORMS[kind]}) of {count:,} training examples over the run. It is 0, and not drawn, "
             f"where the clip flattens every coordinate of a gradient: {gone}.",
             {run.mechanism: [row.eta for row in run.rows if row.eta > 0] for run in runs},
             x_label="eta",
@@ -163,9 +189,39 @@ def _claims(runs: Sequence[ExamplesOfRun], delta: float) -> Table:
             claim.per_instance.ex_post_epsilon,
             claim.per_instance.epsilon,
         )
-        shown = map(rounded_up, numbers)
-        lines.append((run.mechanism, *shown, claim.per_instance.proof, f"{run.test_accuracy:.1%}"))
-    title = (
-        f"Epsilon of the {runs[0].claim.steps} releases of a run at delta {delta:g}" if runs else "Epsilon"
-    )
+        lines.append(
+            (run.mechanism, *map(rounded_up, numbers), claim.per_instance.proof, f"{run.test_accuracy:.1%}")
+        )
+    title = f"Epsilon of the {runs[0].claim.steps} releases of a run at delta {delta:g}"
     return Table(title, columns, tuple(lines), sensitive=True)
+
+
+def distribution_chart(
+    name: str,
+    title: str,
+    caption: str,
+    values: Mapping[str, Sequence[float]],
+    *,
+    x_label: str,
+    x_log: bool = False,
+    details: str = "",
+) -> Chart:
+    """Draws the outline of one histogram for each name in ``values``, all over the same bins.
+
+    >>> chart = distribution_chart("h", "", "", {"sign": [1.0, 1.0, 2.0]}, x_label="epsilon")
+    >>> chart.panels[0].lines[0].x[:3], max(chart.panels[0].lines[0].y), chart.sensitive
+    ((1.0, 1.0, 1.0333333333333334), 2.0, True)
+    """
+    placed = {who: np.log(numbers) if x_log else np.asarray(numbers) for who, numbers in values.items()}
+    edges = np.histogram_bin_edges(np.concatenate(list(placed.values())), _BINS)
+    x = np.repeat(np.exp(edges) if x_log else edges, 2)
+    lines = tuple(
+        Line(
+            who,
+            tuple(x.tolist()),
+            (0.0, *np.repeat(np.histogram(own, edges)[0], 2).astype(float).tolist(), 0.0),
+        )
+        for who, own in placed.items()
+    )
+    panel = Panel(title, x_label, "examples", lines, x_log=x_log, y_from_zero=True)
+    return Chart(name, title, caption, (panel,), sensitive=True, details=details)

@@ -27,10 +27,16 @@ _TABLE = """import pyarrow, ringfence as rf
 print(rf.release_counts(pyarrow.table({'smoker': [True] * 99}), by='smoker', epsilon=1.0))"""
 _ACCOUNT = """import numba, torch, ringfence as rf
 rf.PerInstanceAccountant(rf.StochasticSign(1.0), sensitivity=1.0).step(torch.ones(5))"""
+_PAGE = """from pathlib import Path
+from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.content import Report, Section
+from ringfence.report.page import write_report
+chart = Chart('c', 'A chart', '', (Panel('', 'x', 'y', (Line('sign', (1.0, 2.0), (1.0, 2.0)),)),))
+write_report(Report('A page', (Section('One', charts=(chart,)),)), Path('page.html'))"""
 # What each extra is for, done once. An extra that is not here is imported.
 USES = {
     "fast": f'python -c "{_ACCOUNT}"',
-    "report": "ringfence audit --settings 1 --trials 100 --tight 0 --probes 0 --runs 2 --out audit",
+    "report": f'python -c "{_PAGE}"',
     "tables": f'python -c "{_TABLE}"',
     "docs": "mkdocs --version",
     "compare": "python -c 'import opacus, opendp, riskcal'",  # diffprivlib needs an older scikit-learn

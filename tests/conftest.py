@@ -33,8 +33,8 @@ settings.load_profile("default")
 LONG = (
     "tests/accounting/test_contract.py",
     "tests/faults/test_kills.py",
-    "tests/experiments/information/test_probe.py",
-    "tests/experiments/sweep/test_runner.py",
+    "tests/experiments/information/test_rows.py",
+    "tests/experiments/sweep/test_ray.py",
     "tests/experiments/test_reproduce.py",
     "tests/test_docs.py",
     "tests/test_examples.py",
@@ -44,14 +44,14 @@ LONG = (
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
 FORKING = (
-    "tests/experiments/test_command_compare.py",
+    "tests/experiments/test_main.py",
     "tests/experiments/features/test_extraction.py",
     "tests/faults/test_kills.py",
     "tests/files/test_checkpoint.py",
     "tests/files/test_journal.py",
     "tests/mutants/test_mutants.py",
-    "tests/experiments/information/",
-    "tests/experiments/sweep/test_probes.py",
+    "tests/experiments/information/full_size/",
+    "tests/experiments/sweep/test_run.py",
     "tests/test_docs.py",
     "tests/test_notebooks.py",
     "tests/training/engine/test_run_file.py",

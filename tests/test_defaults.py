@@ -84,7 +84,7 @@ DEFAULTS = [
         rf.release_votes,
         {
             **{"questions": None, "epsilon": None, "delta": 1e-6, "sigma": None, "at_most": None},
-            **{"person": None, "ignore": [], "neighbours": "added", "publish_epsilon": False, "noise": None},
+            **{"person": None, "ignore": [], "neighbours": "added", "publish_epsilon": False, "seed": None},
             "ledger": None,
         },
     ),
@@ -93,7 +93,7 @@ DEFAULTS = [
         {
             **{"queries": None, "epsilon": None, "delta": 1e-6, "sigma": None, "candidates": None},
             **{"confident_above": None, "threshold_sigma": None, "neighbours": "replaced", "at_most": None},
-            **{"person": None, "query": None, "ignore": [], "publish_epsilon": False, "noise": None},
+            **{"person": None, "query": None, "ignore": [], "publish_epsilon": False, "seed": None},
             "ledger": None,
         },
     ),
@@ -101,14 +101,14 @@ DEFAULTS = [
         rf.release_counts,
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "domain": None,
-            "bins": None, "person": None, "at_most": 1, "counts": None, "noise": None, "ledger": None,
+            "bins": None, "person": None, "at_most": 1, "counts": None, "seed": None, "ledger": None,
         },
     ),
     (
         rf.release_means,
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "sizes": None,
-            "domain": None, "bins": None, "person": None, "at_most": 1, "coverage": 0.95, "noise": None,
+            "domain": None, "bins": None, "person": None, "at_most": 1, "coverage": 0.95, "seed": None,
             "ledger": None,
         },
     ),

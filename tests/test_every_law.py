@@ -12,13 +12,11 @@ import pytest
 import torch
 
 import ringfence as rf
-from experiments.sweep.probes import read_rows, run_sweep
+from experiments.sweep.run import read_rows, run_sweep
 from experiments.sweep.settings import Grid
-from ringfence.audit.attacks.distinguisher import audit_release
-from ringfence.audit.claims import printed_claims
-from ringfence.audit.targets import example
 from ringfence.report.chart import Chart, Line, Panel, looks
 from ringfence.report.drawing import paper_figure
+from tests.audit.releases import Target, audit_release, example, printed_claims
 from tests.experiments.sweep.sweeps import DATA
 from tests.mechanisms.cases import CASES, Case
 from tests.shell import ringfence
@@ -92,10 +90,7 @@ def test_a_secure_release_lies_in_its_support(case: Case) -> None:
 @every_case
 def test_an_attack_on_it_proves_something_and_less_than_is_claimed(case: Case) -> None:
     result = audit_release(
-        example(type(law(case)), 1.0, 2.0),
-        float64([0.2, -0.3]),
-        1.5,
-        0.05,
+        Target(example(type(law(case)), 1.0, 2.0), float64([0.2, -0.3]), 1.5, 0.05),
         trials=4000,
         generator=torch.Generator().manual_seed(0),
         claims=printed_claims,

@@ -153,7 +153,7 @@ def forks(seed: int | None) -> None:
         lambda: noise.torch_seed("x"),
         lambda: noise.digest(theta),
         lambda: side_by_side([noise], "x").uniforms((1,)),
-        lambda: rf.release_counts([1.0, 2.0], sigma=1.0, noise=noise),
+        lambda: rf.release_counts([1.0, 2.0], sigma=1.0, seed=noise),
     ]
     for draw in draws:
         assert in_a_fork(draw).startswith(f"Noise and engines serve the process that made them, {parent}: ")

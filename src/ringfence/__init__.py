@@ -29,8 +29,8 @@ from ringfence.accounting.ledger import Ledger as Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
 from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
 from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
-from ringfence.accounting.profile.profile import PrivacyProfile as PrivacyProfile
-from ringfence.accounting.profile.profile import privacy_profile as privacy_profile
+from ringfence.accounting.profile import PrivacyProfile as PrivacyProfile
+from ringfence.accounting.profile import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
 from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
 from ringfence.accounting.sampled.accountant import SampledAccountant as SampledAccountant
@@ -39,11 +39,6 @@ from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_ba
 from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
 from ringfence.data.projection import PublicProjection as PublicProjection
-from ringfence.decisions.counts import release_counts as release_counts
-from ringfence.decisions.means import release_means as release_means
-from ringfence.decisions.result import DecisionRelease as DecisionRelease
-from ringfence.decisions.votes import release_votes as release_votes
-from ringfence.decisions.winners import release_winners as release_winners
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.decision import Decision as Decision
 from ringfence.mechanisms.gaussian import Gaussian as Gaussian
@@ -59,6 +54,11 @@ from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
 from ringfence.noise import Noise as Noise
 from ringfence.numerics.operators import LinearOperator as LinearOperator
 from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
+from ringfence.releases.counts import release_counts as release_counts
+from ringfence.releases.means import release_means as release_means
+from ringfence.releases.release import Release as Release
+from ringfence.releases.votes import release_votes as release_votes
+from ringfence.releases.winners import release_winners as release_winners
 from ringfence.training.clipping import Clamp as Clamp
 from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Norm as Norm
@@ -85,6 +85,7 @@ _LATER = {
 }
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.
 _MOVED = {"clipped_outer_sum": "ringfence.training.kernels.outer_sum"}
+_RENAMED = {"DecisionRelease": "Release"}
 
 # Every public name imported above is exported, except the rooms, which importing makes attributes.
 __all__ = sorted(
@@ -101,6 +102,8 @@ def __getattr__(name: str) -> _typing.Any:
             f"ringfence.{name} is deprecated: import it from {_MOVED[name]}", DeprecationWarning, stacklevel=2
         )
         return getattr(_importlib.import_module(_MOVED[name]), name)
+    if name in _RENAMED:
+        raise AttributeError(f"ringfence.{name} is called ringfence.{_RENAMED[name]}")
     raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
 
 

@@ -34,9 +34,9 @@ from ringfence.training.engine.auxiliary import cotangents_of, targets_of
 from ringfence.training.engine.engine import PrivacyEngine, Private
 from ringfence.training.engine.model_checks import refuse_random_layers
 from ringfence.training.engine.sampling import Examples
+from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs
-from ringfence.training.per_example.jacobian_operator import Loss
 
 __all__ = ["OpacusRun", "RingfenceAccountant", "convert", "watch"]
 

@@ -486,7 +486,7 @@ def test_numbers_of_numpy_are_numbers(job: Any) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        *({"noise": 3}, {"noise": "x"}, {"sigma": 1e300}, {"sigma": np.nan}, {"epsilon": np.ones(2)}),
+        *({"seed": -3}, {"seed": "x"}, {"sigma": 1e300}, {"sigma": np.nan}, {"epsilon": np.ones(2)}),
         *(
             {"epsilon": "1"},
             {"epsilon": 1.0, "delta": 2},

@@ -13,7 +13,7 @@ from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.examples.sums import InUnits, exact_bound
 from ringfence.accounting.per_instance.block_sums import block_sums, exact_sums_of_many
-from ringfence.accounting.profile.dominating_pair import composed_delta
+from ringfence.accounting.profile import composed_delta
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.accounting.sampled.poisson_mixture import PoissonMixture
 from ringfence.numerics import singular_values

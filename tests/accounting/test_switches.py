@@ -12,8 +12,6 @@ from ringfence.accounting import fisher as fisher_account
 from ringfence.accounting.coordinates import Setting, split_by_setting
 from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.examples import shift_tables
-from ringfence.accounting.profile import dominating_pair
-from ringfence.accounting.profile import profile as privacy_loss
 from ringfence.numerics import singular_values
 from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many
 from tests.tensors import float64
@@ -56,11 +54,6 @@ def spread(width: float) -> object:
     return DivergenceTable(TWO).sums(Setting.of(LAW, 0.1), float64([-1.0, width - 1.0]))
 
 
-def repeated(steps: float) -> object:
-    curve = torch.linspace(1, 0, 3, dtype=torch.float64).numpy()
-    return dominating_pair._worst_pattern([curve, curve], int(steps), 1.0)
-
-
 def square(size: float) -> object:
     matrix = torch.zeros(1, dtype=torch.float64).expand(1, int(size), int(size))
     return singular_values.dense_bounds(torch.ones(1).double().expand(int(size)), matrix)
@@ -76,8 +69,6 @@ SWITCHES: dict[str, tuple[Callable[[float], object], float, float, ModuleType | 
     "few coordinates of a sample": (sampled, 1024, 1026, DivergenceTable, "sums", False),
     "few coordinates of a known batch": (known, 1024, 1025, DivergenceTable, "sums", False),
     "coordinates near each other": (spread, 256.0, 256.001, divergence_sums, "exact_sums", False),
-    "patterns of signs": (repeated, 64, 65, dominating_pair, "_powers", True),
-    "one pattern": (repeated, 1, 2, dominating_pair, "_powers", False),
     "a Gram matrix for bounds": (square, 4096, 4097, singular_values, "_grams", True),
     "a Gram matrix kept": (attributes, 2048, 2049, fisher_account.Gram, "of", True),
 }
@@ -103,13 +94,6 @@ def test_settings_that_get_a_table_each() -> None:
         parts = split_by_setting(settings(count), theta, float64(0.1), per_instance._SETTINGS)
         assert len(list(parts or ())) == tables
         assert len(list(shift_tables._settings(settings(count), theta))) == tables
-
-
-def test_coordinates_that_are_composed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(privacy_loss, "composed_delta", lambda *_: None)
-    for count, composed in ((32, True), (33, False)):
-        profile = rf.privacy_profile(rf.TruncatedGaussian(1.0, bound=2.0), torch.zeros(count), 1e-3)
-        assert ("dominating pairs" in profile.proofs) is composed
 
 
 def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:

@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from ringfence import Gaussian
 from ringfence.accounting.claim.conversion import gaussian_epsilon
-from ringfence.audit.lower_bound import epsilon_lower_bound, rate_bounds
+from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
 from tests.tensors import float64
 
 
@@ -72,3 +72,10 @@ def test_nan_is_refused() -> None:
 def test_the_loss_statistic_agrees_with_the_hockey_stick() -> None:
     """What the bound is about: delta at the exact epsilon is the Gaussian's."""
     assert float(Gaussian(1.0).hockey_stick(0.0, 1.0, gaussian_epsilon(1.0, 0.1))) == pytest.approx(0.1)
+
+
+def test_results_name_what_fell() -> None:
+    result = AuditResult("", 0.01, 0.99, 10, 1.0, {"a": 0.9, "b": 1.0}, exceeded=0.02)
+    assert result.violated == ("a", "ex-post")
+    assert not result.holds
+    assert AuditResult("", 0.01, 0.99, 10, 1.0, {"a": float("nan")}).violated == ("a",)

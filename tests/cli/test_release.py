@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import ringfence.decisions.counts as ringfence_counts
+import ringfence.releases.counts as ringfence_counts
 from tests.shell import ringfence
 
 HEAD = "id,region,age,income\n"
@@ -28,7 +28,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     command = [people / "*.csv", "--by", "region,age", "--domain", "region=north,south,west"]
-    options = ["--bins", "age=0,18,65,inf", "--suppress", 20, "--person", "id", "--out", tmp_path]
+    options = ["--bins", "age=0,18,65,inf", "--suppress-below", 20, "--person", "id", "--out", tmp_path]
     run = ringfence("release", "counts", *command, *options, *BUDGET)
     assert run.returncode == 0, run.stderr
     assert "for each person: random noise" in run.stdout
@@ -128,7 +128,7 @@ def test_bad_ballots_are_one_line_and_no_file(
         (["--by", "age", "--bins", "age=0,old"], "--bins must be NAME=EDGE,EDGE with numbers as edges"),
         (["--by", "age", "--bins", "age=0,50"], "column 'age' has the value '"),
         ([*REGIONS, "--person", "name"], "person names the column 'name', which the table lacks"),
-        ([*REGIONS, "--suppress", "-1"], "suppress_below must be >= 0, got -1"),
+        ([*REGIONS, "--suppress-below", "-1"], "suppress_below must be >= 0, got -1"),
         ([*REGIONS, "--sigma", "3"], "epsilon or sigma must be given, and not both"),
     ],
 )  # fmt: skip
@@ -145,7 +145,7 @@ def test_bad_input_is_one_line_and_no_file(
 def test_one_of_three_processes_gets_the_folder(people: Path, tmp_path: Path) -> None:
     """What the others would have released is not released: they are refused before."""
     out = tmp_path / "release"
-    command = ["release", "counts", people / "*.csv", *REGIONS, "--suppress", 20, *BUDGET, "--out", out]
+    command = ["release", "counts", people / "*.csv", *REGIONS, "--suppress-below", 20, *BUDGET, "--out", out]
     start = [sys.executable, "-c", "from ringfence.cli.app import main; main()", *map(str, command), "--json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     runs = [subprocess.Popen(start, **pipes) for _ in range(3)]
@@ -163,7 +163,7 @@ def test_one_of_three_processes_gets_the_folder(people: Path, tmp_path: Path) ->
 def test_a_folder_that_is_taken_is_refused_before_anything_is_released(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ringfence_counts, "release_counts", None)
+    monkeypatch.setattr(ringfence_counts, "release_counts", pytest.fail)
     (tmp_path / "out.tmp").mkdir()
     run = ringfence("release", "counts", people / "1.csv", *REGIONS, *BUDGET, "--out", tmp_path / "out")
     assert "out.tmp is being written by another process, or one that was killed left it" in run.stderr

@@ -1,13 +1,29 @@
-"""``python -m experiments`` as a whole: help, errors in one line, and interrupts."""
+"""``python -m experiments``: what each command leaves behind, errors in one line, and interrupts."""
 
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
-from experiments.__main__ import app
+import ringfence
+from experiments import reproduce
+from experiments.__main__ import FIGURES, app, terminal_table
+from experiments.comparison_page import comparison_table
+from experiments.features import extraction
+from experiments.features.backbones import Backbone
+from experiments.sweep.grid_file import read_grid, shipped_grids
+from experiments.sweep.store import read_rows
+from ringfence.data.features import read_features
+from tests.afresh import afresh
 from tests.cli.test_app import DEEP, interrupted
+from tests.experiments.conftest import sweep_arguments
+from tests.experiments.test_comparison import only, sweep
 from tests.shell import experiments
 
 
@@ -18,7 +34,8 @@ from tests.shell import experiments
             ["figure", "motivation", "--out", "/dev/null/x"],
             "Not a directory that may be written: /dev/null/x",
         ),
-        (["figure", "nonsense"], "No such command 'nonsense'"),
+        (["figure", "nonsense"], "figure must be one of motivation, mean-estimation, pdp, fil"),
+        (["figure", "votes", "--data", "pets"], "--data and --features are for figure pdp, got 'votes'"),
         (["figure", "motivation", "--nope"], "No such option: --nope"),
         (["sweep", "cifar10", "--out", "o"], "--features is needed with cifar10"),
         (["sweep", "nowhere.toml", "--features", "f.npz", "--out", "o"], "nowhere.toml"),
@@ -27,6 +44,7 @@ from tests.shell import experiments
         (["reproduce", "--data", "pets"], "--features is needed with pets"),
         (["figure", "pdp", "--public-statistics", "x.npz"], "digits are scaled by constants"),
         (["features", "nowhere", "--backbone", "nowhere", "--out", "new.npz"], "nowhere"),
+        (["grid", "mnist"], "grid must be one of cifar10, cifar100, digits, pets, got 'mnist'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
@@ -42,7 +60,7 @@ def test_bad_input_is_one_line_and_status_2(
     assert run.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["reproduce", "features", "sweep", "compare", "report"])
+@pytest.mark.parametrize("command", [command.callback.__name__ for command in app.registered_commands])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     run = CliRunner().invoke(app, [command, "--help"])
     assert run.exit_code == 0
@@ -61,7 +79,7 @@ def test_out_is_tried_before_anything_is_trained(
 
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    monkeypatch.setattr("experiments.sweep.probes.run_sweep", trained)
+    monkeypatch.setattr("experiments.sweep.run.run_sweep", trained)
     with pytest.raises(TrainedError):
         experiments("sweep", "digits", "--out", "new")
     run = experiments("sweep", "digits", "--out", out)
@@ -77,3 +95,137 @@ def test_an_interrupt_says_what_was_saved(tmp_path: Path, monkeypatch: pytest.Mo
     assert run.stderr.startswith(f"experiments: interrupted; saved: {file}")
     assert run.stderr.count("\n") == 1
     assert "other" not in run.stderr
+
+
+def test_options_of_reproduce_reach_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def fake(out: Path, **options: Any) -> list[Path]:
+        asked.update(options, out=out)
+        options["progress"]("audit", 0.5)
+        return [out / "report.html"]
+
+    monkeypatch.setattr(reproduce, "reproduce", fake)
+    run = experiments("reproduce", "--out", tmp_path, "--publishable")
+    assert run.stdout == f"{tmp_path / 'report.html'}\n"
+    assert (asked["out"], asked["grid"], asked["features"]) == (tmp_path, "digits", None)
+    assert (asked["publishable"], asked["device"]) == (True, "cpu")
+
+
+def test_a_figure_is_png_pdf_and_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "a" / "b"
+    run = experiments("figure", "motivation", "--out", out)
+    assert run.returncode == 0, run.stderr
+    files = [Path(line) for line in run.stdout.split()]
+    assert [file.name for file in files] == ["motivation.png", "motivation.pdf", "motivation.csv"]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert files[1].read_bytes().startswith(b"%PDF")
+    assert files[2].read_text().startswith("mechanism,sigma,theta,fisher_information_loss,")
+    assert run.stderr == ""  # no spinner into a pipe
+    monkeypatch.setattr(reproduce, "draw", lambda name, out, _: [out / name])
+    named = experiments("figure", "votes", "--out", tmp_path, "--json").stdout
+    assert json.loads(named)["files"] == [str(tmp_path / "votes")]
+    monkeypatch.setattr(reproduce, "draw_comparisons", lambda grid, *_, **__: [Path(grid.name)])
+    assert experiments("figure", "pdp", "--out", tmp_path).stdout == "digits\n"
+
+
+def test_the_command_line_and_the_library_know_the_same_figures() -> None:
+    """The command line lists them by itself, so that its help loads no experiment."""
+    assert [name for name in FIGURES if name != "pdp"] == list(reproduce.FIGURES)
+
+
+def test_a_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    run = experiments("figure", "motivation")
+    assert run.returncode == 2
+    assert run.stderr == "experiments: figures need matplotlib: pip install 'ringfence[plots]'\n"
+
+
+@pytest.mark.parametrize("name", shipped_grids())
+def test_what_grid_prints_is_the_grid(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(experiments("grid", name).stdout)
+    assert read_grid(file) == read_grid(name)
+
+
+def test_the_same_sweep_again_changes_nothing(swept: Path) -> None:
+    before = read_rows(swept / "out")
+    assert len(before) == 12  # 2 settings of the Gaussian and 4 of the truncated law, 2 seeds
+    assert experiments(*sweep_arguments(swept)).returncode == 0
+    assert read_rows(swept / "out") == before
+
+
+def test_features_are_written_by_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str, pooling: str | None, device: str | None) -> Backbone:
+        return Backbone(name, pooling or "mean", 3, "0" * 64, "cpu", lambda some: torch.ones(len(some), 3))
+
+    monkeypatch.setattr(extraction, "load_backbone", load)
+    pictures = np.zeros((10, 2, 2, 3), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", x_train=pictures, y_train=np.arange(10) % 2)
+    out = tmp_path / "features.npz"
+    run = experiments("features", tmp_path / "images.npz", "--backbone", "any", "--out", out, "--json")
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == {"files": [str(out)]}
+    assert read_features(out).train_features.shape == (10, 3)
+
+
+def test_the_table_of_a_terminal_holds_the_numbers() -> None:
+    result = only(sweep("gaussian", 1.0) + sweep("truncated", 0.5, best=0.6))
+    console = Console(width=80)
+    with console.capture() as text:
+        console.print(terminal_table(comparison_table(result)))
+    lines = {line[:9].strip(): line[9:].split() for line in text.get().splitlines()}
+    assert lines["45 %"] == ["2.03", "1.02"]  # 10 * 0.45^2 = 2.025, rounded up
+    assert lines["90 %"] == ["8.11", "never"]
+    assert "toy: per-instance epsilon by accuracy on a validation part" in " ".join(text.get().split())
+
+
+def test_compare_says_yes_or_no_in_one_sentence(swept: Path) -> None:
+    run = experiments("compare", swept / "out")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(("toy: Yes", "toy: No"))
+    assert max(map(len, run.stdout.splitlines())) <= 80
+    said = " ".join(run.stdout.split())
+    assert "The cost of tuning is not in epsilon" in said
+    assert "different numbers of settings" in said  # the Gaussian had 2, the truncated law 4
+    [found] = json.loads(experiments("compare", swept / "out", "--json").stdout)
+    assert found["answer"] in said
+    [clip] = found["clips"]
+    assert clip["data"] == found["everything"]["data"] == "toy"
+    assert {one["law"] for one in clip["candidates"]} == {"Gaussian", "truncated"}
+
+
+def test_report_is_one_page_and_a_publishable_one_has_no_private_number(swept: Path) -> None:
+    page = swept / "pages" / "report.html"
+    assert experiments("report", swept / "out", "--out", page).returncode == 0
+    public = swept / "pages" / "public.html"
+    assert experiments("report", swept / "out", "--out", public, "--publishable").returncode == 0
+    assert "Did bounded support help?" in page.read_text()
+    text = public.read_text()
+    assert "Did bounded support help?" not in text
+    assert "What may be published" in text
+    assert "per-instance" not in text
+    refused = experiments("report", swept / "out", "--out", public, "--publishable", "--kind", "per-instance")
+    assert refused.returncode != 0
+    assert "--kind must be data-independent in a publishable report, got 'per-instance'" in refused.stderr
+
+
+def test_comparing_finished_sweeps_loads_neither_training_nor_scikit_learn(swept: Path) -> None:
+    """A sweep that was received is compared without what made it."""
+    program = (
+        "import sys, types, pathlib\n"
+        # The package without its __init__, which exports training too: what the files themselves import.
+        "package = types.ModuleType('ringfence')\n"
+        "package.__path__, package.__version__ = [sys.argv[1]], ''\n"
+        "sys.modules['ringfence'] = package\n"
+        "from experiments.__main__ import compared, terminal_table\n"
+        "from experiments.comparison_page import comparison_table, write_comparison\n"
+        "import ringfence.mechanisms.gaussian, ringfence.mechanisms.truncated  # as __init__ does\n"
+        "[sweep] = compared([pathlib.Path(sys.argv[2])], 'per-instance')\n"
+        "terminal_table(comparison_table(sweep.clips[0]))\n"
+        "write_comparison([sweep], pathlib.Path(sys.argv[2]) / 'report.html')\n"
+        "loaded = [name for name in sys.modules if name.startswith('ringfence.training')]\n"
+        "print(sweep.everything.data, loaded)"
+    )
+    run = afresh(program, Path(ringfence.__file__).parent, swept / "out", without=["sklearn"])
+    assert run.stdout == "toy []\n", run.stderr

@@ -1,13 +1,14 @@
 """Single examples: the numbers of the probe that was trained, for the examples that were picked."""
 
-import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.single_examples import distribution_chart, single_examples
+from experiments.comparison import CLAMPED, Candidate, Comparison, Point
+from experiments.single_examples import distribution_chart, like_for_like, single_examples
 from experiments.sweep.data import SweepData
 from experiments.sweep.settings import SweepSetting
 
@@ -63,28 +64,43 @@ def test_counts_of_the_distribution_are_numpys(log: bool) -> None:
         name: [generator.lognormvariate(mu, 1) for _ in range(500)]
         for name, mu in (("sign", 0), ("rectified", 1))
     }
-    (panel,) = distribution_chart("h", "t", "c", values, x_label="epsilon", bins=17, x_log=log).panels
+    (panel,) = distribution_chart("h", "t", "c", values, x_label="epsilon", x_log=log).panels
     everything = [value for numbers in values.values() for value in numbers]
     space = np.geomspace if log else np.linspace
-    edges = space(min(everything), max(everything), 18)
+    edges = space(min(everything), max(everything), 31)
     for line in panel.lines:
         counts, _ = np.histogram(values[line.name], edges)
         assert line.x[1:-1:2] == pytest.approx(edges[:-1], rel=1e-12)
-        assert line.y[1:-1:2] == line.y[2::2][:17] == tuple(counts)
+        assert line.y[1:-1:2] == line.y[2::2][:30] == tuple(counts)
         assert line.y[0] == line.y[-1] == 0
         assert sum(line.y[1:-1:2]) == 500
+    (same,) = distribution_chart("h", "t", "", {"sign": [3.0, 3.0]}, x_label="").panels
+    assert max(same.lines[0].y) == 2
 
 
-def test_what_is_in_no_bin_is_said() -> None:
-    values = {"sign": [1.0, 2.0, math.inf, math.nan, 0.0]}
-    chart = distribution_chart("h", "t", "Caption.", values, x_label="epsilon", x_log=True)
-    assert chart.caption.startswith("Caption. In no bin: 3")
-    assert sum(chart.panels[0].lines[0].y[1:-1:2]) == 2
+def _comparison(**reached: int) -> Comparison:
+    """Laws that reach this many of 20 targets, 5 % apart, each with a setting of its own there."""
+    targets = tuple(0.05 * (i + 1) for i in range(20))
+    candidates = []
+    for law, count in reached.items():
+        wide = {"gaussian": None, "truncated": 1.0}.get(law, 4.0)
+        settings = [SweepSetting(law, 0.1, 10.0 + i, 1.0, 5 + i, bound=wide) for i in range(count)]
+        points = [
+            Point(target, 1.0, 0.9, setting, None) for target, setting in zip(targets, settings, strict=False)
+        ]
+        candidates.append(Candidate(law, "clamp", "per-instance", (1.0, 1.0, 1.0), tuple(points)))
+    return Comparison("toy", targets, 0.5, candidates[0], tuple(candidates), True, 1, 1e-5)
 
 
-def test_equal_values_and_none_at_all() -> None:
-    (panel,) = distribution_chart("h", "t", "", {"sign": [3.0, 3.0]}, x_label="", bins=4).panels
-    assert max(panel.lines[0].y) == 2
-    assert distribution_chart("h", "t", "", {"sign": []}, x_label="").panels[0].lines[0].x == ()
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
-        distribution_chart("h", "t", "", {}, x_label="", bins=0)
+def test_every_law_gets_the_setting_with_the_widest_bound_a_little_below_where_the_last_one_arrives() -> None:
+    comparison = _comparison(gaussian=20, truncated=12, rectified=12)
+    clamped = replace(comparison.candidates[2], law=CLAMPED, points=())  # no run of its own
+    target, chosen = like_for_like(replace(comparison, candidates=(*comparison.candidates, clamped)))
+    assert target == pytest.approx(0.5)  # 0.6 is the last in common, 0.51 its share
+    base = SweepSetting("rectified", 0.1, 19.0, 1.0, 14, bound=4.0)
+    assert chosen == {
+        "gaussian": replace(base, mechanism="gaussian", bound=None),
+        "truncated": replace(base, mechanism="truncated"),
+        "rectified": base,
+    }
+    assert like_for_like(_comparison(gaussian=0)) == (0.0, {})

@@ -3,7 +3,7 @@
 import torch
 
 import ringfence as rf
-from ringfence.audit.targets import example
+from tests.audit.releases import example
 
 
 class Quiet(rf.StochasticSign):

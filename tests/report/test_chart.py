@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from ringfence.audit.page import audit_chart
 from ringfence.report.chart import (
     MOST_TICKS,
     Chart,
@@ -18,7 +17,6 @@ from ringfence.report.chart import (
     off_axes,
     range_from_zero,
 )
-from tests.audit.test_page import audit as small_audit
 from tests.report.samples import everything
 
 INF, NAN = math.inf, math.nan
@@ -131,11 +129,6 @@ def test_what_is_no_mechanism_gets_a_look_of_its_own() -> None:
 
 
 def test_a_look_that_does_not_exist_is_refused_by_name() -> None:
-    """The diagonal of the audit's chart asked for "quantized", and silently got another look."""
     line = Line("bound = claim", (), (), mechanism="quantized")
     with pytest.raises(ValueError, match=r"line 'bound = claim' must be one of .*, got 'quantized'"):
         looks(Chart("", "", "", (Panel("", "", "", (line,)),)))
-
-
-def test_the_audit_asks_for_looks_that_exist() -> None:
-    looks(audit_chart(small_audit().attacks))

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from experiments.comparison.comparison import compare
-from experiments.comparison.frontier import by_clip
-from experiments.comparison.page import write_comparison
-from experiments.comparison.winner import winner
+from experiments.comparison import compare, compare_all
+from experiments.comparison_page import Compared, write_comparison
 from ringfence.report.content import Report, Section, Table
 from ringfence.report.page import write_report
-from tests.experiments.comparison.test_winner import rows
+from tests.experiments.test_comparison import sweep
 from tests.report.browser import Opened, chromium
 from tests.report.samples import HOSTILE, full_report, hostile_report
 
@@ -40,9 +38,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_report(hostile_report(), place / "hostile.html")
     write_report(Report("Short", (Section("Nothing"),)), place / "short.html")
     factors = {"gaussian": 1.0, "rectified": 0.5, "sign": 2.0}
-    swept = [row for clip in ("norm", "clamp") for law in factors for row in rows(law, factors[law], clip)]
-    laws = [compare(own, step=0.01, resamples=20) for own in by_clip(swept)]
-    write_comparison([(laws, winner(swept, step=0.01, resamples=20))], place / "comparison.html")
+    rows = [
+        row for clip in ("norm", "clamp") for law in factors for row in sweep(law, factors[law], clip=clip)
+    ]
+    how = {"step": 0.01, "resamples": 20}
+    write_comparison([Compared(compare(rows, **how), compare_all(rows, **how))], place / "comparison.html")
     return place
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.accounting.profile.profile import privacy_profile
+from ringfence.accounting.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism

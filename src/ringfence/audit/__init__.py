@@ -1,1 +1,1 @@
-"""Attacks that must not beat the claims: confidence lower bounds on what is printed as upper bounds."""
+"""Attacks on releases and training runs of your own: lower bounds on epsilon, and canaries."""

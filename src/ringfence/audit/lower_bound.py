@@ -1,5 +1,6 @@
-"""A confidence lower bound on epsilon from draws of a test statistic under two laws."""
+"""Confidence lower bounds on epsilon from what an attack saw, beside the claims that they must not exceed."""
 
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
@@ -77,3 +78,36 @@ def epsilon_lower_bound(ours: Tensor, theirs: Tensor, delta: Tensor, confidence:
 def _bound(hits: Tensor, false_alarms: Tensor, trials: int, delta: Tensor, share: float) -> Tensor:
     lower, upper = rate_bounds(trials, share)
     return torch.log((lower[hits] - delta).clamp(min=1e-300) / upper[false_alarms])
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """A lower bound on epsilon at this delta and confidence, and the claims that it must not exceed.
+
+    ``exceeded`` is about ex-post numbers: a lower bound on the probability that the realised loss is above
+    the epsilon that was claimed for its run, which may be delta.
+
+    >>> AuditResult("a release", 1e-5, 0.99, 1000, epsilon_lower=0.7, claims={"data-independent": 1.2}).holds
+    True
+    """
+
+    name: str
+    delta: float
+    confidence: float
+    trials: int
+    epsilon_lower: float
+    claims: dict[str, float] = field(default_factory=dict)
+    exceeded: float | None = None
+
+    @property
+    def violated(self) -> tuple[str, ...]:
+        """The names of the claims that cannot be true, at this confidence."""
+        broken = [name for name, epsilon in self.claims.items() if not self.epsilon_lower <= epsilon]
+        if self.exceeded is not None and not self.exceeded <= self.delta:
+            broken.append("ex-post")
+        return tuple(broken)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the attack leaves every claim standing."""
+        return not self.violated

@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 
 from ringfence import __version__
 from ringfence.cli.account import account
-from ringfence.cli.audit import audit
 from ringfence.cli.certificate import certificate
 from ringfence.cli.options import saved_files
 from ringfence.cli.probe import probe
@@ -44,6 +43,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _INTERRUPTED = 130  # the exit status
+
+
+def audit() -> None:
+    """Where attacks on claims are: those on ringfence's own, and those to point at your own runs."""
+    typer.echo(
+        "Attacks on ringfence's own claims run in a clone of its repository: make audit. "
+        "Attacks on training runs and releases of your own are in Python: ringfence.audit."
+    )
+
+
 _panel = {name: panel for panel, names in PANELS.items() for name in names}
 for command in (project, account, probe, tune, audit, certificate):
     app.command(rich_help_panel=_panel[command.__name__])(command)

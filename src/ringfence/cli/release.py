@@ -13,7 +13,7 @@ from ringfence.cli.terminal import busy, print_statement
 from ringfence.files.atomic import new_folder
 
 if TYPE_CHECKING:
-    from ringfence.decisions.result import DecisionRelease
+    from ringfence.releases.release import Release
 
 release = typer.Typer(
     help="Release a table privately: files to publish, and a private account.", no_args_is_help=True
@@ -51,7 +51,7 @@ def counts(
     epsilon: Epsilon = None,
     delta: ReleaseDelta = 1e-6,
     sigma: Multiplier = None,
-    suppress: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
+    suppress_below: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
     domain: Domains = None,
     bins: Bins = None,
     person: Person = None,
@@ -65,26 +65,26 @@ def counts(
     """How many people are in each cell; small counts are not shown.
 
     Example: ringfence release counts people.csv --by region,age --domain region=north,south
-    --bins age=0,18,65,inf --suppress 10 --epsilon 1 --delta 1e-6 --out release
+    --bins age=0,18,65,inf --suppress-below 10 --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.decisions.counts import release_counts
+    from ringfence.releases.counts import release_counts
 
-    def make() -> "DecisionRelease":
-        return release_counts(
-            files,
-            by=read_names(by),
-            epsilon=epsilon,
-            delta=delta,
-            sigma=sigma,
-            suppress_below=suppress,
-            domain=read_domains(domain or []),
-            bins=read_bins(bins or []),
-            person=person,
-            at_most=at_most,
-            counts=aggregated,
-        )
-
-    carry_out(make, out, as_json)
+    carry_out(
+        release_counts,
+        out,
+        as_json,
+        files,
+        by=read_names(by),
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        suppress_below=suppress_below,
+        domain=read_domains(domain or []),
+        bins=read_bins(bins or []),
+        person=person,
+        at_most=at_most,
+        counts=aggregated,
+    )
 
 
 @release.command("votes")
@@ -107,23 +107,23 @@ def votes(
     Example: ringfence release votes ballots.csv --person id --ignore group --at-most 20
     --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.decisions.votes import release_votes
+    from ringfence.releases.votes import release_votes
 
-    def make() -> "DecisionRelease":
-        return release_votes(
-            files,
-            read_names(questions) or None,
-            epsilon=epsilon,
-            delta=delta,
-            sigma=sigma,
-            at_most=at_most,
-            person=person,
-            ignore=read_names(ignore),
-            neighbours=neighbours,  # type: ignore[arg-type]  # it is checked there
-            publish_epsilon=publish_epsilon,
-        )
-
-    carry_out(make, out, as_json)
+    carry_out(
+        release_votes,
+        out,
+        as_json,
+        files,
+        read_names(questions) or None,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        at_most=at_most,
+        person=person,
+        ignore=read_names(ignore),
+        neighbours=neighbours,  # it is checked there
+        publish_epsilon=publish_epsilon,
+    )
 
 
 @release.command("winners")
@@ -159,27 +159,27 @@ def winners(
     Example: ringfence release winners ballots.csv --candidates cat,dog,fox --person id
     --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.decisions.winners import release_winners
+    from ringfence.releases.winners import release_winners
 
-    def make() -> "DecisionRelease":
-        return release_winners(
-            files,
-            read_names(queries) or None,
-            epsilon=epsilon,
-            delta=delta,
-            sigma=sigma,
-            candidates=read_names(candidates) or None,
-            confident_above=confident_above,
-            threshold_sigma=threshold_sigma,
-            neighbours=neighbours,  # type: ignore[arg-type]  # it is checked there
-            publish_epsilon=publish_epsilon,
-            at_most=at_most,
-            person=person,
-            query=query,
-            ignore=read_names(ignore),
-        )
-
-    carry_out(make, out, as_json)
+    carry_out(
+        release_winners,
+        out,
+        as_json,
+        files,
+        read_names(queries) or None,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        candidates=read_names(candidates) or None,
+        confident_above=confident_above,
+        threshold_sigma=threshold_sigma,
+        neighbours=neighbours,  # it is checked there
+        publish_epsilon=publish_epsilon,
+        at_most=at_most,
+        person=person,
+        query=query,
+        ignore=read_names(ignore),
+    )
 
 
 @release.command("means")
@@ -192,7 +192,7 @@ def means(
     epsilon: Epsilon = None,
     delta: ReleaseDelta = 1e-6,
     sigma: Multiplier = None,
-    suppress: Annotated[
+    suppress_below: Annotated[
         int | None,
         typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),
     ] = None,
@@ -209,37 +209,39 @@ def means(
     Example: ringfence release means people.csv --of income --by region --domain region=north,south
     --lower 0 --upper 100000 --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.decisions.means import release_means
+    from ringfence.releases.means import release_means
 
-    def make() -> "DecisionRelease":
-        return release_means(
-            files,
-            of,
-            by=read_names(by),
-            lower=lower,
-            upper=upper,
-            epsilon=epsilon,
-            delta=delta,
-            sigma=sigma,
-            suppress_below=suppress,
-            domain=read_domains(domain or []),
-            bins=read_bins(bins or []),
-            person=person,
-            at_most=at_most,
-            coverage=coverage,
-        )
+    carry_out(
+        release_means,
+        out,
+        as_json,
+        files,
+        of,
+        by=read_names(by),
+        lower=lower,
+        upper=upper,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        suppress_below=suppress_below,
+        domain=read_domains(domain or []),
+        bins=read_bins(bins or []),
+        person=person,
+        at_most=at_most,
+        coverage=coverage,
+    )
 
-    carry_out(make, out, as_json)
 
-
-def carry_out(make: "Callable[[], DecisionRelease]", folder: Path, as_json: bool) -> None:
+def carry_out(
+    job: "Callable[..., Release]", folder: Path, as_json: bool, *arguments: Any, **options: Any
+) -> None:
     """Makes a release, saves it, and prints what may be published; private numbers are in one file only.
 
     A folder that holds something, or that another process is about to write, is refused before anything is
     released: the account in it is the only record of what a release cost.
     """
     with busy("Releasing", quiet=as_json), new_folder(folder) as beside:
-        made = make()
+        made = job(*arguments, **options)
         paths = [folder / path.name for path in made.save(beside)]
     if as_json:
         plain: dict[str, Any] = {

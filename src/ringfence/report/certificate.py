@@ -215,7 +215,7 @@ def _rounded(value: Any) -> Any:
 def read_source(path: str | Path) -> Source:
     """Reads a run of ``PrivacyEngine.save``, an account, or a file of ``Ledger``.
 
-    An account is account.json of a ``DecisionRelease``, or the ``state_dict`` of an accountant as JSON.
+    An account is account.json of a ``Release``, or the ``state_dict`` of an accountant as JSON.
 
     Guarantee: of the private numbers in these files none is kept but those that hold for every dataset. The
     number of examples is not kept where another ``public_size`` was given, and no seed is.

@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.accounting.costs.finite_randomness import TooLittleNoiseError, delta_left, secure_guarantee
-from ringfence.decisions.account import ReleaseAccount
+from ringfence.releases.account import ReleaseAccount
 
 LAW = rf.RectifiedGaussian(1.0, bound=2.0)
 VALUES = {"of": 0, "lower": 0, "upper": 1}

@@ -13,7 +13,7 @@ import ringfence as rf
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
 from ringfence.accounting.decisions import voter
 from ringfence.accounting.decisions.voter import _block
-from ringfence.accounting.profile.backward_induction import Grid, Loss
+from ringfence.accounting.induction import Grid, Loss
 from tests.tensors import float64
 
 BALLOTS = torch.tensor(

@@ -17,8 +17,8 @@ from ringfence.accounting.decisions.moves import (
     pairs,
 )
 from ringfence.accounting.decisions.rdp import rdp_of_pairs, zcdp
-from ringfence.accounting.profile.atoms import atoms_delta
-from ringfence.accounting.profile.profile import PrivacyProfile, renyi_delta
+from ringfence.accounting.induction import atoms_delta
+from ringfence.accounting.profile import PrivacyProfile, renyi_delta
 from ringfence.checks import Real
 from ringfence.numerics.rounding import UNDERFLOW
 

@@ -13,7 +13,7 @@ from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
 from ringfence.accounting.decisions.rdp import zcdp
-from ringfence.accounting.profile.backward_induction import LARGEST_VARIANCE, Array, Grid, Loss, squares
+from ringfence.accounting.induction import LARGEST_VARIANCE, Array, Grid, Loss, squares
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism

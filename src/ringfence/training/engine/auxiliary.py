@@ -10,9 +10,9 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.sampling import Examples, PoissonBatches
+from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs
-from ringfence.training.per_example.jacobian_operator import Loss
 
 
 class AuxiliarySums:

@@ -28,11 +28,11 @@ from ringfence.training.engine.plan import RunPlan
 from ringfence.training.engine.private_objects import PrivateModule, PrivateOptimizer
 from ringfence.training.engine.run import TrainingRun, run_noise
 from ringfence.training.engine.sampling import Examples, PoissonBatches, PrivateLoader
-from ringfence.training.per_example.fisher_tracking import FisherTracking
+from ringfence.training.information import FisherTracking
+from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.fused.gradients import FusedGradients
 from ringfence.training.per_example.fused.recording import RecordedGradients
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.jacobian_operator import Loss
 from ringfence.training.secure_run import NEEDS_SIZE
 from ringfence.training.target import Target
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.training.engine.auxiliary import cotangents_of, each_loss, targets_of
 from ringfence.training.engine.sampling import MicroBatch
-from ringfence.training.per_example.fisher_tracking import FisherTracking
+from ringfence.training.information import FisherTracking
+from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.inputs import Inputs
-from ringfence.training.per_example.jacobian_operator import Loss
 
 _ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
 

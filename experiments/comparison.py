@@ -1,0 +1,403 @@
+"""Epsilon at equal accuracy, law against law, from the rows of finished sweeps.
+
+A setting reaches a target if its accuracy, averaged over its seeds, is at least the target. The accuracy is
+that on the validation part where there is one, and that on the test split otherwise, as in the paper. The
+epsilon of a setting is the largest epsilon of its seeds. At each target, a law counts with the smallest
+epsilon of its settings that reach the target.
+
+"Gaussian, clamped" is the rectified law's release under the Gaussian's account: the noise comes first, and
+the clamp afterwards costs nothing. What it gains over the Gaussian is the clamp's help to training; what
+the rectified law gains over it is the gain of bounded support.
+
+Bands come from a bootstrap. Every resample draws, for each law, as many settings as it has with replacement
+and, for each setting drawn, as many seeds as it has; everything is then computed anew. The bands show how
+much depends on which settings and seeds happened to be tried. They say nothing about other data, other ranges
+or the choice of the validation part. The smallest epsilon of a resample is never below the smallest of all
+settings: the band of every law leans towards larger epsilons.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.sweep.settings import SweepSetting, label
+from experiments.sweep.store import SweepRow
+from ringfence import checks
+
+Kind = Literal["per-instance", "ex-post", "data-independent", "tightest"]
+Array = NDArray[np.float64]
+Banded = tuple[float, float, float]  # a ratio and the two ends of its band
+
+# The columns of a row, the smallest of which counts. An epsilon that holds for every dataset holds for this
+# one too: "tightest" gives the Gaussian its exact epsilon, where the paper's number converts Rényi
+# divergences for all laws alike.
+COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "per-instance": ("epsilon_pdp",),
+    "ex-post": ("epsilon_ex_post",),
+    "data-independent": ("epsilon_data_independent",),
+    "tightest": ("epsilon_pdp", "epsilon_data_independent"),
+}
+Key = tuple[str, str, Kind]  # law, clip, statement
+GAUSSIAN = "Gaussian"
+CLAMPED = "Gaussian, clamped"
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Point:
+    """The setting with the smallest epsilon among those of one law that reach a target accuracy.
+
+    ``test_accuracy`` is averaged over its seeds. ``ratio`` is to the reference's epsilon at this target, with
+    its 95 % band, whose ends are 0 or infinite where it contains resamples in which one of the two does not
+    reach the target; None where the reference never does.
+    """
+
+    target: float
+    epsilon: float
+    test_accuracy: float
+    setting: SweepSetting
+    ratio: Banded | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A law with a clip and a statement about it: a point for every target that it reaches.
+
+    ``times`` is the median ratio of its epsilons to the reference's over the targets that count, and the
+    band of this median.
+    """
+
+    law: str
+    clip: str  # "clamp" or "norm"
+    statement: Kind
+    times: Banded
+    points: tuple[Point, ...]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the law has a bounded support, and an account of its own."""
+        return self.law not in (GAUSSIAN, CLAMPED)
+
+    @property
+    def helped(self) -> bool:
+        """Whether the whole band is below 1: only then the answer is yes."""
+        return self.times[2] < 1
+
+    def at(self, target: float) -> Point | None:
+        """The point at this target; None where it is never reached."""
+        return next((point for point in self.points if point.target == target), None)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates that were compared with one of them, the reference, on one data set."""
+
+    data: str
+    targets: tuple[float, ...]
+    counts_from: float  # the first target that counts
+    reference: Candidate
+    candidates: tuple[Candidate, ...]
+    validated: bool  # whether settings were chosen on a validation part
+    runs: int  # how many runs the settings were chosen from
+    delta: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The data set, and the clip where it is not the paper's."""
+        return f"{self.data}, L2 clip" if self.reference.clip == "norm" else self.data
+
+    @property
+    def bounded(self) -> list[Candidate]:
+        """The bounded laws."""
+        return [one for one in self.candidates if one.bounded]
+
+    @property
+    def counting(self) -> list[float]:
+        """The targets that count."""
+        return [target for target in self.targets if target >= self.counts_from]
+
+
+def compare(
+    rows: Sequence[SweepRow], *, kind: Kind = "per-instance", step: float = 0.05, resamples: int = 1000
+) -> list[Comparison]:
+    """For each clip, every law against the Gaussian under that clip, at targets ``step`` apart.
+
+    Those targets count that are at least half of the best accuracy reached, and above chance. A law that
+    misses a target which the Gaussian reaches has an infinite ratio there; where it is the other way round,
+    the ratio is 0. Bands of medians are widened for the number of laws (Bonferroni), since the best of
+    several would look good by luck.
+
+    >>> def row(mechanism, seed, epsilon):
+    ...     setting = SweepSetting(mechanism, 0.1, 10.0, learning_rate=1.0, steps=5)
+    ...     return SweepRow("toy", setting.label, setting, seed, 1e-5, 0.9, 0.9, epsilon_pdp=epsilon)
+    >>> rows = [row(*pair) for pair in (("gaussian", 0, 2.0), ("gaussian", 1, 2.0), ("truncated", 0, 1.0))]
+    >>> [one] = compare([*rows, row("truncated", 1, 1.0)])
+    >>> [(best.law, best.times) for best in one.bounded if best.helped]
+    [('truncated', (0.5, 0.5, 0.5))]
+    """
+    if kind not in COLUMNS:
+        raise ValueError(f"kind must be one of {', '.join(COLUMNS)}, got {kind!r}")
+    by_clip: dict[str, list[SweepRow]] = {}
+    for row in rows:
+        by_clip.setdefault(row.setting.clip_kind, []).append(row)
+    results = []
+    for clip, own in (by_clip or {"clamp": []}).items():
+        tried = _tried(own, kind)
+        result = _compare(own, tried, [(GAUSSIAN, clip, kind)], step, resamples)
+        results.append(replace(result, warnings=tuple(_warnings(own, tried))))
+    return results
+
+
+def compare_all(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 1000) -> Comparison:
+    """Every clip, law and statement of a sweep against the usual way to train privately.
+
+    That is the Gaussian on gradients clipped in L2, with an epsilon that holds for every dataset and may be
+    published. A per-instance epsilon is the smaller of what was computed for this dataset and of what holds
+    for every dataset. It must not be published, so it has to be clearly smaller to be worth anything.
+    Candidates come from the smallest median ratio to the largest.
+    """
+    data_independent = _tried(rows, "data-independent")
+    tightest = _tried(rows, "tightest", "per-instance")
+    tried = {key: one for key, one in (data_independent | tightest).items() if key[0] != CLAMPED}
+    usual: list[Key] = [(GAUSSIAN, clip, "data-independent") for clip in ("norm", "clamp")]
+    result = _compare(rows, tried, usual, step, resamples)
+    order = sorted(result.candidates, key=lambda one: (one.times, one != result.reference))
+    return replace(result, candidates=tuple(order))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The finished settings of one law; each array has one row per setting and one column per seed."""
+
+    settings: list[SweepSetting]
+    chosen_by: Array  # the accuracy that settings are chosen by
+    tested: Array  # the accuracy on the test split
+    epsilon: Array
+
+    def frontier(self, targets: Array, picks: NDArray[np.int64] | None = None) -> tuple[Array, Array]:
+        """For each target accuracy the smallest epsilon (infinite: never reached), and which setting has it.
+
+        ``picks`` is a resample: the first column holds settings, the others the seeds drawn for each.
+        """
+        accuracy, epsilon = self.chosen_by, self.epsilon
+        if picks is not None:
+            rows = picks[:, :1]
+            accuracy, epsilon = accuracy[rows, picks[:, 1:]], epsilon[rows, picks[:, 1:]]
+        mean, largest = accuracy.mean(axis=1), epsilon.max(axis=1)
+        # Rounding must not keep a mean of equal numbers below these numbers.
+        enough = np.where(mean[None] >= targets[:, None] - 1e-12, largest[None], np.inf)
+        best = enough.argmin(axis=1)
+        return enough[np.arange(len(targets)), best], best
+
+    def resampled(self, targets: Array, resamples: int, generator: np.random.Generator) -> Array:
+        """The smallest epsilons of every resample, by resample and target."""
+        count, seeds = self.epsilon.shape
+        drawn = []
+        for _ in range(resamples):
+            chosen = generator.integers(count, size=(count, 1))
+            picks = np.concatenate((chosen, generator.integers(seeds, size=(count, seeds))), axis=1)
+            drawn.append(self.frontier(targets, picks)[0])
+        return np.stack(drawn)
+
+
+def _tried(rows: Sequence[SweepRow], kind: Kind, statement: Kind | None = None) -> dict[Key, Tried]:
+    """The settings of each law and clip that are finished with every seed.
+
+    The rectified law's rows appear twice: also as ``CLAMPED``, under the Gaussian's account.
+    """
+    by_setting: dict[tuple[str, SweepSetting], dict[int, SweepRow]] = {}
+    for row in [*rows, *_clamped(rows)]:
+        if row.error is None:
+            law = CLAMPED if row.mechanism == CLAMPED else label(row.setting.mechanism)
+            by_setting.setdefault((law, row.setting), {})[row.seed] = row
+    seeds = sorted({row.seed for row in rows})
+    accuracy = "validation_accuracy" if _validated(rows) else "test_accuracy"
+    by_key: dict[Key, list[list[SweepRow]]] = {}
+    for (law, setting), own in by_setting.items():
+        if len(own) == len(seeds):
+            by_key.setdefault((law, setting.clip_kind, statement or kind), []).append(
+                [own[seed] for seed in seeds]
+            )
+    return {
+        key: Tried(
+            [own[0].setting for own in runs],
+            chosen_by=_array(accuracy, runs),
+            tested=_array("test_accuracy", runs),
+            epsilon=np.minimum.reduce([_array(column, runs) for column in COLUMNS[kind]]),
+        )
+        for key, runs in by_key.items()
+    }
+
+
+def _validated(rows: Sequence[SweepRow]) -> bool:
+    return all(row.validation_accuracy is not None for row in rows if row.error is None)
+
+
+def _clamped(rows: Sequence[SweepRow]) -> list[SweepRow]:
+    return [
+        replace(
+            row,
+            mechanism=CLAMPED,
+            epsilon_pdp=row.gaussian_epsilon_pdp,
+            epsilon_ex_post=row.gaussian_epsilon_ex_post,
+            epsilon_data_independent=row.gaussian_epsilon_data_independent,
+        )
+        for row in rows
+        if row.setting.mechanism == "rectified" and row.gaussian_epsilon_pdp is not None
+    ]
+
+
+def _array(column: str, runs: list[list[SweepRow]]) -> Array:
+    values = [[getattr(row, column) for row in own] for own in runs]
+    if any(value is None or math.isnan(value) for own in values for value in own):
+        raise ValueError(f"rows without an error must have {column}, one has none")
+    return np.array(values, dtype=np.float64)
+
+
+def _compare(
+    rows: Sequence[SweepRow], tried: dict[Key, Tried], references: Sequence[Key], step: float, resamples: int
+) -> Comparison:
+    """Compares all that was tried with the first of the references that is there."""
+    checks.probability("step", step)
+    checks.count("resamples", resamples, at_least=1)
+    names = {row.data for row in rows}
+    if len(names) != 1:
+        raise ValueError(f"rows must be of one data set, got {sorted(names) or 'none'}")
+    if all(row.error is not None for row in rows):
+        raise ValueError("rows must hold finished settings, got none without an error")
+    reference = next((key for key in references if key in tried), None)
+    if reference is None:
+        raise ValueError(
+            "rows must hold finished settings of the Gaussian: it is what others are compared with"
+        )
+    targets, counting = targets_that_count(tried, step, rows[0].classes)
+    found = {key: one.frontier(targets) for key, one in tried.items()}
+    drawn: dict[Key, Array] = {}
+    for statement in {key[2]: None for key in tried}:  # every statement sees the same draws
+        generator = np.random.default_rng(0)
+        for key in tried:
+            if key[2] == statement:
+                drawn[key] = tried[key].resampled(targets, resamples, generator)
+    others = sum(key[0] != CLAMPED for key in tried) - 1 or 1
+
+    def candidate(key: Key, one: Tried) -> Candidate:
+        epsilon, places = found[key]
+        usual = found[reference][0]
+        drawn_ratios = ratios(drawn[key], drawn[reference])
+        points = [
+            Point(
+                target=round(float(targets[i]), 10),
+                epsilon=float(epsilon[i]),
+                test_accuracy=float(one.tested[places[i]].mean()),
+                setting=one.settings[places[i]],
+                ratio=(float(ratios(epsilon[i], usual[i])), *band(drawn_ratios[:, i]))
+                if np.isfinite(usual[i])
+                else None,
+            )
+            for i in np.flatnonzero(np.isfinite(epsilon))
+        ]
+        times = median(ratios(epsilon, usual)[counting], drawn_ratios[:, counting], others)
+        return Candidate(*key, times, tuple(points))
+
+    candidates = {key: candidate(key, one) for key, one in tried.items()}
+    return Comparison(
+        data=rows[0].data,
+        targets=tuple(round(float(target), 10) for target in targets),
+        counts_from=round(float(targets[counting][0]), 10),
+        reference=candidates[reference],
+        candidates=tuple(candidates.values()),
+        validated=_validated(rows),
+        runs=len(rows),
+        delta=rows[0].delta,
+    )
+
+
+def targets_that_count(
+    tried: Mapping[Any, Tried], step: float, classes: int | None
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Accuracies ``step`` apart up to the best one reached, and which of them count.
+
+    Those count that are at least half of the best accuracy and above chance; where nothing is above chance,
+    half of the best accuracy is enough.
+
+    >>> one = Tried([None], np.array([[0.8]]), np.array([[0.8]]), np.array([[2.0]]))
+    >>> targets, counting = targets_that_count({"toy": one}, 0.1, classes=2)
+    >>> targets[counting].round(1).tolist()
+    [0.6, 0.7, 0.8]
+    """
+    best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
+    targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
+    if not len(targets):
+        raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
+    useful = targets >= best / 2 - 1e-12
+    above_chance = useful & (targets > (1 / classes if classes else 0.0) + 1e-12)
+    return targets, above_chance if above_chance.any() else useful
+
+
+def median(found: Array, drawn: Array, candidates: int) -> Banded:
+    """The median of ratios, and the band of the medians that were drawn, a row each.
+
+    The band is widened for the number of candidates (Bonferroni): the best of several looks good by luck.
+
+    >>> median(np.array([2.0]), np.array([[1.0], [2.0], [3.0]]), 1)
+    (2.0, 1.0, 3.0)
+    """
+    here = float(np.nanmedian(found))
+    there = ~np.isnan(drawn).all(axis=1)  # a resample may reach no target at all
+    medians = np.nanmedian(drawn[there], axis=1) if there.any() else np.array([here])
+    return here, *band(medians, 1 - (1 - _LEVEL) / candidates)
+
+
+def ratios(ours: Array, theirs: Array) -> Array:
+    """Epsilons over the reference's: infinite where only the reference arrives, 0 where it alone does not.
+
+    NaN where neither arrives.
+
+    >>> ratios(np.array([1.0, np.inf, 1.0]), np.array([2.0, 1.0, np.inf])).tolist()
+    [0.5, inf, 0.0]
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where((ours == 0) & (theirs == 0), 1.0, ours / theirs)
+
+
+def band(values: Array, level: float = _LEVEL) -> tuple[float, float]:
+    """The ends of the middle ``level`` of the values that are not NaN; both ends are values, not mixtures.
+
+    >>> band(np.array([1.0, 2.0, 3.0, np.nan]), 0.5)
+    (1.0, 3.0)
+    """
+    known = values[~np.isnan(values)]
+    low = np.quantile(known, (1 - level) / 2, method="lower")
+    return float(low), float(np.quantile(known, (1 + level) / 2, method="higher"))
+
+
+def _warnings(rows: Sequence[SweepRow], tried: dict[Key, Tried]) -> list[str]:
+    """What to beware of in a comparison of laws under one clip."""
+    result = []
+    counts = {law: len(one.settings) for (law, _, _), one in tried.items() if law != CLAMPED}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        result.append(
+            f"The mechanisms had different numbers of settings ({shown}): part of any gain may be the "
+            "finer search. A fair search gives each the same number."
+        )
+    if not _validated(rows):
+        result.append(
+            "Nothing was kept back to choose by: settings were chosen by the accuracy on the test split, "
+            "which is then too high for every mechanism."
+        )
+    if len({row.seed for row in rows}) < 3:
+        result.append("Fewer than three seeds: the bands know little about the noise of training.")
+    errors = sum(row.error is not None for row in rows)
+    if errors:
+        result.append(f"{errors} of {len(rows)} runs ended with an error and count as not tried.")
+    begun = {row.setting for row in rows if row.error is None}
+    left_out = len(begun) - sum(counts.values())
+    if left_out > 0:
+        result.append(f"{left_out} settings are left out: not every seed of theirs is finished.")
+    return result

@@ -1,0 +1,66 @@
+"""A figure with the rows it was drawn from, and curves made of rows."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from experiments.csv_file import write_csv
+from ringfence.report.chart import Chart, Line
+from ringfence.report.drawing import save_chart
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Row = TypeVar("Row")
+SIGMA = "\N{GREEK SMALL LETTER SIGMA}"  # ruff takes the letter itself for an o
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure and the rows it was drawn from."""
+
+    chart: Chart
+    rows: "Sequence[DataclassInstance]"
+
+    def write_rows(self, out: Path) -> Path:
+        """Writes the rows to NAME.csv in the folder ``out``."""
+        return write_csv(self.rows, out / f"{self.chart.name}.csv")
+
+    def save(self, out: Path) -> list[Path]:
+        """Writes NAME.png, NAME.pdf and NAME.csv to the folder ``out``."""
+        return [*save_chart(self.chart, out), self.write_rows(out)]
+
+
+def grouped(rows: Iterable[Row], field: str) -> dict[Any, list[Row]]:
+    """The rows by the value of a field, both in the order in which they come.
+
+    >>> grouped([1.0, 2j, 3.0], "imag")
+    {0.0: [1.0, 3.0], 2.0: [2j]}
+    """
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(getattr(row, field), []).append(row)
+    return groups
+
+
+def curve(
+    name: str,
+    rows: Iterable[object],
+    x: str | Callable[[Any], float],
+    y: str | Callable[[Any], float],
+    **look: Any,
+) -> Line:
+    """The curve through one point for each row; ``x`` and ``y`` are names of fields, or functions of a row.
+
+    >>> curve("sums", [1.0, 2.0], "real", lambda row: row + 1).y
+    (2.0, 3.0)
+    """
+    found = list(rows)
+    points = [tuple(float(value(row)) for row in found) for value in (_field(x), _field(y))]
+    return Line(name, points[0], points[1], **look)
+
+
+def _field(value: str | Callable[[Any], float]) -> Callable[[Any], float]:
+    return attrgetter(value) if isinstance(value, str) else value

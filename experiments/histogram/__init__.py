@@ -1,1 +1,0 @@
-"""Figure 5b: a histogram whose small counts are suppressed."""

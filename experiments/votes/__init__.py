@@ -1,1 +1,0 @@
-"""Figure 5a: yes/no votes, their errors and their cost."""

@@ -1,0 +1,387 @@
+"""delta(epsilon) of many releases, of which a record moves each in the way that is worst: backward induction.
+
+Let V_j(x) be the largest expectation of (1 - e^-(x + L))+ over what a record can still do once j of n
+releases are out, where L sums the losses of the releases to come. Then
+
+    V_n(x) = (1 - e^-x)+,    V_(j-1)(x) = max over the moves of release j of E V_j(x + L_j),
+
+and delta(epsilon) = V_0(-epsilon), for every epsilon at once. The move may depend on the loss so far, which
+includes every record whose moves are fixed. A record that moves at most m of the releases has V for every
+number of moves that are left. Compared with the envelope of the hockey sticks of each release, where even the
+threshold of the test may decide on the move, little is lost: the maximum is that of whole functions.
+
+Losses are put on a grid as dp-accounting connects the dots (Doroshenko et al. 2022): V is convex in
+u = e^-x, as (1 - u)+ is, so its chord between two points of the grid lies above it. Everything is a sum of
+positive terms: small deltas keep their digits, and there is no rounding of Fourier transforms to charge.
+
+A loss comes from a pair of laws with finitely many outcomes (``Loss.of_atoms``) or from a hockey stick
+(``Loss.of_curve``). E V(x + L) is a sum of hockey sticks with weights that are not negative, so a relative
+error of a hockey stick is at most that relative error of V.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ringfence.mechanisms import pieces
+from ringfence.numerics.rounding import ROUNDING
+
+Array = NDArray[np.float64]
+
+_FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
+_HALVINGS = 16
+_MOST_POINTS = 1 << 16
+_MOST_WORK = 2e10  # multiplications; a second is about 1e9
+_DEVIATIONS = 10.0  # how far the grid reaches
+_FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or raised
+LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
+NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
+_LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
+_DENSE = 48  # from so many points of mass on, numpy's correlation is faster than shifted copies
+
+
+class Loss(NamedTuple):
+    """The privacy loss of one move on a grid: masses under P at some of its points, and at infinity.
+
+    >>> Loss.of_atoms(np.array([0.5, 0.5]), np.log([2.0, 2 / 3]), step=1.0).places.tolist()
+    [-1, 0, 1]
+    """
+
+    places: NDArray[np.int64]  # losses divided by the step of the grid, the lowest first
+    masses: Array
+    infinite: float
+
+    @classmethod
+    def of_atoms(cls, mass: Array, rho: Array, step: float) -> "Loss":
+        """The loss of a pair of laws of atoms, which is ``rho`` with probability ``mass``.
+
+        An atom is split between the two points around it so that its mass under P and under Q stays.
+        """
+        counted = (mass > NEGLIGIBLE) & (rho < _FARTHEST * step)
+        infinite = float(mass[~counted].sum())
+        mass, rho = mass[counted], rho[counted].clip(min=-_FARTHEST * step)
+        below, share = nearest_below(rho, step)
+        places = np.concatenate((below, below + 1))
+        places, index = np.unique(places, return_inverse=True)
+        masses: Array = np.bincount(index, np.concatenate((mass * (1 - share), mass * share))).astype(float)
+        return cls(places[masses > 0], masses[masses > 0], infinite)
+
+    @classmethod
+    def of_curve(cls, curve: Array, first: int, step: float, slopes: Array | None = None) -> "Loss":
+        """The loss whose hockey stick is this curve at the points ``first``, ``first`` + 1, ...
+
+        The masses are what the slope in e^epsilon changes by. ``slopes`` of the chords, turned positive, are
+        given where they are known better than by differences. Rounding may make a mass negative, which then
+        counts as 0: that is upwards.
+
+        >>> Loss.of_curve(np.array([1 - math.exp(-1.0), 0.25, 0.0]), -1, 1.0).masses.round(3).tolist()
+        [0.145, 0.459, 0.395]
+        """
+        z = np.exp(step * (first + np.arange(len(curve))))
+        slopes = -np.diff(curve) / np.diff(z) if slopes is None else slopes
+        masses = np.zeros_like(curve)
+        masses[1:] = (np.append(-np.diff(slopes), slopes[-1:]) * z[1:]).clip(min=0)
+        masses[0] = max(0.0, 1 - curve[-1] - masses.sum())
+        places = np.flatnonzero(masses)
+        return cls(first + places, masses[places], float(curve[-1]))
+
+    def within(self, longest: int) -> "Loss":
+        """The same without finite losses beyond so many points: higher ones are infinite, lower ones raised.
+
+        >>> Loss(np.array([-9, 0, 9]), np.full(3, 1 / 3), 0.0).within(5).places.tolist()
+        [-5, 0]
+        """
+        high = self.places > longest
+        infinite = self.infinite + float(self.masses[high].sum())
+        return Loss(self.places[~high].clip(min=-longest), self.masses[~high], infinite)
+
+    def expected(self, values: Array, before: int) -> Array:
+        """E V(x + L), where ``values`` holds V with ``before`` more points at both ends than asked for."""
+        length = values.shape[-1] - 2 * before
+        total = np.full((*values.shape[:-1], length), self.infinite)  # V is never above 1
+        if len(self.places) < _DENSE:
+            for place, mass in zip(self.places.tolist(), self.masses.tolist(), strict=True):
+                total += mass * values[..., before + place : before + place + length]
+            return total
+        masses = np.bincount(self.places - self.places[0], self.masses)
+        start = before + int(self.places[0])
+        for row, own in zip(np.atleast_2d(total), np.atleast_2d(values), strict=True):
+            row += np.correlate(own[start : start + length + len(masses) - 1], masses, "valid")
+        return total
+
+
+def squares(mass: Array, rho: Array) -> Array:
+    """E L^2 of losses, over the first dimension; infinite or NaN where floats do not hold it.
+
+    >>> squares(np.array([0.5, 0.5]), np.array([2.0, 1e200])).tolist()
+    inf
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        total: Array = (mass * rho * rho).sum(axis=0)
+    return total
+
+
+def nearest_below(rho: Array, step: float) -> tuple[NDArray[np.int64], Array]:
+    """The points of the grid below these losses, and the shares of their masses that go to the points above.
+
+    >>> nearest_below(np.array([0.25, -0.25]), 0.5)[0].tolist()
+    [0, -1]
+    """
+    below = np.floor(rho / step)
+    return below.astype(np.int64), (np.expm1(below * step - rho) / math.expm1(-step)).clip(0, 1)
+
+
+class Grid(NamedTuple):
+    """Losses are multiples of ``step``, and V is held from -``reach`` to ``reach`` steps."""
+
+    step: float
+    reach: int
+
+    @classmethod
+    def fitted(
+        cls,
+        variance: float,
+        farthest: float,
+        releases: float,
+        added: Callable[[float], float],
+        *,
+        fine: float = _FINE,
+        least: float = 0.0,
+    ) -> "Grid":
+        """The coarsest of some grids for which ``added(step)`` is at most a share ``fine`` of the variance.
+
+        ``added`` is what the grid adds to the variance of the losses; ``farthest`` is how far single losses
+        go beyond that of a normal law. The step is not below ``least``.
+
+        >>> Grid.fitted(1.0, 0.1, 4, added=lambda step: step * step)
+        Grid(step=0.03125, reach=356)
+        """
+        step = 4 * math.sqrt(variance / releases)
+        for _ in range(_HALVINGS):
+            if added(step) <= fine * variance:
+                break
+            step /= 2
+        reach = variance + _DEVIATIONS * math.sqrt(variance) + farthest
+        step = max(step, 2 * reach / _MOST_POINTS, least)
+        return cls(step, math.ceil(reach / step))
+
+    def last_values(self) -> Array:
+        """V_n(x) = (1 - e^-x)+ at every point of the grid.
+
+        >>> Grid(1.0, 1).last_values().round(3).tolist()
+        [0.0, 0.0, 0.632]
+        """
+        return -np.expm1(-self.step * np.arange(-self.reach, self.reach + 1).clip(min=0))
+
+
+def induction(
+    releases: Sequence[tuple[Sequence[Loss], int]], grid: Grid, at_most: int | None = None
+) -> Callable[[float], float] | None:
+    """delta(epsilon) of these releases, each given by the losses of its moves and how often it is made.
+
+    Guarantee: an upper bound for every record, whichever of the moves it makes at each release, or at
+    ``at_most`` of them, also where it chooses by what was released before. None where it would take too long.
+
+    >>> coin = Loss.of_atoms(np.array([0.6, 0.4]), np.log([1.5, 2 / 3]), step=0.001)
+    >>> delta = induction([([coin], 2)], Grid(0.001, 2000))
+    >>> round(delta(0.0), 3)  # 0.36 - 0.16, both coins on their likelier side
+    0.2
+    """
+    step, reach = grid
+    length, total = 2 * reach + 1, sum(count for _, count in releases)
+    rows = 1 if at_most is None or at_most >= total else at_most + 1
+    work = sum(count * sum(len(loss.places) for loss in losses) for losses, count in releases) * length
+    if work > _MOST_WORK:
+        return None
+    rows = 1 if work * rows > _MOST_WORK else rows  # that all may move holds whatever else is known
+    releases = [([loss.within(length) for loss in losses], count) for losses, count in releases]
+    pad = max(int(np.abs(loss.places).max(initial=0)) for losses, _ in releases for loss in losses)
+    values = np.tile(grid.last_values(), (rows, 1))
+    padded = np.empty((rows, length + 2 * pad))
+    beyond = np.exp(-step * np.arange(1, pad + 1))
+    for losses, count in releases:
+        for _ in range(count):
+            padded[:, :pad] = values[:, :1]  # V grows with x
+            padded[:, pad : pad + length] = values
+            padded[:, pad + length :] = 1 - (1 - values[:, -1:]) * beyond  # the chord to u = 0, where V is 1
+            moved = losses[0].expected(padded, pad)
+            for loss in losses[1:]:
+                np.maximum(moved, loss.expected(padded, pad), out=moved)
+            if rows == 1:
+                values = moved
+            else:  # row i has i moves left, of which this release takes one or none
+                np.maximum(values[1:], moved[:-1], out=values[1:])
+    curve = values[-1]
+    # each release rounds its sums, and its masses are trusted as far as any divergence here
+    factor = 1 + ROUNDING * (1 + total)
+
+    def delta(epsilon: float) -> float:
+        place = reach - epsilon / step
+        if place < 0:
+            return float(curve[0]) * factor
+        left = min(int(place), length - 2)
+        share = math.expm1((left - place) * step) / math.expm1(-step)
+        return float((1 - share) * curve[left] + share * curve[left + 1]) * factor
+
+    return delta
+
+
+def atoms_delta(
+    log_p: Tensor, rho: Tensor, counts: Tensor, at_most: int | None = None
+) -> Callable[[float], float] | None:
+    """An upper bound of delta(epsilon) of releases with finitely many outcomes, in both directions.
+
+    A release and a move are a pair of rows: ``log_p``, the log masses, and ``rho``, the log ratios to those
+    of the neighbour, here of the shape (outcomes, moves, releases). Seen from the neighbour the masses are
+    ``log_p - rho`` and the ratios ``-rho``. Release j is made ``counts[j]`` times. A record makes any one of
+    its moves at every release, or at ``at_most`` of them; a move that changes nothing may be among them.
+    None where it would take too long, or where floats do not hold the losses.
+
+    Guarantee: exact, up to a rounding that is charged, where one release moves; else as ``induction``.
+
+    >>> p, q = torch.tensor([0.5, 0.5]).double(), torch.tensor([0.25, 0.75]).double()
+    >>> pair = p.log().reshape(2, 1, 1), (p / q).log().reshape(2, 1, 1)
+    >>> once, twice = (atoms_delta(*pair, torch.tensor([count])) for count in (1, 2))
+    >>> round(once(0.0), 6), round(twice(0.0), 3)  # 3/4 - 1/2, and 9/16 - 1/4
+    (0.25, 0.313)
+    """
+    log_p = log_p.expand_as(rho)
+    total = int(counts.sum())
+    if min(total, at_most or total) == 1:
+        return _single(log_p, rho)
+    # the ratios are trusted to the same relative accuracy as divergences
+    margin = ROUNDING * rho.abs()
+    pairs = (log_p, rho + margin), (log_p - rho, margin - rho)
+    atoms = [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in pairs]
+    costs = np.maximum(*(squares(mass, ratio).max(axis=0) for mass, ratio in atoms))
+    if not costs.any():
+        return lambda epsilon: 0.0
+    if not costs.max() < LARGEST_VARIANCE:
+        return None
+    dearest = np.argsort(-costs)
+    ranked = counts.numpy()[dearest]
+    before = np.cumsum(ranked) - ranked
+    moved = np.minimum(ranked, np.maximum((at_most or total) - before, 0))  # those that cost most
+    atoms = [(mass[:, :, dearest], ratio[:, :, dearest]) for mass, ratio in atoms]
+    grid = _grid(atoms, moved)
+    first, second = (induction(_releases(*pair, ranked.tolist(), grid), grid, at_most) for pair in atoms)
+    if first is None or second is None:
+        return None
+    return lambda epsilon: max(first(epsilon), second(epsilon))
+
+
+def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
+    """The largest hockey stick of all moves, releases and both directions: exact for a single move."""
+    pairs = torch.cat((log_p, log_p - rho), dim=2), torch.cat((rho, -rho), dim=2)
+
+    def delta(epsilon: float) -> float:
+        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (
+            1 + ROUNDING
+        )
+
+    return delta
+
+
+def _grid(atoms: Sequence[tuple[Array, Array]], counts: Array) -> Grid:
+    """A grid for the worst moves of these releases, in both directions."""
+
+    def over_releases(of_moves: Callable[[Array, Array], Array]) -> float:
+        return max(float(of_moves(mass, rho).sum(axis=0).max(axis=0) @ counts) for mass, rho in atoms)
+
+    def added(step: float) -> float:
+        def of_moves(mass: Array, rho: Array) -> Array:
+            above = rho - step * np.floor(rho / step)
+            return mass * above * (step - above)
+
+        return over_releases(of_moves)
+
+    highest = [np.where(mass > _LIKELY, rho, 0.0).max(axis=(0, 1)) for mass, rho in atoms]
+    farthest = max(min(float(own @ counts), 2 * float(own.max())) for own in highest)
+    variance = over_releases(lambda mass, rho: mass * rho * rho)
+    return Grid.fitted(variance, farthest, float(counts.sum()), added)
+
+
+def _releases(mass: Array, rho: Array, counts: list[int], grid: Grid) -> list[tuple[list[Loss], int]]:
+    """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
+    farthest = (2 * grid.reach + 1) * grid.step
+    rho = np.where(rho > farthest, np.inf, rho.clip(min=-farthest))
+    return [(worst_losses(mass[:, :, j], rho[:, :, j], grid.step), count) for j, count in enumerate(counts)]
+
+
+def worst_losses(mass: Array, rho: Array, step: float) -> list[Loss]:
+    """At most two losses on the grid that dominate the moves of one release, (outcomes, moves).
+
+    Two moves stay as they are. Of more, those whose losses are skewed upwards share the envelope of their
+    hockey sticks, and so do those skewed downwards. Most of them lie below one of them but for the tails, so
+    that little is lost; one envelope of both kinds would lose much more.
+
+    >>> four = torch.tensor([0.1, -0.1, 0.2, -0.2]).double()
+    >>> from ringfence.mechanisms.sign import StochasticSign
+    >>> log_p, rho = StochasticSign(1.0).pair(torch.tensor(2.0).double(), four)
+    >>> len(worst_losses(log_p.exp().numpy(), rho.numpy(), 0.01))
+    2
+    """
+    if mass.shape[1] <= 2:
+        return [Loss.of_atoms(mass[:, move], rho[:, move], step) for move in range(mass.shape[1])]
+    rho = np.where(mass > NEGLIGIBLE, rho, np.inf)
+    masses, infinite, first = _on_grid(mass, rho, step)
+    points = first + np.arange(masses.shape[1])
+    away = points - (masses @ points)[:, None]
+    skew = (away * away * away * masses).sum(axis=1)
+    sides = (np.flatnonzero(side) for side in (skew >= 0, skew < 0))
+    return [envelope(masses[side], infinite[side], first, step) for side in sides if len(side)]
+
+
+def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, int]:
+    """``Loss.of_atoms`` of many moves: a row of masses per move, the infinite ones, and the first point."""
+    finite = rho < np.inf
+    infinite = np.where(finite, 0.0, mass).sum(axis=0)
+    below, share = nearest_below(np.where(finite, rho, 0.0), step)
+    first = int(below.min())
+    length = int(below.max()) - first + 2
+    mass = np.where(finite, mass, 0.0)
+    flat = (below - first) + length * np.arange(rho.shape[1])
+    places = np.concatenate((flat.ravel(), flat.ravel() + 1))
+    weights = np.concatenate(((mass * (1 - share)).ravel(), (mass * share).ravel()))
+    masses: Array = np.bincount(places, weights, length * rho.shape[1]).astype(float).reshape(-1, length)
+    return masses, infinite, first
+
+
+def envelope(masses: Array, infinite: Array, first: int, step: float) -> Loss:
+    """The loss whose hockey stick is, at every point of the grid, the largest of those of these rows.
+
+    It is convex in e^epsilon, so it belongs to a pair of laws, and that pair dominates all of them.
+
+    >>> rows = np.array([[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]])
+    >>> envelope(rows, np.zeros(2), -1, 0.1).masses.round(3).tolist()  # the second lies above the first
+    [0.2, 0.3, 0.5]
+    """
+    from scipy.signal import lfilter  # type: ignore[import-untyped]
+
+    points = np.arange(masses.shape[1])
+    z = np.exp(step * (first + points))
+    # the hockey stick at k - 1 is (1 - 1/g) (mass at k and above) + (the one at k) / g, with g = e^step
+    above = _sums_above(masses)
+    sticks = lfilter([-math.expm1(-step)], [1.0, -math.exp(-step)], above[:, ::-1], axis=1)[:, ::-1]
+    sticks = sticks + infinite[:, None]
+    active = sticks.argmax(axis=0)
+    highest = sticks[active, points]
+    # where one curve is the largest at both ends of a chord, its slope is known without a difference
+    slopes = np.where(
+        active[1:] == active[:-1],
+        _sums_above(masses / z)[active[:-1], points[:-1]],
+        -np.diff(highest) / (z[:-1] * math.expm1(step)),
+    )
+    return Loss.of_curve(highest, first, step, slopes)
+
+
+def _sums_above(masses: Array) -> Array:
+    """At each point, the sum of what lies above it."""
+    sums = np.zeros_like(masses)
+    sums[:, :-1] = np.cumsum(masses[:, :0:-1], axis=1)[:, ::-1]
+    return sums

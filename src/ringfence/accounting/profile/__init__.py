@@ -1,1 +1,0 @@
-"""The tight (epsilon, delta) of a fixed theta."""

@@ -1,1 +1,0 @@
-"""The attacks, one file each."""

@@ -1,0 +1,260 @@
+"""Counts: how many people are in each cell of a table, with small counts suppressed."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.ledger import Ledger
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.rectified import RectifiedGaussian
+from ringfence.noise import Noise
+from ringfence.numerics.rounding import rounded_up
+from ringfence.releases.account import Budget, ReleaseAccount, table_account
+from ringfence.releases.contributions import checked_at_most, counts_in, people_in
+from ringfence.releases.domains import Domain, public_cells
+from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array, make_table, open_rows
+from ringfence.releases.release import Bars, Release, RowsAre, Series, build_statement, count_series
+
+_FINEST = 2.0**-20  # of sigma: the step of a secure release
+
+
+def release_counts(
+    data: Any,
+    by: str | int | Sequence[str | int] | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    sigma: float | None = None,
+    suppress_below: int | None = None,
+    domain: Domain | None = None,
+    bins: Mapping[Any, Iterable[float]] | None = None,
+    person: str | int | None = None,
+    at_most: int = 1,
+    counts: str | int | None = None,
+    seed: int | Noise | None = None,
+    ledger: Ledger | None = None,
+) -> Release:
+    """Releases how many people are in each cell of a table, with noise; counts below ``suppress_below`` are
+    not shown.
+
+    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor:
+    with ``by`` its rows are people and ``by`` are numbers of columns; without, it holds the counts. ``by``
+    are the columns whose combinations are the cells. Their values must be public: ``domain`` lists them,
+    ``bins`` gives edges for a column of numbers. ``counts`` names a column of counts that were aggregated
+    already.
+
+    Each row is one person, unless ``person`` names the column that says whose it is: then a person counts
+    once in each of at most ``at_most`` cells. Give ``epsilon`` and ``delta``, which hold for every dataset,
+    and the noise is found, or give ``sigma``, the standard deviation of the noise of each count. Released are
+    whole numbers. Every call is a release of its own, to be paid for; ``ledger`` is charged for it
+    beforehand. ``seed`` is for tests: everybody who knows it knows the counts.
+
+    Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
+    provided that what is given here was not chosen by looking at the data. The law is the Gaussian's, or the
+    rectified Gaussian's with support from the threshold on, rounded to whole numbers by a secure release.
+    An error releases nothing, but its message may contain values of the data.
+
+    >>> import ringfence as rf
+    >>> from pandas import DataFrame
+    >>> people = DataFrame({"region": ["north"] * 90 + ["south"] * 3, "smoker": [True, False, False] * 31})
+    >>> regions = {"region": ["north", "south", "west"]}
+    >>> table = rf.release_counts(people, by=["region", "smoker"], domain=regions, suppress_below=20,
+    ...                           epsilon=1.0, delta=1e-6)
+    >>> list(table.values.columns), len(table.values)
+    (['region', 'smoker', 'count', 'suppressed'], 6)
+    >>> table.rows()[-1]  # nobody is there: shown with a chance below 1e-5
+    ('west', 'yes', '<20', 'yes')
+    """
+    budget = Budget.checked(epsilon=epsilon, delta=delta, sigma=sigma, seed=seed, ledger=ledger)
+    threshold = None if suppress_below is None else _checked_threshold(suppress_below)
+    if by is None and is_array(data):
+        if person is not None or counts is not None or domain or bins:
+            raise ValueError("by must name columns where person, counts, domain or bins is given, got None")
+        table = array_counts(data, at_most)
+    else:
+        table = table_counts(data, by, domain, bins, person, at_most, counts)
+    noisy = budget.sigma(math.sqrt(table.at_most))
+    step = max(1.0, 2.0 ** math.ceil(math.log2(noisy * _FINEST)))
+    law: Mechanism = Gaussian(noisy)
+    if threshold is not None:
+        law = RectifiedGaussian(noisy, (threshold - step, math.inf))
+    account = table_account(law, table.theta, 1.0, table.at_most, budget.delta)
+    budget.charge(account, "release_counts")
+    drawn = budget.release(law, table.theta, "counts", step)
+    hidden = torch.zeros_like(drawn, dtype=torch.bool) if threshold is None else drawn < threshold
+    error = math.sqrt(noisy**2 + step**2 / 12)  # of the noise and of rounding
+    places = list(zip(drawn.tolist(), hidden.tolist(), strict=True))
+    released = [None if off else round(value) for value, off in places]
+    errors = [None if off else error for _, off in places]
+    columns = {**table.columns, "count": released}
+    series = [count_series(released, errors)]
+    method = f"random noise with a standard deviation of {noisy:.3g} was added to every count"
+    exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
+    if threshold is not None:
+        columns["suppressed"] = hidden.tolist()
+        gray = [threshold if off else None for _, off in places]
+        series.append(Series(f"below {threshold}, not shown", gray, look="any"))
+        method += f", and noisy counts below {threshold} are not shown"
+        exact = _selection(threshold, noisy)
+        reading = "A count that is not shown may be larger than the threshold: the noise decides, too."
+    return Release(
+        title="Counts",
+        columns=columns,
+        error_columns={**table.columns, "standard_error": errors},
+        hidden="" if threshold is None else f"<{threshold}",
+        numbers=("count",),
+        like=table.like,
+        account=account,
+        statement=build_statement(
+            account,
+            budget,
+            released="counts",
+            data="data",
+            rows_are=table.rows_are,
+            unit="cell",
+            at_most=table.at_most,
+            method=method,
+            public="Cells (every combination of the declared values, also where nobody is in it), noise and "
+            "threshold",
+            promises=(f"Standard errors are those of the noise and of rounding to whole numbers{exact}",),
+            leaves_out=(
+                "Sampling, non-response and errors in the data are not part of the standard errors.",
+                reading,
+            ),
+            sensitive=_suppressed(account, table, hidden),
+        ),
+        bars=Bars(
+            caption=f"Whiskers are one standard error of the noise, {error:.3g}, to either side.",
+            y_label="count",
+            names=list(table.columns),
+            labels=table.labels,
+            series=series,
+        ),
+        settings=(
+            ("noise", f"Gaussian, standard deviation {noisy:.6g}, rounded to multiples of {step:g}"),
+            ("threshold", "none" if threshold is None else str(threshold)),
+            ("cells", f"{table.theta.numel():,}"),
+            ("cells of one person", f"at most {table.at_most}"),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class TrueCounts:
+    """True counts with what is public about them."""
+
+    theta: Tensor
+    columns: Columns  # what tells the cells apart
+    labels: list[tuple[str, ...]]  # the same as text
+    like: Callable[[Columns], Any]
+    at_most: int
+    rows_are: RowsAre
+
+
+def table_counts(
+    data: Any,
+    by: str | int | Sequence[str | int] | None,
+    domain: Domain | None,
+    bins: Domain | None,
+    person: str | int | None,
+    at_most: int,
+    counts: str | int | None,
+) -> TrueCounts:
+    """The counts of rows, or of a column of counts, in the cells of ``by``.
+
+    >>> visits = np.array([[7, 0], [7, 0], [8, 1]])  # person, ward
+    >>> table_counts(visits, [1], {1: [0, 1, 2]}, None, person=0, at_most=1, counts=None).theta.tolist()
+    [1.0, 1.0, 0.0]
+    """
+    if person is not None and counts is not None:
+        raise ValueError(f"person must not be given where counts are aggregated already, got {person!r}")
+    with open_rows(data) as rows:
+        cells = public_cells(rows, by, domain, bins, ("count", "suppressed", "standard_error"))
+        size = checked_at_most(at_most, person, cells.count, aggregated=counts is not None)
+        theta = people_in(rows, cells, person, size) if counts is None else counts_in(rows, cells, counts)
+    rows_are: RowsAre = "aggregated" if counts is not None else "rows" if person is None else "persons"
+    like = partial(make_table, rows.source.kind)
+    return TrueCounts(theta.double(), cells.columns, cells.labels, like, size, rows_are)
+
+
+def array_counts(data: Any, at_most: int) -> TrueCounts:
+    """The counts that an array, a tensor or lists of any shape hold, or a Series.
+
+    >>> array_counts(np.array([[3, 0], [1, 2]]), at_most=1).labels[2]
+    ('1', '0')
+    """
+    array = as_numpy(data)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"counts must be numbers, got {array.dtype}")
+    theta = torch.from_numpy(array.astype("float64")).reshape(-1)
+    if not theta.numel():
+        raise ValueError("counts must have at least one cell, got none")
+    checks.require("counts", "must not be NaN", theta, ~torch.isnan(theta))
+    whole = (theta >= 0) & (theta == theta.round()) & (theta < LARGEST_COUNT)
+    checks.require("counts", "must be whole numbers from 0 on", theta, whole)
+    places = [tuple(map(str, place)) for place in np.ndindex(array.shape)]
+    names = [f"dimension {number}" for number in range(array.ndim)]
+    size = checked_at_most(at_most, None, theta.numel(), aggregated=True)
+    columns = dict(zip(names, zip(*places, strict=True), strict=True))
+    like = partial(_array_like, array.shape, isinstance(data, Tensor))
+    return TrueCounts(theta, columns, places, like, size, "aggregated")
+
+
+def _array_like(shape: tuple[int, ...], tensor: bool, columns: Columns) -> Any:
+    """The numbers in the shape that came in, NaN where one is hidden: a tensor or an array."""
+    numbers = columns["count" if "count" in columns else "standard_error"]
+    values = [math.nan if value is None else value for value in numbers]
+    result = torch.tensor(values, dtype=torch.float64).reshape(shape)
+    return result if tensor else result.numpy()
+
+
+def shown(count: float, threshold: int, sigma: float) -> tuple[float, float]:
+    """The chance that a true count is shown, and how much too large it then is on average.
+
+    >>> [round(value, 2) for value in shown(15, 20, 4.24)]
+    [0.14, 6.68]
+    """
+    least = (threshold - 0.5 - count) / sigma  # what rounds up to the threshold is shown
+    chance = NormalDist().cdf(-least)
+    return chance, sigma * NormalDist().pdf(least) / chance if chance else 0.0
+
+
+def _checked_threshold(value: Any) -> int:
+    number = checks.number("suppress_below", value, checks.not_negative)
+    if number != int(number) or number > LARGEST_COUNT:
+        raise ValueError(f"suppress_below must be a whole number, got {value!r}")
+    return int(number)
+
+
+def _selection(threshold: int, sigma: float) -> str:
+    """The effect of suppression on the counts that are shown, from public numbers."""
+    said = []
+    for count in (threshold, max(0, threshold - math.ceil(2 * sigma))):
+        chance, above = shown(count, threshold, sigma)
+        said.append(
+            f"a true {count} is shown with a chance of {100 * chance:.2g} %, then {above:.2g} too large"
+        )
+    return f", before suppression, which shows what noise made large: {', '.join(said)} on average."
+
+
+def _suppressed(account: ReleaseAccount, table: TrueCounts, hidden: Tensor) -> tuple[str, ...]:
+    """The sentence about the people in suppressed cells, who gain from a support that ends there."""
+    if not bool(hidden.any()):
+        return ()
+    singles = torch.tensor(account.details["cell_epsilons"], dtype=torch.float64)[hidden]
+    people = int(table.theta[hidden].sum())
+    alone = " (of one cell alone)" if table.at_most > 1 else ""
+    return (
+        f"{int(hidden.sum())} of {len(hidden)} cells were suppressed, with {people} people in them. The cost "
+        f"of the release to these people{alone} is an epsilon between {rounded_up(float(singles.min()))} and "
+        f"{rounded_up(float(singles.max()))}, where {rounded_up(account.epsilon)} holds for everybody.",
+    )

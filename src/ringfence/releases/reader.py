@@ -1,0 +1,473 @@
+"""Reads tables of people: frames, arrays and tensors in memory, CSV and parquet files through DuckDB.
+
+narwhals reads and makes frames of pandas, polars and pyarrow. Ballots and counts of votes are read into
+memory (``read_table``); tables of people become a view of DuckDB (``open_rows``) and may be larger than
+memory.
+"""
+
+import csv
+import gzip
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from glob import escape, glob
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence import checks
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Columns = Mapping[str, Sequence[Any]]
+
+LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
+MOST_COLUMNS = 20_000
+_CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
+_MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
+_INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER"}
+# How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
+_FIXED: dict[str, Any] = {
+    **{"auto_detect": False, "header": True, "skiprows": 0, "encoding": "utf-8", "strict_mode": True},
+    **{"quotechar": '"', "escapechar": '"', "comment": "", "na_values": "", "null_padding": False},
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a table in memory by name, and the ``kind`` of table that they came in.
+
+    Where ``text`` is true, values are compared as text: files have no types that everyone agrees on (007 is a
+    number to some). A missing value is null in a frame, NaN in a frame of pandas and an empty cell in a file;
+    arrays and tensors have none. ``declared`` has the categories of the columns whose dtype declares them: a
+    polars Enum. A Categorical may hold just what occurs in the data, ordered or not, and declares nothing.
+    """
+
+    columns: Mapping[str, Any]  # of pyarrow, or arrays
+    kind: str = "pyarrow"  # as ``make_table`` takes it
+    text: bool = False
+    declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def column(self, argument: str, name: object) -> str:
+        """The name of a column that is there."""
+        return known_column(argument, name, self.columns)
+
+    def chosen(self, argument: str, names: Sequence[Any] | None, ignored: Sequence[Any]) -> list[str]:
+        """The names of the columns to use: those given, or all that are not ignored.
+
+        >>> read_table(np.eye(3)).chosen("questions", None, ignored=[1])
+        ['0', '2']
+        """
+        ignored = [self.column("ignore", name) for name in ignored]
+        if names is None:
+            chosen = [name for name in self.columns if name not in ignored]
+        else:
+            chosen = [self.column(argument, name) for name in checks.listed(argument, names)]
+        if len(set(chosen)) < len(chosen):
+            raise ValueError(f"{argument} must name each column once, got {chosen}")
+        if not chosen:
+            raise ValueError(f"{argument} must name at least one column, got none")
+        return chosen
+
+    def coded(self, name: str, code: Callable[[Any], int | None], missing: int, rule: str) -> Tensor:
+        """A column of few different values as numbers; a value whose ``code`` is None raises ValueError.
+
+        >>> read_table(np.array([[3], [4]])).coded("0", {3: 0}.get, -1, "must hold 3")
+        Traceback (most recent call last):
+        ValueError: column '0' must hold 3, got 4
+        """
+        column = self.columns[name]
+        if isinstance(column, np.ndarray):
+            different, places = np.unique(column, return_inverse=True)
+            values, numbers = different.tolist(), torch.from_numpy(places.reshape(-1))
+        else:
+            import pyarrow.compute
+
+            if pyarrow.types.is_null(column.type):  # nothing but missing values
+                return torch.full((len(column),), missing, dtype=torch.int64)
+            if pyarrow.types.is_nested(column.type):
+                raise ValueError(f"column {name!r} {rule}, got values of type {column.type}")
+            enum = pyarrow.types.is_dictionary(column.type)
+            plain = column.cast(column.type.value_type) if enum else column
+            encoded = pyarrow.compute.dictionary_encode(plain).combine_chunks()
+            if hasattr(encoded, "chunks"):  # a column without rows
+                return torch.zeros(0, dtype=torch.int64)
+            values = [*encoded.dictionary.to_pylist(), None]
+            indices = encoded.indices.fill_null(len(values) - 1)
+            numbers = torch.from_numpy(indices.to_numpy(zero_copy_only=False).astype(np.int64))
+        codes = []
+        for value in values:
+            own = missing if value is None else code(value)
+            if own is None:
+                raise ValueError(f"column {name!r} {rule}, got {value!r}")
+            codes.append(own)
+        return torch.tensor(codes, dtype=torch.int64)[numbers]
+
+    def counts(self, name: str) -> Tensor:
+        """A column of whole numbers from 0 on, in float64.
+
+        >>> read_table(np.array([[3.0], [0.5]])).counts("0")
+        Traceback (most recent call last):
+        ValueError: column '0' must hold counts (0, 1, 2, ...), got 0.5
+        """
+        raw = self._values(name)
+        numbers = torch.tensor([_number_or_nan(value) for value in raw], dtype=torch.float64)
+        fits = (numbers >= 0) & (numbers == numbers.round()) & (numbers < LARGEST_COUNT)
+        if not bool(fits.all()):
+            bad = raw[int((~fits).nonzero()[0])]
+            what = "a missing value" if bad is None else repr(bad)
+            raise ValueError(f"column {name!r} must hold counts (0, 1, 2, ...), got {what}")
+        return numbers
+
+    def names(self, name: str) -> list[Any]:
+        """A column of names, each of which is there and stands there once.
+
+        >>> read_table(np.array([[3], [3]])).names("0")
+        Traceback (most recent call last):
+        ValueError: column '0' must hold each name once, got 3 twice
+        """
+        values = self._values(name)
+        seen = set()
+        for value in values:
+            if value is None or value != value:
+                raise ValueError(f"column {name!r} must hold a name in every row, got a missing value")
+            if value in seen:
+                raise ValueError(f"column {name!r} must hold each name once, got {value!r} twice")
+            seen.add(value)
+        return values
+
+    def _values(self, name: str) -> list[Any]:
+        column = self.columns[name]
+        return list(column.tolist() if isinstance(column, np.ndarray) else column.to_pylist())
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A view named ``rows`` in a database in memory; ``types`` has DuckDB's type of each column.
+
+    ``source`` is the table in memory; of files, it has no columns.
+    """
+
+    connection: "DuckDBPyConnection"
+    types: Mapping[str, str]
+    source: Table
+
+    def column(self, argument: str, name: object) -> str:
+        """The quoted name of a column that is there."""
+        return '"' + known_column(argument, name, self.types).replace('"', '""') + '"'
+
+    def numbers(self, argument: str, name: object) -> str:
+        """An expression for a column of numbers, NULL where there is none; NaN is NULL too."""
+        column, kind = self.column(argument, name), self.types[str(name)]
+        if kind in _INTEGERS:
+            return f"CAST({column} AS DOUBLE)"
+        number = column if kind == "DOUBLE" else f"TRY_CAST({column} AS DOUBLE)"
+        return f"CASE WHEN isnan({number}) THEN NULL ELSE {number} END"
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows that a query gives; an error of DuckDB is one line."""
+        with _errors_in_one_line("the table"):
+            return self.connection.execute(query).fetchall()
+
+
+def read_table(data: Any, *, flat: bool = False) -> Table:
+    """Reads a frame, CSV or parquet files, an array of numbers or a tensor into memory.
+
+    The columns of an array or tensor have their numbers as names. A single column without a second dimension
+    is refused unless ``flat``.
+
+    >>> list(read_table(torch.zeros(5, 2)).columns)
+    ['0', '1']
+    >>> read_table({1, 2})
+    Traceback (most recent call last):
+    TypeError: data must be a frame (pandas, polars, pyarrow), an array, a tensor or files, got set
+    """
+    if is_array(data):
+        array = as_numpy(data)
+        if array.dtype.kind not in "biuf" or array.ndim > 2 or (array.ndim < 2 and not flat):
+            raise ValueError(
+                f"data must be an array of numbers with rows and columns, got shape {list(array.shape)} "
+                f"of {array.dtype}"
+            )
+        array = array.reshape(-1, 1) if array.ndim < 2 else array
+        kind = "torch" if isinstance(data, Tensor) else "numpy"
+        return Table({str(number): column for number, column in enumerate(array.T)}, kind)
+    if _are_files(data):
+        with open_rows(data) as rows, _errors_in_one_line("the table"):
+            rows.connection.execute("SET preserve_insertion_order = true")
+            table = rows.connection.sql("SELECT * FROM rows").to_arrow_table()
+            return Table(dict(zip(table.column_names, table.columns, strict=True)), text=True)
+    try:
+        import narwhals
+        import pyarrow
+    except ModuleNotFoundError:
+        raise _tables_extra() from None
+    try:
+        frame = narwhals.from_native(data, eager_only=True)
+    except TypeError:
+        raise TypeError(
+            "data must be a frame (pandas, polars, pyarrow), an array, a tensor or files, "
+            f"got {type(data).__name__}"
+        ) from None
+    try:
+        table = frame.to_arrow()
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
+        raise ValueError(f"data must have columns of one type each: {error.args[0]}") from None
+    declared = {
+        str(name): tuple(dtype.categories)
+        for name, dtype in frame.schema.items()
+        if isinstance(dtype, narwhals.Enum) and frame.implementation.is_polars()
+    }
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    return Table(columns, frame.implementation.value, declared=declared)
+
+
+@contextmanager
+def open_rows(data: Any) -> Iterator[Rows]:
+    """Opens a frame, an array, a tensor, or CSV or parquet files (names or patterns of names) in DuckDB.
+
+    Files are read as a stream. What does not fit in memory goes to a private folder that is removed at the
+    end.
+
+    >>> with open_rows(np.array([[1, 2], [3, 4]])) as rows:
+    ...     rows.ask("SELECT count(*) FROM rows"), list(rows.types)
+    ([(2,)], ['0', '1'])
+    """
+    try:
+        import duckdb
+        import narwhals  # noqa: F401  # which makes the frames that are released
+        import pyarrow
+    except ModuleNotFoundError:
+        raise _tables_extra() from None
+    with tempfile.TemporaryDirectory() as scratch:
+        connection = duckdb.connect(
+            config={
+                "temp_directory": scratch,
+                "memory_limit": _MEMORY,
+                "preserve_insertion_order": False,
+                "autoinstall_known_extensions": False,
+            }
+        )
+        try:
+            if _are_files(data):
+                source = Table({}, text=True)
+                with _errors_in_one_line("the files"):
+                    _view_of_files(connection, [data] if isinstance(data, str | Path) else data)
+            else:
+                source = read_table(data, flat=True)
+                if not source.columns:
+                    raise ValueError("the table must have at least one column, got none")
+                connection.register("rows", pyarrow.table(_readable(source.columns)))
+            described = connection.execute("DESCRIBE rows").fetchall()
+            yield Rows(connection, {row[0]: row[1] for row in described}, source)
+        finally:
+            connection.close()
+
+
+def make_table(kind: str, columns: Columns) -> Any:
+    """Makes a table: a frame of one of narwhals' backends, or an array ("numpy") or tensor ("torch").
+
+    None becomes the missing value of that kind.
+
+    >>> make_table("numpy", {"0": [1, 3], "count": [7, None]})
+    array([[ 1.,  7.],
+           [ 3., nan]])
+    """
+    if kind in ("numpy", "torch"):
+        array = np.column_stack([_numbers(name, values) for name, values in columns.items()])
+        return torch.from_numpy(array) if kind == "torch" else array
+    import narwhals
+
+    made = {name: list(values) for name, values in columns.items()}
+    return narwhals.from_dict(made, backend=kind).to_native()  # type: ignore[arg-type]
+
+
+def make_coded_table(kind: str, codes: Mapping[Any, int], columns: Columns) -> Any:
+    """``make_table``; for arrays the last column alone, with ``codes`` in place of names.
+
+    >>> answers = {"question": ["0", "1"], "answer": ["yes", "no"]}
+    >>> make_coded_table("numpy", {"yes": 1, "no": -1}, answers)
+    array([ 1, -1])
+    """
+    if kind not in ("numpy", "torch"):
+        return make_table(kind, columns)
+    last = list(columns.values())[-1]
+    array = np.array([value if isinstance(value, float) else codes[value] for value in last])
+    return torch.from_numpy(array) if kind == "torch" else array
+
+
+def known_column(argument: str, name: object, columns: Iterable[str]) -> str:
+    """The name of a column that is there; raises ValueError naming those that are.
+
+    >>> known_column("by", 0, ["0", "1"])
+    '0'
+    """
+    if str(name) not in (names := list(columns)):
+        known = ", ".join(map(repr, names))
+        raise ValueError(f"{argument} names the column {name!r}, which the table lacks; it has {known}")
+    return str(name)
+
+
+def is_array(data: Any) -> bool:
+    """Whether ``data`` is numbers without names of columns: an array, a tensor, a Series, or lists of them.
+
+    >>> is_array(np.zeros(3)), is_array([0.0]), is_array(["people.csv"])
+    (True, True, False)
+    """
+    if isinstance(data, list | tuple):
+        try:
+            return np.asarray(data).dtype.kind in "biuf"
+        except (TypeError, ValueError, RuntimeError):  # rows of different lengths
+            return False
+    is_series = hasattr(data, "__array__") and len(getattr(data, "shape", ())) == 1
+    return is_series or isinstance(data, Tensor | np.ndarray)
+
+
+def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
+    """The numbers of what ``is_array``, a tensor's on the CPU; of a Series only the values, and no index.
+
+    >>> as_numpy(torch.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    if np.ma.is_masked(np.ma.asanyarray(data) if isinstance(data, list | tuple) else data):
+        raise ValueError(
+            "data must have no masked cells, whose values are no data: fill them or leave them out"
+        )
+    if isinstance(data, Tensor):
+        try:
+            return data.detach().cpu().numpy()
+        except (TypeError, RuntimeError):  # sparse, without data, or of a dtype that numpy does not have
+            raise TypeError(
+                f"data must be a dense tensor of numbers, got {data.dtype}, {data.layout} on {data.device}"
+            ) from None
+    return np.asarray(data)
+
+
+def _readable(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns as DuckDB reads them: arrays in the order of bytes of this machine, and no float16."""
+    readable = {}
+    for name, column in columns.items():
+        if isinstance(column, np.ndarray):
+            if column.dtype.char in "eg":
+                raise ValueError(f"data must be an array of numbers of 32 or 64 bits, got {column.dtype}")
+            column = column.astype(column.dtype.newbyteorder("="), copy=False)
+        readable[name] = column
+    return readable
+
+
+def _are_files(data: Any) -> bool:
+    """Whether ``data`` is the name of a file, or a list of them."""
+    many = (
+        isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(one, str | Path) for one in data)
+    )
+    return isinstance(data, str | Path) or many
+
+
+def _view_of_files(connection: "DuckDBPyConnection", names: Sequence[str | Path]) -> None:
+    files: list[str] = []
+    for name in map(str, names):
+        files += [name] if Path(name).is_file() else sorted(glob(name, recursive=True)) or [name]
+    for name in files:
+        if not Path(name).is_file():
+            raise FileNotFoundError(2, "No such file", name)
+    if len({(status.st_dev, status.st_ino) for status in map(os.stat, files)}) < len(files):
+        raise ValueError(f"each file must be given once, got one of these twice: {', '.join(files)}")
+    for name in files:
+        if not name.lower().endswith((*_CSV, *_PARQUET)):
+            raise ValueError(f"a file must end in {', '.join((*_CSV, *_PARQUET))}, got {name!r}")
+    parquet = [name.lower().endswith(_PARQUET) for name in files]
+    if any(parquet):
+        if not all(parquet):
+            raise ValueError(f"files must be all CSV or all parquet, got both: {', '.join(files)}")
+        connection.read_parquet([escape(name) for name in files], union_by_name=True).create_view("rows")
+        return
+    parts: list[str] = []
+    for (header, spans, delimiter), alike in groupby(files, _dialect):
+        parts.append(f"SELECT * FROM part{len(parts)}")
+        connection.read_csv(
+            [escape(name) for name in alike],  # type: ignore[arg-type]
+            columns=dict.fromkeys(header, "VARCHAR"),
+            delimiter=delimiter,
+            parallel=not spans,  # a thread that begins inside a cell takes its lines for rows
+            **_FIXED,
+        ).create_view(f"part{len(parts) - 1}")
+    connection.execute(f"CREATE VIEW rows AS {' UNION ALL BY NAME '.join(parts)}")
+
+
+def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
+    """The header of a CSV file, whether a cell holds a line break, and the delimiter.
+
+    Guarantee: unless the file is refused, quotes stand at the ends of cells alone, and a line begins inside a
+    cell if and only if the number of quotes before it is odd: no line, whatever it is, changes another one.
+    """
+    gz, delimiter = name.lower().endswith(".gz"), "\t" if ".tsv" in name.lower()[-7:] else ","
+    around, inside, spans = (b"", delimiter.encode(), b"\r", b"\n"), False, False
+    try:
+        with (gzip.open if gz else open)(name, "rt", encoding="utf-8-sig", newline="") as text:
+            header = next(csv.reader(text, delimiter=delimiter, strict=True), [])
+        with (gzip.open if gz else open)(name, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if b'"' not in line:
+                    continue
+                pieces = line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").split(b'"')
+                for place in range(inside, len(pieces), 2):  # those outside quotes
+                    before, after = pieces[place][:1] * (place > 0), pieces[place][-1:]
+                    if before not in around or (place < len(pieces) - 1 and after not in around[:2]):
+                        raise ValueError(f"a quote inside a cell in line {number}")
+                inside ^= len(pieces) % 2 == 0
+                spans |= inside
+        if inside:
+            raise ValueError("a quote that nothing closes")
+    except (ValueError, EOFError, csv.Error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name} must be CSV in UTF-8 as RFC 4180 has it, got {error}") from None
+    columns = [column or f"column{place}" for place, column in enumerate(header)]
+    if len(header) > MOST_COLUMNS:
+        raise ValueError(f"{name} must have at most {MOST_COLUMNS:,} columns, got {len(header):,}")
+    if len({column.lower() for column in columns}) < max(1, len(columns)):
+        raise ValueError(f"{name} must have a header that names each column once, got {header}")
+    return tuple(columns), spans, delimiter
+
+
+@contextmanager
+def _errors_in_one_line(what: str) -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        file = re.search(r"file = (.*)", str(error))
+        said = re.split(r"\n\n|\nPossible fixes", str(error))[0]
+        line = " ".join(f"{f'{file[1]}: ' if file else ''}{said}".split())
+        raise ValueError(f"{what} cannot be read: {line}") from None
+
+
+def _tables_extra() -> ModuleNotFoundError:
+    """The error that names the extra which brings narwhals, pyarrow and duckdb."""
+    return ModuleNotFoundError("tables need narwhals, pyarrow and duckdb: pip install 'ringfence[tables]'")
+
+
+def _number_or_nan(value: Any) -> float:
+    """A number, or NaN, which is no count."""
+    if isinstance(value, bool):
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _numbers(name: str, values: Sequence[Any]) -> "np.ndarray[Any, Any]":
+    try:
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"column {name!r} must hold numbers to go into an array: bring a frame instead"
+        ) from None

@@ -1,0 +1,378 @@
+"""The result of every job: the released table, its errors, account, statement, chart and files."""
+
+import csv
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal
+
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, new_folder, replacing
+from ringfence.numerics.rounding import rounded_up
+from ringfence.releases.account import Budget, ReleaseAccount
+from ringfence.releases.reader import Columns
+from ringfence.report.chart import Chart, Line, Panel
+
+# What a row of the data is: a person, one of several rows of a person, or a count that was made before.
+RowsAre = Literal["rows", "persons", "aggregated"]
+
+_MOST_PRINTED = 60  # rows of a table
+_MOST_NAMES = 24  # rows of a table that have their names in a chart
+_MOST_PANELS = 12
+MOST_BARS = 2000  # rows of a table that are drawn: no eye tells more of them apart
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The words that belong to a release, in the order in which a reader needs them.
+
+    ``public`` is the one sentence to print under the table. ``promises`` and ``leaves_out`` may be published
+    too. ``sensitive`` is computed from the data and must not be published.
+
+    >>> said = Statement("Noise was added.", ("One person.",), ("Two people.",), ("Epsilon was 0.3.",))
+    >>> print(said.publishable)
+    Noise was added.
+    <BLANKLINE>
+    What this promises
+    - One person.
+    <BLANKLINE>
+    What this does not promise
+    - Two people.
+    >>> "0.3" in said.publishable, "0.3" in str(said)
+    (False, True)
+    """
+
+    public: str
+    promises: tuple[str, ...]
+    leaves_out: tuple[str, ...]
+    sensitive: tuple[str, ...]
+
+    @property
+    def publishable(self) -> str:
+        """Everything but the sensitive part."""
+        promises = _listed("What this promises", self.promises)
+        return "\n\n".join((self.public, promises, _listed("What this does not promise", self.leaves_out)))
+
+    def __str__(self) -> str:
+        private = _listed("Sensitive: computed from the data, do not publish", self.sensitive)
+        return f"{self.publishable}\n\n{private}"
+
+
+def build_statement(
+    account: ReleaseAccount,
+    budget: Budget,
+    *,
+    released: str,
+    data: str,
+    rows_are: RowsAre,
+    unit: str,
+    at_most: int | None,
+    method: str,
+    public: str,
+    promises: Sequence[str] = (),
+    leaves_out: Sequence[str] = (),
+    sensitive: Sequence[str] = (),
+) -> Statement:
+    """The statement of a job, from the sentences of every job and those that it adds.
+
+    ``released`` and ``data`` name what comes out and what went in. One person counts in ``at_most`` of the
+    ``unit`` (None: in all of them), once in each. ``method`` says what was done, and ``public`` names what
+    must not have been chosen by looking at the data. Privacy numbers are rounded up.
+    """
+    shown = account.epsilon if budget.epsilon is None else budget.epsilon
+    person = "person (each row is taken as one person)" if rows_are == "rows" else "person"
+    testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
+    once, own = f"at most once in every {unit}", ""
+    if at_most is not None:
+        own = ": which ones depends on that person alone"
+        several = f"{unit[:-1]}ies" if unit.endswith("y") else f"{unit}s"
+        once = f"in at most {at_most} {unit if at_most == 1 else several}, once in each"
+    bounded = {
+        "rows": f"Each row is taken as one person, who counts {once}: a person with several rows is "
+        "protected less.",
+        "persons": f"Each person counts {once}{own}.",
+        "aggregated": f"The counts came aggregated: each person must have been counted {once}.",
+    }
+    return Statement(
+        f"These {released} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "
+        f"{account.delta:.3g}) for each {person}: {method}.{testing}",
+        (
+            _attack(account, person),
+            bounded[rows_are],
+            f"{public} are public. They must not have been chosen by looking at the {data}.",
+            *promises,
+        ),
+        (
+            f"It is about one person at a time: what a large group has in common shows in the {released}.",
+            f"Every further release from the same {data} costs its own epsilon, and the epsilons add up.",
+            *leaves_out,
+        ),
+        (account.sentence, *sensitive),
+    )
+
+
+def _attack(account: ReleaseAccount, person: str) -> str:
+    """The meaning of the guarantee for an attacker who wants to know something about one person."""
+    found = rounded_up(min(100.0, 100 * account.guarantee.true_positive_rate(1e-3)))
+    change, about = (
+        "added or removed",
+        f"whether somebody is in the data, and accepts one false alarm in 1,000, finds at most {found} % of "
+        "those who are",
+    )
+    if account.replaced:
+        change, about = (
+            "whose values are replaced by any others",
+            "which of two values somebody has, and takes one for the other in one case of 1,000, finds at "
+            f"most {found} % of those who have the other",
+        )
+    return (
+        f"For every dataset, the release satisfies ({rounded_up(account.epsilon)}, {account.delta:.3g})-"
+        f"differential privacy for any one {person} {change}: an attacker who tries to tell from it {about}, "
+        "even knowing everybody else."
+    )
+
+
+def _listed(heading: str, sentences: tuple[str, ...]) -> str:
+    return "\n".join((heading, *(f"- {sentence}" for sentence in sentences)))
+
+
+@dataclass(frozen=True)
+class Series:
+    """Bars of one colour, one for each row of a table (None: no bar), and the ends of their whiskers."""
+
+    name: str
+    heights: Sequence[float | None]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    look: str = "rectified"  # the mechanism whose colour they have
+
+    def line(self, rows: Sequence[int], place: tuple[float, ...]) -> Line:
+        """The bars of these rows as a line of a panel.
+
+        >>> Series("count", [5, None, 7]).line([0, 1], (0.0, 1.0)).y
+        (5.0, nan)
+        """
+        y, low, high = (
+            tuple(math.nan if (end := values[row]) is None else float(end) for row in rows)
+            if values
+            else None
+            for values in (self.heights, self.low, self.high)
+        )
+        return Line(self.name, place, y or (), low, high, mechanism=self.look, bars=True)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A released table to be drawn: a bar for each row, in the colour of one of the ``series``.
+
+    ``names`` are those of the columns that tell the rows apart, ``labels`` their values in each row.
+    """
+
+    caption: str
+    y_label: str
+    names: Sequence[str]
+    labels: Sequence[tuple[str, ...]]
+    series: Sequence[Series]
+    y_from_zero: bool = True
+
+    def chart(self, title: str) -> Chart:
+        """One panel, or one for each value of the first column where there are several columns.
+
+        >>> labels = [("north", "young"), ("north", "old"), ("south", "young"), ("south", "old")]
+        >>> bars = Series("count", [10, 3, 5, None])
+        >>> chart = Bars("c", "count", ("region", "age"), labels, [bars]).chart("t")
+        >>> [panel.title for panel in chart.panels], chart.panels[1].x_label, chart.panels[1].x_names
+        (['region: north', 'region: south'], 'age', ('young', 'old'))
+        """
+        caption, labels = self.caption, self.labels[:MOST_BARS]
+        if len(self.labels) > MOST_BARS:
+            caption += f" The first {MOST_BARS:,} of {len(self.labels):,} rows are drawn."
+        groups: dict[str, list[int]] = {}
+        for row, label in enumerate(labels):
+            groups.setdefault(label[0] if label else "", []).append(row)
+        if not 1 < len(groups) <= _MOST_PANELS or any(len(label) < 2 for label in labels):
+            groups = {"": list(range(len(labels)))}
+        apart = len(groups) > 1
+        whiskers = [ends[:MOST_BARS] for own in self.series for ends in (own.low, own.high)]
+        panels = []
+        for name, rows in groups.items():
+            named = len(rows) <= _MOST_NAMES
+            place = tuple(float(number + (not named)) for number in range(len(rows)))
+            panels.append(
+                Panel(
+                    title=f"{self.names[0]}: {name}" if apart else title,
+                    x_label=", ".join(self.names[apart:]) if named else "row of the table",
+                    y_label=self.y_label,
+                    lines=tuple(own.line(rows, place) for own in self.series),
+                    y_from_zero=self.y_from_zero,
+                    y_also=tuple(end for ends in whiskers for end in ends if end is not None),
+                    x_names=tuple(", ".join(labels[row][apart:]) for row in rows) if named else (),
+                )
+            )
+        return Chart("chart", title, caption, tuple(panels), columns=3)
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a job released. Every job returns one.
+
+    ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
+    or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
+    file but account.json has them. ``account`` is the cost of the release and sensitive, ``statement`` has
+    the words for it. ``columns`` and ``error_columns`` are the same tables as plain data, where a number
+    that is not shown is None; ``hidden`` is what is printed in its place. ``like`` makes a frame of columns.
+
+    >>> import numpy as np
+    >>> import ringfence as rf
+    >>> table = rf.release_counts(np.array([120, 3, 44]), suppress_below=10, epsilon=1.0, delta=1e-6)
+    >>> len(table.values), table.account.epsilon <= 1.0, table.statement.public.split(":")[0]
+    (3, True, 'These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person')
+    """
+
+    title: str
+    columns: Columns
+    error_columns: Columns
+    hidden: str
+    numbers: tuple[str, ...]  # the columns that hold what was released
+    like: Callable[[Columns], Any]
+    account: ReleaseAccount
+    statement: Statement
+    bars: Bars
+    settings: tuple[tuple[str, str], ...] = ()
+    errors_are_sensitive: bool = False
+
+    @property
+    def values(self) -> Any:
+        """What was released, as a frame of the kind that came in."""
+        return self.like(self.columns)
+
+    @property
+    def errors(self) -> Any:
+        """How far off it may be, as a frame of the kind that came in; see ``errors_are_sensitive``."""
+        return self.like(self.error_columns)
+
+    def chart(self) -> Chart:
+        """The release as a chart, which ``ringfence.report`` draws to files and pages."""
+        return self.bars.chart(self.title)
+
+    def non_negative(self) -> "Release":
+        """The same release with negative counts set to 0, which makes them too large on average.
+
+        Nothing is released anew: this is computed from what is public already.
+
+        >>> import numpy as np
+        >>> import ringfence as rf
+        >>> table = rf.release_counts(np.zeros(50), sigma=10.0).non_negative()
+        >>> bool((table.values >= 0).all()), table.statement.public.split(". ")[-1]
+        (True, 'Negative counts were set to 0 afterwards.')
+        """
+        if "count" not in self.columns:
+            raise TypeError(f"non_negative is for counts, got {self.title!r}")
+        counts = [None if value is None else max(value, 0) for value in self.columns["count"]]
+        public = f"{self.statement.public} Negative counts were set to 0 afterwards."
+        series = count_series(counts, self.error_columns["standard_error"])
+        return replace(
+            self,
+            columns={**self.columns, "count": counts},
+            statement=replace(self.statement, public=public),
+            bars=replace(self.bars, series=(series, *self.bars.series[1:])),
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table as text, one tuple per row; what is not shown is said in words."""
+        columns = [[self._text(name, value) for value in values] for name, values in self.columns.items()]
+        return list(zip(*columns, strict=True))
+
+    def csv(self) -> str:
+        """The table as the text of a CSV file; a text that spreadsheets would run has a quote before it."""
+        file = StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(_no_formula, self.columns))
+        writer.writerows(map(_no_formula, row) for row in self.rows())
+        return file.getvalue()
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Writes the table to a CSV file."""
+        return _write(Path(path), self.csv())
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Writes table.csv, statement.txt, chart.png, chart.pdf, report.html, account.json: a new folder.
+
+        Guarantee: what depends on the private data other than through the release is in
+        account.json alone, which only its owner may read and which says that it is private.
+        """
+        from ringfence.report.drawing import save_chart
+        from ringfence.report.page import write_report
+
+        details = {**self.account.details, "statement": self.statement.publishable}
+        with new_folder(folder) as beside:
+            files = [
+                self.to_csv(beside / "table.csv"),
+                _write(beside / "statement.txt", f"{self.statement.publishable}\n"),
+                *save_chart(self.chart(), beside),
+                write_report(self._report(), beside / "report.html", publishable=True),
+                replace(self.account, details=details).to_json(beside / "account.json"),
+            ]
+        return [Path(folder) / file.name for file in files]
+
+    def _report(self) -> Any:
+        from ringfence import __version__
+        from ringfence.report.content import Report, Section, Table
+
+        table = Table(self.title, tuple(self.columns), tuple(self.rows()))
+        said = self.statement
+        return Report(
+            title=self.title,
+            summary=(said.public,),
+            sections=(
+                Section("What was released", charts=(self.chart(),), tables=(table,)),
+                Section("What this promises", text=said.promises),
+                Section("What this does not promise", text=said.leaves_out),
+                Section("What it cost the data at hand", text=said.sensitive, sensitive=True),
+            ),
+            settings=self.settings,
+            versions=(("ringfence", __version__),),
+        )
+
+    def _text(self, name: str, value: Any) -> str:
+        if value is None:
+            return self.hidden if name in self.numbers else ""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, float) and math.isfinite(value):
+            return f"{value:.6g}"
+        return str(value)
+
+    def __str__(self) -> str:
+        rows = [tuple(self.columns), *self.rows()[:_MOST_PRINTED]]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        more = len(self.rows()) - _MOST_PRINTED
+        lines += [f"... and {more:,} rows more"] if more > 0 else []
+        return "\n".join((*lines, "", self.statement.public))
+
+
+def count_series(counts: Sequence[int | None], errors: Sequence[float | None]) -> Series:
+    """The bars of counts, with whiskers of one standard error.
+
+    >>> count_series([5, None], [1.0, None]).high
+    [6.0, None]
+    """
+    low, high = (
+        [None if count is None or error is None else count + sign * error for count, error in both]
+        for both, sign in ((list(zip(counts, errors, strict=True)), sign) for sign in (-1, 1))
+    )
+    return Series("count", counts, low, high)
+
+
+def _no_formula(text: str) -> str:
+    """A text with a quote before it where a spreadsheet would run it, as OWASP advises; numbers stay."""
+    return re.sub(r"^(?=[=+\-@\t])(?![+-][\d.]+(e[+-]\d+)?$)", "'", text)
+
+
+def _write(path: Path, text: str) -> Path:
+    with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+        file.write(text.encode())
+    return path

@@ -1,0 +1,186 @@
+"""Votes on yes/no questions: the noisy majority of each question, and nothing else."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ringfence.accounting.decisions.moves import Neighbours
+from ringfence.accounting.ledger import Ledger
+from ringfence.mechanisms.sign import StochasticSign
+from ringfence.noise import Noise
+from ringfence.numerics.normal import log_tail
+from ringfence.releases.ballots import Poll, read_ballots, sensitive_sentences, smallest_margin
+from ringfence.releases.reader import make_coded_table, read_table
+from ringfence.releases.release import Bars, Release, Series, build_statement
+
+_NUMBERS = {"yes": 1, "no": -1}  # answers in an array
+_PLACES = {1.0: 0, -1.0: 1, 0.0: -1}  # choices by what stands in a ballot
+
+
+def release_votes(
+    ballots: Any,
+    questions: Sequence[str | int] | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    sigma: float | None = None,
+    at_most: int | None = None,
+    person: str | int | None = None,
+    ignore: Sequence[str | int] = (),
+    neighbours: Neighbours = "added",
+    publish_epsilon: bool = False,
+    seed: int | Noise | None = None,
+    ledger: Ledger | None = None,
+) -> Release:
+    """Releases what the majority answered to each question, yes or no, decided with noise.
+
+    ``ballots`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or
+    tensor. Rows are people and columns questions: 1 is yes, -1 is no, 0 is neither. A missing value (null,
+    NaN in pandas, an empty cell in a file) is a question that was not answered and counts as 0; NaN in an
+    array or in polars is refused. ``questions`` names the columns that are questions; left out, all are,
+    except ``person``, which names each person once, and those to ``ignore``.
+
+    Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
+    the standard deviation of the noise of each surplus (yes minus no). ``at_most`` answers of each person
+    count, drawn at random among those that the person gave; without it all of them do, and one person can
+    move all questions. ``neighbours`` is "added" (whether somebody took part is protected) or "replaced"
+    (what somebody answered is, and it takes twice the noise). Every call is a release of its own, to be paid
+    for; ``ledger`` is charged for it beforehand. ``seed`` is for tests: everybody who knows it knows the
+    surpluses.
+
+    With ``publish_epsilon`` the per-instance epsilon is released too, with noise of its own: the statement
+    has it, and its cost is part of ``epsilon``.
+
+    An array is answered by an array of 1 and -1. ``errors`` are chances of a wrong answer, Phi(-|surplus| /
+    sigma), and 0 in a tie, where neither answer is wrong. They depend on the private ballots and must not be
+    published; the statement has a public sentence about them.
+
+    Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed, or
+    replaced, provided that what is given here was not chosen by looking at the data. The law is the
+    stochastic sign of each surplus, drawn exactly. An error releases nothing, but its message may contain
+    values of the data.
+
+    >>> import ringfence as rf
+    >>> from pandas import DataFrame
+    >>> people = DataFrame({"more trees": [1] * 90 + [-1] * 10, "more cars": [-1] * 70 + [0, None, 1] * 10})
+    >>> votes = rf.release_votes(people, epsilon=1.0, delta=1e-6)
+    >>> votes.rows()
+    [('more trees', 'yes'), ('more cars', 'no')]
+    >>> votes.account.epsilon_tight < 0.01 < votes.account.epsilon <= 1.0
+    True
+    """
+    poll = Poll.checked(
+        neighbours,
+        at_most,
+        publish_epsilon,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        seed=seed,
+        ledger=ledger,
+    )
+    table = read_table(ballots)
+    read = read_ballots(
+        table,
+        ("yes", "no"),
+        _answer,
+        "must hold 1 (yes), -1 (no) or 0",
+        queries=questions,
+        argument="questions",
+        person=person,
+        ignore=ignore,
+    )
+    poll, votes = poll.limit(read)
+    farthest = (2.0 if neighbours == "replaced" else 1.0) * math.sqrt(poll.at_most or len(votes.queries))
+    noisy = poll.budget.sigma(farthest)
+    law = StochasticSign(noisy)
+    surplus = votes.values(law)
+    chances = wrong_answers(surplus, noisy).tolist()
+    account, published = poll.charge(law, votes, chances, "release_votes")
+    answers = ["yes" if value > 0 else "no" for value in poll.budget.release(law, surplus, "votes").tolist()]
+    return Release(
+        title="Answers",
+        columns={"question": votes.queries, "answer": answers},
+        error_columns={"question": votes.queries, "chance_of_error": chances},
+        hidden="",
+        numbers=("answer",),
+        like=partial(make_coded_table, table.kind, _NUMBERS),
+        account=account,
+        statement=build_statement(
+            account,
+            poll.budget,
+            released="answers",
+            data="ballots",
+            rows_are=votes.rows_are,
+            unit="question",
+            at_most=poll.at_most,
+            method=f"random noise with a standard deviation of {noisy:.3g} votes was added before each "
+            f"majority was read off, and a question decided by at least {margin(noisy):,} "
+            f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most "
+            "1 %",
+            public="Questions and noise",
+            promises=published,
+            leaves_out=(
+                "By how many votes a question was decided is not released, nor how many people answered it.",
+            ),
+            sensitive=sensitive_sentences(account, votes.queries),
+        ),
+        bars=Bars(
+            caption="Up: the answer is yes. Down: it is no.",
+            y_label="yes above, no below",
+            names=("question",),
+            labels=[(str(name),) for name in votes.queries],
+            series=[
+                Series(
+                    f"{answer} ({answers.count(answer):,})",
+                    [height if own == answer else None for own in answers],
+                    look=look,
+                )
+                for (answer, height), look in zip(_NUMBERS.items(), ("rectified", "truncated"), strict=True)
+            ],
+            y_from_zero=False,
+        ),
+        settings=(
+            ("noise", f"Gaussian, standard deviation {noisy:.6g} votes; only the sign is released"),
+            ("questions", f"{len(votes.queries):,}"),
+            ("answers of one person", "all" if poll.at_most is None else f"at most {poll.at_most}"),
+            ("neighbours", f"one person {neighbours}"),
+        ),
+        errors_are_sensitive=True,
+    )
+
+
+def wrong_answers(surplus: Tensor, sigma: float) -> Tensor:
+    """The chance that noise turns the sign of each surplus; a tie has no wrong answer.
+
+    >>> found = wrong_answers(torch.tensor([0.0, -2.0, 30.0], dtype=torch.float64), 1.0)
+    >>> [f"{chance:.6g}" for chance in found.tolist()]
+    ['0', '0.0227501', '4.90671e-198']
+    """
+    return torch.where(surplus == 0, 0.0, torch.exp(log_tail(surplus.abs() / sigma)))
+
+
+def margin(sigma: float) -> int:
+    """The margin in votes at which a question is answered wrong with a chance of at most 1 %.
+
+    >>> margin(10.0)  # 2.33 sigma
+    24
+    """
+
+    def chance(votes: int) -> float:
+        return float(wrong_answers(torch.tensor(votes, dtype=torch.float64), sigma)) if votes else 1.0
+
+    return smallest_margin(chance, 3 * sigma)
+
+
+def _answer(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return _PLACES.get(float(value))
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,210 @@
+"""Winners of votes: for each query the candidate with the largest noisy count, and nothing else."""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ringfence import checks
+from ringfence.accounting.decisions.moves import Neighbours
+from ringfence.accounting.ledger import Ledger
+from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
+from ringfence.noise import Noise
+from ringfence.releases.ballots import (
+    WRONG,
+    Poll,
+    public_choices,
+    read_ballots,
+    read_counts,
+    sensitive_sentences,
+    smallest_margin,
+)
+from ringfence.releases.reader import make_coded_table, read_table
+from ringfence.releases.release import Bars, Release, Series, build_statement
+
+_THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
+
+
+def release_winners(
+    data: Any,
+    queries: Sequence[str | int] | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    sigma: float | None = None,
+    candidates: Iterable[Any] | None = None,
+    confident_above: float | None = None,
+    threshold_sigma: float | None = None,
+    neighbours: Neighbours = "replaced",
+    at_most: int | None = None,
+    person: str | int | None = None,
+    query: str | int | None = None,
+    ignore: Sequence[str | int] = (),
+    publish_epsilon: bool = False,
+    seed: int | Noise | None = None,
+    ledger: Ledger | None = None,
+) -> Release:
+    """Releases which candidate won each query, decided with noise.
+
+    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor.
+    It holds counts of voters: one row per query, one column per candidate, and perhaps a column ``query``
+    with names of the queries. Or it holds ballots, if ``candidates`` lists the public candidates: one row
+    per person, one column per query (``queries``, or all), each entry a candidate or, in a frame, missing.
+    ``person`` names the column that names each person once. Columns to ``ignore`` are left out.
+
+    Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
+    the standard deviation of the noise of each count. ``neighbours`` is "replaced" (what somebody voted is
+    protected) or "added" (whether somebody took part is). With "added", ``at_most`` bounds the queries in
+    which one person counts: for ballots they are drawn at random among those where the person voted; counts
+    must have been made that way. ``seed`` is for tests. ``ledger`` is charged beforehand.
+
+    With ``confident_above`` there is "no answer" where the largest count, with noise of its own
+    (``threshold_sigma``, twice ``sigma`` if left out), is below that number; both questions are charged.
+
+    With ``publish_epsilon`` the per-instance epsilon is released too, with noise of its own: the statement
+    has it, and its cost is part of ``epsilon``.
+
+    An array is answered by an array of numbers of candidates: of columns, or of places in ``candidates``, and
+    -1 is no answer. ``errors`` are the chances that a candidate is announced who does not have the largest
+    count. They depend on the private votes and must not be published; the statement has a public sentence
+    about them.
+
+    Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person replaced, or added
+    or removed, provided that what is given here was not chosen by looking at the data. The law is
+    ``NoisyWinner`` or ``ConfidentWinner``, drawn exactly. An error releases nothing, but its message may
+    contain values of the data.
+
+    >>> import ringfence as rf
+    >>> from pandas import DataFrame
+    >>> counts = DataFrame({"cat": [240, 3], "dog": [9, 235], "fox": [1, 12]})
+    >>> winners = rf.release_winners(counts, sigma=20.0)
+    >>> winners.rows()
+    [('1', 'cat'), ('2', 'dog')]
+    >>> winners.account.epsilon_tight < 1e-3 < winners.account.epsilon
+    True
+    """
+    poll = Poll.checked(
+        neighbours,
+        at_most,
+        publish_epsilon,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        seed=seed,
+        ledger=ledger,
+    )
+    if threshold_sigma is not None and (confident_above is None or sigma is None):
+        raise ValueError(
+            f"threshold_sigma needs confident_above and sigma, got {threshold_sigma!r} without one of them"
+        )
+    table = read_table(data)
+    if candidates is None:
+        for name, given in (("person", person), ("queries", queries)):
+            if given is not None:
+                raise ValueError(f"{name} must be left out where data holds counts, got {given!r}")
+        read = read_counts(table, query, ignore)
+    else:
+        if query is not None:
+            raise ValueError(f"query must be left out where data holds ballots, got {query!r}")
+        choices, numbers = public_choices("candidates", candidates, table.text)
+        read = read_ballots(
+            table,
+            choices,
+            numbers.get,
+            "must hold a candidate",
+            queries=queries,
+            argument="queries",
+            person=person,
+            ignore=ignore,
+        )
+    poll, votes = poll.limit(read)
+    law = _law(poll, poll.at_most or len(votes.queries), confident_above, threshold_sigma)
+    chances = law.chance_of_error(votes.counts).tolist()
+    account, published = poll.charge(law, votes, chances, "release_winners")
+    winners = law.release(votes.counts, draws=poll.budget.draws(law, votes.counts, "winners")).tolist()
+    names = (*votes.choices, None)  # -1 is no answer
+    confident = ""
+    if isinstance(law, ConfidentWinner):
+        confident = (
+            f", there is no answer where the largest count with noise of {law.threshold_sigma:.3g} is below "
+            f"{law.threshold:g}"
+        )
+    drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
+    return Release(
+        title="Winners",
+        columns={"query": votes.queries, "winner": [names[number] for number in winners]},
+        error_columns={"query": votes.queries, "chance_of_error": chances},
+        hidden="no answer",
+        numbers=("winner",),
+        like=partial(
+            make_coded_table, table.kind, {name: at for at, name in enumerate(names[:-1])} | {None: -1}
+        ),
+        account=account,
+        statement=build_statement(
+            account,
+            poll.budget,
+            released="winners",
+            data="votes",
+            rows_are=votes.rows_are,
+            unit="query",
+            at_most=poll.at_most,
+            method=f"random noise with a standard deviation of {law.sigma:.3g} was added to every count"
+            f"{confident}, and a candidate who leads by at least {margin(law.sigma, len(votes.choices)):,} "
+            "votes is passed over for another one with a chance of at most 1 %",
+            public="Queries, candidates and noise",
+            promises=published,
+            leaves_out=("By how many votes a candidate won is not released, nor how many people voted.",),
+            sensitive=sensitive_sentences(account, votes.queries),
+        ),
+        bars=Bars(
+            caption=f"How many of {len(winners):,} queries each candidate won.",
+            y_label="queries won",
+            names=("candidate",),
+            labels=[("no answer" if names[at] is None else str(names[at]),) for at in drawn],
+            series=[Series("queries won", [winners.count(at) for at in drawn])],
+        ),
+        settings=(
+            ("law", repr(law)),
+            ("queries", f"{len(votes.queries):,}"),
+            ("candidates", f"{len(votes.choices):,}"),
+            ("queries of one person", "all" if poll.at_most is None else f"at most {poll.at_most}"),
+            ("neighbours", f"one person {neighbours}"),
+        ),
+        errors_are_sensitive=True,
+    )
+
+
+def _law(
+    poll: Poll, queries: int, confident_above: float | None, threshold_sigma: float | None
+) -> NoisyWinner | ConfidentWinner:
+    """The law of each winner, where one person moves this many queries."""
+    square = 2.0 if poll.neighbours == "replaced" else 1.0  # of the move at one query
+    if confident_above is None:
+        return NoisyWinner(poll.budget.sigma(math.sqrt(square * queries)))
+    threshold = checks.number("confident_above", confident_above, checks.finite)
+    sigma = poll.budget.sigma(math.sqrt((square + _THRESHOLD**-2) * queries))
+    return ConfidentWinner(
+        sigma, threshold, _THRESHOLD * sigma if threshold_sigma is None else threshold_sigma
+    )
+
+
+def margin(sigma: float, candidates: int) -> int:
+    """The lead over all others in votes with which a winner is announced except with a chance of 1 %.
+
+    The chance of an error is largest where all others are equally close behind.
+
+    >>> margin(10.0, 2), margin(10.0, 10)
+    (33, 43)
+    """
+    law = NoisyWinner(sigma)
+
+    def chance(votes: int) -> float:
+        counts = torch.zeros(candidates, dtype=torch.float64)
+        counts[0] = votes
+        return float(law.chance_of_error(counts)) if votes else 1.0
+
+    # each of the others is ahead with a chance of Phi(-margin / (sqrt 2 sigma))
+    share = torch.tensor(WRONG / (candidates - 1), dtype=torch.float64)
+    return smallest_margin(chance, 1 - math.sqrt(2) * sigma * float(torch.special.ndtri(share)))

@@ -1,0 +1,83 @@
+"""Two image classifiers that are small enough to train privately from scratch, without batch statistics.
+
+An example's output depends on that example alone, and nothing is changed in place, so
+``torch.func`` can differentiate them one example at a time.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ringfence import checks
+
+_GROUPS = 16
+
+
+def wide_resnet_16_4(classes: int = 10, channels: int = 3) -> nn.Module:
+    """WRN-16-4 of Zagoruyko and Komodakis 2016 with group normalisation: the paper trains "a WRN".
+
+    Three stages of two pre-activation blocks, 64, 128 and 256 wide, and a mean over the image:
+    2,748,890 parameters for CIFAR-10. The paper does not say which WRN; this is the one that De et
+    al. 2022 train privately, with their 16 groups in place of batch statistics and without their
+    weight standardisation. Images may have any size from 4 x 4 on.
+
+    >>> network = wide_resnet_16_4(classes=10, channels=1)
+    >>> network(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    stages = [_Block(16, 64, 1), _Block(64, 64, 1)]
+    stages += [_Block(64, 128, 2), _Block(128, 128, 1)]
+    stages += [_Block(128, 256, 2), _Block(256, 256, 1)]
+    first = _convolution(checks.count("channels", channels, at_least=1), 16)
+    last = nn.Linear(256, checks.count("classes", classes, at_least=1))
+    return nn.Sequential(first, *stages, nn.GroupNorm(_GROUPS, 256), nn.ReLU(), _ImageMean(), last)
+
+
+def tanh_cnn(classes: int = 10, channels: int = 3, size: int = 32) -> nn.Module:
+    """The CNN of Papernot et al. 2021 for CIFAR-10: 3 x 3 convolutions and tanh, 605,226 parameters.
+
+    It has two layers each of 32, 64 and 128 filters, each pair followed by a 2 x 2 mean; then 256 filters,
+    one filter per class, and the mean over the image. Tramèr and Boneh 2021 end in two dense layers
+    instead (550,570 parameters). The paper reproduced here does not use this network: it is the small
+    stand-in for the paper's WRN. ``size`` is the side of the images, at least 8; it is only checked.
+
+    >>> tanh_cnn(channels=1, size=8)(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    checks.count("size", size, at_least=8)
+    wide = checks.count("channels", channels, at_least=1)
+    layers: list[nn.Module] = []
+    for filters in (32, 64, 128):
+        layers += [nn.Conv2d(wide, filters, 3, padding=1), nn.Tanh()]
+        layers += [nn.Conv2d(filters, filters, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2)]
+        wide = filters
+    layers += [nn.Conv2d(wide, 256, 3, padding=1), nn.Tanh()]
+    layers += [nn.Conv2d(256, checks.count("classes", classes, at_least=1), 3, padding=1), _ImageMean()]
+    return nn.Sequential(*layers)
+
+
+class _Block(nn.Module):
+    """x + convolution(relu(norm(convolution(relu(norm(x)))))), with x projected where its shape changes."""
+
+    def __init__(self, wide: int, wider: int, stride: int) -> None:
+        super().__init__()
+        self.first_norm = nn.GroupNorm(_GROUPS, wide)
+        self.first = _convolution(wide, wider, stride)
+        self.second_norm = nn.GroupNorm(_GROUPS, wider)
+        self.second = _convolution(wider, wider)
+        self.shortcut = None if wide == wider else nn.Conv2d(wide, wider, 1, stride, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        active = torch.relu(self.first_norm(images))
+        inner = torch.relu(self.second_norm(self.first(active)))
+        straight = images if self.shortcut is None else self.shortcut(active)
+        total: Tensor = straight + self.second(inner)
+        return total
+
+
+class _ImageMean(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3))
+
+
+def _convolution(wide: int, wider: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(wide, wider, 3, stride, padding=1, bias=False)

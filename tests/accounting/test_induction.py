@@ -1,0 +1,268 @@
+"""Backward induction against all outcomes of a few releases and all choices of moves."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting import induction as method
+from ringfence.accounting.induction import Grid, Loss, atoms_delta, envelope, induction, worst_losses
+from ringfence.accounting.profile import composed_delta
+from tests.accounting.exact_profile import enumerated_delta
+from tests.tensors import float64
+
+STEP = 1e-3
+GRID = Grid(STEP, 6000)
+P = np.array([0.5, 0.3, 0.2])
+MOVES = [np.array([0.4, 0.4, 0.2]), np.array([0.6, 0.2, 0.2]), np.array([0.45, 0.3, 0.25])]
+
+SIGN = rf.StochasticSign(1.0)
+THETAS, SIZES = [0.2, -0.5, 1.5, 0.9, -0.1], [0.6, 0.3, 0.6, 0.4, 0.5]
+
+
+def loss(p: np.ndarray, q: np.ndarray) -> Loss:
+    return Loss.of_atoms(p, np.log(p / q), STEP)
+
+
+def stick(p: np.ndarray, q: np.ndarray, epsilon: float) -> float:
+    return float(np.maximum(0, p - math.exp(epsilon) * q).sum())
+
+
+def worst_of_patterns(releases: int, at_most: int, epsilon: float) -> float:
+    worst = 0.0
+    for pattern in itertools.product([P, *MOVES], repeat=releases):
+        if sum(law is not P for law in pattern) > at_most:
+            continue
+        p, q = np.ones(1), np.ones(1)
+        for law in pattern:
+            p, q = np.outer(p, P).ravel(), np.outer(q, law).ravel()
+        worst = max(worst, stick(p, q, epsilon))
+    return worst
+
+
+def worst_in_the_light_of_outcomes(releases: int, at_most: int, p: float, q: float) -> float:
+    """By definition: after each outcome the record may choose its next move anew; P and Q so far are p, q."""
+    if not releases:
+        return max(0.0, p - q)
+    found = []
+    for law in [P, *MOVES] if at_most else [P]:
+        left = at_most - (law is not P)
+        outcomes = zip(P.tolist(), law.tolist(), strict=True)
+        found.append(
+            sum(
+                worst_in_the_light_of_outcomes(releases - 1, left, p * here, q * there)
+                for here, there in outcomes
+            )
+        )
+    return max(found)
+
+
+@pytest.mark.parametrize("at_most", [1, 2, 3])
+def test_every_choice_of_moves_is_covered(at_most: int) -> None:
+    delta = induction([([loss(P, q) for q in MOVES], 3)], GRID, at_most)
+    assert delta is not None
+    for epsilon in (0.0, 0.1, 0.3, 0.6, 0.9):
+        assert worst_of_patterns(3, at_most, epsilon) <= delta(epsilon)
+        exact = worst_in_the_light_of_outcomes(3, at_most, 1.0, math.exp(epsilon))
+        assert exact <= delta(epsilon) <= exact + 3e-4
+    assert delta(-1.0) >= 1 - math.exp(-1.0)
+
+
+def test_one_move_that_is_fixed_is_exact_but_for_the_grid() -> None:
+    q = MOVES[0]
+    delta = induction([([loss(P, q)], 2)], GRID)
+    assert delta is not None
+    p2, q2 = np.outer(P, P).ravel(), np.outer(q, q).ravel()
+    for epsilon in (0.0, 0.2, 0.4):
+        assert stick(p2, q2, epsilon) <= delta(epsilon) <= stick(p2, q2, epsilon) + 2e-4
+
+
+def test_small_deltas_keep_their_digits() -> None:
+    """Ten rare answers in a row: 1e-60, which no composition by FFT would see."""
+    p, q = np.array([1e-6, 1 - 1e-6]), np.array([1e-7, 1 - 1e-7])
+    delta = induction([([Loss.of_atoms(p, np.log(p / q), 0.01)], 10)], Grid(0.01, 4000))
+    assert delta is not None
+    exact = 1e-60 - math.exp(22.5) * 1e-70
+    assert exact <= delta(22.5) <= 1.1 * exact
+
+
+def test_a_curve_has_the_loss_that_it_came_from() -> None:
+    p, q, step = P, MOVES[0], 0.05
+    places = np.arange(-30, 31)
+    curve = np.array([stick(p, q, step * place) for place in places])
+    found, expected = Loss.of_curve(curve, -30, step), Loss.of_atoms(p, np.log(p / q), step)
+    own = dict(zip(found.places.tolist(), found.masses.tolist(), strict=True))
+    for place, mass in zip(expected.places.tolist(), expected.masses.tolist(), strict=True):
+        assert own[place] == pytest.approx(mass, abs=1e-12)
+    assert found.masses.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_many_points_of_mass_cost_what_they_cost_one_by_one() -> None:
+    dense = Loss(np.arange(-40, 41), np.full(81, 1 / 81), 0.0)
+    values = np.linspace(0, 1, 301) ** 2
+    slow = sum(values[40 + k : 261 + k] / 81 for k in range(-40, 41))
+    np.testing.assert_allclose(dense.expected(values, 40), slow, rtol=1e-12)
+
+
+def test_losses_beyond_the_grid_are_not_lost() -> None:
+    """One outcome that only P has, nearly, and a grid that is far too short for it."""
+    p, q = np.array([0.01, 0.99]), np.array([1e-12, 1 - 1e-12])
+    short = induction([([Loss.of_atoms(p, np.log(p / q), 0.01)], 1)], Grid(0.01, 100))
+    assert short is not None
+    assert short(0.5) >= 0.01 * (1 - 1e-9)
+    assert short(50.0) == short(1.0)
+
+
+def test_what_would_take_minutes_is_left_out() -> None:
+    assert induction([([loss(P, MOVES[0])], 10**6)], GRID) is None
+
+
+def test_beyond_the_grid_the_last_chord_is_exact_and_only_the_margin_is_added() -> None:
+    """On a grid from -1 to 1 losses of -1.5, 0 and 1.5, of which the first and the last lie beyond it."""
+    far = Loss(np.array([-15, 0, 15]), np.array([0.25, 0.5, 0.249]), 1e-3)
+    delta = induction([([far], 1)], Grid(0.1, 10))
+    assert delta is not None
+    for k in range(11):
+        exact = 1e-3 + 0.249 * -math.expm1(k / 10 - 1.5)
+        assert delta(k / 10) / exact - 1 == pytest.approx(2e-11, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("share", "step"), [(1e-9, 2.0), (1.0, 2.0**-5), (1.2, 2.0**-6), (1e9, 2 * 11.1 / 2**16)]
+)
+def test_a_grid_adds_a_thousandth_to_the_variance_or_has_as_many_points_as_it_may(
+    share: float, step: float
+) -> None:
+    """From four deviations of one release on, by halves; it reaches ten deviations beyond the mean."""
+    grid = Grid.fitted(1.0, 0.1, 4, lambda step: share * step**2)
+    assert grid.step == pytest.approx(step, rel=1e-12, abs=0)
+    assert grid.reach == math.ceil(11.1 / grid.step)
+
+
+def masses(where: float) -> list[float]:
+    return [float(SIGN.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
+
+
+# what is lost is what a record gains that chooses its moves in the light of outcomes
+def test_all_outcomes_and_all_patterns() -> None:
+    delta = composed_delta(SIGN, float64(THETAS), float64(SIZES), steps=1)
+    assert delta is not None
+    for epsilon in (0.0, 0.5, 1.0, 2.0):
+        exact = enumerated_delta(masses, THETAS, SIZES, epsilon)
+        assert exact <= delta(epsilon) <= 1.2 * exact
+
+
+def test_coordinates_that_do_not_move_cost_nothing() -> None:
+    """And hide nothing of what the others cost."""
+    some = composed_delta(SIGN, float64(THETAS[:2]), float64(SIZES[:2]), steps=2)
+    all_of_them = composed_delta(SIGN, float64(THETAS), float64([*SIZES[:2], 0.0, 0.0, 0.0]), steps=2)
+    none = composed_delta(SIGN, float64(THETAS), float64(0.0), steps=2)
+    assert some is not None
+    assert all_of_them is not None
+    assert none is not None
+    for epsilon in (0.0, 0.5, 1.0):
+        assert all_of_them(epsilon) == some(epsilon) > none(epsilon) == 0
+
+
+@pytest.mark.parametrize("at_most", [1, 2, 3])
+def test_all_choices_of_coordinates(at_most: int) -> None:
+    delta = composed_delta(SIGN, float64(THETAS), float64(SIZES), 1, at_most)
+    assert delta is not None
+    for epsilon in (0.0, 0.5, 1.0):
+        exact = max(
+            enumerated_delta(masses, [THETAS[i] for i in some], [SIZES[i] for i in some], epsilon)
+            for some in itertools.combinations(range(5), at_most)
+        )
+        assert exact <= delta(epsilon) <= 1.2 * exact + 1e-12
+
+
+def test_a_quantised_law_with_many_levels() -> None:
+    law = rf.QuantizedGaussian(1.0, bound=1.0, levels=5)
+    delta = composed_delta(law, float64([0.3, 2.0]), float64(0.4), steps=1)
+    assert delta is not None
+    atoms = law.support.atoms
+
+    def levels(where: float) -> list[float]:
+        return [float(law.log_prob(atom, where).exp()) for atom in atoms]
+
+    for epsilon in (0.0, 0.3, 0.8):
+        exact = enumerated_delta(levels, [0.3, 2.0], [0.4, 0.4], epsilon)
+        assert exact <= delta(epsilon) <= 1.2 * exact
+
+
+def test_an_envelope_lies_above_each_and_touches_the_largest() -> None:
+    step = 0.02
+    log_p, rho = SIGN.pair(float64(0.4), float64([0.3, 0.2, -0.3, 0.1]))
+    mass, ratio = log_p.exp().numpy(), rho.numpy()
+    rows, first = np.zeros((4, 61)), -30
+    for row, move in zip(rows, range(4), strict=True):
+        one = Loss.of_atoms(mass[:, move], ratio[:, move], step)
+        row[one.places - first] = one.masses
+    whole = envelope(rows, np.zeros(4), first, step)
+    for place in range(-29, 30):
+
+        def stick(places: np.ndarray, weights: np.ndarray, at: int = place) -> float:
+            return float((weights * -np.expm1(np.minimum(0.0, step * (at - places)))).sum())
+
+        each = [stick(first + np.arange(61), row) for row in rows]
+        assert stick(whole.places, whole.masses) == pytest.approx(max(each), rel=1e-12, abs=1e-15)
+
+
+def test_losses_of_many_moves_are_two() -> None:
+    log_p, rho = SIGN.pair(float64(1.0), float64([0.3, 0.2, -0.3, 0.1, -0.2]))
+    found = worst_losses(log_p.exp().numpy(), rho.numpy(), 0.01)
+    assert len(found) == 2
+    for one in found:
+        assert one.masses.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_ninety_nine_questions_are_sharper_than_renyi() -> None:
+    surplus = torch.arange(99, dtype=torch.float64) * 7 + 3
+    for sigma in (10.0, 40.0):
+        profile = rf.privacy_profile(rf.StochasticSign(sigma), surplus, 1.0)
+        assert profile.proof(1e-5) == "backward induction"
+        renyi = rf.PrivacyProfile({"": profile.proofs["Rényi"]}).epsilon(1e-5)
+        assert profile.epsilon(1e-5) < 0.93 * renyi
+
+
+def test_ratios_are_raised_by_their_rounding() -> None:
+    """The exact delta of one pair is never above what two releases of which one does nothing give."""
+    delta = composed_delta(SIGN, float64([0.0, 60.0]), float64(0.5), steps=1)
+    assert delta is not None
+    assert delta(0.0) >= float(SIGN.hockey_stick(0.0, 0.5, 0.0))
+    assert math.isfinite(delta(30.0))
+
+
+def test_two_moves_stay_as_they_are() -> None:
+    """Both are skewed the same way, so that an envelope would make one loss of them."""
+    log_p, rho = SIGN.pair(float64(1.0), float64([0.3, 0.2]))
+    mass, ratio = log_p.exp().numpy(), rho.numpy()
+    found = worst_losses(mass, ratio, 0.01)
+    assert len(worst_losses(mass[:, [0, 1, 1]], ratio[:, [0, 1, 1]], 0.01)) == 1
+    for move, one in enumerate(found):
+        assert one.places.tolist() == Loss.of_atoms(mass[:, move], ratio[:, move], 0.01).places.tolist()
+    assert len(found) == 2
+
+
+def test_losses_whose_squares_floats_do_not_hold_have_no_such_proof() -> None:
+    """Was an error about integers. The other proofs go on."""
+    assert composed_delta(rf.StochasticSign(1e-60), float64([2.0, 1.0]), float64(1.0), steps=1) is None
+    assert composed_delta(rf.StochasticSign(1e-40), float64([2.0, 1.0]), float64(1.0), steps=1) is not None
+    profile = rf.decision_profile(rf.StochasticSign(1e-60), [2.0, 1.0], neighbours="added")
+    assert sorted(profile.proofs) == ["Gaussian", "Rényi"]
+
+
+@pytest.mark.parametrize(("at_most", "moved"), [(3, [2, 1, 0]), (7, [2, 4, 1]), (None, [2, 4, 5])])
+def test_the_grid_is_fitted_to_the_moves_that_cost_most(
+    at_most: int | None, moved: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second release costs most, then the third; every release is made as often as it is made."""
+    seen = []
+    monkeypatch.setattr(method, "_grid", lambda _, counts: seen.append(counts.tolist()) or Grid(0.1, 10))
+    monkeypatch.setattr(method, "induction", lambda releases, *_: seen.append([many for _, many in releases]))
+    rho = float64([[[0.1, 0.3, 0.2]], [[-0.1, -0.4, -0.2]]])
+    assert atoms_delta(torch.full_like(rho, -math.log(2)), rho, torch.tensor([5, 2, 4]), at_most) is None
+    assert seen == [moved, [2, 4, 5], [2, 4, 5]]

@@ -1,0 +1,169 @@
+"""Attacks on releases: no claim falls, every planted flaw does, and settings of every law are attacked."""
+
+import math
+
+import pytest
+import torch
+
+from ringfence import (
+    Gaussian,
+    Mechanism,
+    RectifiedGaussian,
+    Sensitivity,
+    StochasticSign,
+    TruncatedGaussian,
+    privacy_profile,
+)
+from ringfence.audit.lower_bound import AuditResult
+from tests.audit import planted
+from tests.audit.releases import (
+    Target,
+    audit_release,
+    audit_releases,
+    printed_claims,
+    random_targets,
+    with_profiles,
+)
+from tests.tensors import float64
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def attack(target: Target, **others: object) -> AuditResult:
+    return audit_release(target, trials=20_000, generator=seeded(), confidence=0.999, **others)  # type: ignore[arg-type]
+
+
+def test_no_claim_falls_in_many_settings() -> None:
+    generator = seeded(2)
+    targets = random_targets(70, generator)  # `make audit` attacks 5,000
+    results = audit_releases(targets, trials=500, generator=generator, confidence=0.99)
+    assert [result.violated for result in results if not result.holds] == []
+    # the attack is not idle: a good part of the bounds say something
+    assert sum(result.epsilon_lower > 0.1 for result in results) > 29
+    assert {target.theta.numel() for target in targets} >= {1, 2, 5, 10}
+    assert max(target.theta.numel() for target in targets) > 40
+
+
+def test_the_tight_profile_holds_and_is_nearly_reached() -> None:
+    target = Target(TruncatedGaussian(1.0, bound=1.0), float64([0.5]), 2.0, 0.01)
+    profile = privacy_profile(target.mechanism, target.theta, target.sensitivity)
+    result = audit_release(target, trials=100_000, generator=seeded())
+    assert result.claims["profile"] == profile.epsilon(0.01)
+    assert result.holds
+    assert result.epsilon_lower > 0.8 * result.claims["profile"]
+
+
+@pytest.mark.parametrize("law", [RectifiedGaussian(1.0, bound=1.0), StochasticSign(1.0), Gaussian(1.0)])
+def test_the_worst_of_both_signs_and_directions_is_attacked(law: Mechanism) -> None:
+    """In one dimension the exact epsilon is known: the bound comes near it from below, on either side."""
+    for place in (1.5, -1.5):
+        theta = float64([place])
+        sides = [(theta, 1.0), (theta, -1.0), (theta + 1, -1.0), (theta - 1, 1.0)]
+
+        def delta(epsilon: float, sides: list[tuple[torch.Tensor, float]] = sides) -> float:
+            return max(float(law.hockey_stick(at, shift, epsilon)) for at, shift in sides)
+
+        target = Target(law, theta, 1.0, 0.05)
+        bound = audit_release(target, trials=50_000, generator=seeded(), claims=printed_claims).epsilon_lower
+        assert delta(bound) > 0.05 > delta(bound + 0.3)
+
+
+def test_a_wrong_sigma_is_seen() -> None:
+    """A sampler with half of the noise that was accounted for."""
+
+    def quieter(mechanism: Mechanism, theta: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return Gaussian(0.5 * mechanism.sigma).sample(theta, generator=generator)
+
+    target = Target(Gaussian(1.0), float64([0.0, 1.0]), 1.0, 0.01)
+    assert not attack(target, sampler=quieter).holds
+    assert attack(target).holds
+
+
+def test_the_same_seed_gives_the_same_audit() -> None:
+    first, again = (
+        audit_releases(random_targets(5, seeded(1)), trials=50, generator=seeded(), confidence=0.9)
+        for _ in range(2)
+    )
+    assert first == again
+
+
+def test_the_confidence_is_shared_among_settings() -> None:
+    targets = random_targets(5, seeded())
+    results = audit_releases(targets, trials=10, generator=seeded(), confidence=0.95, claims=lambda _: {})
+    assert [round(result.confidence, 12) for result in results] == [0.99] * 5
+
+
+def test_the_one_sided_accounting_is_seen() -> None:
+    target = planted.one_sided_target()
+    wrong = attack(target, claims=planted.wrong_one_sided_claims)
+    assert not wrong.holds
+    assert wrong.epsilon_lower > 3 * wrong.claims["one-sided"]
+    right = attack(target)
+    assert right.holds
+    assert right.epsilon_lower == wrong.epsilon_lower
+
+
+def test_where_the_one_sided_accounting_is_right_it_stands() -> None:
+    target = Target(Gaussian(1.0), float64([-2.0]), 1.0, 1e-3)
+    assert attack(target, claims=planted.wrong_one_sided_claims).holds
+
+
+def test_the_sampler_without_tails_is_seen() -> None:
+    target = planted.tail_target()
+    claims = with_profiles(target)
+    wrong = attack(target, sampler=planted.wrong_sampler_without_tails, claims=lambda _: claims)
+    assert set(wrong.violated) == {"data-independent", "per-instance", "profile"}
+    assert attack(target, claims=lambda _: claims).holds
+
+
+def test_the_sampler_without_tails_is_right_inside() -> None:
+    target = Target(TruncatedGaussian(1.0, bound=1.0), float64([0.3, -2.0]), 1.0, 1e-3)
+    assert attack(target, sampler=planted.wrong_sampler_without_tails).holds
+
+
+def test_the_quadrature_that_misses_the_peak_is_seen() -> None:
+    target = planted.wide_target()
+    wrong = attack(target, claims=planted.wrong_quadrature_claims)
+    assert wrong.violated == ("quadrature",)
+    assert wrong.claims["quadrature"] < 0.01 < 4 < wrong.epsilon_lower
+    assert attack(target).holds
+
+
+def test_the_same_quadrature_is_right_on_a_narrow_support() -> None:
+    """The flaw is the width: at 4 sigma the rule agrees with the accountant."""
+    target = Target(TruncatedGaussian(1.0, bound=2.0), float64([0.5]), 1.0, 1e-3)
+    wrong, right = planted.wrong_quadrature_claims(target), printed_claims(target)
+    assert wrong["quadrature"] == pytest.approx(right["per-instance"], rel=1e-6)
+
+
+def test_every_law_is_attacked_with_every_value_of_its_settings() -> None:
+    targets = random_targets(200, seeded(1))
+    for name, law in Mechanism.known().items():
+        own = [target.mechanism for target in targets if target.mechanism.name == name]
+        assert len(own) >= 200 // len(Mechanism.known())
+        for setting, values in law.attacked_settings.items():
+            assert {mechanism.settings()[setting] for mechanism in own} == set(values)
+
+
+def test_records_that_move_few_coordinates_or_a_length_are_among_them() -> None:
+    targets = random_targets(160, seeded(0))
+    own = [target for target in targets if isinstance(target.sensitivity, Sensitivity)]
+    for name in Mechanism.known():
+        sizes = [target.sensitivity for target in own if target.mechanism.name == name]
+        assert {size.norm is None for size in sizes} == {True, False}
+    for target in own:
+        move, size = target.move, target.sensitivity
+        assert int((move > 0).sum()) <= (size.at_most or len(move))
+        assert float(move.norm()) <= (size.norm or math.inf) * (1 + 1e-12)
+        assert bool((move <= size.farthest).all())
+
+
+def test_a_record_moves_the_coordinates_that_tell_most() -> None:
+    theta = float64([3.0, 0.0, -3.0])
+    for size, moves in (
+        (Sensitivity(each=1.0, at_most=1), [0.0, 1.0, 0.0]),
+        (Sensitivity(norm=2.0), [2.0, 0.0, 0.0]),
+    ):
+        assert Target(StochasticSign(1.0), theta, size, delta=1e-5).move.tolist() == moves

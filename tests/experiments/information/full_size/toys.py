@@ -1,0 +1,73 @@
+"""Images of four classes that a small network learns in one epoch, and settings that take no time."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.information.full_size.rows import NetworkRow
+from experiments.information.full_size.settings import FullSizeSettings, methods
+
+RANGES: dict[str, Any] = {
+    "clip": (0.5, 1.0),
+    "noise_multiplier": (1.0, 2.0),
+    "bound_over_sigma": (2.0, 4.0),
+    "learning_rate": (0.05, 0.1),
+    "norm_noise_multiplier": (0.1, 0.2),
+    "norm_learning_rate": (0.5, 1.0),
+}
+COUNTS = {"batch_size": 50, "examples": 2, "moments": 1, "probes": 40}
+SETTINGS = FullSizeSettings(
+    search=replace(FullSizeSettings().search, **RANGES),
+    **COUNTS,  # type: ignore[arg-type]
+    epochs=(1,),
+    seeds=(0, 1),
+    model="small",
+    least_accuracy=0.0,
+)
+
+
+def words(images: Path, out: Path) -> list[str]:
+    """The command line that asks for these settings, but for the second seed."""
+    asked = [str(images), "--out", str(out), "--model", "small", "--least-accuracy", "0"]
+    asked += ["--epochs", "1", "--seeds", "0"]
+    for name, (low, high) in RANGES.items():
+        asked += ["--range", name, str(low), str(high)]
+    for name, count in COUNTS.items():
+        asked += [f"--{name.replace('_', '-')}", str(count)]
+    return asked
+
+
+def arrays() -> dict[str, Any]:
+    draws = np.random.default_rng(0)
+    labels = draws.integers(0, 4, 320)
+    bright = np.eye(4)[labels].reshape(-1, 2, 2).repeat(4, axis=1).repeat(4, axis=2)[..., None]
+    images = (draws.integers(0, 100, (320, 8, 8, 3)) + 100 * bright).astype(np.uint8)
+    return {
+        "x_train": images[:250], "y_train": labels[:250], "x_test": images[250:], "y_test": labels[250:],
+    }  # fmt: skip
+
+
+def image_file(folder: Path, **changed: Any) -> Path:
+    np.savez(folder / "images.npz", **(arrays() | changed))
+    return folder / "images.npz"
+
+
+def row(
+    method: str, number: int, accuracy: float | None, eta: float | None, seed: int = 0, **given: Any
+) -> NetworkRow:
+    measured = (
+        "spectral_max",
+        "spectral_median",
+        "trace_max",
+        "trace_median",
+        "estimate_max",
+        "estimate_median",
+    )
+    numbers = {"validation_accuracy": accuracy, "test_accuracy": accuracy, **dict.fromkeys(measured, eta)}
+    return NetworkRow(method, number, seed, 10, 0.3, 3.0, None, 0.1, **(numbers | given))
+
+
+def whole_round(number: int, accuracy: float, eta: float) -> list[NetworkRow]:
+    return [row(name, number, accuracy, eta) for name in methods()]

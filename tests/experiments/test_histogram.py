@@ -1,0 +1,105 @@
+"""Figure 5b: costs are the accountants', utility is the sampler's, and the chart holds both."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from experiments.histogram import HistogramSettings, absolute_error, draw_histogram, histogram, utility
+from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.per_instance import per_instance_rdp
+from ringfence.mechanisms.rectified import RectifiedGaussian
+from tests.report.samples import assert_readable
+
+SMALL = HistogramSettings(thresholds=(3.0, 4.5, 8.0), plotted=40)
+
+
+@pytest.fixture(scope="module")
+def people():
+    return histogram(SMALL)
+
+
+def test_counts_are_sparse_and_falling():
+    counts = HistogramSettings().counts()
+    assert bool((counts.diff() <= 0).all())
+    assert int((counts == 0).sum()) == 1500
+    assert float(counts[499]) >= 1
+    assert abs(float(counts.sum()) - 10_000) < 50
+
+
+def test_utility_is_that_of_the_sampler(people):
+    counts = SMALL.counts()
+    law = SMALL.law(3.0)
+    generator = torch.Generator().manual_seed(2)
+    draws = torch.stack([law.sample(counts, generator=generator) for _ in range(300)])
+    large, empty = counts >= 12, counts == 0
+    row = utility(SMALL, people, 3.0)
+    assert row.large_cells == int(large.sum())
+    for mask, expected in (
+        (large, row.large_shown),
+        (empty, row.empty_shown),
+        (~large & ~empty, row.small_shown),
+    ):
+        shown = (draws[:, mask] > 12).sum(dim=1).double()
+        assert abs(float(shown.mean()) - expected) < 5 * float(shown.std()) / 300**0.5
+    errors = (draws - counts)[:, large].abs().mean(dim=1)
+    assert abs(float(errors.mean()) - row.absolute_error) < 5 * float(errors.std()) / 300**0.5
+
+
+def test_error_at_the_upper_end_counts_too():
+    law = RectifiedGaussian(4.0, (12.0, 100.0))
+    low, high = (float(absolute_error(torch.tensor([at]), law)) for at in (15.0, 97.0))
+    assert low == pytest.approx(high)
+    assert low < 4 * math.sqrt(2 / math.pi)
+
+
+def test_rows(people):
+    distinct = len(set(SMALL.counts().tolist()) | set(range(41)))
+    assert len(people) == 3 * distinct
+    gaussian = gaussian_epsilon(1 / 4, 1e-5)
+    for row in people:
+        assert 0 <= row.epsilon <= row.gaussian_epsilon == gaussian
+        assert 0 <= row.renyi <= row.gaussian_renyi * (1 + 1e-9)
+    assert sum(row.cells for row in people if row.threshold == 3.0) == 2000
+
+
+def test_divergences_are_the_accountants(people):
+    for row in people[::17]:
+        exact = per_instance_rdp(SMALL.law(row.threshold), float(row.count), 1.0, [2.0]).worst
+        assert row.renyi == pytest.approx(float(exact), rel=1e-8, abs=1e-280)
+
+
+def test_all_or_nothing(people):
+    by = {(row.threshold, row.count): row for row in people}
+    assert by[3.0, 0].epsilon == pytest.approx(
+        by[3.0, 0].gaussian_epsilon, rel=1e-6
+    )  # 3 sigma protect nobody
+    assert by[8.0, 0].epsilon == by[8.0, 10].epsilon == 0
+    assert by[8.0, 32].epsilon == pytest.approx(by[8.0, 32].gaussian_epsilon, rel=1e-6)
+    spared = [utility(SMALL, people, threshold).people_spared for threshold in SMALL.thresholds]
+    assert spared == sorted(spared)
+    assert spared[0] == 0 < spared[-1] < 0.5
+
+
+def test_epsilon_never_falls_with_the_count(people):
+    for threshold in SMALL.thresholds:
+        costs = [row.epsilon for row in people if row.threshold == threshold]
+        assert all(later >= earlier - 1e-6 for earlier, later in pairwise(costs))
+
+
+def test_the_chart_holds_the_rows():
+    settings = HistogramSettings(thresholds=(3.0, 4.0, 5.0, 8.0), plotted=30)
+    drawn = draw_histogram(settings)
+    chart = drawn.chart
+    assert_readable(chart)
+    assert (chart.name, len(chart.panels), chart.columns) == ("histogram", 6, 3)
+    assert [panel.shaded for panel in chart.panels[:3]] == [(0.0, 12.0), (0.0, 20.0), (0.0, 32.0)]
+    gaussian, rectified = chart.panels[1].lines
+    assert rectified.x == gaussian.x == tuple(float(count) for count in range(31))
+    assert rectified.y == tuple(row.epsilon for row in drawn.rows if row.threshold == 5.0 and row.count <= 30)
+    assert len(set(gaussian.y)) == 1  # the same for everyone
+    last = utility(settings, drawn.rows, 8.0)
+    assert f"{last.people_spared:.0%} of the people" in chart.details
+    assert f"{last.large_shown:.0f} of {last.large_cells} cells" in chart.details
+    assert "τ = 4 " not in chart.details

@@ -1,0 +1,181 @@
+"""Figure 2: the errors and costs behind it, and that the chart holds them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from experiments.mean_estimation import (
+    MeanEstimationSettings,
+    draw_mean_estimation,
+    matched_sigma,
+    mean_estimation,
+    rectified_error,
+    truncated_error,
+)
+from ringfence.accounting.per_instance import PerInstanceAccountant, per_instance_rdp
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.rectified import RectifiedGaussian
+from ringfence.mechanisms.truncated import TruncatedGaussian
+from tests.report.samples import assert_readable
+
+SMALL = MeanEstimationSettings(records=100, dimensions=5, trials=2, means=(0.0, 0.8), sigmas=(0.4,))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(mean_estimation(SMALL))
+
+
+def double(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("error", "law"), [(rectified_error, RectifiedGaussian), (truncated_error, TruncatedGaussian)]
+)
+@pytest.mark.parametrize(("theta", "sigma", "bound"), [(0.3, 0.5, 1.0), (1.4, 0.3, 0.5), (-0.2, 3.0, 0.25)])
+def test_errors_are_those_of_the_sampler(error, law, theta, sigma, bound):
+    draws = law(sigma, bound).sample(
+        torch.full((200_000,), theta, dtype=torch.float64), generator=torch.Generator().manual_seed(3)
+    )
+    squares = (draws - 0.6).square()
+    exact = float(error(double(theta), double(sigma), double(bound), 0.6))
+    assert abs(exact - float(squares.mean())) < 5 * float(squares.std()) / 200_000**0.5
+
+
+def test_truncated_error_against_scipy():
+    law = stats.truncnorm((-1 - 0.3) / 0.5, (1 - 0.3) / 0.5, loc=0.3, scale=0.5)
+    expected = law.var() + (law.mean() - 0.6) ** 2
+    assert float(truncated_error(double(0.3), double(0.5), double(1.0), 0.6)) == pytest.approx(
+        expected, rel=1e-9
+    )
+
+
+def test_a_matched_sigma_errs_as_much_as_asked():
+    theta = torch.linspace(0.1, 0.7, 12, dtype=torch.float64).reshape(2, 6)
+    bounds, targets = double(0.5, 1.0, 3.0), double(0.2, 0.1)
+    for error in (rectified_error, truncated_error):
+        sigmas = matched_sigma(error, theta, bounds, 0.5, targets, 100.0)
+        for trial in range(2):
+            for place in range(3):
+                sigma = sigmas[trial, place]
+                if sigma < 100:
+                    reached = error(theta[trial], sigma, bounds[place], 0.5).mean()
+                    assert float(reached) == pytest.approx(float(targets[trial]), rel=1e-6)
+
+
+def test_what_cannot_be_matched_says_so():
+    far = matched_sigma(truncated_error, double(0.9).reshape(1, 1), double(0.1), 0.9, double(0.01), 100.0)
+    assert bool(far.isnan())  # the support is 0.8 away from the mean
+    free = matched_sigma(truncated_error, double(0.0).reshape(1, 1), double(0.1), 0.0, double(0.5), 100.0)
+    assert float(free) == 100.0  # any value of the support errs less
+
+
+def test_rows(rows):
+    # a mean and a trial: 2 laws x 2 bounds at equal noise, 3 at equal error, 3 tuned
+    assert len(rows) == 2 * 2 * (4 + 3 + 3)
+    assert {row.comparison for row in rows} == {"equal noise", "equal error", "tuned"}
+    for row in rows:
+        assert row.sigma == row.gaussian_sigma or row.comparison != "equal noise"
+        if row.comparison == "equal error":
+            assert row.bound == 1.0
+            assert row.error == pytest.approx(row.gaussian_error, rel=1e-6)
+        if row.comparison == "tuned":
+            assert row.error <= row.gaussian_error * (1 + 1e-6)
+
+
+def test_bounded_laws_never_cost_more_at_equal_noise(rows):
+    for row in rows:
+        if row.comparison == "equal noise":
+            assert row.renyi <= row.gaussian_renyi * (1 + 1e-9)
+            assert row.epsilon <= row.gaussian_epsilon * (1 + 1e-9)
+
+
+def test_rectified_at_equal_error_is_the_clamped_gaussian_at_less_cost(rows):
+    pairs = [
+        [row for row in rows if row.comparison == "equal error" and row.mechanism == name]
+        for name in ("Gaussian", "rectified")
+    ]
+    for clamped, rectified in zip(*pairs, strict=True):
+        assert clamped.sigma == rectified.sigma
+        assert clamped.error == rectified.error
+        assert rectified.renyi <= clamped.renyi * (1 + 1e-9)
+
+
+def test_accounts_are_the_accountants(rows):
+    generator = torch.Generator().manual_seed(SMALL.seed)
+    noise = torch.randn((2, 100, 5), generator=generator, dtype=torch.float64)
+    theta = (0.8 + noise[1]).clamp(-1, 1).mean(dim=0)
+    row = next(
+        row
+        for row in rows
+        if (row.comparison, row.mechanism, row.mean, row.trial, row.bound)
+        == ("equal noise", "truncated", 0.8, 1, 0.5)
+    )
+    law = TruncatedGaussian(0.4, 0.5)
+    assert row.renyi == pytest.approx(float(per_instance_rdp(law, theta, 2 / 100, [2.0]).worst), rel=1e-9)
+    assert row.gaussian_renyi == pytest.approx(5 * (2 / 100) ** 2 / 0.4**2, rel=1e-9)
+    account = PerInstanceAccountant(law, 2 / 100)
+    account.step(theta)
+    claim = account.guarantee(1e-5)
+    best = min(claim.per_instance.epsilon, claim.epsilon)
+    assert best <= row.epsilon * (1 + 1e-9)  # from every other order only
+    assert row.epsilon <= best * 1.01
+    account = PerInstanceAccountant(Gaussian(0.4), 2 / 100)
+    account.step(theta)
+    assert row.gaussian_epsilon == account.guarantee(1e-5).epsilon
+
+
+@pytest.mark.parametrize("extra", [-1.0, 1.0])
+def test_the_sensitivity_is_that_of_a_mean(extra):
+    others = np.full(899, -extra)
+    whole = np.append(others, extra)
+    moved = abs(whole.mean() - others.mean())
+    assert moved == pytest.approx(MeanEstimationSettings().sensitivity)  # attained, and twice 1/n
+    assert abs(np.append(-whole, -extra).mean() + whole.mean()) <= MeanEstimationSettings().sensitivity
+
+
+def test_same_seed_same_rows(rows):
+    assert list(mean_estimation(SMALL)) == rows
+    assert list(mean_estimation(replace(SMALL, seed=1))) != rows
+
+
+def test_progress_ends_at_one():
+    seen = []
+    list(mean_estimation(replace(SMALL, trials=1), lambda *told: seen.append(told)))
+    assert seen == [("mean-estimation", 0.5), ("mean-estimation", 1.0)]
+
+
+def test_the_chart_has_four_panels_a_noise_level_but_for_those_that_are_flat() -> None:
+    settings = MeanEstimationSettings(
+        records=100, dimensions=3, trials=2, means=(0.0, 0.6, 1.0), sigmas=(0.1, 0.4)
+    )
+    drawn = draw_mean_estimation(settings)
+    chart = drawn.chart
+    assert_readable(chart)
+    assert [panel.title.split("= ")[-1] for panel in chart.panels] == ["0.4"] * 4 + ["0.1"] * 3
+    assert [len(panel.lines) for panel in chart.panels[:4]] == [5, 5, 3, 3]
+    assert all(panel.reference == 1.0 for panel in chart.panels)
+    assert "flat at 1: Cost at equal error, a = 1, \N{GREEK SMALL LETTER SIGMA} = 0.1." in chart.details
+    # lines are means of the trials within their band
+    line = chart.panels[0].lines[3]
+    assert (line.name, line.mechanism, line.dashed) == ("truncated, a = 0.5", "truncated", True)
+    assert line.x == settings.means
+    ratios = [
+        row.cost
+        for row in drawn.rows
+        if (row.comparison, row.mechanism, row.gaussian_sigma, row.bound, row.mean)
+        == ("equal noise", "truncated", 0.4, 0.5, 0.6)
+    ]
+    assert len(ratios) == 2
+    assert line.y[1] == pytest.approx(sum(ratios) / 2)
+    assert (line.low[1], line.high[1]) == (min(ratios), max(ratios))
+    costs = [
+        row.cost
+        for row in drawn.rows
+        if (row.comparison, row.mechanism, row.gaussian_sigma) == ("equal error", "truncated", 0.4)
+    ]
+    assert f"{min(costs):.2f} to {max(costs):.2f}" in chart.caption

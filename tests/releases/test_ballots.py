@@ -1,0 +1,92 @@
+"""Votes as they are read and bounded, the account of decisions, and the sentences for their owner."""
+
+import numpy as np
+import pandas
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.decisions.publication import publishing_cost
+from ringfence.releases.ballots import (
+    Votes,
+    decision_account,
+    public_choices,
+    read_ballots,
+    read_counts,
+    sensitive_sentences,
+)
+from ringfence.releases.reader import read_table
+from tests.tensors import float64
+
+
+def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
+    marks = torch.tensor([[0, 0]] * 30 + [[1, -1]] * 10)
+    votes = Votes.of_ballots(["a", "b"], ("yes", "no"), marks, list(range(40)))
+    law, surplus = rf.StochasticSign(10.0), float64([20, 30])
+    account = decision_account(
+        law, surplus, neighbours="added", at_most=None, delta=1e-6, chances=[0.02, 0.001], votes=votes
+    )
+    profile = rf.decision_profile(law, surplus, neighbours="added")
+    assert account.epsilon_tight == min(profile.epsilon(1e-6), account.guarantee.per_instance.epsilon)
+    assert max(account.details["voter_epsilons"]) <= account.epsilon_tight < account.epsilon
+    said = sensitive_sentences(account, ["a", "b"])
+    assert "largest at a, 0.02001; 0.02101 of 2 decisions" in said[1]
+    assert "plus or minus any one person" in account.sentence
+    replaced = decision_account(
+        law, surplus, neighbours="replaced", at_most=None, delta=1e-6, chances=[0.02, 0.001]
+    )
+    assert "the values of any one person replaced" in replaced.sentence
+    assert replaced.epsilon_tight > account.epsilon_tight
+
+
+def test_publishing_is_in_the_sums_of_both_directions() -> None:
+    how = {"neighbours": "added", "at_most": None, "delta": 1e-6, "chances": [0.4]}
+    plain, more = (
+        decision_account(rf.StochasticSign(10.0), float64([3]), publish=flag, **how) for flag in (False, True)
+    )
+    orders = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added").orders
+    added = publishing_cost(0.5 / 10**2) * orders
+    for name in ("forward", "backward"):
+        before, after = (float64(getattr(account.cost, name)) for account in (plain, more))
+        assert torch.allclose(after - before, added, rtol=1e-9, atol=0)
+    assert more.cost.numbers == plain.cost.numbers + 1
+
+
+def test_counts_and_ballots_agree() -> None:
+    ballots = pandas.DataFrame({"id": [4, 5, 6], "x": ["a", "b", "a"], "y": [None, "b", "b"]})
+    counted = read_ballots(
+        read_table(ballots),
+        ("a", "b"),
+        {"a": 0, "b": 1}.get,
+        "",
+        queries=None,
+        argument="queries",
+        person="id",
+        ignore=(),
+    )
+    as_is = read_counts(read_table(np.array([[2, 1], [0, 2]])), None, ())
+    assert np.array_equal(counted.counts, as_is.counts)
+    assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")
+    assert (as_is.queries, as_is.choices, as_is.rows_are) == ([1, 2], ("0", "1"), "aggregated")
+    assert as_is.marks is None
+    assert counted.people == [4, 5, 6]
+
+
+def test_which_marks_count_depends_on_the_person_alone_and_is_fair() -> None:
+    marks = torch.randint(-1, 2, (4000, 5), generator=torch.Generator().manual_seed(0))
+    ballots = Votes.of_ballots(list("abcde"), ("yes", "no"), marks)
+    kept = ballots.limit(2, rf.Noise(seed=1)).marks
+    assert bool(((kept == marks) | (kept == -1)).all())
+    assert torch.equal((kept >= 0).sum(dim=1), (marks >= 0).sum(dim=1).clamp(max=2))
+    fewer = Votes.of_ballots(list("abcde"), ("yes", "no"), marks[:-1]).limit(2, rf.Noise(seed=1)).marks
+    assert torch.equal(fewer, kept[:-1])
+    full = (marks >= 0).all(dim=1)
+    shares = (kept[full] >= 0).double().mean(dim=0)  # of 2 in 5
+    assert float((shares - 0.4).abs().max()) < 4 * (0.24 / int(full.sum())) ** 0.5
+    assert ballots.limit(5, rf.Noise()) is ballots
+
+
+def test_values_in_files_are_text() -> None:
+    assert public_choices("candidates", range(2), text=True) == ((0, 1), {"0": 0, "1": 1})
+    with pytest.raises(ValueError, match="candidates must hold each value once"):
+        public_choices("candidates", [1, "1"], text=True)

@@ -1,0 +1,110 @@
+"""One person moves at most so many cells, whatever the rows of that person are."""
+
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from torch import Tensor
+
+from ringfence.releases.contributions import UNITS, counts_in, people_in, sums_in
+from ringfence.releases.domains import public_cells
+from ringfence.releases.reader import open_rows
+
+CELLS = 6
+
+
+def visits(seed: int) -> pandas.DataFrame:
+    random = np.random.default_rng(seed)
+    return pandas.DataFrame(
+        {
+            "who": random.integers(0, 12, 80),
+            "ward": random.integers(0, CELLS, 80),
+            "cost": random.normal(0, 60, 80),  # many beyond the limits
+        }
+    )
+
+
+def counted(frame: pandas.DataFrame, at_most: int) -> tuple[Tensor, Tensor, Tensor]:
+    with open_rows(frame) as rows:
+        cells = public_cells(rows, ["ward"], {"ward": range(CELLS)})
+        people, sums = sums_in(rows, cells, "cost", (-50.0, 50.0), "who", at_most)
+        return people_in(rows, cells, "who", at_most), people, sums
+
+
+@pytest.mark.parametrize("at_most", [1, 2, CELLS])
+def test_removing_a_person_moves_at_most_so_many_cells_by_one(
+    at_most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "randbits", lambda bits: 7)  # the rule is drawn once, for both datasets
+    frame = visits(at_most)
+    every = counted(frame, at_most)
+    assert bool((every[0] == every[1]).all())  # both jobs keep the same cells of each person
+    moved = 0
+    for who in range(4):
+        without = counted(frame[frame["who"] != who], at_most)
+        for (now, then), most in zip(zip(every, without, strict=True), (1, 1, UNITS), strict=True):
+            change = now - then
+            assert int((change != 0).sum()) <= at_most
+            assert int(change.abs().max()) <= most
+        moved = max(moved, int((every[0] - without[0]).sum()))
+    own = frame.groupby("who")["ward"].nunique().loc[:3].max()
+    assert moved == min(at_most, own)  # nothing is thrown away that may be kept
+
+
+def test_all_cells_of_everybody_are_what_pandas_counts() -> None:
+    frame = visits(9)
+    people, _, sums = counted(frame, CELLS)
+    groups = frame.assign(cost=frame["cost"].clip(-50, 50)).groupby(["ward", "who"])["cost"].mean()
+    assert people.tolist() == groups.groupby("ward").size().tolist()
+    assert (sums / UNITS * 50).tolist() == pytest.approx(groups.groupby("ward").sum().tolist(), abs=1e-2)
+
+
+def test_which_cells_are_kept_is_left_to_chance() -> None:
+    one = pandas.DataFrame({"who": [1] * CELLS, "ward": range(CELLS), "cost": 0.0})
+    kept = {int(counted(one, 1)[0].argmax()) for _ in range(12)}
+    assert len(kept) > 1  # the chance that all twelve are the same is 6^-11
+
+
+def test_the_order_of_rows_and_the_number_of_files_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "randbits", lambda bits: 7)
+    frame = visits(3)
+    frame[40:].to_csv(tmp_path / "a.csv", index=False)
+    frame[:40].to_csv(tmp_path / "b.csv", index=False)
+    with open_rows(str(tmp_path / "*.csv")) as rows:
+        cells = public_cells(rows, ["ward"], {"ward": range(CELLS)})
+        people, sums = sums_in(rows, cells, "cost", (-50.0, 50.0), "who", CELLS)
+    _, expected, expected_sums = counted(frame, CELLS)
+    assert bool((people == expected).all())
+    assert bool((sums == expected_sums).all())
+
+
+def test_sums_are_exact_beyond_what_floats_add_up_to() -> None:
+    """2^53 units and one more: a sum in float64 would lose the one."""
+    with open_rows(pandas.DataFrame({"x": [1.0] * 3 + [1e-6]})) as rows:
+        people, sums = sums_in(rows, public_cells(rows, []), "x", (-1.0, 1.0), None, 1)
+    assert (people.tolist(), sums.tolist()) == ([4], [3 * UNITS + 1])
+    assert sums.dtype == torch.int64
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, float("nan"), 1e16, None])
+def test_what_is_no_count_is_refused(value: float) -> None:
+    frame = pandas.DataFrame({"ward": [0, 1], "n": [3, value]})
+    with open_rows(frame) as rows, pytest.raises(ValueError, match=r"column 'n' must hold counts"):
+        counts_in(rows, public_cells(rows, ["ward"], {"ward": [0, 1]}), "n")
+
+
+def test_rows_without_a_person_or_a_value_are_refused() -> None:
+    frame = visits(1)
+    with pytest.raises(ValueError, match="column 'who' must name the person of every row, got a missing"):
+        counted(frame.assign(who=frame["who"].where(frame.index != 5)), 1)
+    with pytest.raises(ValueError, match="column 'cost' has a missing value, where a number is needed"):
+        counted(frame.assign(cost=frame["cost"].where(frame.index != 5)), 1)
+    with pytest.raises(ValueError, match="column 'cost' has the value 'much', where a number is needed"):
+        counted(frame.assign(cost="much"), 1)
+    with pytest.raises(ValueError, match="the table must have at least one row, got none"):
+        counted(frame[:0], 1)

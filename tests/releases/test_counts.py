@@ -1,0 +1,188 @@
+"""Counts: the law that is released, what it is said to cost, and what is refused."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.releases.counts import array_counts, shown, table_counts
+from tests.tensors import float64
+
+PEOPLE = pandas.DataFrame(
+    {"id": range(300), "region": ["n"] * 200 + ["s"] * 99 + ["w"], "age": [20, 40, 70] * 100}
+)
+REGIONS = {"region": ["n", "s", "w", "e"]}
+
+
+def test_the_noise_is_that_of_the_law_and_a_wrong_sigma_is_rejected() -> None:
+    """4,000 cells of 50 people: mean and variance of whole numbers, and how many are suppressed."""
+    table = rf.release_counts(np.full(4000, 50), sigma=8.0, seed=3)
+    off = table.values - 50
+    assert bool((off == off.round()).all())
+    assert abs(off.mean()) < 4 * 8 / math.sqrt(4000)
+    wanted = 64 + 1 / 12  # of the noise and of rounding
+    assert abs(off.var() / wanted - 1) < 4 * math.sqrt(2 / 4000)
+    assert table.errors[0] == pytest.approx(math.sqrt(wanted))
+    small = rf.release_counts(np.full(4000, 50), sigma=8.0, suppress_below=46, seed=3)
+    hidden = np.isnan(small.values)
+    assert small.values[~hidden].min() == 46  # "below 46" and nothing else is hidden
+    chance = float(torch.special.ndtr(torch.tensor((45.5 - 50) / 8)))
+    assert abs(hidden.mean() - chance) < 4 * math.sqrt(chance * (1 - chance) / 4000)
+
+
+def test_two_releases_with_one_source_of_noise_share_none_of_it() -> None:
+    """Otherwise the difference of last year's and this year's table would be exact."""
+    noise, counts = rf.Noise(), np.full(200, 50)
+    last, this = (rf.release_counts(counts + year, sigma=8.0, seed=noise).values for year in (0, 1))
+    assert (this - last != 1).any()
+    other = rf.release_counts(counts, sigma=16.0, seed=noise).values  # the noise of 8, twice, would tell
+    assert (abs(other - 50 - 2 * (last - 50)) > 2).any()
+
+
+def test_a_target_is_met_for_every_dataset_and_hardly_missed() -> None:
+    for at_most in (1, 3):
+        table = rf.release_counts(
+            PEOPLE, "region", domain=REGIONS, person="id", at_most=at_most, epsilon=0.7, delta=1e-5
+        )
+        assert 0.69 < table.account.epsilon <= 0.7
+        sigma = table.errors["standard_error"][0] ** 2 - 1 / 12
+        exact = gaussian_epsilon(math.sqrt(at_most / sigma), 1e-5)
+        assert table.account.epsilon == pytest.approx(exact, rel=1e-6)
+
+
+def test_people_in_suppressed_cells_pay_less_and_that_is_sensitive() -> None:
+    """One person in 'w', none in 'e', and a threshold far above the noise: almost free for them."""
+    table = rf.release_counts(PEOPLE, "region", domain=REGIONS, suppress_below=40, sigma=5.0, delta=1e-6)
+    everywhere = gaussian_epsilon(1 / 5, 1e-6)
+    alone = table.account.details["cell_epsilons"]
+    assert alone[0] == pytest.approx(everywhere, rel=1e-3)
+    assert alone[2] == alone[3] == 0.0
+    assert table.account.epsilon_tight == pytest.approx(max(alone))
+    law = rf.RectifiedGaussian(5.0, (39.0, math.inf))
+    profile = rf.privacy_profile(law, float64([200, 99, 1, 0]), rf.Sensitivity(1.0, at_most=1))
+    assert table.account.epsilon_tight == pytest.approx(profile.epsilon(1e-6), rel=1e-5)
+    (_, gain) = table.statement.sensitive
+    assert "2 of 4 cells were suppressed, with 1 people in them" in gain
+    assert "epsilon between 0 and 0," in gain
+    assert table.account.epsilon == pytest.approx(everywhere, rel=1e-6)
+
+
+def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
+    table = rf.release_counts(PEOPLE, "region", domain=REGIONS, suppress_below=40, epsilon=1.0, delta=1e-6)
+    assert table.statement.public == (
+        "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
+        "row is taken as one person): random noise with a standard deviation of 4.23 was added to every "
+        "count, and noisy counts below 40 are not shown."
+    )
+    text = str(table.statement)
+    assert text.startswith(table.statement.public)
+    assert text.index("What this promises") < text.index("do not publish") < text.index("were suppressed")
+    assert "were suppressed" not in table.statement.publishable
+    seeded = rf.release_counts(PEOPLE, "region", domain=REGIONS, epsilon=1.0, seed=1)
+    assert "Fixed seed: for testing, not a private release." in seeded.statement.public
+
+
+def test_counts_that_were_aggregated_are_taken_as_they_are() -> None:
+    made = pyarrow.table({"region": ["n", "s", "n"], "n": [150, 99, 50]})
+    once = rf.release_counts(made, "region", counts="n", domain=REGIONS, sigma=1.0, seed=1)
+    again = rf.release_counts(PEOPLE[PEOPLE["region"] != "w"], "region", domain=REGIONS, sigma=1.0, seed=1)
+    assert once.values.column("count").to_pylist() == again.values["count"].tolist()
+    assert any(
+        "each person must have been counted in at most 1 cell" in said for said in once.statement.promises
+    )
+
+
+def test_an_array_keeps_its_shape_and_a_tensor_its_kind() -> None:
+    table = rf.release_counts(torch.full((2, 3), 1000), sigma=2.0)
+    assert isinstance(table.values, torch.Tensor)
+    assert (table.values.shape, table.errors.shape) == ((2, 3), (2, 3))
+    assert list(table.columns) == ["dimension 0", "dimension 1", "count"]
+
+
+def test_without_columns_everybody_is_counted() -> None:
+    table = rf.release_counts(PEOPLE, person="id", epsilon=1.0)
+    assert abs(table.values["count"][0] - 300) < 60
+    assert len(table.values) == 1
+
+
+def test_very_much_noise_is_released_on_a_coarser_grid() -> None:
+    table = rf.release_counts(np.zeros(100), sigma=2.0**22)
+    assert bool((table.values % 4 == 0).all())
+
+
+def test_the_account_is_plain_and_calls_itself_private() -> None:
+    table = rf.release_counts(np.array([5, 60]), sigma=4.0, delta=1e-6)
+    read = json.loads(table.account.to_json())
+    assert "private" in read
+    assert read["delta"] == 1e-6
+    assert read["cell_values"] == [5, 60]
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "complaint"),
+    [
+        (np.array([3, -1]), {}, r"counts must be whole numbers from 0 on, got -1\.0"),
+        (np.array([3, 0.5]), {}, r"counts must be whole numbers from 0 on, got 0\.5"),
+        (np.array([3, np.nan]), {}, "counts must not be NaN"),
+        (np.array([]), {}, "counts must have at least one cell"),
+        (np.array(["a"]), {}, "counts must be numbers"),
+        (np.array([3]), {"person": "id"}, "by must name columns where person"),
+        (np.array([3]), {"suppress_below": -1}, "suppress_below must be >= 0, got -1"),
+        (np.array([3]), {"suppress_below": 2.5}, r"suppress_below must be a whole number, got 2\.5"),
+        (np.array([3]), {"at_most": 0}, "at_most must be at least 1"),
+        (np.array([3]), {"epsilon": None}, "epsilon or sigma must be given, and not both"),
+        (np.array([3]), {"sigma": 1.0}, "epsilon or sigma must be given, and not both"),
+        (np.array([3]), {"epsilon": 0.0}, "epsilon must be > 0"),
+        (np.array([3]), {"delta": 0.0}, "delta must be"),
+        (PEOPLE, {"by": "region"}, "domain= must list"),
+        (PEOPLE, {"by": "county"}, "by names the column 'county'"),
+        (PEOPLE, {"person": "name"}, "person names the column 'name'"),
+        (PEOPLE, {"person": "id", "counts": "age"}, "person must not be given where counts are aggregated"),
+        (PEOPLE, {"at_most": 2}, "at_most must be 1 where no person column is given"),
+        (PEOPLE[:0], {}, "the table must have at least one row"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_in_one_line(data: Any, arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=complaint) as raised:
+        rf.release_counts(data, **{"epsilon": 1.0, **arguments})
+    assert "\n" not in str(raised.value)
+
+
+def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown() -> None:
+    table = rf.release_counts(np.full(20_000, 15), sigma=4.24, suppress_below=20, seed=5)
+    seen = table.values[~np.isnan(table.values)]
+    chance, above = shown(15, 20, 4.24)
+    assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
+    assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
+    said = table.statement.publishable
+    assert "whatever the data" not in said
+    assert "a true 20 is shown with a chance of 55 %, then 3.1 too large" in said
+    assert "a true 11 is shown with a chance of 2.2 %, then 10 too large on average" in said
+    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.publishable
+    rf.release_counts(np.ones(2), sigma=1.0, suppress_below=2**40)  # a chance too small for a number
+
+
+@pytest.mark.parametrize("name", ["count", "suppressed", "standard_error"])
+def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
+    with pytest.raises(ValueError, match=f"by must not name a column '{name}'.*: rename it"):
+        rf.release_counts(pandas.DataFrame({name: [1]}), name, domain={name: [1]}, sigma=1.0)
+
+
+def test_a_person_is_never_in_more_cells_than_there_are() -> None:
+    assert array_counts(np.array([3, 4]), at_most=9).at_most == 2
+    visits = np.array([[7, 0], [7, 1], [8, 1]])
+    counted = table_counts(visits, [1], {1: [0, 1]}, None, person=0, at_most=9, counts=None)
+    assert (counted.at_most, counted.theta.tolist(), counted.rows_are) == (2, [1.0, 2.0], "persons")
+
+
+def test_columns_of_an_array_tell_its_cells_apart() -> None:
+    counted = array_counts(np.arange(6).reshape(2, 3), at_most=1)
+    assert counted.columns["dimension 1"] == ("0", "1", "2") * 2
+    assert counted.theta.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

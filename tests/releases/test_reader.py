@@ -1,0 +1,390 @@
+"""Tables of every kind: the same rows, none of which changes another, and the same kind out."""
+
+import csv
+import gzip
+import io
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pyarrow.parquet
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.releases.ballots import public_choices, read_ballots, read_counts
+from ringfence.releases.reader import make_table, open_rows, read_table
+
+LANGUAGES = ["C", "C#", "Java", '5" disk', ", then", "a\nb", "#", "-", "NULL", "null", "a;b|c\td"]
+HONEST = [(str(number), LANGUAGES[number % len(LANGUAGES)]) for number in range(44)]
+HOSTILE = [*"#\",;\t|'\\\n\r\0\ufeffé 1C", '""', "\r\n", "NULL", "id"]
+
+
+def as_csv(rows: list[tuple[str, str]], delimiter: str = ",") -> bytes:
+    file = io.StringIO()
+    csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows([("id", "language"), *rows])
+    return file.getvalue().encode()
+
+
+def csv_with_a_raw_line(rows: list[tuple[str, str]]) -> bytes:
+    """The last row is a line as somebody wrote it, quotes and all, somewhere in the file."""
+    line = ",".join(rows[-1]).replace("\n", "").replace("\r", "") + "\n"
+    place = len(line) % 40
+    return as_csv(rows[:place]) + line.encode() + as_csv(rows[place:-1]).partition(b"\n")[2]
+
+
+def as_parquet(rows: list[tuple[str, str]]) -> bytes:
+    file = io.BytesIO()
+    pandas.DataFrame(rows, columns=["id", "language"]).to_parquet(file)
+    return file.getvalue()
+
+
+FILES: dict[str, tuple[str, Callable[[list[tuple[str, str]]], bytes]]] = {
+    "csv": ("t.csv", as_csv),
+    "line": ("t.csv", csv_with_a_raw_line),
+    "tsv": ("t.tsv", lambda rows: as_csv(rows, "\t")),
+    "gz": ("t.csv.gz", lambda rows: gzip.compress(as_csv(rows))),
+    "parquet": ("t.parquet", as_parquet),
+}
+FRAMES: dict[str, Callable[[list[tuple[Any, Any]]], Any]] = {
+    "pandas": lambda rows: pandas.DataFrame(rows, columns=["id", "language"]),
+    "polars": lambda rows: polars.DataFrame(rows, schema=["id", "language"], orient="row"),
+    "pyarrow": lambda rows: pyarrow.table(
+        {"id": [row[0] for row in rows], "language": [row[1] for row in rows]}
+    ),
+}
+
+
+def hostile_rows(many: int, seed: int) -> list[tuple[str, str]]:
+    draw = random.Random(seed)
+    cell = lambda: "".join(draw.choices(HOSTILE, k=draw.randrange(6)))  # noqa: E731
+    return [("#300", "Java"), ('"', ""), *((cell(), cell()) for _ in range(many))]
+
+
+def rows_of(data: Any) -> list[tuple[Any, ...]]:
+    with open_rows(data) as rows:
+        return rows.ask("SELECT id, language FROM rows")
+
+
+@pytest.mark.parametrize("kind", [*FILES, *FRAMES])
+def test_no_row_changes_those_of_others(kind: str, tmp_path: Path) -> None:
+    refused = 0
+    for number, row in enumerate(hostile_rows(60, seed=len(kind))):
+        rows = [*HONEST, row]
+        if kind in FRAMES:
+            data = FRAMES[kind](rows)
+        else:
+            name, write = FILES[kind]
+            data = tmp_path / f"{number}{name}"
+            data.write_bytes(write(rows))
+        try:
+            found = Counter(rows_of(data))
+        except ValueError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+            refused += 1
+            continue
+        assert not Counter(HONEST) - found, row
+        assert found.total() == len(rows), row
+    assert refused < (60 if kind == "line" else 30 if kind in FILES else 1)
+
+
+def test_a_row_that_begins_like_a_comment_moves_no_count(tmp_path: Path) -> None:
+    people = [(str(number), ("C", "C#", "Java")[number % 3]) for number in range(300)]
+    (tmp_path / "t.csv").write_bytes(as_csv([*people, ("#300", "Java")]))
+    table = rf.release_counts(
+        tmp_path / "t.csv", "language", domain={"language": ["C", "C#", "Java"]}, sigma=1.0
+    )
+    assert table.account.details["cell_values"] == [100, 100, 101]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_no_ballot_changes_those_of_others(kind: str, tmp_path: Path) -> None:
+    """Both shapes: a ballot per person, and a row of counts per query."""
+    name, write = FILES[kind]
+    for number, row in enumerate(hostile_rows(30, seed=7)):
+        data = tmp_path / f"{number}{name}"
+        ballots = [("yes", "no"), ("no", "no"), ("yes", "#")] * 5
+        data.write_bytes(write([*ballots, (row[0], "yes")]))
+        try:
+            table = read_table(str(data))
+            choices, numbers = public_choices("candidates", ["yes", "no", "#"], table.text)
+            read = read_ballots(
+                table,
+                choices,
+                numbers.get,
+                "",
+                queries=["language"],
+                argument="queries",
+                person=None,
+                ignore=(),
+            )
+        except ValueError:
+            pass
+        else:
+            assert read.counts.tolist() == [[1, 10, 5]], row
+        counts = [(str(one), str(2 * one)) for one in range(9)]
+        data.write_bytes(write([*counts, ("7", row[1])]))
+        try:
+            read = read_counts(read_table(str(data)), None, ())
+        except ValueError:
+            continue
+        own = Counter((str(int(a)), str(int(b))) for a, b in read.counts.tolist())
+        assert not Counter(counts) - own, row
+
+
+def test_a_quote_of_one_line_swallows_no_other(tmp_path: Path) -> None:
+    """The second line would close what the first one opens."""
+    for text in (
+        'id,language\nx,"1\n2,",y"\n3,C\n',
+        'id,language\n3,C\nx,"1\n',
+        'id,n,language\n5","C\n2,y,",x"\n3,y,C\n',  # four quotes: the first is no opening one to DuckDB
+    ):
+        (tmp_path / "t.csv").write_text(text)
+        with pytest.raises(ValueError, match=r"t\.csv must be CSV .* a quote"):
+            rows_of(tmp_path / "t.csv")
+
+
+def test_a_file_stands_for_itself_and_only_once(tmp_path: Path) -> None:
+    (tmp_path / "t1.csv").write_text("id,language\n1,C\n")
+    (tmp_path / "t[1].csv").write_text("id,language\n2,C\n")  # as a pattern it would be the other file
+    assert rows_of(tmp_path / "t[1].csv") == [("2", "C")]
+    os.symlink(tmp_path / "t1.csv", tmp_path / "soft.csv")
+    os.link(tmp_path / "t1.csv", tmp_path / "hard.csv")
+    for other in ("t1.csv", "soft.csv", "hard.csv", "../" + tmp_path.name + "/t1.csv", "*1.csv"):
+        with pytest.raises(
+            ValueError, match=r"each file must be given once, got one of these twice: .*t1\.csv"
+        ):
+            rows_of([str(tmp_path / "t1.csv"), str(tmp_path / other)])
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "a header that names each column once"),
+        (b"id,ID\n1,2\n", "names each column once"),
+        ("id,language\n1,é\n".encode("latin-1"), "UTF-8"),
+        ("id,language\n1,C\n".encode("utf-16"), "UTF-8"),
+        (b"id,language\n1,C\n2,C\r\n", "cannot be read: .*t.csv"),
+        (b"id,language\n1,C,D\n", "cannot be read: .*t.csv.* Columns: 2 Found: 3"),
+        (b"id;language\n1;C\n", "names the column|cannot be read"),
+    ],
+)
+def test_a_file_in_another_dialect_is_refused(data: bytes, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(data)
+    with pytest.raises(ValueError, match=complaint):
+        rows_of(tmp_path / "t.csv")
+
+
+def test_many_files_are_one_table_and_text_stays_text(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text('id,"a ""b"\n007,1\n')
+    (tmp_path / "2.csv").write_text('"a ""b",id\n2,8\n,\n')
+    with open_rows(str(tmp_path / "*.csv")) as rows:
+        column = rows.column("by", 'a "b')
+        assert rows.ask(f"SELECT id, {column} FROM rows ORDER BY ALL") == [
+            ("007", "1"),
+            ("8", "2"),
+            (None, None),
+        ]
+        assert rows.source.text
+        made = make_table(rows.source.kind, {"n": [1, None]})
+    assert made.to_pydict() == {"n": [1, None]}
+
+
+def test_parquet_and_frames_give_the_same_rows(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"x": [1.5, float("nan")], "y": ["a", None]})
+    pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame), tmp_path / "t.parquet")
+    for data in (frame, tmp_path / "t.parquet", [str(tmp_path / "t.parquet")]):
+        with open_rows(data) as rows:
+            assert rows.ask("SELECT x, y FROM rows ORDER BY ALL") == [(1.5, "a"), (None, None)]
+            assert rows.ask(f"SELECT {rows.numbers('of', 'y')} FROM rows") == [(None,), (None,)]
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        (["none.csv"], "No such file"),
+        (["*.nothing.csv"], "No such file"),
+        (["t.xlsx"], r"must end in .*\.parquet, \.pq, got"),
+        (["t.csv", "t.parquet"], "all CSV or all parquet, got both"),
+        (["t.parquet"], "the files cannot be read: .*"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line(names: list[str], complaint: str, tmp_path: Path) -> None:
+    for name in ("t.csv", "t.parquet", "t.xlsx"):
+        (tmp_path / name).write_text("x\n1\n")
+    with (
+        pytest.raises((ValueError, FileNotFoundError), match=complaint) as raised,
+        open_rows([str(tmp_path / name) for name in names]),
+    ):
+        pass
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_column_is_named() -> None:
+    with (
+        pytest.raises(ValueError, match="by names the column 'z', which the table lacks; it has 'x'"),
+        open_rows(pandas.DataFrame({"x": [1]})) as rows,
+    ):
+        rows.column("by", "z")
+    with (
+        pytest.raises(ValueError, match="the table cannot be read: "),
+        open_rows(pandas.DataFrame({"x": [1]})) as rows,
+    ):
+        rows.ask("SELECT nothing FROM rows")
+
+
+def test_too_many_columns_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(20_001)]
+    (tmp_path / "t.csv").write_text(",".join(names) + "\n")
+    with pytest.raises(ValueError, match=r"t\.csv must have at most 20,000 columns, got 20,001"):
+        rows_of(tmp_path / "t.csv")
+
+
+def test_cells_with_line_breaks_are_read_by_one_thread_as_they_are(tmp_path: Path) -> None:
+    """Threads of DuckDB begin in the middle of a file: here inside a cell that looks like rows."""
+    inside = "".join(f"{number},C\n" for number in range(100_000))
+    before = [(str(number), "Java") for number in range(650_000)]
+    (tmp_path / "t.csv").write_bytes(as_csv([*before, ("x", inside), ("y", "C")]))
+    with open_rows(tmp_path / "t.csv") as rows:
+        assert rows.ask("SELECT count(*), count(*) FILTER (language = 'C') FROM rows") == [(650_002, 1)]
+
+
+COLUMNS = {"ward": [0, 1, 1, 2] * 50, "sex": [0, 1, 0, 1] * 50}
+KINDS = {
+    "pandas": pandas.DataFrame,
+    "polars": polars.DataFrame,
+    "pyarrow": pyarrow.table,
+    "numpy": lambda columns: np.column_stack(list(columns.values())),
+    "torch": lambda columns: torch.tensor(list(columns.values())).T,
+}
+
+
+def plain(frame: Any) -> list[list[float]]:
+    """The numbers of any frame, row by row."""
+    if hasattr(frame, "to_pydict"):
+        frame = pandas.DataFrame(frame.to_pydict())
+    if hasattr(frame, "to_numpy"):
+        frame = frame.to_numpy()
+    return np.asarray(frame, dtype=float).tolist()
+
+
+@cache
+def expected() -> list[list[float]]:
+    """The table of a pandas frame."""
+    domain = {"ward": [0, 1, 2, 3], "sex": [0, 1]}
+    frame = pandas.DataFrame(COLUMNS)
+    table = rf.release_counts(frame, ["ward", "sex"], domain=domain, sigma=3.0, seed=1)
+    return plain(table.values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_gives_the_same_numbers_in_its_own_kind(kind: str) -> None:
+    data = KINDS[kind](COLUMNS)
+    by: list[Any] = ["ward", "sex"] if kind in ("pandas", "polars", "pyarrow") else [0, 1]
+    domain = {by[0]: [0, 1, 2, 3], by[1]: [0, 1]}
+    table = rf.release_counts(data, by, domain=domain, sigma=3.0, seed=1)
+    assert type(table.values) is type(data)
+    assert type(table.errors) is type(data)
+    assert plain(table.values) == expected()
+    assert len(expected()) == 8
+
+
+def test_hidden_numbers_are_missing_in_every_kind() -> None:
+    columns = {"0": [1, 2], "count": [5, None]}
+    for kind, make in KINDS.items():
+        made = make_table(read_table(make({"a": [1], "b": [2]})).kind, columns)
+        assert np.isnan(plain(made)[1][1]), kind
+
+
+def test_what_a_frame_declares() -> None:
+    ordered = pandas.Categorical(["b"], ["b", "a"], ordered=True)
+    assert read_table(pandas.DataFrame({"x": ordered})).declared == {}  # .astype("category").cat.as_ordered()
+    seen = pandas.DataFrame({"x": ["b", "a"]}).astype("category")  # categories that happen to occur
+    assert read_table(seen).declared == {}
+    chosen = polars.DataFrame({"x": polars.Series(["b"], dtype=polars.Enum(["b", "a"]))})
+    assert read_table(chosen).declared == {"x": ("b", "a")}
+    assert read_table(chosen.cast(polars.Categorical)).declared == {}
+    assert read_table(pyarrow.table({"x": pyarrow.array(["b"]).dictionary_encode()})).declared == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({1, 2}, "data must be a frame .* got set"),
+        (np.zeros((2, 2, 2)), r"rows and columns, got shape \[2, 2, 2\]"),
+        (np.array([["a"]]), "array of numbers"),
+        (pandas.DataFrame({"x": [1, "one"]}), "columns of one type each"),
+    ],
+)
+def test_what_is_no_frame_is_refused(data: object, complaint: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        read_table(data)
+
+
+def test_text_does_not_fit_in_an_array() -> None:
+    with pytest.raises(ValueError, match="column 'age' must hold numbers to go into an array"):
+        make_table("numpy", {"age": ["0 to 18"]})
+
+
+@pytest.mark.parametrize("missing", ["narwhals", "pyarrow", "duckdb"])
+def test_the_extra_is_named_where_a_library_is_missing(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ModuleNotFoundError, match=r"ringfence\[tables\]"):
+        rf.release_counts(np.zeros((3, 1)), by=[0], domain={0: [0]}, sigma=1.0)
+
+
+def test_categories_taken_from_the_data_are_no_public_domain() -> None:
+    seen = pandas.Series(["flu", "cholera"]).astype("category").cat.as_ordered()
+    with pytest.raises(ValueError, match="domain= must list the public values of column 'ill'"):
+        rf.release_counts(pandas.DataFrame({"ill": seen}), "ill", sigma=1.0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.ma.array([3, 8_000_000], mask=[0, 1]),
+        [np.ma.array([3, 8_000_000], mask=[0, 1])],
+        [3, np.ma.masked],
+        np.ma.array([[1, 1], [1, 8_000_000]], mask=[[0, 0], [0, 1]]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element")
+def test_a_masked_cell_is_not_released(data: Any) -> None:
+    with pytest.raises(ValueError, match="data must have no masked cells"):
+        rf.release_counts(data, sigma=1.0)
+    with pytest.raises(ValueError, match="masked cells"):
+        read_table(data)
+    plain = np.ma.array([3, 4])
+    assert rf.release_counts(plain, sigma=1.0).account.details["cell_values"] == [3, 4]
+
+
+def test_categories_text_and_missing_values(tmp_path: Path) -> None:
+    column = ["b", "a", None, "b"]
+    frames = [
+        pandas.DataFrame({"c": pandas.Categorical(column)}),
+        pandas.DataFrame({"c": column}),
+        polars.DataFrame({"c": column}, schema={"c": polars.Enum(["a", "b"])}),
+        polars.concat([polars.DataFrame({"c": column[:2]}), polars.DataFrame({"c": column[2:]})]),
+    ]
+    (tmp_path / "c.csv").write_text('c\nb\na\n""\nb\n')
+    for data in (*frames, tmp_path / "c.csv", [tmp_path / "c.csv"]):
+        codes = read_table(data).coded("c", {"a": 0, "b": 1}.get, -1, "")
+        assert codes.tolist() == [1, 0, -1, 1]
+
+
+def test_rows_of_files_stay_in_order(tmp_path: Path) -> None:
+    pandas.DataFrame({"id": range(300_000)}).to_csv(tmp_path / "people.csv", index=False)
+    assert read_table(tmp_path / "people.csv").names("id") == [str(row) for row in range(300_000)]
+
+
+def test_counts_in_files_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("n\n3\n1e3\n")
+    assert read_table(tmp_path / "n.csv").counts("n").tolist() == [3, 1000]

@@ -1,0 +1,204 @@
+"""The result of a job: its words, its chart, and what its files say and do not say."""
+
+import csv
+import io
+import json
+import math
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+import ringfence as rf
+from ringfence.releases.account import Budget, ReleaseAccount
+from ringfence.releases.release import MOST_BARS, Bars, RowsAre, Series, Statement, build_statement
+from tests.faults.conditions import no_room_beyond
+from tests.report.samples import assert_readable
+
+PEOPLE = pandas.DataFrame({"region": ["n, e"] * 123 + ["s"] * 7, "sick": [True, False] * 65})
+
+
+@pytest.fixture(scope="module")
+def table() -> rf.Release:
+    return rf.release_counts(
+        PEOPLE, ["region", "sick"], domain={"region": ["n, e", "s"]}, suppress_below=30, sigma=4.0
+    )
+
+
+def test_files(table: rf.Release, tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        files = table.save(tmp_path / "new" / "folder")
+    finally:
+        os.umask(old)
+    names = ["table.csv", "statement.txt", "chart.png", "chart.pdf", "report.html", "account.json"]
+    assert [path.name for path in files] == names
+    assert stat.S_IMODE(files[-1].stat().st_mode) == 0o600
+    assert stat.S_IMODE(files[0].stat().st_mode) == 0o644
+    rows = list(csv.reader(files[0].read_text().splitlines()))
+    assert rows[0] == ["region", "sick", "count", "suppressed"]
+    assert rows[3] == ["s", "no", "<30", "yes"]
+    assert files[1].read_text().startswith(table.statement.public + "\n\n")
+    page = files[4].read_text()
+    assert table.statement.public in page
+    private = json.loads(files[-1].read_text())
+    assert private["cell_values"] == [61, 62, 4, 3]
+    for sentence in table.statement.sensitive:
+        for public in (page, files[1].read_text(), files[0].read_text()):
+            assert sentence not in public
+    assert "cell_values" not in page
+
+
+def test_a_table_is_printed_with_its_sentence(table: rf.Release) -> None:
+    lines = str(table).splitlines()
+    assert lines[0].split() == ["region", "sick", "count", "suppressed"]
+    assert lines[3].split() == ["s", "no", "<30", "yes"]
+    assert lines[-1] == table.statement.public
+    long = rf.release_counts(np.zeros(100), sigma=1.0)
+    assert "... and 40 rows more" in str(long)
+
+
+def test_negative_counts_stay_unless_asked_otherwise() -> None:
+    table = rf.release_counts(np.zeros(100), sigma=5.0)
+    assert bool((table.values < 0).any())
+    raised = table.non_negative()
+    assert np.array_equal(raised.values, np.maximum(table.values, 0))
+    assert raised.statement.public.endswith("Negative counts were set to 0 afterwards.")
+    assert bool((table.values < 0).any())
+
+
+def test_an_account_that_cannot_be_written_leaves_no_table(table: rf.Release, tmp_path: Path) -> None:
+    (tmp_path / "release").mkdir()
+    for room in (200, 20_000):  # the first files fit, or some of them
+        with no_room_beyond(room), pytest.raises(OSError, match="File too large"):
+            table.save(tmp_path / "release")
+        assert list(tmp_path.rglob("*")) == [tmp_path / "release"]
+
+
+def test_a_release_is_not_written_over_another_one(table: rf.Release, tmp_path: Path) -> None:
+    first = {path: path.read_bytes() for path in table.save(tmp_path / "release")}
+    with pytest.raises(FileExistsError, match="release must be a new folder or an empty one"):
+        table.save(tmp_path / "release")
+    assert {path: path.read_bytes() for path in (tmp_path / "release").iterdir()} == first
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.7, 1.1])
+def test_a_killed_process_leaves_whole_folders(seconds: float, tmp_path: Path) -> None:
+    save = (
+        "import itertools, numpy, ringfence\n"
+        "table = ringfence.release_counts(numpy.arange(9), sigma=4.0)\n"
+        "for number in itertools.count(): table.save(f'{number}')\n"
+    )
+    run = subprocess.Popen([sys.executable, "-c", save], cwd=tmp_path)
+    while not (tmp_path / "0").exists():
+        time.sleep(0.01)
+    time.sleep(seconds)
+    run.kill()
+    run.wait()
+    whole = [path for path in tmp_path.iterdir() if path.suffix != ".tmp"]
+    assert whole
+    for folder in whole:
+        assert len(list(folder.iterdir())) == 6
+
+
+def test_a_spreadsheet_runs_nothing_of_the_table() -> None:
+    names = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "-5", "+3.5", "a=b"]
+    frame = pandas.DataFrame({"=name": names})
+    table = rf.release_counts(frame, "=name", domain={"=name": names}, sigma=2.0)
+    rows = list(csv.reader(io.StringIO(table.csv(), newline="")))
+    assert rows[0] == ["'=name", "count"]
+    assert [row[0] for row in rows[1:]] == [*(f"'{name}" for name in names[:5]), "-5", "+3.5", "a=b"]
+    assert list(table.values["=name"]) == names
+    below = rf.release_counts(np.zeros(200), sigma=5.0)
+    assert any(line.split(",")[1].startswith("-") for line in below.csv().splitlines())
+
+
+def stated(
+    account: ReleaseAccount, rows_are: RowsAre = "rows", at_most: int | None = 1, **budget: object
+) -> Statement:
+    return build_statement(
+        account,
+        Budget.checked(delta=account.delta, **budget),
+        released="counts",
+        data="data",
+        rows_are=rows_are,
+        unit="query",
+        at_most=at_most,
+        method="noise was added",
+        public="Queries",
+    )
+
+
+def test_privacy_numbers_are_rounded_up_and_targets_printed_as_they_are() -> None:
+    account = rf.release_counts(np.ones(3), epsilon=1 / 3, delta=1e-6).account
+    for target, said in ((1 / 3, "0.3334"), (1.0, "1")):
+        assert f"(epsilon {said}, delta 1e-06)" in stated(account, epsilon=target).public
+    found = stated(account, sigma=1.0).public.split("(epsilon ")[1].split(",")[0]
+    assert float(found) >= account.epsilon
+
+
+def test_who_is_protected_against_what() -> None:
+    account = rf.release_counts(np.ones(3), sigma=4.0).account
+    replaced = rf.release_votes(np.ones((3, 1)), sigma=4.0, neighbours="replaced").account
+    for own, word in ((account, "added or removed"), (replaced, "replaced by any others")):
+        said = stated(own, sigma=4.0).promises[0]
+        assert word in said
+        assert float(said.split("at most ")[1].split()[0]) >= 100 * own.guarantee.true_positive_rate(1e-3)
+    assert "protected less" in stated(account, sigma=4.0).promises[1]
+    for at_most, once in (
+        (1, "in at most 1 query, once"),
+        (2, "in at most 2 queries"),
+        (None, "in every query"),
+    ):
+        assert once in stated(account, "aggregated", at_most, sigma=4.0).promises[1]
+    assert "Fixed seed: for testing" in stated(account, sigma=4.0, seed=0).public
+    assert "seed" not in str(stated(account, sigma=4.0))
+
+
+def ones(rows: int) -> list[Series]:
+    return [Series("count", [1.0] * rows, [0.0] * rows, [2.0] * rows)]
+
+
+def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
+    table = rf.release_counts(np.array([[100, 2], [3, 40]]), suppress_below=20, sigma=2.0)
+    chart = table.chart()
+    assert [panel.title for panel in chart.panels] == ["dimension 0: 0", "dimension 0: 1"]
+    shown, gray = chart.panels[0].lines
+    assert (math.isnan(shown.y[0]), math.isnan(shown.y[1])) == (False, True)
+    assert (math.isnan(gray.y[0]), gray.y[1]) == (True, 20.0)
+    assert gray.name == "below 20, not shown"
+    assert chart.panels[0].y_also == chart.panels[1].y_also
+    assert shown.high is not None
+    assert shown.high[0] - shown.y[0] == pytest.approx(table.errors[0, 0])
+    assert not chart.sensitive
+    assert_readable(chart)
+
+
+def test_many_rows_are_numbered_instead_of_named() -> None:
+    labels = [(str(number),) for number in range(100)]
+    (panel,) = Bars("c", "count", ["cell"], labels, ones(100)).chart("t").panels
+    assert (panel.x_names, panel.x_label) == ((), "row of the table")
+    assert panel.lines[0].x[:2] == (1.0, 2.0)
+
+
+def test_a_single_number_is_a_bar_too() -> None:
+    (panel,) = Bars("c", "count", [], [()], ones(1)).chart("t").panels
+    assert panel.x_names == ("",)
+
+
+def test_of_very_many_rows_the_first_are_drawn() -> None:
+    """Groups were found in quadratic time, and every bar takes matplotlib a millisecond."""
+    many = 100_000
+    labels = [(str(number), "a") for number in range(many)]
+    (panel,) = (made := Bars("c", "count", ["x", "y"], labels, ones(many)).chart("t")).panels
+    assert len(panel.lines[0].x) == MOST_BARS
+    assert made.caption == "c The first 2,000 of 100,000 rows are drawn."
+    votes = rf.release_votes(np.ones((3, MOST_BARS + 1)), sigma=500.0).chart()
+    assert "The first 2,000 of 2,001 rows are drawn." in votes.caption
+    assert {len(line.x) for line in votes.panels[0].lines} == {MOST_BARS}

@@ -1,0 +1,189 @@
+"""Votes: the law that answers, what it is said to cost, what stays private and what is refused."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.releases.votes import margin
+from tests.report.samples import assert_readable
+
+BALLOTS = pandas.DataFrame(
+    {
+        "trees": [1] * 60 + [-1] * 10 + [0] * 10,
+        "cars": [-1] * 50 + [1] * 10 + [None] * 20,
+        "trams": [1, -1] * 40,
+    }
+)
+
+
+def chance(x: float) -> float:
+    return float(torch.special.ndtr(torch.tensor(x, dtype=torch.float64)))
+
+
+def test_answers_follow_the_law_and_a_wrong_sigma_is_rejected() -> None:
+    """A surplus of one sigma at 1,000 questions: there a wrong sigma moves most standard errors."""
+    votes = rf.release_votes(np.ones((5, 1000)), sigma=5.0, seed=3)
+    yes, wanted = float((votes.values == 1).mean()), chance(5 / 5)
+    error = 4 * math.sqrt(wanted * (1 - wanted) / 1000)
+    assert abs(yes - wanted) < error
+    assert min(abs(yes - chance(5 / sigma)) for sigma in (5 / math.sqrt(2), 5 * math.sqrt(2))) > error
+    assert votes.errors.tolist() == pytest.approx([1 - wanted] * 1000)
+
+
+def test_two_releases_with_one_source_of_noise_share_none_of_it() -> None:
+    noise, ballots = rf.Noise(seed=3), np.zeros((6, 40))
+    first = rf.release_votes(ballots, sigma=8.0, seed=noise).values
+    ballots[0], ballots[1] = 1, -1  # the surpluses are the same, so the release is too
+    assert (rf.release_votes(ballots, sigma=8.0, seed=noise).values == first).all()
+    ballots[1] = 0
+    assert (rf.release_votes(ballots, sigma=8.0, seed=noise).values != first).any()
+    assert (rf.release_votes(np.zeros((6, 40)), sigma=8.5, seed=noise).values != first).any()
+
+
+def test_a_published_epsilon_is_paid_for() -> None:
+    """Forty clear questions and one source of noise: more of it, within the same target."""
+    ballots = np.repeat([[1], [-1]], [300, 100], axis=0) * np.ones((1, 40))
+    plain = rf.release_votes(ballots, epsilon=2.0)
+    votes = rf.release_votes(ballots, epsilon=2.0, publish_epsilon=True)
+    assert 1.99 < votes.account.epsilon <= 2.0
+    noise, more = (float(dict(one.settings)["noise"].split()[3]) for one in (plain, votes))
+    assert 1.01 < more / noise < 1.1
+    (sentence,) = (
+        set(votes.statement.promises) - set(plain.statement.promises) - {votes.statement.promises[0]}
+    )
+    assert "The releases and this number together satisfy (1.999, 1e-06)" in sentence
+    found = float(sentence.split("the releases are (")[1].split(",")[0])
+    assert plain.account.epsilon_tight < found < 1.9
+    with pytest.raises(TypeError, match="publish_epsilon must be True or False"):
+        rf.release_votes(ballots, epsilon=2.0, publish_epsilon=0.1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "length"),
+    [({}, math.sqrt(3)), ({"at_most": 2}, math.sqrt(2)), ({"neighbours": "replaced"}, 2 * math.sqrt(3))],
+)
+def test_a_target_is_met_for_every_dataset_and_hardly_missed(
+    arguments: dict[str, Any], length: float
+) -> None:
+    votes = rf.release_votes(BALLOTS, epsilon=0.7, delta=1e-5, **arguments)
+    assert 0.69 < votes.account.epsilon <= 0.7
+    sigma = float(dict(votes.settings)["noise"].split()[3])
+    assert votes.account.epsilon == pytest.approx(gaussian_epsilon(length / sigma, 1e-5), rel=1e-4)
+
+
+def test_the_tight_account_holds_for_every_neighbour_by_enumeration() -> None:
+    """Eight answers, all 27 ballots that could be added or removed, both directions."""
+    votes = rf.release_votes(np.array([[1, -1, 0]] * 4 + [[1, 0, 0]]), sigma=6.0, delta=1e-2)
+    epsilon, surplus = votes.account.epsilon_tight, (5, -4, 0)
+
+    def masses(votes: tuple[float, ...]) -> np.ndarray[Any, Any]:
+        yes = [chance(value / 6) for value in votes]
+        outcomes = itertools.product(*((share, 1 - share) for share in yes))
+        return np.array([math.prod(outcome) for outcome in outcomes])
+
+    here, worst = masses(surplus), 0.0
+    for ballot in itertools.product((-1, 0, 1), repeat=3):
+        there = masses(tuple(a + b for a, b in zip(surplus, ballot, strict=True)))
+        for p, q in ((here, there), (there, here)):
+            worst = max(worst, float(np.maximum(p - math.exp(epsilon) * q, 0).sum()))
+    assert 0.9e-2 < worst <= 1e-2
+    assert epsilon < votes.account.guarantee.per_instance.renyi_epsilon < votes.account.epsilon
+
+
+def test_the_kind_of_frame_comes_back(tmp_path: Path) -> None:
+    BALLOTS.to_parquet(tmp_path / "ballots.parquet")
+    frame, file = polars.from_pandas(BALLOTS), str(tmp_path / "ballots.parquet")
+    made = [rf.release_votes(data, sigma=1.0, seed=1) for data in (frame, file)]
+    for votes in made:
+        assert votes.columns == made[0].columns
+        assert votes.account.details["votes"] == [50, -40, 0]
+        assert votes.error_columns["chance_of_error"][2] == 0  # a tie: neither answer is wrong
+    assert type(made[0].values) is polars.DataFrame
+    tensor = rf.release_votes(torch.tensor(BALLOTS.fillna(0).to_numpy()), sigma=1.0).values
+    assert tensor.tolist()[:2] == [1, -1]
+
+
+def test_what_depends_on_the_ballots_is_in_the_account_alone(tmp_path: Path) -> None:
+    ballots = BALLOTS.assign(id=range(80), group="a")
+    votes = rf.release_votes(ballots, person="id", ignore=["group"], sigma=17.77)
+    assert votes.errors_are_sensitive
+    files = {path.name: path for path in votes.save(tmp_path)}
+    private = json.loads(files["account.json"].read_text())
+    assert private["chances_of_error"] == pytest.approx([chance(-50 / 17.77), chance(-40 / 17.77), 0])
+    assert private["voters"] == list(range(80))
+    assert len(private["voter_epsilons"]) == 80
+    assert max(private["voter_epsilons"]) <= private["epsilon_tight"]
+    for name in ("table.csv", "statement.txt", "report.html"):
+        text = files[name].read_text()
+        assert "chance_of_error" not in text
+        for number in (*private["chances_of_error"][:2], private["epsilon_tight"]):
+            assert f"{number:.6g}" not in text
+        for sentence in votes.statement.sensitive:
+            assert sentence not in text
+    page = " ".join(files["report.html"].read_text().split())  # and says that something is missing
+    assert (
+        "1 part marked sensitive, with numbers that depend on the private data, is not in this file." in page
+    )
+
+
+def test_the_sentence_to_print() -> None:
+    votes = rf.release_votes(BALLOTS, epsilon=1.0, at_most=2)
+    assert votes.statement.public == (
+        "These answers are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
+        "row is taken as one person): random noise with a standard deviation of 5.98 votes was added before "
+        "each majority was read off, and a question decided by at least 14 counted votes is answered "
+        "wrong with a chance of at most 1 %."
+    )
+    assert chance(-margin(5.98) / 5.98) <= 0.01 < chance(-(margin(5.98) - 1) / 5.98)
+
+
+def test_the_chart_shows_the_answers_and_nothing_else() -> None:
+    votes = rf.release_votes(BALLOTS, sigma=1.0)
+    assert_readable(votes.chart())
+    (panel,) = votes.chart().panels
+    assert (panel.lines[0].y[0], panel.lines[1].y[1]) == (1.0, -1.0)
+    assert panel.x_names == ("trees", "cars", "trams")
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "complaint"),
+    [
+        (BALLOTS.assign(trees=2), {}, r"column 'trees' must hold 1 \(yes\), -1 \(no\) or 0, got 2"),
+        (BALLOTS.assign(trees=0.5), {}, "column 'trees' must hold .* got 0.5"),
+        (BALLOTS.assign(trees="yes"), {}, "column 'trees' must hold .* got 'yes'"),
+        (BALLOTS.assign(trees=True), {}, "column 'trees' must hold .* got True"),
+        (np.array([[1.0, math.nan]]), {}, "column '1' must hold .* got nan"),
+        (polars.DataFrame({"q": [1.0, math.nan]}), {}, "column 'q' must hold .* got nan"),
+        (np.ones((3, 2), dtype=bool), {}, "column '0' must hold .* got True"),
+        (np.ones(3), {}, r"data must be an array of numbers with rows and columns, got shape \[3\]"),
+        ([1, 0], {}, r"rows and columns, got shape \[2\]"),
+            ({1, 0}, {}, "data must be a frame"),
+        (BALLOTS[:0], {}, "the table must have at least one row, got none"),
+        (np.ones((3, 0)), {}, "questions must name at least one column, got none"),
+        (BALLOTS, {"questions": ["bikes"]}, "questions names the column 'bikes', which the table lacks"),
+        (BALLOTS, {"questions": ["cars", "cars"]}, "questions must name each column once"),
+        (BALLOTS, {"ignore": ["bikes"]}, "ignore names the column 'bikes'"),
+        (BALLOTS, {"person": "id"}, "person names the column 'id'"),
+        (BALLOTS.assign(id=7), {"person": "id"}, "column 'id' must hold each name once, got 7 twice"),
+        (BALLOTS.assign(id=None), {"person": "id"}, "column 'id' must hold a name in every row"),
+        (BALLOTS, {"at_most": 0}, "at_most must be at least 1, got 0"),
+        (BALLOTS, {"at_most": 2, "neighbours": "replaced"}, "at_most must be left out where neighbours"),
+        (BALLOTS, {"neighbours": "none"}, "neighbours must be"),
+        (BALLOTS, {"sigma": 1.0}, "epsilon or sigma must be given, and not both"),
+        (BALLOTS, {"delta": 1.0}, "delta must be"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_in_one_line(data: Any, arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=complaint) as raised:
+        rf.release_votes(data, **{"epsilon": 1.0, **arguments})
+    assert "\n" not in str(raised.value)

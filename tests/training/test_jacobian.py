@@ -1,0 +1,253 @@
+"""Recorded products against the dense matrix, what runs as one batch, and the functions they are made of."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+import ringfence as rf
+from ringfence.training.jacobian import (
+    CastModel,
+    RecordedJacobian,
+    UnknownUseError,
+    bytes_per_example,
+    jacobian_operator,
+    normalised,
+    output_with_example_weights,
+    patches,
+    product,
+    runs_as_one_batch,
+)
+from ringfence.training.kernels.window import Window
+from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
+from tests.accounting.drawing import draw
+from tests.tensors import float64
+from tests.training.test_information import (
+    CLIPS,
+    CROSS_ENTROPY,
+    IMAGES,
+    LABELS,
+    bounds,
+    convolutions,
+    jacobian,
+    perceptron,
+)
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=repr)
+@pytest.mark.parametrize("model", [perceptron(), convolutions()], ids=["perceptron", "convolutions"])
+@pytest.mark.parametrize("batched", [True, False])
+def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module, batched: bool) -> None:
+    cast = CastModel(model, CROSS_ENTROPY, torch.float64)
+    assert runs_as_one_batch(cast, IMAGES[:2], LABELS[:2])
+    weights = draw(cast.size, seed=3).abs()
+    operator = jacobian_operator(cast, clip, IMAGES, LABELS, weights, 1e-12, batched=batched)
+    rows, block = torch.tensor([4, 3]), draw(2, 3, 16, seed=4)
+    squares, back = operator.gram(block, rows)
+    torch.testing.assert_close(operator.squares(block, rows), squares, rtol=1e-12, atol=0)
+    for index, row in enumerate(rows):
+        dense = weights[:, None] * jacobian(model, clip, IMAGES[row], LABELS[row])
+        image = block[index] @ dense.mT
+        torch.testing.assert_close(squares[index], image.square().sum(1), rtol=1e-10, atol=1e-13)
+        torch.testing.assert_close(back[index], image @ dense, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("make", [wide_resnet_16_4, tanh_cnn])
+def test_whole_networks_have_the_products_of_single_examples(make: object) -> None:
+    torch.manual_seed(0)
+    model, x, y = make().double(), draw(2, 3, 8, 8), torch.tensor([1, 7])
+    cast = CastModel(model, CROSS_ENTROPY, torch.float64)
+    weights = torch.ones(cast.size).double()
+    block, rows = draw(2, 1, 192, seed=2), torch.tensor([0, 1])
+    ours, theirs = (
+        jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12, batched=batched).gram(block, rows)
+        for batched in (True, False)
+    )
+    for found, truth in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-12 * float(truth.abs().max()))
+
+
+class _Minus(nn.Module):
+    """Subtracts the mean of the batch: an example alone has output 0 before the last layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - 0.5 * x.mean(0)
+
+
+def test_a_model_that_mixes_examples_goes_one_by_one_and_says_so() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), _Minus(), nn.Tanh(), nn.Linear(5, 3)).double()
+    with pytest.warns(UserWarning, match="the model mixes the examples of a batch"):
+        found = bounds(model, kind="trace")
+    eta = rf.RectifiedGaussian(1.0, 0.5).fisher_information(draw(103, seed=3))
+    for index in range(len(IMAGES)):
+        dense = jacobian(model, CLIPS[0], IMAGES[index], LABELS[index])
+        truth = float((eta[:, None] * dense.square()).sum() / 16)
+        assert float(found.upper[index]) == pytest.approx(truth, rel=1e-9, abs=0)
+
+
+def test_unknown_layers_go_under_vmap_and_dropout_is_refused() -> None:
+    def batched(model: nn.Module) -> bool:
+        cast = CastModel(model.double(), CROSS_ENTROPY, torch.float64)
+        return runs_as_one_batch(cast, IMAGES[:2].flatten(1), LABELS[:2])
+
+    assert batched(nn.Linear(16, 3))
+    assert not batched(nn.Sequential(nn.Linear(16, 3), nn.PReLU()))
+    with pytest.raises(RuntimeError, match="random"):
+        batched(nn.Sequential(nn.Linear(16, 3), nn.Dropout(0.5)))
+
+
+def test_a_gradient_that_no_feature_moves_has_no_information() -> None:
+    cast = CastModel(nn.Linear(2, 1), lambda output, y: output, torch.float64)  # the bias has gradient 1
+    for batched in (True, False):
+        recorded = RecordedJacobian(cast, torch.ones(1, 2).double(), torch.zeros(1), batched=batched)
+        assert recorded.apply(float64([[3.0, 4.0]])).tolist() == [[3.0, 4.0, 0.0]]
+        assert recorded.apply_transpose(float64([[5.0, 6.0, 7.0]])).tolist() == [[5.0, 6.0]]
+
+
+def test_memory_asked_for_grows_with_the_network() -> None:
+    small, large = (CastModel(nn.Linear(9, wide), CROSS_ENTROPY, torch.float64) for wide in (2, 200))
+    x, y = torch.zeros(1, 9).double(), torch.zeros(1).long()
+    for batched in (True, False):
+        needs = [bytes_per_example(one, x, y, batched=batched) for one in (small, large)]
+        assert needs[1] - needs[0] > 5 * 8 * (large.size - small.size)
+
+
+LAYERS = {
+    "linear": (nn.Linear(5, 3), (5,)),
+    "linear without bias, rows of rows": (nn.Linear(5, 3, bias=False), (2, 4, 5)),
+    "convolution": (nn.Conv2d(4, 6, 3, padding=1), (4, 7, 6)),
+    "strides, dilation, groups": (
+        nn.Conv2d(4, 6, (3, 2), (2, 1), (2, 1), dilation=(1, 2), groups=2, bias=False),
+        (4, 9, 8),
+    ),
+    "circular": (nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 5, 5)),
+    "one dimension": (nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2, groups=2), (4, 11)),
+    "group norm": (nn.GroupNorm(2, 6, eps=0.1), (6, 3, 2)),
+    "layer norm": (nn.LayerNorm((3, 2), eps=0.1), (4, 3, 2)),
+    "layer norm without bias": (nn.LayerNorm(5, bias=False), (2, 5)),
+}
+
+
+def own_weights(model: nn.Module, count: int, trained: object = None) -> dict[str, Tensor]:
+    return {
+        name: draw(count, *value.shape, seed=number)
+        for number, (name, value) in enumerate(model.named_parameters())
+        if trained is None or name in trained
+    }
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("trained", [None, ("bias",), ("weight",)])
+def test_layers_are_those_of_torch(name: str, trained: object) -> None:
+    layer, shape = LAYERS[name]
+    layer = layer.double()
+    weights, inputs = own_weights(layer, 3, trained), draw(3, *shape, seed=9)
+    fixed = {key: value.detach() for key, value in layer.named_parameters() if key not in weights}
+    found = output_with_example_weights(layer, weights, fixed, inputs)
+    for index in range(3):
+        here = {key: value[index] for key, value in weights.items()}
+        truth = functional_call(layer, {**fixed, **here}, (inputs[index : index + 1],))
+        torch.testing.assert_close(found[index : index + 1], truth, rtol=1e-12, atol=1e-13)
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([x.to(self.scale.dtype), x * self.scale]).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "what"),
+    [
+        (_Scaled(), (3,), "mul"),
+        (nn.Conv2d(1, 1, 3, padding="same"), (1, 4, 4), "padding 'same'"),
+        (nn.BatchNorm1d(3), (3,), "batch_norm"),
+        (nn.LSTM(3, 3), (2, 3), ""),
+        (nn.MultiheadAttention(4, 1), (2, 4), ""),
+        (nn.Flatten(0), (3,), "as many rows"),
+    ],
+)
+def test_other_uses_of_a_weight_are_named(model: nn.Module, shape: tuple[int, ...], what: str) -> None:
+    call = model
+    if isinstance(model, nn.MultiheadAttention):
+        call = _Attention(model)
+    with pytest.raises(UnknownUseError, match=what or None):
+        output_with_example_weights(call.double(), own_weights(call, 2), {}, draw(2, *shape))
+
+
+class _Attention(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x, x, x)[0]
+
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+WINDOW = Window((3, 2), (2, 1), (1, 2), (1, 2))
+CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
+    "patches": (
+        lambda x: patches(x.sin(), WINDOW),
+        lambda x: functional.unfold(x.sin(), (3, 2), (1, 2), (1, 2), (2, 1)),
+        ((2, 3, 6, 5),),
+    ),
+    "product": (lambda x, w: product(w, x.sin()), lambda x, w: w @ x.sin(), ((2, 4, 3), (2, 5, 4))),
+    "normalised": (
+        lambda x, w: normalised(x.sin(), 0.1) * w,
+        lambda x, w: functional.layer_norm(x.sin(), (7,), eps=0.1) * w,
+        ((4, 7), (4, 7)),
+    ),
+    "normalised twice": (
+        lambda x, w: normalised(normalised(x, 0.1) * w, 0.2),
+        lambda x, w: functional.layer_norm(functional.layer_norm(x, (7,), eps=0.1) * w, (7,), eps=0.2),
+        ((4, 7), (4, 7)),
+    ),
+}
+
+
+def walks(
+    function: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...], device: str = "cpu"
+) -> list[Tensor]:
+    """The value, the gradient by the last argument, and products with that gradient's derivative by x."""
+
+    def made(*shape: int, seed: int) -> Tensor:
+        return draw(*shape, seed=seed).to(device)
+
+    x, *rest = (made(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes))
+    value = function(x, *rest)
+    weight = rest[-1] if rest else x
+    (gradient,) = torch.autograd.grad(value.pow(3).sum(), weight, create_graph=True)
+    u = torch.zeros_like(gradient).requires_grad_()
+    (pulled,) = torch.autograd.grad(gradient, x, u, create_graph=True)
+    results = [value, gradient]
+    for seed in (5, 6):  # a walk may be repeated
+        results += torch.autograd.grad(gradient, x, made(*gradient.shape, seed=seed), retain_graph=True)
+        results += torch.autograd.grad(pulled, u, made(*x.shape, seed=seed), retain_graph=True)
+    return results
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", CASES)
+def test_every_walk_is_that_of_torch(name: str, device: str) -> None:
+    ours, theirs, shapes = CASES[name]
+    for found, truth in zip(walks(ours, shapes, device), walks(theirs, shapes), strict=True):
+        torch.testing.assert_close(found.cpu(), truth, rtol=1e-11, atol=1e-12)
+
+
+def test_what_was_made_for_one_direction_refuses_another_derivative() -> None:
+    """Else it would be silently without the terms that are left out."""
+    x, w = draw(1, 3, 2).requires_grad_(), draw(1, 2, 3).requires_grad_()
+    (gradient,) = torch.autograd.grad(product(w, x).pow(3).sum(), w, create_graph=True)
+    u = torch.zeros_like(gradient).requires_grad_()
+    (pulled,) = torch.autograd.grad(gradient, x, u, create_graph=True)
+    (image,) = torch.autograd.grad(pulled, u, draw(1, 3, 2), create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        image.sum().backward()
