@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours
+from ringfence.accounting.decisions import DecisionLaw, Neighbours
 
 DELTA, DRAWS = 1e-5, 9
 LEAST_SEEN = 50  # statements that fewer people saw are left out

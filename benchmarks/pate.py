@@ -25,7 +25,7 @@ from torch.distributions import Dirichlet, Multinomial
 
 import ringfence as rf
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
-from ringfence.accounting.decisions.rdp import decision_rdp
+from ringfence.accounting.decisions import decision_rdp
 
 
 def log_q(counts: Tensor, sigma: float) -> Tensor:

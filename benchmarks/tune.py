@@ -30,7 +30,7 @@ from torch import Tensor
 from benchmarks.default_settings import MOMENTUM, Data, Settings, private_mean, rows, splits, trained
 from benchmarks.default_settings import default_settings as rule_of
 from ringfence.accounting.claim.conversion import gaussian_delta
-from ringfence.accounting.decisions.selection import selection_delta
+from ringfence.accounting.selection import selection_delta
 
 EPSILONS, DELTA = (0.1, 0.3, 1.0, 3.0), 1e-5
 CLIPS, STEPS, RATES = (0.03, 0.1, 0.3, 1.0), (8, 32, 96), tuple(4.0**k for k in range(8))

@@ -87,10 +87,10 @@ BREAKAGES = [
     ),
     Breakage(
         "the choice among runs is not charged",
-        f"{ACCOUNTING}/decisions/selection.py",
+        f"{ACCOUNTING}/selection.py",
         "(gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))",
         "gaussian_epsilon(mu, share)",
-        accounting("decisions/selection"),
+        accounting("selection"),
     ),
     Breakage(
         "the noise of a seed does not belong to the weights of examples",
@@ -289,10 +289,10 @@ BREAKAGES = [
     ),
     Breakage(
         "the choice among runs is charged once instead of twice",
-        f"{ACCOUNTING}/decisions/selection.py",
+        f"{ACCOUNTING}/selection.py",
         "/ (1 + ROUNDING) - 2 * _slack(mu, runs)",
         "/ (1 + ROUNDING) - _slack(mu, runs)",
-        accounting("decisions/selection"),
+        accounting("selection"),
     ),
     Breakage(
         "the score of a run comes on top of what it may spend",
@@ -584,7 +584,7 @@ BREAKAGES = [
     ),
     Breakage(
         "a number of runs without end",
-        f"{ACCOUNTING}/decisions/selection.py",
+        f"{ACCOUNTING}/selection.py",
         "if not 1 <= runs <= _MOST_RUNS:",
         "if not 1 <= runs:",
         ("tests/fuzz/test_doors.py",),
@@ -1091,17 +1091,17 @@ BREAKAGES = [
     # ------------------------------------------------------------------ accounting: decisions
     Breakage(
         "a voter is never taken from one candidate and given to another",
-        f"{ACCOUNTING}/decisions/moves.py",
+        f"{ACCOUNTING}/decisions.py",
         'if neighbours == "replaced":\n        # from',
         'if neighbours == "other":\n        # from',
-        accounting("decisions/moves", "decisions/rdp"),
+        accounting("decisions"),
     ),
     Breakage(
         "decisions charged in one direction only",
         f"{ACCOUNTING}/induction.py",
         "max(first(epsilon), second(epsilon))",
         "first(epsilon)",
-        accounting("induction", "decisions/profile"),
+        accounting("induction", "decisions"),
     ),
     Breakage(
         "losses on a grid rounded down",
@@ -1126,24 +1126,24 @@ BREAKAGES = [
     ),
     Breakage(
         "the neighbour's end of a published pair left out",
-        f"{ACCOUNTING}/decisions/publication.py",
+        f"{ACCOUNTING}/decision_publication.py",
         "_PER_VOTER * (voters + 1)",
         "_PER_VOTER * voters",
-        accounting("decisions/publication"),
+        accounting("decision_publication"),
     ),
     Breakage(
         "a published sum of decisions that voters change by more than its noise is made for",
-        f"{ACCOUNTING}/decisions/publication.py",
+        f"{ACCOUNTING}/decision_publication.py",
         "best = max(best, math.exp(-beta * voters)",
         "best = max(best, (voters == 0)",
-        accounting("decisions/publication"),
+        accounting("decision_publication"),
     ),
     Breakage(
         "a voter's own epsilon above what is promised to everybody",
-        f"{ACCOUNTING}/decisions/voter.py",
+        f"{ACCOUNTING}/voters.py",
         "torch.minimum(_by_renyi(own, delta), torch.tensor([everybody[count] for count in taken]))",
         "_by_renyi(own, delta)",
-        accounting("decisions/voter"),
+        accounting("voters"),
     ),
     Breakage(
         "an example's own epsilon above what is promised to everybody",
@@ -1161,10 +1161,10 @@ BREAKAGES = [
     ),
     Breakage(
         "single voters seen from one side",
-        f"{ACCOUNTING}/decisions/voter.py",
+        f"{ACCOUNTING}/voters.py",
         "    yield cast.log_p - cast.rho, margin - cast.rho\n",
         "    yield cast.log_p.expand_as(cast.rho), cast.rho + margin\n",
-        accounting("decisions/voter"),
+        accounting("voters"),
     ),
     # ------------------------------------------------------------------ accounting: publication
     Breakage(
@@ -1675,7 +1675,7 @@ BREAKAGES = [
     ),
     Breakage(
         "a published number of decisions that pays for one draw",
-        f"{ACCOUNTING}/decisions/publication.py",
+        f"{ACCOUNTING}/decision_publication.py",
         "delta_left(2 * queries + 1, delta",
         "delta_left(1, delta",
         accounting("costs/finite_randomness"),
@@ -2034,8 +2034,8 @@ BREAKAGES = [
     Breakage(
         "a folder is claimed after the release",
         "src/ringfence/cli/release.py",
-        "new_folder(folder) as beside:\n        made = make()\n",
-        "busy(''), ((made := make()) and new_folder(folder)) as beside:\n",
+        "new_folder(folder) as beside:\n        made = job(*arguments, **options)\n",
+        "busy(''), ((made := job(*arguments, **options)) and new_folder(folder)) as beside:\n",
         ("tests/cli/test_release.py",),
     ),
     Breakage(

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 import ringfence as rf
+from ringfence.accounting import voters
 from ringfence.accounting.claim import trade_off
 from ringfence.accounting.claim.trade_off import TradeOff
-from ringfence.accounting.decisions import voter
 from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
 from ringfence.mechanisms.evaluation import without_nan
 from tests.tensors import float64
@@ -27,7 +27,7 @@ CASES: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voter, "_by_renyi", lambda *_: ONE)
+    monkeypatch.setattr(voters, "_by_renyi", lambda *_: ONE)
     monkeypatch.setattr(trade_off, "gaussian_rates", lambda *_: (ONE, float64([0.0, 0.0])))
     with pytest.raises(FloatingPointError, match="represent"):
         CASES[name]()

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.decisions.selection import selection_epsilon
 from ringfence.accounting.sampled.examples import SampledExampleAccountant
+from ringfence.accounting.selection import selection_epsilon
 from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many, probable_traces
 from tests.tensors import float64, seeded_releases
 

@@ -12,12 +12,11 @@ from ringfence.accounting.calibration_question import (
     PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
 )
 from ringfence.accounting.claim.guarantee import Guarantee as Guarantee
-from ringfence.accounting.decisions.accountant import DecisionAccountant as DecisionAccountant
-from ringfence.accounting.decisions.profile import decision_profile as decision_profile
-from ringfence.accounting.decisions.publication import (
+from ringfence.accounting.decision_publication import (
     publishable_decision_epsilon as publishable_decision_epsilon,
 )
-from ringfence.accounting.decisions.voter import voter_epsilons as voter_epsilons
+from ringfence.accounting.decisions import DecisionAccountant as DecisionAccountant
+from ringfence.accounting.decisions import decision_profile as decision_profile
 from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher import FisherGuarantee as FisherGuarantee
@@ -38,6 +37,7 @@ from ringfence.accounting.sampled.subsampling import SubsampledRdp as Subsampled
 from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_batch_rdp
 from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
+from ringfence.accounting.voters import voter_epsilons as voter_epsilons
 from ringfence.data.projection import PublicProjection as PublicProjection
 from ringfence.mechanisms.base import Mechanism as Mechanism
 from ringfence.mechanisms.decision import Decision as Decision

@@ -44,8 +44,8 @@ SIZES = {
     "src/ringfence/numerics/singular_values.py": ("_NUMBERS", "_ROWS"),
     "src/ringfence/accounting/equivalent_information.py": ("_TOGETHER",),
     "src/ringfence/mechanisms/decision.py": ("_HELD",),
-    "src/ringfence/accounting/decisions/moves.py": ("_NUMBERS",),
-    "src/ringfence/accounting/decisions/voter.py": ("_ROWS",),
+    "src/ringfence/accounting/decisions.py": ("_NUMBERS",),
+    "src/ringfence/accounting/voters.py": ("_ROWS",),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.decisions.selection import selection_epsilon
+from ringfence.accounting.selection import selection_epsilon
 from ringfence.training import tune as tuning
 from ringfence.training.target import Target
 from ringfence.training.tune import TuningPlan, read_tuning_grid, tuning_settings

@@ -178,6 +178,17 @@ class Grid(NamedTuple):
         """
         return -np.expm1(-self.step * np.arange(-self.reach, self.reach + 1).clip(min=0))
 
+    def padded(self, values: Array, pad: int) -> Array:
+        """Rows of V with ``pad`` points more at both ends, where it is bounded from above.
+
+        V grows with x, and above the grid its chord to u = 0, where it is 1, lies over it.
+
+        >>> Grid(1.0, 1).padded(np.array([[0.0, 0.0, 0.5]]), 1).round(3).tolist()
+        [[0.0, 0.0, 0.0, 0.5, 0.816]]
+        """
+        above = 1 - (1 - values[:, -1:]) * np.exp(-self.step * np.arange(1, pad + 1))
+        return np.concatenate((np.repeat(values[:, :1], pad, axis=1), values, above), axis=1)
+
 
 def induction(
     releases: Sequence[tuple[Sequence[Loss], int]], grid: Grid, at_most: int | None = None
@@ -202,13 +213,9 @@ def induction(
     releases = [([loss.within(length) for loss in losses], count) for losses, count in releases]
     pad = max(int(np.abs(loss.places).max(initial=0)) for losses, _ in releases for loss in losses)
     values = np.tile(grid.last_values(), (rows, 1))
-    padded = np.empty((rows, length + 2 * pad))
-    beyond = np.exp(-step * np.arange(1, pad + 1))
     for losses, count in releases:
         for _ in range(count):
-            padded[:, :pad] = values[:, :1]  # V grows with x
-            padded[:, pad : pad + length] = values
-            padded[:, pad + length :] = 1 - (1 - values[:, -1:]) * beyond  # the chord to u = 0, where V is 1
+            padded = grid.padded(values, pad)
             moved = losses[0].expected(padded, pad)
             for loss in losses[1:]:
                 np.maximum(moved, loss.expected(padded, pad), out=moved)

@@ -13,11 +13,15 @@ from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import delta_left
-from ringfence.accounting.decisions.accountant import DecisionAccountant
-from ringfence.accounting.decisions.moves import DecisionLaw, Neighbours, checked_at_most
-from ringfence.accounting.decisions.profile import decision_profile
-from ringfence.accounting.decisions.publication import publishable_decision_epsilon, publishing_cost
-from ringfence.accounting.decisions.voter import voter_epsilons
+from ringfence.accounting.decision_publication import publishable_decision_epsilon, publishing_cost
+from ringfence.accounting.decisions import (
+    DecisionAccountant,
+    DecisionLaw,
+    Neighbours,
+    checked_at_most,
+    decision_profile,
+)
+from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ringfence.accounting.decisions.moves import Neighbours
+from ringfence.accounting.decisions import Neighbours
 from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ringfence import checks
-from ringfence.accounting.decisions.moves import Neighbours
+from ringfence.accounting.decisions import Neighbours
 from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise

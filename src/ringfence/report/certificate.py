@@ -13,7 +13,7 @@ from ringfence.accounting.account import accountant_from_state_dict
 from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.costs.budget import composed_guarantee
 from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.decisions.accountant import DecisionAccountant
+from ringfence.accounting.decisions import DecisionAccountant
 from ringfence.accounting.ledger import Ledger
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.files.checkpoint import refuse_changed

@@ -1,7 +1,7 @@
 """Private choice of settings: the best of a random number of private runs, at one epsilon for all of them.
 
 An epsilon of training, that of a single ``LinearProbe`` included, leaves out what it cost to choose the
-settings by looking at the data. Here the choice is charged (``accounting/decisions/selection.py``).
+settings by looking at the data. Here the choice is charged (``accounting/selection.py``).
 """
 
 import math
@@ -17,7 +17,7 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
-from ringfence.accounting.decisions.selection import checked_runs, selection_epsilon
+from ringfence.accounting.selection import checked_runs, selection_epsilon
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
 from ringfence.training.clipping import Norm

@@ -24,7 +24,7 @@ from ringfence import checks
 from ringfence.accounting.claim.conversion import best_zcdp_order
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
 from ringfence.accounting.costs.finite_randomness import delta_left
-from ringfence.accounting.decisions.moves import (
+from ringfence.accounting.decisions import (
     DecisionLaw,
     Neighbours,
     Pairs,
@@ -32,8 +32,8 @@ from ringfence.accounting.decisions.moves import (
     checked_law,
     number_of_queries,
     pairs,
+    zcdp,
 )
-from ringfence.accounting.decisions.rdp import zcdp
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces

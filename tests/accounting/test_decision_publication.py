@@ -7,18 +7,11 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting import decision_publication
 from ringfence.accounting.claim.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
-from ringfence.accounting.decisions import publication
-from ringfence.accounting.decisions.moves import Pairs, moves_of, pairs
-from ringfence.accounting.decisions.publication import (
-    _least_sure,
-    _sign_cost,
-    _tail_cost,
-    smooth_cost,
-    surety,
-)
-from ringfence.accounting.decisions.rdp import decision_rdp, zcdp
+from ringfence.accounting.decision_publication import _least_sure, _sign_cost, _tail_cost, smooth_cost, surety
+from ringfence.accounting.decisions import Pairs, decision_rdp, moves_of, pairs, zcdp
 from ringfence.accounting.publication import noise_for
 from tests.tensors import float64
 
@@ -161,7 +154,7 @@ def test_the_table_of_the_sign_is_what_its_docstring_says(alpha: float) -> None:
 def test_the_smooth_sum_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes half apart: 33 of them are a voter, one is taken off at once, and more for e^-beta each."""
     costs = torch.linspace(1.0, 0.01, 400, dtype=torch.float64).square()
-    monkeypatch.setattr(publication, "_table", lambda *_: (0.5, costs))
+    monkeypatch.setattr(decision_publication, "_table", lambda *_: (0.5, costs))
     t, repeats, places = float64([16.9, 75.0, 180.2]), torch.tensor([2, 1, 3]), [33, 150, 360]
     for beta in (0.01, 0.2, 5.0):
         found = smooth_cost(t, repeats, one=1.0, beta=beta, alpha=2.0, binary=True)
@@ -177,10 +170,10 @@ def test_the_smooth_sum_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_voter_is_33_nodes_of_which_one_is_for_rounding() -> None:
-    spacing, costs = publication._table(0.02, 4.0, True)
+    spacing, costs = decision_publication._table(0.02, 4.0, True)
     assert spacing == pytest.approx(0.2 / 32, rel=1e-13)
     assert len(costs) == int(30 / spacing) + 1
-    assert float(costs.max()) < float(publication._table(0.02, 4.0, False)[1].max()) == 4.0 * 0.02
+    assert float(costs.max()) < float(decision_publication._table(0.02, 4.0, False)[1].max()) == 4.0 * 0.02
 
 
 @pytest.mark.parametrize("at_most", [None, 2, 9])
@@ -197,8 +190,8 @@ def test_what_is_public_decides_on_the_defaults(at_most: int | None, monkeypatch
         released.append((share, failure_probability))
         return share
 
-    monkeypatch.setattr(publication, "noise_for", noise)
-    monkeypatch.setattr(publication, "upper_bound", bound)
+    monkeypatch.setattr(decision_publication, "noise_for", noise)
+    monkeypatch.setattr(decision_publication, "upper_bound", bound)
     number = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
     moved = min(3, at_most or 3)
     every = moved * zcdp(law, "added")
@@ -220,7 +213,7 @@ def test_what_is_public_decides_on_the_defaults(at_most: int | None, monkeypatch
     assert number.per_instance_epsilon == pytest.approx(epsilon_from_rdp(orders, sums, delta)[0], rel=1e-9)
     whole = data_independent_epsilon(every + cost, every + cost, delta)
     assert number.epsilon == pytest.approx(whole, rel=1e-9)
-    monkeypatch.setattr(publication, "upper_bound", lambda *_: 5.0)
+    monkeypatch.setattr(decision_publication, "upper_bound", lambda *_: 5.0)
     most = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
     assert most.per_instance_epsilon <= most.epsilon  # the share is never above 1
     assert most.ex_post_epsilon == pytest.approx(

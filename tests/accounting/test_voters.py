@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 
 import ringfence as rf
+from ringfence.accounting import voters
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
-from ringfence.accounting.decisions import voter
-from ringfence.accounting.decisions.voter import _block
 from ringfence.accounting.induction import Grid, Loss
+from ringfence.accounting.voters import _block
 from tests.tensors import float64
 
 BALLOTS = torch.tensor(
@@ -52,13 +52,13 @@ def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
     sigma: float, delta: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the Gaussian's exact epsilon is 0, Rényi sums still say more."""
-    monkeypatch.setattr(voter, "_MOST_COMPOSED", 0)
+    monkeypatch.setattr(voters, "_MOST_COMPOSED", 0)
     law, ballots = rf.StochasticSign(sigma), torch.tensor([[1.0, 1.0], [-1.0, 0.0]])
     account = rf.DecisionAccountant(law, neighbours="added", at_most=1)
     account.step(torch.zeros(1))
     promised = account.guarantee(delta).epsilon
     assert float(rf.voter_epsilons(law, ballots, delta=delta)[1]) <= promised
-    assert float(voter._by_renyi(voter._ballots(law, ballots, None), delta)[1]) > promised
+    assert float(voters._by_renyi(voters._ballots(law, ballots, None), delta)[1]) > promised
 
 
 def test_winners() -> None:
@@ -107,14 +107,14 @@ def test_many_voters_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     ballots = torch.randint(-1, 2, (40, 6), generator=generator).double()
     whole = rf.voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4)
-    monkeypatch.setattr(voter, "_ROWS", 1 << 12)
+    monkeypatch.setattr(voters, "_ROWS", 1 << 12)
     held = []
 
     def block(choices: np.ndarray, losses: list[list[Loss]], grid: Grid, delta: float) -> np.ndarray:
         held.append(len(choices) * (2 * grid.reach + 1))
         return _block(choices, losses, grid, delta)
 
-    monkeypatch.setattr(voter, "_block", block)
+    monkeypatch.setattr(voters, "_block", block)
     assert torch.equal(whole, rf.voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4))
     assert len(held) > 2
     assert max(held) <= 1 << 12
@@ -142,7 +142,7 @@ def test_where_ballots_are_too_many_to_compose_the_renyi_sums_count(
     law: rf.NoisyWinner | rf.StochasticSign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By definition, order by order (Canonne, Kamath and Steinke 2020, proposition 12), with its margins."""
-    monkeypatch.setattr(voter, "_MOST_COMPOSED", 0)
+    monkeypatch.setattr(voters, "_MOST_COMPOSED", 0)
     signs, delta, orders = isinstance(law, rf.StochasticSign), 1e-3, float64(DEFAULT_ORDERS)
     own = torch.tensor([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     others = torch.tensor([[1.0, 1.0, -1.0]] * 9)
@@ -204,9 +204,9 @@ def test_the_grid_is_fitted_to_the_dearest_voter(monkeypatch: pytest.MonkeyPatch
         seen.extend((variance, farthest, releases, added(0.5)))
         return Grid(0.1, 20)
 
-    monkeypatch.setattr(voter.Grid, "fitted", fitted)
+    monkeypatch.setattr(voters.Grid, "fitted", fitted)
     mass = float64([[0.5, 0.6, 0.7], [0.5, 0.4, 0.3], [1e-17, 1e-17, 1e-17]]).unsqueeze(2).expand(-1, -1, 2)
     rho = float64([[0.0, 0.1, 0.2], [0.0, -0.3, -0.4], [0.0, 5.0, 6.0]]).unsqueeze(2).expand(-1, -1, 2)
-    voter._composed(np.array([[0, 1], [2, 1]]), mass.log(), rho, 1e-3)
+    voters._composed(np.array([[0, 1], [2, 1]]), mass.log(), rho, 1e-3)
     of_one, of_other = (float((mass * rho.square())[:, choice, 0].sum()) for choice in (1, 2))
     assert seen == pytest.approx([of_one + of_other, 0.4, 2, 2 * 0.25 / 16], rel=1e-12)

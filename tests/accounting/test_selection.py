@@ -9,7 +9,7 @@ from dp_accounting import rdp
 from scipy.stats import norm
 
 from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
-from ringfence.accounting.decisions.selection import _slack, selection_delta, selection_epsilon
+from ringfence.accounting.selection import _slack, selection_delta, selection_epsilon
 
 
 def exact_delta(mu: float, runs: float, epsilon: float, rank: np.ndarray, x: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""What decisions cost single voters: one epsilon each, from the voter's own ballot."""
+"""The cost of decisions to single voters: one epsilon each, from the voter's own ballot."""
 
 import math
 from collections.abc import Iterator
@@ -11,8 +11,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.claim.data_independent import data_independent_epsilon
-from ringfence.accounting.decisions.moves import DecisionLaw, checked_law
-from ringfence.accounting.decisions.rdp import zcdp
+from ringfence.accounting.decisions import DecisionLaw, checked_law, zcdp
 from ringfence.accounting.induction import LARGEST_VARIANCE, Array, Grid, Loss, squares
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
@@ -153,20 +152,16 @@ def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Arr
 
 
 def _block(choices: Choices, losses: list[list[Loss]], grid: Grid, delta: float) -> Array:
+    """For each of some voters, the smallest point of the grid at which V is at most delta."""
     step, reach = grid
-    x = step * np.arange(-reach, reach + 1)
-    values = np.tile(-np.expm1(-np.maximum(x, 0.0)), (len(choices), 1))
+    values = np.tile(grid.last_values(), (len(choices), 1))
     pad = max(int(np.abs(loss.places).max(initial=0)) for own in losses for loss in own)
-    beyond = np.exp(-step * np.arange(1, pad + 1))
     for query, own in enumerate(losses):
         for choice in np.unique(choices[:, query]):
             if choice == 0:
                 continue
             rows = choices[:, query] == choice
-            held = values[rows]
-            above = 1 - (1 - held[:, -1:]) * beyond
-            padded = np.concatenate((np.repeat(held[:, :1], pad, axis=1), held, above), axis=1)
-            values[rows] = own[choice].expected(padded, pad)
+            values[rows] = own[choice].expected(grid.padded(values[rows], pad), pad)
     covered = values * (1 + ROUNDING * (1 + len(losses))) + UNDERFLOW <= delta
     last = covered[:, : reach + 1].sum(axis=1)  # V grows with x, so these come first
     return np.where(last > 0, step * (reach + 1 - last), np.inf)

@@ -1,1 +1,0 @@
-"""What decisions cost."""

@@ -1,0 +1,387 @@
+"""Decisions: the moves of a voter, Rényi sums by definition, tight profiles, and the account of steps."""
+
+import itertools
+import json
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting import decisions
+from ringfence.accounting.claim.conversion import gaussian_delta
+from ringfence.accounting.decisions import (
+    Pairs,
+    checked_at_most,
+    decision_rdp,
+    joined,
+    moves_of,
+    number_of_queries,
+    pairs,
+    rdp_of_pairs,
+    zcdp,
+)
+from tests.tensors import float64
+
+VOTES = [[230, 12, 8], [140, 90, 20], [90, 80, 80]]
+ROWS = [[30, 12, 8], [20, 18, 12], [25, 25, 0], [12, 30, 8]]
+LAWS = [rf.NoisyWinner(5.0), rf.ConfidentWinner(5.0, threshold=22.0, threshold_sigma=4.0)]
+LAW = rf.NoisyWinner(4.0)
+TWO = [[12, 9, 3], [20, 4, 0]]
+
+
+def every_neighbour(row: list[int], neighbours: str) -> set[tuple[int, ...]]:
+    """Sorted counts of all neighbours, by taking voters one by one."""
+    found = set()
+    for taken, given in itertools.product([None, *range(len(row))], repeat=2):
+        if neighbours == "added" and taken is not None and given is not None:
+            continue
+        moved = list(row)
+        if taken is not None:
+            moved[taken] -= 1
+        if given is not None:
+            moved[given] += 1
+        if min(moved) >= 0:
+            found.add(tuple(moved))
+    return found - {tuple(row)}
+
+
+@pytest.mark.parametrize("neighbours", ["replaced", "added"])
+@pytest.mark.parametrize("row", [[5, 3, 0], [4, 4, 4], [7, 7, 0, 0], [1, 0], [0, 0, 0], [9, 2, 2, 1]])
+def test_up_to_the_names_of_candidates_all_neighbours_are_there(row: list[int], neighbours: str) -> None:
+    moves = moves_of(float64([row]), neighbours)[0]  # type: ignore[arg-type]
+    by_value = {tuple(sorted(zip(row, moved, strict=True))) for moved in every_neighbour(row, neighbours)}
+    found = {tuple(sorted(zip(row, (float64(row) + move).long().tolist(), strict=True))) for move in moves}
+    assert found - {tuple(sorted(zip(row, row, strict=True)))} == by_value
+    assert len(moves) == len(by_value)
+
+
+def test_the_order_of_candidates_and_queries_does_not_matter() -> None:
+    law = rf.NoisyWinner(3.0)
+    (one,) = pairs(law, [[5, 3, 1], [1, 5, 3], [4, 4, 0]], "replaced")
+    assert sorted(one.repeats.tolist()) == [1, 2]
+
+
+def test_every_row_of_counts_is_a_query() -> None:
+    law, votes = (
+        rf.NoisyWinner(3.0),
+        float64([[[5, 3, 1], [4, 4, 0]], [[1, 5, 3], [9, 0, 0]], [[7, 1, 1]] * 2]),
+    )
+    assert (
+        number_of_queries(law, votes)
+        == sum(int(part.repeats.sum()) for part in pairs(law, votes, "added"))
+        == 6
+    )
+    assert number_of_queries(law, [5, 3, 1]) == 1
+    with pytest.raises(ValueError, match="votes must hold at least one query, got none"):
+        number_of_queries(law, torch.zeros(3, 0))
+    assert number_of_queries(rf.StochasticSign(1.0), [[5, 3, 1], [4, 4, 0]]) == 6
+
+
+def test_a_surplus_moves_by_one_or_two() -> None:
+    law = rf.StochasticSign(5.0)
+    for neighbours, size in (("added", 1.0), ("replaced", 2.0)):
+        (part,) = pairs(law, [3.0], neighbours)  # type: ignore[arg-type]
+        log_p, rho = law.pair(float64([3.0]), float64([[size], [-size]]))
+        assert torch.equal(part.rho, rho)
+        assert torch.equal(part.log_p, log_p)
+
+
+@pytest.mark.parametrize(
+    ("votes", "message"),
+    [
+        ([[3, -1]], "counts must be whole numbers from 0 on, got -1"),
+        ([[3.5, 1.0]], "counts must be whole numbers from 0 on, got 3.5"),
+        ([[3.0, float("nan")]], "counts must not be NaN"),
+        ([[3.0]], "counts must have at least 2 candidates, got 1"),
+    ],
+)
+def test_votes_that_are_none(votes: list[list[float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        list(pairs(rf.NoisyWinner(1.0), votes, "added"))
+
+
+def test_neighbours_are_named() -> None:
+    with pytest.raises(ValueError, match=r"neighbours must be one of \['added', 'replaced'\], got 'removed'"):
+        list(pairs(rf.NoisyWinner(1.0), [[1, 2]], "removed"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="law must have single numbers"):
+        list(pairs(rf.StochasticSign(float64([1.0, 2.0])), [1.0, 2.0], "added"))
+
+
+def test_a_replaced_ballot_may_leave_queries_and_join_others() -> None:
+    """With 100 candidates and a lead of 12 that costs 0.0617, and the dearest single query 0.0383."""
+    refused = "at_most must be left out where neighbours is 'replaced', got 2"
+    for asked in (rf.decision_profile, rf.publishable_decision_epsilon, decision_rdp):
+        more = {"delta": 1e-5} if asked is rf.publishable_decision_epsilon else {}
+        with pytest.raises(
+            ValueError, match="at_most must be left out where neighbours is 'replaced', got 2"
+        ):
+            asked(rf.NoisyWinner(4.0), [[20, 8, 8]] * 3, neighbours="replaced", at_most=2, **more)
+    with pytest.raises(ValueError, match=refused):
+        rf.DecisionAccountant(rf.NoisyWinner(4.0), neighbours="replaced", at_most=2)
+
+
+def test_a_voter_who_counts_in_every_query_has_no_limit() -> None:
+    assert [checked_at_most(2, "added", queries) for queries in (1, 2, 3)] == [None, None, 2]
+    assert checked_at_most(2, "added") == 2
+
+
+@pytest.mark.parametrize(
+    ("law", "votes"),
+    [
+        (rf.NoisyWinner(3.0), [[5, 3, 1], [1, 5, 3], [4, 4, 0], [9, 0, 0]]),
+        (rf.StochasticSign(3.0), [3.0, 5.0, -4.0]),
+    ],
+)
+def test_as_many_queries_together_as_can_be_held(
+    law: rf.NoisyWinner, votes: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = pairs(law, votes, "added")
+    monkeypatch.setattr(decisions, "_NUMBERS", 1)
+    parts = list(pairs(law, votes, "added"))
+    assert [part.rho.shape[-1] for part in parts] == [1, 1, 1]
+    assert torch.equal(torch.cat([part.repeats for part in parts]), whole.repeats)
+    for j, part in enumerate(parts):
+        known = part.rho.shape[1]  # a query alone has no moves that change nothing
+        torch.testing.assert_close(part.rho, whole.rho[:, :known, j : j + 1], rtol=1e-12, atol=1e-15)
+    # 64 numbers for each pair of candidates, or two moves of every value
+    monkeypatch.setattr(decisions, "_NUMBERS", 2 * 9 * 64 if isinstance(law, rf.NoisyWinner) else 2 * 2)
+    assert [part.rho.shape[-1] for part in pairs(law, votes, "added")] == [2, 1]
+
+
+def worst_by_definition(law: rf.NoisyWinner, row: list[int], alpha: float) -> tuple[float, float]:
+    moves = []
+    for taken, given in itertools.product([None, 0, 1, 2], repeat=2):
+        move = [0.0, 0.0, 0.0]
+        if taken is not None:
+            move[taken] -= 1
+        if given is not None:
+            move[given] += 1
+        if min(count + step for count, step in zip(row, move, strict=True)) >= 0:
+            moves.append(move)
+    here, move = float64(row), float64(moves)
+    both = law.renyi_divergence(here, move, alpha), law.renyi_divergence(here + move, -move, alpha)
+    return float(both[0].max()), float(both[1].max())
+
+
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_the_worst_of_all_moves_in_both_directions(law: rf.NoisyWinner) -> None:
+    orders = [1.5, 4.0, 32.0]
+    rdp = decision_rdp(law, ROWS, neighbours="replaced", orders=orders)
+    for at, alpha in enumerate(orders):
+        forward, backward = zip(*(worst_by_definition(law, row, alpha) for row in ROWS), strict=True)
+        assert float(rdp.forward[at]) == pytest.approx(sum(forward), rel=1e-9)
+        assert float(rdp.backward[at]) == pytest.approx(sum(backward), rel=1e-9)
+        assert float(rdp.forward[at]) >= sum(forward) * (1 - 1e-13)
+
+
+def test_the_dearest_queries_count_where_a_voter_takes_part_in_few() -> None:
+    each = [decision_rdp(LAWS[0], [row], neighbours="added", orders=[4.0]).forward for row in ROWS]
+    two = decision_rdp(LAWS[0], ROWS, neighbours="added", at_most=2, orders=[4.0]).forward
+    assert float(two) == pytest.approx(float(torch.cat(each).topk(2)[0].sum()), rel=1e-10)
+    with pytest.raises(ValueError, match="at_most must be"):
+        decision_rdp(LAWS[0], ROWS, neighbours="added", at_most=0)
+
+
+def test_yes_or_no_is_the_account_of_the_sign() -> None:
+    surplus, law = float64([3.0, -17.0, 40.0]), rf.StochasticSign(8.0)
+    own = decision_rdp(law, surplus, neighbours="added", orders=[2.0, 64.0])
+    known = rf.per_instance_rdp(law, surplus, 1.0, orders=[2.0, 64.0], exact=True)
+    torch.testing.assert_close(own.worst, known.worst, rtol=1e-9, atol=0.0)
+
+
+def test_two_candidates_are_a_sign() -> None:
+    """The difference of two counts has noise of deviation sigma sqrt 2; one ballot moves it by two."""
+    winner = decision_rdp(rf.NoisyWinner(4.0), [[20, 13]], neighbours="replaced", orders=[2.0, 16.0])
+    sign = decision_rdp(rf.StochasticSign(4.0 * 2**0.5), [7.0], neighbours="replaced", orders=[2.0, 16.0])
+    torch.testing.assert_close(winner.worst, sign.worst, rtol=1e-9, atol=2e-12)
+
+
+def test_never_above_what_holds_for_all_votes() -> None:
+    orders = float64([2.0, 300.0])
+    for law in LAWS:
+        tie = decision_rdp(law, [[20, 20, 20]], neighbours="replaced", orders=orders)
+        assert bool((tie.worst <= zcdp(law, "replaced") * orders).all())
+    assert zcdp(LAWS[1], "added") == pytest.approx(0.5 / 25 + 0.5 / 16)
+
+
+@pytest.mark.parametrize(("moves", "lost"), [(2, 0.0), (3, 1e-12 / 2)])
+def test_where_nothing_moves_only_the_margins_are_left(moves: int, lost: float) -> None:
+    """More than two moves are evaluated with cancellation, for which (alpha - 1) D is charged 1e-12 each."""
+    still = Pairs(
+        float64([0.5, 0.5]).log().view(2, 1, 1), torch.zeros(2, moves, 1).double(), torch.tensor([4])
+    )
+    for at_most, queries in ((None, 4), (3, 3), (9, 4)):
+        rdp = rdp_of_pairs([still], float64([3.0]), 1.0, at_most)
+        expected = float64([queries * (lost * (1 + 1e-11) + 1e-290)])
+        torch.testing.assert_close(
+            torch.cat((rdp.forward, rdp.backward)), expected.expand(2), rtol=1e-13, atol=0
+        )
+    least = rdp_of_pairs([still], float64([3.0]), 1e-300, None)
+    assert least.worst.tolist() == pytest.approx([4 * 3e-300], rel=1e-13, abs=0)
+
+
+def test_sums_of_few_moves_and_the_bound_for_all_votes_are_raised_by_their_rounding() -> None:
+    law = rf.StochasticSign(2.0)
+    (part,) = pairs(law, [3.0, 3.0], "added")
+    exact = max(float(law.renyi_divergence(float64(3.0), float64(move), 4.0)) for move in (1.0, -1.0))
+    found = float(rdp_of_pairs([part], float64([4.0]), 1.0, None).forward)
+    assert found / (2 * exact) - 1 == pytest.approx(1e-11, rel=0.02)
+    for bound, plain in (
+        (zcdp(law, "added"), 0.125),
+        (zcdp(law, "replaced"), 0.5),
+        (zcdp(rf.NoisyWinner(2.0), "added"), 0.125),
+        (zcdp(rf.NoisyWinner(2.0), "replaced"), 0.25),
+    ):
+        assert bound / plain - 1 == pytest.approx(1e-12, rel=0.02)
+
+
+def test_what_floats_cannot_hold_is_an_error() -> None:
+    rho = float64([0.0, torch.nan]).expand(2, 3, 2)  # of one query of two
+    broken = Pairs(torch.zeros(2, 1, 2).double(), rho, torch.tensor([1, 1]))
+    with pytest.raises(FloatingPointError, match="Rényi divergences of decisions cannot be represented"):
+        rdp_of_pairs([broken], float64([2.0]), 1.0, None)
+
+
+@cache
+def chances(row: tuple[float, ...]) -> list[float]:
+    return [float(LAW.log_prob(k, list(row)).exp()) for k in range(3)]
+
+
+def enumerated(epsilon: float, neighbours: str) -> float:
+    """The worst delta over every pair of moves and both directions, all nine outcomes summed."""
+    worst = 0.0
+    moves = [moves_of(float64([row]), neighbours)[0] for row in TWO]  # type: ignore[arg-type]
+    for pattern in itertools.product(*moves):
+        p, q = np.ones(1), np.ones(1)
+        for row, move in zip(TWO, pattern, strict=True):
+            p = np.outer(p, chances(tuple(row))).ravel()
+            q = np.outer(q, chances(tuple((float64(row) + move).tolist()))).ravel()
+        for first, second in ((p, q), (q, p)):
+            worst = max(worst, float(np.maximum(0, first - math.exp(epsilon) * second).sum()))
+    return worst
+
+
+@pytest.mark.parametrize("neighbours", ["replaced", "added"])
+def test_every_voter_is_covered(neighbours: str) -> None:
+    profile = rf.decision_profile(LAW, TWO, neighbours=neighbours)  # type: ignore[arg-type]
+    tight = profile.proofs["backward induction"]
+    for epsilon in (0.0, 0.1, 0.3):
+        exact = enumerated(epsilon, neighbours)
+        assert exact <= tight(epsilon) <= 1.05 * exact + 1e-12
+
+
+def test_sharper_than_renyi_and_the_gaussian() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shares = torch.rand(24, 10, generator=generator).pow(6)
+    counts = torch.stack(
+        [torch.multinomial(row, 250, True, generator=generator).bincount(minlength=10) for row in shares]
+    )
+    for sigma in (20.0, 60.0):
+        profile = rf.decision_profile(rf.NoisyWinner(sigma), counts, neighbours="replaced")
+        alone = {
+            name: rf.PrivacyProfile({name: proof}).epsilon(1e-5) for name, proof in profile.proofs.items()
+        }
+        assert alone["backward induction"] < 0.97 * alone["Rényi"]
+        assert alone["backward induction"] < 0.95 * alone["Gaussian"]
+
+
+def test_a_voter_who_takes_part_in_one_query_costs_the_dearest() -> None:
+    each = [rf.decision_profile(LAW, [row], neighbours="added") for row in TWO]
+    one = rf.decision_profile(LAW, TWO, neighbours="added", at_most=1)
+    for epsilon in (0.0, 0.2):
+        assert one.delta(epsilon) == pytest.approx(max(single.delta(epsilon) for single in each), rel=1e-9)
+    two = rf.decision_profile(LAW, TWO, neighbours="added", at_most=5)
+    assert one.delta(0.1) < two.delta(0.1)
+
+
+def test_yes_or_no_agrees_with_the_profile_of_the_sign() -> None:
+    surplus, law = float64([3.0, 11.0, -25.0]), rf.StochasticSign(10.0)
+    own = rf.decision_profile(law, surplus, neighbours="added")
+    known = rf.privacy_profile(law, surplus, 1.0)
+    assert own.epsilon(1e-4) == pytest.approx(known.epsilon(1e-4), rel=1e-6)
+
+
+def test_every_outcome_of_every_query_is_charged_what_may_underflow() -> None:
+    """A single move has its exact curve, which is 0 at a large epsilon."""
+    law = rf.StochasticSign(10.0)
+    alone = rf.decision_profile(law, [3.0], neighbours="added").proofs["backward induction"]
+    assert alone(50.0) == pytest.approx(2e-290, rel=1e-12, abs=0)
+    one = rf.decision_profile(law, [3.0, 5.0, 5.0], neighbours="added", at_most=1)
+    assert one.proofs["backward induction"](50.0) == pytest.approx(6e-290, rel=1e-12, abs=0)
+    winners = rf.decision_profile(LAW, [[12, 9, 3]], neighbours="added").proofs["backward induction"]
+    assert winners(50.0) == pytest.approx(3e-290, rel=1e-12, abs=0)
+
+
+def test_the_gaussian_curve_is_that_of_the_queries_that_a_voter_takes_part_in() -> None:
+    for at_most, queries in ((None, 3), (2, 2), (3, 3), (7, 3)):
+        profile = rf.decision_profile(LAW, [*TWO, [9, 9, 9]], neighbours="added", at_most=at_most)
+        expected = gaussian_delta(math.sqrt(queries) / 4, 0.2)
+        assert profile.proofs["Gaussian"](0.2) == pytest.approx(expected, rel=1e-10)
+
+
+def test_moves_that_change_nothing_are_added_where_there_are_fewer() -> None:
+    short, long = (next(pairs(LAW, row, "added")) for row in ([[5.0, 0.0]], [[5.0, 3.0], [6.0, 3.0]]))
+    whole = joined([short, long])
+    assert torch.equal(whole.rho[:, :, 1:], long.rho)
+    assert torch.equal(whole.log_p[:, :, 1:], long.log_p.expand_as(long.rho))
+    assert torch.equal(whole.rho[:, :3, :1], short.rho)
+    assert whole.rho[:, 3:, :1].tolist() == [[[0.0]], [[0.0]]]
+    assert torch.equal(whole.log_p[:, :, :1], short.log_p[:, :1].expand(-1, 4, -1))
+    assert whole.repeats.tolist() == [1, 1, 1]
+
+
+def test_steps_add_up_and_come_back_from_json() -> None:
+    for law, votes in ((rf.NoisyWinner(10.0), VOTES), (rf.StochasticSign(10.0), torch.tensor([4, 70, -30]))):
+        account = rf.DecisionAccountant(law, neighbours="added", at_most=2)
+        account.step(votes)
+        once = account.worst
+        assert torch.equal(once, torch.stack((account.forward, account.backward)).amax(dim=0))
+        assert bool((account.forward != account.backward).any())
+        account.step(votes)
+        torch.testing.assert_close(account.worst, 2 * once, rtol=1e-14, atol=0.0)
+        again = rf.DecisionAccountant.from_state_dict(json.loads(json.dumps(account.state_dict())))
+        assert again.guarantee(1e-5) == account.guarantee(1e-5)
+        again.step(votes)
+        assert again.steps == 9
+        state = account.state_dict()
+        with pytest.raises(ValueError, match="version"):
+            rf.DecisionAccountant.from_state_dict({**state, "version": 2})
+
+
+def test_what_holds_for_all_votes() -> None:
+    for neighbours, square in (("replaced", 2.0), ("added", 1.0)):
+        account = rf.DecisionAccountant(rf.NoisyWinner(10.0), neighbours=neighbours)  # type: ignore[arg-type]
+        account.step(VOTES)
+        claim = account.guarantee(1e-5)
+        assert claim.mu == pytest.approx(math.sqrt(3 * square) / 10, rel=1e-9)
+        assert claim.per_instance.epsilon < claim.epsilon
+        assert claim.per_instance.ex_post_epsilon > claim.per_instance.epsilon
+    few = rf.DecisionAccountant(rf.NoisyWinner(10.0), neighbours="added", at_most=1)
+    few.step(VOTES)
+    assert few.guarantee(1e-5).mu == pytest.approx(0.1, rel=1e-9)
+
+
+def test_the_statement_names_the_neighbours() -> None:
+    for neighbours, words in (("replaced", "replaced by another one"), ("added", "added or removed")):
+        account = rf.DecisionAccountant(rf.NoisyWinner(10.0), neighbours=neighbours)  # type: ignore[arg-type]
+        account.step(VOTES)
+        claim = account.guarantee(1e-5)
+        statement = f"{claim.statement} {claim.per_instance.statement}"
+        assert f"every single record {words}" in statement
+        assert ("added or removed" in statement) == (neighbours == "added")
+        assert ("plus or minus" in statement) == (neighbours == "added")
+
+
+def test_bad_votes_are_named_and_nothing_is_added() -> None:
+    account = rf.DecisionAccountant(rf.NoisyWinner(10.0), neighbours="added")
+    for bad in ([[1, -1]], [], [[0.5, 1]]):
+        with pytest.raises(ValueError, match=r"counts|votes"):
+            account.step(bad)
+    assert account.steps == 0
+    with pytest.raises(TypeError, match="law must be a law of decisions"):
+        rf.DecisionAccountant(rf.Gaussian(1.0), neighbours="added")
+    with pytest.raises(ValueError, match="neighbours must be one of"):
+        rf.DecisionAccountant(rf.NoisyWinner(1.0), neighbours="other")  # type: ignore[arg-type]
