@@ -6,13 +6,15 @@ Counts the calls whose error is not ours (raised by another library, or by Pytho
 no argument, and the calls that do not end; the exit status is 1 if there is one.
 """
 
+import atexit
 import datetime
+import shutil
 import signal
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -65,8 +67,9 @@ MORE = (
 VALUES = (*HOSTILE, *MORE)
 
 
-def place() -> str:
-    return mkdtemp(prefix="ringfence-doors-")
+# Some values are taken as names of files: every call is made in this folder.
+PLACE = Path(mkdtemp(prefix="ringfence-doors-"))
+atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 
 
 LAW = rf.RectifiedGaussian(1.0, 2.0)
@@ -333,7 +336,7 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "PublicProjection": (rf.PublicProjection, {"mean": np.zeros(2), "components": np.eye(2)}),
     "PublicProjection.of": (rf.PublicProjection.of, {"features": X + [[0, 1]] * 6, "components": 1}),
-    "PublicProjection.save": (rf.PublicProjection.of(X, 1).save, lambda: {"path": Path(place(), "p.npz")}),
+    "PublicProjection.save": (rf.PublicProjection.of(X, 1).save, {"path": "p.npz"}),
     "PublicProjection.load": (rf.PublicProjection.load, {"path": "nowhere.npz"}),
     "train_linear": (
         rf.train_linear,
@@ -371,7 +374,7 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "PrivacyEngine.guarantee": (lambda **given: _engine()[0].guarantee(**given), {"delta": 1e-5}),
     "PrivacyEngine.planned_cost": (lambda **given: _engine()[0].planned_cost(**given), {"steps": 3}),
-    "PrivacyEngine.save": (lambda **given: _engine()[0].save(**given), lambda: {"path": f"{place()}/run"}),
+    "PrivacyEngine.save": (lambda **given: _engine()[0].save(**given), {"path": "run"}),
     "PrivacyEngine.load": (lambda **given: _engine()[0].load(**given), {"path": "nowhere"}),
     "PrivateModule": (_step, {"input": torch.ones(2, 2)}),
     "StepProgress": (rf.StepProgress, {"steps": 3, "delta": 1e-5, "console": None}),
@@ -428,7 +431,7 @@ def fallen(door: str, argument: str, value: Any) -> str | None:
     arguments = {**good(door), argument: value}
     names = (*arguments, *_PARTS)
     try:
-        with _limit():
+        with _limit(), chdir(PLACE):
             calls_well(call, names=names, ours=True, **arguments)
     except HangError as error:
         return f"{door}({argument}={_shown(value)}): {error}"

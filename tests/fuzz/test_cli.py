@@ -37,35 +37,10 @@ def _prepare() -> None:
 FILES = [
     str(PLACE / name) for name in ("theta.npy", "holes.npy", "text.npy", "features.npz", "grid.toml", "sweep")
 ]
-FILES += [
-    "",
-    ".",
-    "/dev/null",
-    "/dev/null/x",
-    str(PLACE),
-    str(PLACE / "missing.npy"),
-    "a\nb.npy",
-    "é" * 300,
-    "\0",
-]
-NUMBERS = [
-    "0",
-    "-0",
-    "1",
-    "2",
-    "-1",
-    "nan",
-    "inf",
-    "-inf",
-    "1e-300",
-    "1e300",
-    "5e-324",
-    "1e400",
-    "9" * 25,
-    "x",
-    "",
-]
-NUMBERS += ["0.5", "1e-5", "4", "1_0", "0x10", " 1", "٣"]
+FILES += ["", ".", "/dev/null", "/dev/null/x", str(PLACE), str(PLACE / "missing.npy")]
+FILES += ["a\nb.npy", "é" * 300, "\0"]
+NUMBERS = ["0", "-0", "1", "2", "-1", "nan", "inf", "-inf", "1e-300", "1e300", "5e-324", "1e400", "x"]
+NUMBERS += ["0.5", "1e-5", "4", "1_0", "0x10", " 1", "٣", "9" * 25, ""]
 LAWS = ["gaussian", "rectified", "truncated", "sign", "quantized", "", "Gaussian", "laplace"]
 SMALL = ["1", "0", "-1", "x", "nan", "", "2"]
 
@@ -151,19 +126,8 @@ def test_probe(file: str, options: list[str], usual: bool) -> None:
     check("probe", file, *(USUAL_PROBE if usual else []), *options)
 
 
-AUDIT = {
-    **{name: st.sampled_from(SMALL) for name in ("--settings", "--trials", "--runs")},
-    **{name: st.sampled_from(("0", "-1", "x")) for name in ("--tight", "--probes")},  # one takes seconds
-    **{"--seed": numbers, "--confidence": numbers, "--json": None},
-}
-TINY_AUDIT = ["--settings", "1", "--trials", "100", "--tight", "0", "--probes", "0", "--runs", "2"]
-
-
-@fuzzed("command line", share=0.004, few=1, options=_options(AUDIT))
-def test_audit(options: list[str]) -> None:
-    check("audit", *TINY_AUDIT, *options)
-
-
+COMMANDS = ["account", "probe", "project", "compare", "report", "sweep", "features", "audit", "figure"]
+COMMANDS += ["nonsense", "--version", "-h", "--", "-", "--json", "--help", "--install-completion"]
 COMPARE = {"--kind": words, "--json": None}
 
 
@@ -200,29 +164,8 @@ def test_sweeps(grid: str, features: str, search: str, engine: str, device: str)
     "command line",
     share=0.3,
     few=20,
-    arguments=st.lists(
-        st.one_of(
-            st.sampled_from(
-                (
-                    "account",
-                    "probe",
-                    "project",
-                    "compare",
-                    "report",
-                    "sweep",
-                    "features",
-                    "audit",
-                    "--version",
-                )
-            ),
-            st.sampled_from(
-                ("figure", "nonsense", "-h", "--", "-", "--json", "--help", "--install-completion")
-            ),
-            words,
-        ),
-        max_size=4,
-    ).filter(
-        lambda words: not {"audit", "reproduce", "figure", "features"} & set(words) or words[0] == "figure"
+    arguments=st.lists(st.one_of(st.sampled_from(COMMANDS), words), max_size=4).filter(
+        lambda words: not {"reproduce", "figure", "features"} & set(words) or words[0] == "figure"
     ),
     program=st.sampled_from((ringfence, experiments)),
 )
