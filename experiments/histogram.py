@@ -15,7 +15,7 @@ from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.profile import single_epsilons
 from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.numerics.normal import cumulative, density
+from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 from ringfence.report.chart import Chart, Panel
 
@@ -78,7 +78,6 @@ class HistogramUtilityRow:
     large_shown: float
     small_shown: float  # cells that hold someone, but fewer than tau
     empty_shown: float
-    absolute_error: float  # the mean over large cells
     people_spared: float  # the share of people whose epsilon is at most half the Gaussian's
     cells_spared: float  # the same share of cells, the empty ones included
 
@@ -121,38 +120,20 @@ def histogram(settings: HistogramSettings) -> list[HistogramRow]:
     ]
 
 
-def absolute_error(count: Tensor, law: RectifiedGaussian) -> Tensor:
-    """E |clamp(count + N(0, sigma^2)) - count|, for counts inside the support.
-
-    If u is the distance to an end in units of sigma, each end adds phi(0) - phi(u) + u Phi(-u).
-
-    >>> round(float(absolute_error(torch.tensor([5e3]), RectifiedGaussian(4.0, (12.0, 1e4)))), 4)
-    3.1915
-    """
-    sides = []
-    for end in (law.lower, law.upper):
-        u = (count.double() - end).abs() / law.sigma
-        sides.append(density(torch.zeros_like(u)) - density(u) + u * cumulative(-u))
-    return law.sigma * (sides[0] + sides[1])
-
-
 def utility(
     settings: HistogramSettings, rows: Sequence[HistogramRow], threshold: float
 ) -> HistogramUtilityRow:
     """What a threshold does to the whole histogram."""
     rows = [row for row in rows if row.threshold == threshold]
     tau = threshold * settings.sigma
-    counts = settings.counts()
-    large = counts[counts >= tau]
     spared = [row for row in rows if row.epsilon <= row.gaussian_epsilon / 2]
     return HistogramUtilityRow(
         threshold=threshold,
-        large_cells=len(large),
+        large_cells=sum(row.cells for row in rows if row.count >= tau),
         large_shown=sum(row.cells * row.shown for row in rows if row.count >= tau),
         small_shown=sum(row.cells * row.shown for row in rows if 0 < row.count < tau),
         empty_shown=sum(row.cells * row.shown for row in rows if row.count == 0),
-        absolute_error=float(absolute_error(large, settings.law(threshold)).mean()),
-        people_spared=sum(row.cells * row.count for row in spared) / float(counts.sum()),
+        people_spared=sum(row.cells * row.count for row in spared) / float(settings.counts().sum()),
         cells_spared=sum(row.cells for row in spared) / settings.cells,
     )
 
@@ -250,7 +231,7 @@ def _utility_panels(rows: Sequence[HistogramUtilityRow]) -> tuple[Panel, Panel]:
 def _details(rows: Sequence[HistogramUtilityRow], settings: HistogramSettings) -> str:
     thresholds = (
         f"τ = {row.threshold:g} {SIGMA}: {row.large_shown:.0f} of {row.large_cells} cells with τ or "
-        f"more are shown (mean absolute error {row.absolute_error:.1f}), besides {row.small_shown:.0f} "
+        f"more are shown, besides {row.small_shown:.0f} "
         f"smaller and {row.empty_shown:.2g} empty ones; {row.people_spared:.0%} of the people and "
         f"{row.cells_spared:.0%} of the cells pay at most half."
         for row in rows

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from experiments.drawing import SIGMA, Drawn, grouped
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -20,6 +19,8 @@ from ringfence.numerics.truncated_normal import TruncatedNormal
 from ringfence.progress import Progress
 from ringfence.report.chart import Chart, Line, Panel, flat
 
+ALPHA = 2.0  # the order of the divergence, which the paper calls epsilon
+LARGEST_SIGMA = 100.0
 _BISECTIONS = 32
 
 ErrorOf = Callable[[Tensor, Tensor, Tensor, float], Tensor]  # of theta, sigma, bound and the true mean
@@ -42,9 +43,6 @@ class MeanEstimationSettings:
     sigmas: tuple[float, ...] = (0.1, 0.4)
     bounds: tuple[float, ...] = (1.0, 0.5)
     candidates: tuple[float, ...] = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-    alpha: float = 2.0
-    delta: float = 1e-5
-    largest_sigma: float = 100.0
 
     @property
     def sensitivity(self) -> float:
@@ -76,10 +74,8 @@ class MeanEstimationRow:
     bound: float
     error: float
     gaussian_error: float
-    renyi: float  # the divergence of order alpha, the paper's epsilon, over both signs and directions
+    renyi: float  # the divergence of order ALPHA, over both signs and directions
     gaussian_renyi: float
-    epsilon: float  # the smallest epsilon that is proved, at delta
-    gaussian_epsilon: float
 
     @property
     def cost(self) -> float:
@@ -133,22 +129,20 @@ def truncated_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) ->
     return (theta + sigma * inside.mean() - mean) ** 2 + sigma**2 * inside.variance()
 
 
-def matched_sigma(
-    error: ErrorOf, theta: Tensor, bounds: Tensor, mean: float, targets: Tensor, largest: float
-) -> Tensor:
+def matched_sigma(error: ErrorOf, theta: Tensor, bounds: Tensor, mean: float, targets: Tensor) -> Tensor:
     """The sigma whose error is the target, for each row of theta (which has its own target) and each bound.
 
-    NaN where even the smallest noise errs more, because the bound cuts off too much. ``largest`` where even
-    that much noise errs less, because the support alone answers.
+    NaN where even the smallest noise errs more, because the bound cuts off too much. ``LARGEST_SIGMA`` where
+    even that much noise errs less, because the support alone answers.
 
     >>> theta, bounds = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([9.0], dtype=torch.float64)
     >>> targets = torch.tensor([0.25], dtype=torch.float64)
-    >>> round(float(matched_sigma(truncated_error, theta, bounds, 0.0, targets, 100.0)), 6)
+    >>> round(float(matched_sigma(truncated_error, theta, bounds, 0.0, targets)), 6)
     0.5
     """
     targets = targets.unsqueeze(1)
     low = 1e-3 * targets.sqrt() * torch.ones_like(bounds)
-    high = torch.full_like(low, largest)
+    high = torch.full_like(low, LARGEST_SIGMA)
 
     def exceeds(sigmas: Tensor) -> Tensor:
         values = error(theta.unsqueeze(1), sigmas.unsqueeze(2), bounds.unsqueeze(1), mean)
@@ -159,7 +153,7 @@ def matched_sigma(
         middle = (low * high).sqrt()
         over = exceeds(middle)
         low, high = torch.where(over, low, middle), torch.where(over, middle, high)
-    return torch.where(never, torch.nan, torch.where(always, largest, low))
+    return torch.where(never, torch.nan, torch.where(always, LARGEST_SIGMA, low))
 
 
 def _inside(theta: Tensor, sigma: Tensor, bound: Tensor) -> TruncatedNormal:
@@ -184,11 +178,10 @@ def _rows(
     bounds = tuple(dict.fromkeys((settings.bounds[0], *settings.candidates)))
     limits = thetas.new_tensor(bounds)
     matched = {
-        error: matched_sigma(error, thetas, limits, mean, targets, settings.largest_sigma).tolist()
-        for _, error in _LAWS.values()
+        error: matched_sigma(error, thetas, limits, mean, targets).tolist() for _, error in _LAWS.values()
     }
     for trial, (theta, target) in enumerate(zip(thetas, targets.tolist(), strict=True)):
-        renyi, epsilon = _account(settings, Gaussian(sigma), theta)
+        gaussian = _renyi(settings, Gaussian(sigma), theta)
         chosen = [("equal noise", name, sigma, a) for name in _BOUNDED for a in settings.bounds]
         for name, (law, error) in _LAWS.items():
             sigmas = dict(zip(bounds, matched[error][trial], strict=True))
@@ -200,7 +193,6 @@ def _rows(
                     chosen.append((comparison, name, *reached[costs.index(min(costs))]))
         for comparison, name, noise, bound in chosen:
             law, error = _LAWS[name]
-            own_renyi, own_epsilon = _account(settings, law(noise, bound), theta)
             read = error(theta, theta.new_tensor(noise), theta.new_tensor(bound), mean)
             yield MeanEstimationRow(
                 comparison=comparison,
@@ -212,20 +204,15 @@ def _rows(
                 bound=bound,
                 error=float(read.mean()),
                 gaussian_error=target,
-                renyi=own_renyi,
-                gaussian_renyi=renyi,
-                epsilon=own_epsilon,
-                gaussian_epsilon=epsilon,
+                renyi=_renyi(settings, law(noise, bound), theta),
+                gaussian_renyi=gaussian,
             )
 
 
-def _account(settings: MeanEstimationSettings, law: Mechanism, theta: Tensor) -> tuple[float, float]:
-    """The divergence of order alpha, and the smaller of two proofs of (epsilon, delta)."""
-    orders = (settings.alpha, *DEFAULT_ORDERS[::2])  # every other order will do
-    account = PerInstanceAccountant(law, settings.sensitivity, orders)
+def _renyi(settings: MeanEstimationSettings, law: Mechanism, theta: Tensor) -> float:
+    account = PerInstanceAccountant(law, settings.sensitivity, (ALPHA,))
     account.step(theta)
-    claim = account.guarantee(settings.delta)
-    return float(account.worst[0]), claim.per_instance.epsilon
+    return float(account.worst[0])
 
 
 def draw_mean_estimation(
@@ -250,7 +237,7 @@ def draw_mean_estimation(
         f"n = {settings.records}, d = {settings.dimensions}, records clipped to [-1, 1], "
         f"{settings.trials} trials (band: smallest to largest). The sensitivity is 2/n, what one record more "
         "or less can do to a mean (erratum A14). ε is the Rényi divergence of order "
-        f"{settings.alpha:g}, both signs and directions; it goes like 1/{SIGMA}², so a ratio of 0.81 is one "
+        f"{ALPHA:g}, both signs and directions; it goes like 1/{SIGMA}², so a ratio of 0.81 is one "
         "of about 0.9 in (ε, δ). That the bounded laws cost less the larger |μ| is, is the opposite of what "
         "the paper says (erratum A13). At equal error every law has the noise with which it errs as much as "
         "the plain Gaussian, and the Gaussian is clamped to the same interval afterwards, which costs "
@@ -273,7 +260,7 @@ def draw_mean_estimation(
 def _panels(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings, sigma: float) -> list[Panel]:
     kinds = grouped(rows, "comparison")
     noise, fixed, tuned = (kinds.get(kind, []) for kind in ("equal noise", "equal error", "tuned"))
-    cost, noted = f"ε of order {settings.alpha:g}, over the Gaussian's", f"{SIGMA} = {sigma:g}"
+    cost, noted = f"ε of order {ALPHA:g}, over the Gaussian's", f"{SIGMA} = {sigma:g}"
     common: dict[str, Any] = {"reference": 1.0, "reference_name": "Gaussian", "y_from_zero": True}
     trivial: dict[str, Any] = {
         "shaded": (0.0, min(sigma, max(settings.means))),

@@ -12,7 +12,6 @@ from experiments.comparison_page import (
     frontier_chart,
     ratio_chart,
 )
-from experiments.csv_file import write_csv
 from experiments.digits import digits
 from experiments.drawing import Drawn
 from experiments.histogram import draw_histogram
@@ -20,7 +19,6 @@ from experiments.information.chart import information_chart
 from experiments.information.rows import InformationSettings, information
 from experiments.mean_estimation import draw_mean_estimation
 from experiments.motivation import draw_motivation
-from experiments.single_examples import EXAMPLES, single_examples_section
 from experiments.sweep.data import sweep_data
 from experiments.sweep.grid_file import read_grid
 from experiments.sweep.run import run_sweep
@@ -38,6 +36,7 @@ from ringfence.report.page import write_report
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
 SPECTRAL_CLASSES = 16  # with more, the largest eta over directions takes minutes per run: use the trace
 INFORMATION_SETTINGS = 48  # how many settings per law Figure 4 takes from the start of the fair search
+INFORMATION_EXAMPLES = 1000  # of features of one's own: those of all would take hours on two cores
 
 
 def draw_information(progress: Progress | None) -> Drawn:
@@ -137,17 +136,14 @@ def reproduce(
         results, fair = comparisons(
             settings, data, out / "sweeps", public=public, device=device, progress=progress
         )
-        parts = sweep_data(data, settings, "fair", public).to(device)
-        kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
         if features is not None:
+            parts = sweep_data(data, settings, "fair", public).to(device)
+            kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
             fewer = replace(settings.fair, settings=min(settings.fair.settings, INFORMATION_SETTINGS))
-            wanted = InformationSettings(replace(settings, fair=fewer), None, kind, EXAMPLES)
+            wanted = InformationSettings(replace(settings, fair=fewer), None, kind, INFORMATION_EXAMPLES)
             rows = list(information(wanted, progress, parts))
             drawn["fil"] = Drawn(information_chart(rows, wanted), rows)
-        # rows of a sweep are in the order of their clips: the first is the paper's
-        examples, single_rows = single_examples_section(parts, settings.delta, fair.clips[0], kind, progress)
     files = [one.write_rows(out) for one in drawn.values()]
-    files.append(write_csv(single_rows, out / "single_examples.csv"))
 
     def figure(heading: str, lead: str, *names: str) -> Section:
         charts = tuple(drawn[name].chart for name in names)
@@ -179,7 +175,6 @@ def reproduce(
                 "Where bounded support pays: confident votes and suppressed cells.",
                 *("votes", "histogram"),
             ),
-            examples,
         ),
         settings=(
             ("data", settings.name),

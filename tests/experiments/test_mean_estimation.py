@@ -15,8 +15,7 @@ from experiments.mean_estimation import (
     rectified_error,
     truncated_error,
 )
-from ringfence.accounting.per_instance import PerInstanceAccountant, per_instance_rdp
-from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.accounting.per_instance import per_instance_rdp
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from tests.report.samples import assert_readable
@@ -58,7 +57,7 @@ def test_a_matched_sigma_errs_as_much_as_asked():
     theta = torch.linspace(0.1, 0.7, 12, dtype=torch.float64).reshape(2, 6)
     bounds, targets = double(0.5, 1.0, 3.0), double(0.2, 0.1)
     for error in (rectified_error, truncated_error):
-        sigmas = matched_sigma(error, theta, bounds, 0.5, targets, 100.0)
+        sigmas = matched_sigma(error, theta, bounds, 0.5, targets)
         for trial in range(2):
             for place in range(3):
                 sigma = sigmas[trial, place]
@@ -68,9 +67,9 @@ def test_a_matched_sigma_errs_as_much_as_asked():
 
 
 def test_what_cannot_be_matched_says_so():
-    far = matched_sigma(truncated_error, double(0.9).reshape(1, 1), double(0.1), 0.9, double(0.01), 100.0)
+    far = matched_sigma(truncated_error, double(0.9).reshape(1, 1), double(0.1), 0.9, double(0.01))
     assert bool(far.isnan())  # the support is 0.8 away from the mean
-    free = matched_sigma(truncated_error, double(0.0).reshape(1, 1), double(0.1), 0.0, double(0.5), 100.0)
+    free = matched_sigma(truncated_error, double(0.0).reshape(1, 1), double(0.1), 0.0, double(0.5))
     assert float(free) == 100.0  # any value of the support errs less
 
 
@@ -91,7 +90,6 @@ def test_bounded_laws_never_cost_more_at_equal_noise(rows):
     for row in rows:
         if row.comparison == "equal noise":
             assert row.renyi <= row.gaussian_renyi * (1 + 1e-9)
-            assert row.epsilon <= row.gaussian_epsilon * (1 + 1e-9)
 
 
 def test_rectified_at_equal_error_is_the_clamped_gaussian_at_less_cost(rows):
@@ -118,15 +116,6 @@ def test_accounts_are_the_accountants(rows):
     law = TruncatedGaussian(0.4, 0.5)
     assert row.renyi == pytest.approx(float(per_instance_rdp(law, theta, 2 / 100, [2.0]).worst), rel=1e-9)
     assert row.gaussian_renyi == pytest.approx(5 * (2 / 100) ** 2 / 0.4**2, rel=1e-9)
-    account = PerInstanceAccountant(law, 2 / 100)
-    account.step(theta)
-    claim = account.guarantee(1e-5)
-    best = min(claim.per_instance.epsilon, claim.epsilon)
-    assert best <= row.epsilon * (1 + 1e-9)  # from every other order only
-    assert row.epsilon <= best * 1.01
-    account = PerInstanceAccountant(Gaussian(0.4), 2 / 100)
-    account.step(theta)
-    assert row.gaussian_epsilon == account.guarantee(1e-5).epsilon
 
 
 @pytest.mark.parametrize("extra", [-1.0, 1.0])

@@ -1,6 +1,5 @@
 """The whole job in small: every section on the page, every figure beside it, in any order of failure."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +91,6 @@ def test_first_what_may_be_published_then_everything(whole: Path) -> None:
     assert ("sweep, fair", 1.0) in seen
     assert "4 settings for every law" in page  # Figure 4's caption, on these features
     assert "caption of fil" not in page
-    assert "Single examples" in page
-    names = {file.name for file in files}
-    assert {"information.csv", "single_examples.csv", "example_epsilons.png"} <= names
-    rows = list(csv.DictReader((whole / "out" / "single_examples.csv").read_text().splitlines()))
-    assert {row["mechanism"] for row in rows} == {"Gaussian", "rectified"}
-    assert len(rows) == 2 * 180  # the fair search keeps a tenth of 200 back
-    assert all(float(row["epsilon"]) > 0 for row in rows)
-    assert "do not publish" in page
+    assert "information.csv" in {file.name for file in files}
     assert page.count("<section") == 1  # the answer; everything else folds open
     assert len(page) < 2_000_000
