@@ -27,7 +27,7 @@ from experiments.sweep.store import read_rows
 from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.data.features import Features
-from ringfence.numerics.threads import one_thread
+from ringfence.numerics.blocks import one_thread
 from ringfence.progress import Progress
 from ringfence.report.content import Report, Section, installed_versions
 from ringfence.report.drawing import save_chart, save_charts

@@ -515,7 +515,7 @@ BREAKAGES = [
     ),
     Breakage(
         "one Newton step too few in the tail sampler",
-        f"{NUMERICS}/truncated_quantile.py",
+        f"{NUMERICS}/truncated_normal.py",
         "for _ in range(3):",
         "for _ in range(1):",
     ),

@@ -15,7 +15,7 @@ from experiments.sweep.settings import Grid, Job, Search, digest
 from experiments.sweep.store import SweepStore
 from experiments.sweep.store import read_rows as read_rows
 from ringfence import checks
-from ringfence.numerics.threads import one_thread
+from ringfence.numerics.blocks import one_thread
 from ringfence.progress import Progress
 
 if TYPE_CHECKING:

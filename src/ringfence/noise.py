@@ -1,12 +1,12 @@
-"""Where random numbers come from: one object, handed down, never torch's global state.
+"""The source of random numbers: one object, handed down, never torch's global state.
 
 A ``Noise`` has a key of 256 bits. Every *place* in a run (its purpose, its step, the sum it covers)
 has a key of its own, the HMAC-SHA-256 of the place, and with it a stream of AES-256 in counter mode.
-Whoever does not know the key, and cannot break AES or SHA-256, cannot tell the streams of all places
+An attacker who does not know the key, and cannot break AES or SHA-256, cannot tell the streams of all places
 from independent uniform bits.
 
 Keys and the numbers made from them stay in one file, although it is long: whether noise may be predicted
-is one question, and whoever reviews it reads one file.
+is one question, and a reviewer reads one file.
 """
 
 import hmac
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.numerics.threads import one_thread
+from ringfence.numerics.blocks import one_thread
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
@@ -43,7 +43,7 @@ class Noise:
     Without a seed the key comes from the operating system. With a seed, an integer from 0 to 2^256 - 1,
     the key is a function of the seed. A seed gives the same bits, uniform numbers and Poisson samples on
     every machine and with every version of torch, and the same normal numbers up to the last digits of
-    log, sin and cos. Whoever knows the seed knows every number. A ``Noise`` serves the process that made it
+    log, sin and cos. Whoever has the seed has every number. A ``Noise`` serves the process that made it
     and has no copies: they would draw the same numbers. ``Noise(seed)`` elsewhere repeats them on purpose.
 
     Numbers for a GPU are made on it, by torch's generator, which is counter-based and has a key of 64
@@ -92,7 +92,7 @@ class Noise:
 
         Guarantee: on the CPU two different tensors have different digests, unless SHA-256 is broken. On a GPU
         they have the same digest with a probability below 2^-120 if the words are random; they come from
-        torch's generator with a key of 64 bits, and whoever finds that key can find two such tensors.
+        torch's generator with a key of 64 bits, and an attacker who finds that key can find two such tensors.
 
         >>> noise, zeros = Noise(seed=7), torch.zeros(2)
         >>> noise.digest(zeros) == noise.digest(zeros), noise.digest(zeros) == noise.digest(torch.ones(2))
@@ -202,7 +202,7 @@ class Draws(ABC):
         """Normal numbers, (places, count)."""
 
     def _count(self, shape: Sequence[int]) -> int:
-        """How many numbers each place gives for this shape."""
+        """The number of values that each place gives for this shape."""
         if self.places > 1 and (not shape or shape[-1] % self.places):
             raise ValueError(f"shape must end in a multiple of {self.places} places, got {list(shape)}")
         return torch.Size(shape).numel() // self.places

@@ -27,7 +27,7 @@ from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sampled.examples import SampledExampleAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.numerics.lengths import row_lengths
+from ringfence.numerics.blocks import row_lengths
 from ringfence.training import assumptions
 from ringfence.training.clipping import Norm
 from ringfence.training.engine.auxiliary import cotangents_of, targets_of

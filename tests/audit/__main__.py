@@ -6,7 +6,7 @@ The exit status is 1 if a claim fell or a flaw was not seen. ``make audit`` runs
 import argparse
 import sys
 
-from ringfence.numerics.threads import one_thread
+from ringfence.numerics.blocks import one_thread
 from tests.audit.suite import run_audit
 
 

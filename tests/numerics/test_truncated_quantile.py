@@ -4,7 +4,7 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from ringfence.numerics.truncated_quantile import quantile_in_tail, quantile_near
+from ringfence.numerics.truncated_normal import quantile_in_tail, quantile_near
 from tests import oracle
 from tests.tensors import float64
 

@@ -1,1 +1,1 @@
-"""What is released: one file for each law."""
+"""Mechanisms, one law per file."""

@@ -1,4 +1,4 @@
-"""What users call: a mechanism draws from its law, and says what the law gives away."""
+"""The mechanism that users call: it samples from its law and evaluates divergences and information."""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +42,7 @@ class Mechanism(Law):
         Noise is drawn and shaped in float64 and rounded once at the end, so that float32 has
         float64's tails. The generator must live on theta's device.
 
-        How much a ``torch.Generator`` protects: on the CPU it keeps 32 bits of its seed, so that whoever
+        How much a ``torch.Generator`` protects: on the CPU it keeps 32 bits of its seed, so that anyone who
         sees a release can try every seed in hours, and two seeds that agree modulo 2^32 give the same
         noise; on a GPU it keeps 64. It is for simulation. ``Noise().at("release")`` of
         ``ringfence.noise`` has a key of 256 bits; ``release`` is for an adversary.

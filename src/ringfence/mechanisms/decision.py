@@ -155,7 +155,7 @@ class Decision(ABC):
         """One outcome for each query to hand out, int64, drawn exactly.
 
         Random bits come from AES-256 in counter mode, under a fresh key of the operating system, unless
-        ``draws`` are given: those of a seed can be repeated by whoever knows it.
+        ``draws`` are given: those of a seed can be repeated by anyone who knows it.
 
         Guarantee: up to 2^-200 of total variation per query, the outcome has the law that ``pair`` describes
         (docs/security.md). Time is not covered.

@@ -1,4 +1,4 @@
-"""How a kernel of a law is evaluated: on checked arguments of one dtype, in blocks, and never giving NaN."""
+"""Evaluates the kernel of a law on checked arguments of one dtype, in blocks, and refuses NaN."""
 
 from collections.abc import Callable
 
@@ -69,7 +69,7 @@ def at_any_shift_and_epsilon(hockey_stick: Kernel) -> Kernel:
 
 
 def by_queries(kernel: Kernel, counts: Tensor, move: Tensor, value: Tensor, held: int) -> Tensor:
-    """The kernel at (counts, move, value) of decisions, so many queries at a time that memory stays small.
+    """The kernel at (counts, move, value) of decisions, in batches of queries that keep memory small.
 
     Counts and moves have a last dimension of candidates, which the value and the result do not have. About
     ``held`` numbers, one for each candidate and each entry of the result, are evaluated at once.

@@ -1,4 +1,4 @@
-"""What a law says of itself: no other room keeps a list of laws or asks for the class of one.
+"""Interface every mechanism implements. No other package keeps a list of mechanisms or asks for their class.
 
 ``Law`` is what the file of a law fills in: its names, its parameters, its kernels, and how it is released on
 a public grid. ``Mechanism`` (base.py) is what users call; it checks the arguments, then calls the kernels.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Support:
-    """Where the mass of a law is: the interval that carries a density, if any, and the points with mass.
+    """The support of a law: the interval that carries a density, if any, and the atoms.
 
     >>> import ringfence as rf
     >>> support = rf.RectifiedGaussian(sigma=1.0, bound=2.0).support
@@ -44,7 +44,7 @@ class LossMoments:
 
 @dataclass(frozen=True)
 class Look:
-    """How charts draw a law: its colour, the marker on its lines ("" for none) and that of its single points.
+    """The look of a law in charts: colour, marker on its lines ("" for none), marker of its single points.
 
     >>> from ringfence import Gaussian
     >>> Gaussian.look
@@ -78,7 +78,7 @@ class PublicPoints(Protocol):
         """The point itself."""
 
     def cut(self, number: Tensor) -> Tensor:
-        """Where the cell of the point ends, for every number before the last."""
+        """The upper end of the cell of each point but the last."""
 
     def select(self, place: int) -> Self:
         """The points of one coordinate."""
@@ -141,7 +141,7 @@ class Law(ABC):
     @property
     @abstractmethod
     def support(self) -> Support:
-        """Where the mass is: the interval and the atoms."""
+        """The support: the interval and the atoms."""
 
     @abstractmethod
     def _parameters(self) -> dict[str, Tensor]:
@@ -186,7 +186,7 @@ class Law(ABC):
         return None
 
     def values_per_coordinate(self) -> int:
-        """How many numbers a kernel holds for each coordinate, if it is many."""
+        """The number of values that a kernel holds for each coordinate."""
         return 1
 
     def _masses(self, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from ringfence.numerics.truncated_normal import TruncatedNormal
 
 # A piece is heavy above this mass: well over a half, so that rounding never makes two of them so.
 _HEAVY = math.log(0.6)
-_SHORT = 8192  # up to so many numbers two calls cost more than one of twice the length
+_SHORT = 8192  # up to this many numbers two calls cost more than one of twice the length
 
 
 def far(like: Tensor) -> float:

@@ -137,7 +137,7 @@ class QuantizedGaussian(Mechanism):
         return cuts[0], cuts[-1], inner
 
     def _cut(self, index: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """Where the cell of level ``index`` ends: half way to the next level."""
+        """The upper end of the cell of level ``index``: half way to the next level."""
         return lower + (upper - lower) * ((index + 0.5) / (self.levels - 1))
 
     def _nearest(self, value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

@@ -145,7 +145,7 @@ class ConfidentWinner(Decision):
         return ((self.threshold - counts.amax(dim=-1)) / self.threshold_sigma).clamp(-limit, limit)
 
     def _top_move(self, counts: Tensor, move: Tensor) -> Tensor:
-        """How far the largest count moves."""
+        """The distance by which the largest count moves."""
         return (counts - counts.amax(dim=-1, keepdim=True) + move).amax(dim=-1)
 
 

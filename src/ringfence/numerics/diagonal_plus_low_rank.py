@@ -76,7 +76,7 @@ class DiagonalPlusLowRank:
         return best
 
     def _first_trial(self, peak: Tensor) -> Tensor:
-        """Where the search begins: this proves nothing, so it may be a guess that saves trials."""
+        """The start of the search: it proves nothing, so it may be a guess that saves trials."""
         classes = len(self.shared)
         # half the trace of the part that the shared rows make
         shared = self.middle[:, :classes, :classes]

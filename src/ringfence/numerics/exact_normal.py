@@ -63,7 +63,7 @@ def quantile(numerator: int, bits: int, centre: float, sigma: float) -> Any:
 
 
 def is_below(numerator: int, bits: int, number: Any) -> bool:
-    """Whether numerator / 2^bits is less than ``number``.
+    """True if numerator / 2^bits is less than ``number``.
 
     >>> is_below(1, 1, cumulative(0.1, 0.0, 1.0)), is_below(1, 1, cumulative(-0.1, 0.0, 1.0))
     (True, False)

@@ -157,7 +157,7 @@ def _modes_at_least(location: Tensor) -> Tensor:
 
 
 def _outer_modes(location: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the windows of each row begin and end without moves, and the width of the narrowest f_k.
+    """The ends of the windows of each row without moves, and the width of the narrowest f_k.
 
     The lowest and the highest mode belong to the lowest and the highest location, and no f_k is narrower at
     its mode than the lowest; a width is 1 / sqrt(-(log f)''), and a log-concave function such as f_k is
@@ -217,7 +217,7 @@ def _ratios(nodes: _Nodes, moves: Tensor) -> Iterator[tuple[int, int, Tensor]]:
 
 
 def _moved_variables(moves: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """How far and which variables are moved: (rows, M, most) each; the rest is filled up with moves of 0."""
+    """Distances and numbers of the moved variables, (rows, M, most) each; unused places hold moves of 0."""
     places = moves.abs().topk(most, dim=2).indices
     return moves.gather(2, places), places
 
@@ -255,7 +255,7 @@ def _log_ratios(nodes: _Nodes, sizes: Tensor, places: Tensor) -> Tensor:
 
 
 def _changes(u: Tensor, sizes: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """What each moved variable does to log f_k of the others, and to its own: (rows, M, moved, nodes)
+    """The change of log f_k of the others by each moved variable, and of its own: (rows, M, moved, nodes)
     each."""
     rows, _, count = u.shape
     shape = sizes.shape[1:]

@@ -16,7 +16,7 @@ from ringfence.numerics.quadrature import gauss_legendre
 SQRT_HALF = math.sqrt(0.5)
 LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _INVERSE_SQRT_TWO_PI = 1 / math.sqrt(2 * math.pi)
-# Up to so many numbers a call costs more than its arithmetic: one call then handles all nodes of a rule.
+# Up to this many numbers a call costs more than its arithmetic: one call then handles all nodes of a rule.
 _SHORT = 28_000
 
 # (x + 1) m(x), m the Mills ratio, is almost constant on [0, inf]. These are the coefficients of

@@ -292,7 +292,7 @@ def _fewest_probes(operator: BatchedOperator, failure_probability: float) -> int
 
 
 def _charge(rounding: float, degree: int) -> float:
-    """How much the errors of all steps are at most together, |e| / b."""
+    """An upper bound of the errors of all steps together, |e| / b."""
     return math.sqrt(degree) * (2 * rounding + rounding**2 + 1e-14 * (degree + 1))
 
 

@@ -1,4 +1,4 @@
-"""How far computed numbers are trusted, and how they are printed so that they still hold."""
+"""Margins for rounding errors, and printing that rounds up."""
 
 import math
 from decimal import ROUND_CEILING, Decimal, localcontext

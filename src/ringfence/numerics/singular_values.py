@@ -15,8 +15,8 @@ from ringfence.numerics.blocks import at_once
 
 UNIT = 2.0**-53
 _SMALLEST = 2.0**-1022  # products below it lose digits: it is charged once for each product
-_NUMBERS = 1 << 22  # how many float64 numbers are held at once
-_ROWS = 4096  # how many rows are summed at once: gamma grows with this, not with the number of rows
+_NUMBERS = 1 << 22  # float64 numbers held at once
+_ROWS = 4096  # rows summed at once: gamma grows with this, not with the number of rows
 DENSE_LIMIT = 4096  # a Gram matrix is formed and factorised where the smaller side is at most this
 
 
@@ -46,7 +46,7 @@ class SingularValueBounds:
 
     @property
     def gap(self) -> Tensor:
-        """How far apart the two bounds are: upper / lower - 1."""
+        """The relative distance of the two bounds, upper / lower - 1."""
         return torch.where(self.upper > 0, self.upper / self.lower - 1, 0.0)
 
 

@@ -11,8 +11,8 @@ from ringfence import checks
 from ringfence.accounting.fisher import LOWER, InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
+from ringfence.numerics.blocks import refuse_tf32
 from ringfence.numerics.operators import probable_bounds_of_many, probable_traces
-from ringfence.numerics.precision import refuse_tf32
 from ringfence.numerics.rounding import UP
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip

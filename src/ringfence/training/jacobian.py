@@ -23,7 +23,7 @@ from torch.func import functional_call, jvp, vjp, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ringfence.numerics.lengths import row_lengths
+from ringfence.numerics.blocks import row_lengths
 from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.clipping import Clip, Norm
 from ringfence.training.kernels.window import Window

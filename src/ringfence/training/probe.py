@@ -26,8 +26,8 @@ from ringfence.data.projection import PublicProjection, attribute_rates
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.noise import side_by_side
+from ringfence.numerics.blocks import one_thread
 from ringfence.numerics.rounding import UP
-from ringfence.numerics.threads import one_thread
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip, Norm
 from ringfence.training.linear.information import information_losses

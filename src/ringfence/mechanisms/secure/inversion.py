@@ -13,7 +13,7 @@ from ringfence.mechanisms import pieces
 from ringfence.numerics import exact_normal
 from ringfence.numerics.normal import cumulative, mills_ratio
 from ringfence.numerics.quadrature import gauss_legendre
-from ringfence.numerics.truncated_quantile import TAIL, quantile_in_tail, quantile_near
+from ringfence.numerics.truncated_normal import TAIL, quantile_in_tail, quantile_near
 
 # Where the log density changes by no more than this over the interval, five nodes integrate the
 # density to 1e-16; a difference of distribution functions would lose digits there.
@@ -102,12 +102,12 @@ class Conditioned:
 
     @cached_property
     def flat(self) -> Tensor:
-        """Whether the log density hardly changes over the interval."""
+        """True where the log density hardly changes over the interval."""
         return self.width * (self.near.abs() + 0.5 * self.width) < _FLAT
 
     @cached_property
     def outside(self) -> Tensor:
-        """How far theta is outside the interval: a where that is positive, else 0."""
+        """The distance of theta from the interval: a where that is positive, else 0."""
         return self.near.clamp(min=0)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which of several noisy values is the largest, decided exactly: only the number of the winner is released.
+"""Decides exactly which of several noisy values is the largest: only the number of the winner is released.
 
 The noisy value of candidate k is value_k + sigma Phi^-1(U_k), with U_k uniform numbers from a cryptographic
 stream. 53 bits of each U_k put the noisy value into an interval. Where the intervals leave a doubt, 256 bits

@@ -35,7 +35,7 @@ _FAILURE = 2.0**-200
 
 
 class SecureRelease:
-    """How a law is released on a public grid, and what that adds to its account.
+    """Releases a law on a public grid, and says what that adds to its account.
 
     ``step`` is the spacing of the grid, a number or a tensor like sigma. Left out it is the
     largest power of two up to sigma / 1024 and width / 1024. The grid is the multiples of the
@@ -78,7 +78,7 @@ class SecureRelease:
         """One release of each coordinate: theta's dtype and device.
 
         Random bits come from AES-256 in counter mode, under a fresh key of the operating system, unless
-        ``draws`` are given: those of a seed can be repeated by whoever knows it. Drawing twice is two
+        ``draws`` are given: those of a seed can be repeated by anyone who knows it. Drawing twice is two
         releases, each to be paid for. The work is done on the CPU.
         """
         return self.prepared(theta, draws)()
@@ -105,7 +105,7 @@ class SecureRelease:
 
     @staticmethod
     def delta(coordinates: int, epsilon: float) -> float:
-        """What releasing this many numbers of any law adds to the delta of an account, at this epsilon.
+        """The delta that releasing this many numbers adds to an account at this epsilon, for any law.
 
         If two laws are (epsilon, delta)-close, laws within total variation t of them are
         (epsilon, delta + (1 + e^epsilon) t)-close. A decision counts as one number, a confident one as two.

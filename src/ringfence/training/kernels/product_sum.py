@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.numerics.lengths import row_lengths
-from ringfence.numerics.precision import refuse_tf32
+from ringfence.numerics.blocks import refuse_tf32, row_lengths
 from ringfence.numerics.rounding import float32_at_most
 from ringfence.training.kernels.outer_sum import finite_outer_sum, plain_outer_sum
 from ringfence.training.kernels.window import Window

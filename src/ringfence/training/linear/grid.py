@@ -17,8 +17,7 @@ from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
-from ringfence.numerics.blocks import block_length
-from ringfence.numerics.lengths import row_lengths
+from ringfence.numerics.blocks import block_length, row_lengths
 from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.outer_sum import finite_outer_sum
 from ringfence.training.linear.regression import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ringfence.numerics.lengths import row_lengths
+from ringfence.numerics.blocks import row_lengths
 from ringfence.training.kernels.product_sum import (
     convolution_rows,
     convolution_squares,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ringfence.numerics.lengths import row_lengths
+from ringfence.numerics.blocks import row_lengths
 from ringfence.training.per_example.fused.contributions import Contribution, Contributions
 
 
