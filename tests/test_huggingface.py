@@ -52,7 +52,7 @@ def test_the_trainer_takes_the_steps_of_the_engine(tmp_path: Path) -> None:
     assert before.keys() == after.keys()
     moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert moved == {name for name, p in private.model.named_parameters() if p.requires_grad}
-    assert private.engine.slow_because is None  # LoRA goes through the fused pass, its dropout as well
+    assert private.engine.fallback_reason is None  # LoRA goes through the fused pass, its dropout as well
     claim = private.guarantee()
     assert claim.steps == tiny_bert.STEPS == private.state.global_step
     (logged,) = [entry["epsilon"] for entry in private.state.log_history if "loss" in entry]
@@ -112,9 +112,9 @@ def test_what_would_be_another_mechanism_is_refused(
 def test_a_run_that_would_forget_its_account_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="resume_from_checkpoint must be None, got True"):
         trainer(tmp_path).train(resume_from_checkpoint=True)
-    with pytest.raises(ValueError, match="target_epsilon needs a whole num_train_epochs and no max_steps"):
+    with pytest.raises(ValueError, match="target_epsilon needs a whole number of epochs and no max_steps"):
         trainer(tmp_path, target=1.0).train()
-    with pytest.raises(ValueError, match="needs a per_device_train_batch_size of at least 24, got 8"):
+    with pytest.raises(ValueError, match="needs a batch size of at least 24, got 8"):
         trainer(tmp_path, tiny_bert.engine(sampling="full")).train()
     with pytest.raises(ValueError, match="loss_reduction must be 'mean', got 'sum'"):
         trainer(tmp_path, tiny_bert.engine(loss_reduction="sum"))

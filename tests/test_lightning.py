@@ -122,8 +122,8 @@ def test_what_would_be_another_mechanism_is_refused(
 
 def test_settings_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     for engine, target, options, match in (
-        (tiny_bert.engine(sampling="full"), None, {}, "needs a batch_size of at least 24, got 8"),
-        (tiny_bert.engine(), 1.0, {"max_steps": 3}, "target_epsilon needs max_epochs and no max_steps"),
+        (tiny_bert.engine(sampling="full"), None, {}, "needs a batch size of at least 24, got 8"),
+        (tiny_bert.engine(), 1.0, {"max_steps": 3}, "needs a whole number of epochs and no max_steps"),
     ):
         private = private_callback(engine, target_epsilon=target)
         with pytest.raises(ValueError, match=match):

@@ -16,7 +16,7 @@ from sklearn.model_selection import KFold
 
 import ringfence as rf
 from ringfence.noise import CipherDraws, GeneratorDraws, Noise, side_by_side
-from ringfence.training.engine.sampling import PoissonBatches
+from ringfence.training.engine.batches import PoissonBatches
 from tests.forks import ended
 
 CPU = torch.device("cpu")

@@ -163,7 +163,7 @@ def test_noise_sampling_and_what_was_released_come_along() -> None:
     rate, divisor = loader.batch_sampler.sample_rate, optimizer.expected_batch_size
     trained(loader, model, optimizer, epochs=1)
     engine, model, optimizer, private = convert(theirs, model, optimizer, loader, seed=1)
-    batches = engine.run.batches
+    batches = engine.run.plan.batches
     assert (batches.sampling_rate, batches.divisor) == (rate, divisor) == (1 / 3, 13)
     assert batches.steps_an_epoch == len(private) == len(loader) == 3
     assert repr((engine.mechanism, engine.clip)) == "(Gaussian(sigma=0.1), Norm(0.5))"

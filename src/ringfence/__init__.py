@@ -64,7 +64,7 @@ from ringfence.training.clipping import Clip as Clip
 from ringfence.training.clipping import Norm as Norm
 from ringfence.training.clipping import Scale as Scale
 from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
-from ringfence.training.engine.observer import StepReport as StepReport
+from ringfence.training.engine.run import StepReport as StepReport
 from ringfence.training.linear.regression import LinearRun as LinearRun
 from ringfence.training.linear.regression import train_linear as train_linear
 

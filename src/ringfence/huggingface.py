@@ -17,8 +17,7 @@ except ModuleNotFoundError as missing:
 
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.training.engine.engine import PrivacyEngine, Private
-from ringfence.training.engine.sampling import FullBatches
+from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer
 
 __all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]
 
@@ -66,7 +65,7 @@ class PrivateTraining(_Trainer):
         _refuse_arguments(self.args)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
-        """What training has cost so far, and what may be said about it."""
+        """Returns what training has cost so far, and what may be said about it."""
         return self.engine.guarantee(self.delta if delta is None else delta)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -87,7 +86,7 @@ class PrivateTraining(_Trainer):
         super().log(logs, *args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
-        """The private loader, for which model and optimizer are made private as well."""
+        """Returns the private loader, for which model and optimizer are made private as well."""
         if self._private is None:
             ordinary = super().get_train_dataloader()
             loader = DataLoader(
@@ -100,43 +99,27 @@ class PrivateTraining(_Trainer):
                 prefetch_factor=ordinary.prefetch_factor,
             )
             # the Trainer would make its optimizer later than a callback could take it (transformers 38181)
-            objects = (self.model, self.create_optimizer(), loader)
-            self._private = self._made_private(*objects)
+            self._private = private_for_trainer(
+                self.engine,
+                *(self.model, self.create_optimizer(), loader),  # type: ignore[arg-type]
+                target_epsilon=self.target_epsilon,
+                target_delta=self.delta,
+                epochs=None if self.args.max_steps > 0 else self.args.num_train_epochs,
+            )
         return self._private[2]
-
-    def _made_private(self, *objects: Any) -> Private:
-        epochs = self.args.num_train_epochs
-        if self.target_epsilon is None:
-            private = self.engine.make_private(*objects)
-        elif self.args.max_steps > 0 or epochs != int(epochs):
-            raise ValueError(
-                "target_epsilon needs a whole num_train_epochs and no max_steps, got "
-                f"{epochs} and {self.args.max_steps}"
-            )
-        else:
-            private = self.engine.make_private_with_epsilon(
-                *objects, target_epsilon=self.target_epsilon, target_delta=self.delta, epochs=int(epochs)
-            )
-        batches = self.engine.run.batches
-        if isinstance(batches, FullBatches) and batches.count > batches.batch_size:
-            raise ValueError(
-                f"sampling 'full' needs a per_device_train_batch_size of at least {batches.count}, got "
-                f"{batches.batch_size}; the engine's memory_budget decides how many pass at once"
-            )
-        return private
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """One private step: what the optimizer finds as gradients afterwards was released."""
         if self._private is None:
             raise ValueError("training_step needs the private loader: call train")
-        private = self._private[0]
+        private, optimizer, _ = self._private
         private.train()
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             loss = self.compute_loss(private, inputs)
         assert isinstance(loss, Tensor)
         loss.backward()
-        self.engine.run.loop.finish()
+        optimizer.release()
         return loss.detach()
 
 
@@ -161,7 +144,7 @@ class PrivateTrainer(PrivateTraining, Trainer):
 
 
 def example_loss(outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
-    """The mean over examples of the cross-entropy of logits (n, classes) with labels (n,).
+    """Returns the mean over examples of the cross-entropy of logits (n, classes) with labels (n,).
 
     >>> import torch
     >>> round(float(example_loss({"logits": torch.zeros(3, 4)}, torch.tensor([0, 1, 2]))), 4)
@@ -178,7 +161,7 @@ def example_loss(outputs: Any, labels: Tensor | None, num_items_in_batch: Any = 
 
 
 def _plain(collate: Callable[[list[Any]], Any], examples: list[Any]) -> dict[str, Any]:
-    """A batch as a plain dictionary, which can be cut to nothing, whatever mapping the collator makes."""
+    """Returns a batch as a plain dictionary, which can be cut to nothing, whatever the collator makes."""
     return dict(collate(examples))
 
 

@@ -14,8 +14,8 @@ except ModuleNotFoundError:
 
 from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.training.engine.engine import PrivacyEngine
-from ringfence.training.engine.sampling import FullBatches
+from ringfence.training.engine.engine import PrivacyEngine, private_for_trainer
+from ringfence.training.engine.private_objects import PrivateOptimizer
 
 __all__ = ["PrivacyCallback"]
 
@@ -63,9 +63,10 @@ class PrivacyCallback(Callback):
         self.target_epsilon = target_epsilon
         self._source: tuple[Any, Any, str] | None = None  # where batches come from, and what it was before
         self._network = ""
+        self._optimizer: PrivateOptimizer | None = None
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
-        """What training has cost so far, and what may be said about it."""
+        """Returns what training has cost so far, and what may be said about it."""
         return self.engine.guarantee(self.delta if delta is None else delta)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -73,27 +74,13 @@ class PrivacyCallback(Callback):
         _refuse_trainer(trainer, pl_module)
         name, network = _network(pl_module)
         source = trainer.fit_loop._data_source
-        objects = (network, trainer.optimizers[0], source.dataloader())
-        if self.target_epsilon is None:
-            private, _, loader = self.engine.make_private(*objects)
-        elif trainer.max_epochs is None or trainer.max_epochs < 1 or trainer.max_steps != -1:
-            raise ValueError(
-                "target_epsilon needs max_epochs and no max_steps, got "
-                f"{trainer.max_epochs} and {trainer.max_steps}"
-            )
-        else:
-            private, _, loader = self.engine.make_private_with_epsilon(
-                *objects,
-                target_epsilon=self.target_epsilon,
-                target_delta=self.delta,
-                epochs=trainer.max_epochs,
-            )
-        batches = self.engine.run.batches
-        if isinstance(batches, FullBatches) and batches.count > batches.batch_size:
-            raise ValueError(
-                f"sampling 'full' needs a batch_size of at least {batches.count}, got {batches.batch_size}; "
-                "the engine's memory_budget decides how many pass at once"
-            )
+        private, self._optimizer, loader = private_for_trainer(
+            self.engine,
+            *(network, trainer.optimizers[0], source.dataloader()),
+            target_epsilon=self.target_epsilon,
+            target_delta=self.delta,
+            epochs=trainer.max_epochs if trainer.max_steps == -1 and trainer.max_epochs != -1 else None,
+        )
         self._source, self._network = (source, source.instance, source.name), name
         source.instance, source.name = loader, ""
         # the attribute hides the registered module: state_dict, parameters and modes are those it always had
@@ -104,7 +91,8 @@ class PrivacyCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
         """Releases: what the optimizer finds as gradients from here on is noisy."""
-        self.engine.run.loop.finish()
+        assert self._optimizer is not None
+        self._optimizer.release()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Logs epsilon, which holds for every dataset."""

@@ -44,7 +44,7 @@ def test_a_full_disk_stops_the_run_before_it_releases(tmp_path: Path, whole: Run
     path, run = tmp_path / "run.ckpt", Run()
     run.engine.save(path)
     run.train(1)
-    size = run.engine.run.ledger.journal.path.stat().st_size
+    size = run.engine.run.journal.path.stat().st_size
     with no_room_beyond(3 * size), pytest.raises(OSError, match="File too large"):
         run.train(STEPS)
     stopped = run.engine.steps
@@ -104,7 +104,7 @@ def test_an_interrupted_step_can_be_made_again_or_loaded(
     run.engine.save(tmp_path / "run.ckpt")
     run.train(2)
     owner, call = moment.split(".")
-    target = getattr(run.engine.run.ledger, owner)
+    target = getattr(run.engine.run, owner)
     monkeypatch.setattr(target, call, killing(getattr(target, call), "after"))
     with pytest.raises(Killed):
         run.train(3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import ringfence as rf
 from ringfence.noise import Noise
-from ringfence.training.engine.sampling import FullBatches, PoissonBatches
+from ringfence.training.engine.batches import FullBatches, PoissonBatches
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from experiments.information.full_size.settings import clip_of, methods
 from experiments.sweep.job_file import JobFile, read_jobs
 from experiments.sweep.settings import Job, SweepSetting
-from ringfence.training.engine.plan import RunPlan
+from ringfence.training.engine.run import RunPlan
 
 _ACCURACIES = ("validation_accuracy", "test_accuracy")
 _ETAS = tuple(f"{kind}_{which}" for kind in ("spectral", "trace", "estimate") for which in ("max", "median"))

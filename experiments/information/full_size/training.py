@@ -17,7 +17,7 @@ from experiments.information.network import NetworkSettings, validation_part
 from experiments.sweep.data import SweepData
 from experiments.sweep.settings import Job, digest
 from ringfence.training.engine.engine import PrivacyEngine
-from ringfence.training.engine.observer import StepReport
+from ringfence.training.engine.run import StepReport
 from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
 
 Image = tuple[int, int, int]

@@ -142,7 +142,7 @@ class Ledger:
             raise TypeError(f"engine must be a PrivacyEngine, got {type(engine).__name__}")
         run, what = engine.run, _words(what) or type(engine).__name__
         done, until = (
-            run.ledger.account.steps,
+            run.account.steps,
             run.steps_until(checks.count("steps", steps, at_least=1, at_most=10**7)),
         )
         with self._transaction(what) as append:

@@ -128,7 +128,7 @@ def test_a_network_row_is_that_of_the_engine_at_the_better_rate(data, rows):
             optimizer.zero_grad()
             nn.functional.cross_entropy(private(x), y).backward()
             optimizer.step()
-        assert engine.steps == engine.fisher.measured == 3
+        assert engine.steps == engine.run.fisher.measured == 3
         scores.append(float((model(images[1]).argmax(1) == data.test[1]).double().mean()))
         if seed == 0:
             eta = engine.fisher_information_loss() / 8

@@ -61,7 +61,8 @@ class Run:
     def samples(self) -> list[tuple[int, tuple[int, ...]]]:
         """Step and examples of every release from now on, as far as each step is one batch."""
         released: list[tuple[int, tuple[int, ...]]] = []
-        announce, complete, batches = self.loader._announce, self.engine.run.loop._complete, []
+        run, batches = self.engine.run, []
+        announce, complete = run.announce, run._complete
 
         def announced(batch: Any, values: Any) -> None:
             batches.append((batch.step, batch.indices))
@@ -71,7 +72,7 @@ class Run:
             complete(theta)
             released.append(batches[-1])
 
-        self.loader._announce, self.engine.run.loop._complete = announced, completed
+        run.announce, run._complete = announced, completed  # type: ignore[method-assign]
         return released
 
     def weights(self) -> Tensor:

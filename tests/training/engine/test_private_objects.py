@@ -81,6 +81,6 @@ def test_a_compiled_model_trains_as_the_plain_one_before_and_after_it_is_made_pr
     compiled = Run(model=torch.compile(network(), backend="eager"))
     compiled.model = torch.compile(compiled.model, backend="eager")
     compiled.train(2)
-    assert compiled.engine.slow_because is None
+    assert compiled.engine.fallback_reason is None
     assert torch.equal(compiled.weights(), plain.weights())
     assert torch.equal(compiled.model.eval()(INPUTS), plain.model.eval()(INPUTS))

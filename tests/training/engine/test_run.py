@@ -1,11 +1,15 @@
-"""A step is the mechanism on the sum of its examples over a public constant, whatever its parts."""
+"""A step is the mechanism on the sum of its examples over a public constant; each of them counts once."""
+
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import ringfence as rf
-from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network
+from ringfence.noise import Noise, side_by_side
+from ringfence.training.engine.batches import PoissonBatches
+from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network, refused
 
 
 def test_a_full_step_is_the_mechanism_on_the_sum_over_a_public_constant() -> None:
@@ -55,7 +59,7 @@ def test_the_divisor_is_public_and_not_the_number_of_examples(size: int) -> None
 def test_the_sample_of_each_step_is_drawn_once_and_before_the_step_begins() -> None:
     """Within an epoch and from one to the next: 5 steps each."""
     run, drawn = Run(sampling="poisson", batch_size=12), []
-    batches = run.engine.run.batches
+    batches = run.engine.run.plan.batches
     honest = batches.draw
     batches.draw = lambda noise, *place: (drawn.append(place[1]), honest(noise, *place))[1]
     run.train(7)
@@ -137,3 +141,273 @@ def test_examples_one_by_one_have_the_masks_of_dropout_that_their_outputs_had() 
     total = outputs.sum().item()
     assert 0 < total < 40
     assert model[1].weight.grad.item() * 20 == pytest.approx(total, abs=1e-4)
+
+
+def test_a_loss_that_is_summed_gives_the_same_run() -> None:
+    mean, total = Run(mechanism=rf.Gaussian(1e-9)), Run(mechanism=rf.Gaussian(1e-9), loss_reduction="sum")
+    for run, reduction in ((mean, "mean"), (total, "sum")):
+        for inputs, labels in run.loader:
+            nn.functional.cross_entropy(run.model(inputs), labels, reduction=reduction).backward()
+            run.optimizer.step()
+    assert torch.allclose(mean.weights(), total.weights(), atol=1e-6)
+
+
+def test_loops_that_would_count_an_example_twice_are_refused() -> None:
+    run = Run()
+    with refused("outside of the private loader's loop"):
+        run.model(INPUTS)
+    with refused("needs a batch"):
+        run.optimizer.step()
+    inputs, labels = next(iter(run.loader))
+    with refused("argument 0 has 8 rows, the batch 16"):
+        run.model(inputs[:8])
+    with refused("takes tensors with one row for each example, got list as argument 0", TypeError):
+        run.model([inputs])
+    loss = nn.functional.cross_entropy(run.model(inputs), labels)
+    with refused("needs a gradient: call loss.backward"):
+        run.optimizer.step()
+    with refused("called twice for one batch"):
+        run.model(inputs)
+    loss.backward()
+    run.optimizer.step()
+    with refused("needs a batch"):
+        run.optimizer.step()
+    assert run.engine.steps == run.engine.account.steps == 0  # nothing was released
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_two_backward_passes_before_one_step_are_refused(sampling: str) -> None:
+    """The first batch was dropped: the release was the second batch's sum alone, to 6e-7."""
+    run = Run(sampling=sampling)
+    batches = iter(run.loader)
+    inputs, labels = next(batches)
+    nn.functional.cross_entropy(run.model(inputs), labels).backward()
+    inputs, _ = next(batches)
+    with refused(
+        r"optimizer\.step\(\) was not called for every batch .* after every batch, also an empty one"
+    ):
+        run.model(inputs)
+    assert run.engine.steps == run.engine.account.steps == 0
+    run.train(1)  # a new loop begins with the step that is due
+    assert run.engine.account.steps == 1
+
+
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_a_batch_that_was_skipped_ends_the_loop(sampling: str) -> None:
+    """It did not: a full sum lacked part of the dataset, and a Poisson sample was released twice."""
+    run = Run(sampling=sampling, batch_size=12)
+    due = (
+        r"step 0, part 1 is due, got step 0, part 2"
+        if sampling == "full"
+        else "step 1, part 0 is due, got step 2"
+    )
+    for number, (inputs, labels) in enumerate(run.loader):
+        if number == 1:
+            continue
+        if number == 2:
+            with refused(due):
+                run.batch(inputs, labels)
+            break
+        run.batch(inputs, labels)
+
+
+def test_two_loops_at_once_release_no_sample_twice() -> None:
+    run = Run(sampling="poisson", batch_size=12)
+    one, two = iter(run.loader), iter(run.loader)
+    run.batch(*next(one))
+    run.batch(*next(two))
+    with refused("step 2, part 0 is due, got step 1, part 0"):
+        run.batch(*next(one))
+    assert run.engine.steps == 2
+
+
+def test_the_loader_may_be_looked_through_without_training() -> None:
+    run = Run(sampling="poisson", batch_size=12)
+    run.model.eval()
+    assert sum(len(run.model(inputs)) for inputs, _ in run.loader) > 0
+    run.model.train()
+    run.train(1)
+
+
+def test_a_broken_loop_forgets_its_half_step() -> None:
+    run, whole = Run(mechanism=rf.Gaussian(1e-9)), Run(mechanism=rf.Gaussian(1e-9)).train(1)
+    run.batch(*next(iter(run.loader)))
+    run.train(1)
+    assert torch.allclose(run.weights(), whole.weights(), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite on made-up inputs")
+def test_a_release_that_failed_is_not_passed_over() -> None:
+    run = Run(sampling="poisson")
+    weight = run.original[3].weight.detach().clone()
+    batches = iter(run.loader)
+    with torch.no_grad():
+        run.original[3].weight.fill_(torch.inf)
+    with refused("the sum of clipped gradients of step 0 is not finite"):
+        run.batch(*next(batches))
+    with torch.no_grad():
+        run.original[3].weight.copy_(weight)
+    with refused("step 0, part 0 is due, got step 1"):
+        run.batch(*next(batches))
+
+
+def test_every_release_is_charged_and_what_the_account_says_is_recomputed() -> None:
+    heard = []
+    run = Run()
+    step = run.engine.account.step
+    run.engine.account.step = lambda theta: (heard.append(theta.clone()), step(theta))[1]
+    run.train(4)
+    assert len(heard) == run.engine.account.steps == run.engine.guarantee(1e-5).steps == 4
+    account = rf.PerInstanceAccountant(LAW, charged(CLIP.sensitivity))
+    for theta in heard:
+        account.step(theta)
+    assert torch.equal(account.forward, run.engine.account.forward)
+
+
+def test_a_sampled_run_is_charged_with_what_holds_for_every_dataset() -> None:
+    run = Run(sampling="poisson", batch_size=6).train(10)
+    claim = run.engine.guarantee(1e-3)
+    account = rf.SampledAccountant(LAW, charged(CLIP.sensitivity, 6), 0.1)
+    account.step_of_any(torch.zeros(48), count=10)
+    assert claim.epsilon == account.guarantee(1e-3).epsilon
+    assert torch.allclose(run.engine.account.worst, account.worst, rtol=1e-12)
+    assert run.engine.account.spent == 0
+
+
+def test_noise_has_the_law_of_the_mechanism() -> None:
+    """Releases of some steps over many seeds: their mean is theta, their spread sigma."""
+    found, data = [], {"inputs": INPUTS[:12], "labels": LABELS[:12]}
+    for seed in range(10):
+        plain = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=1.0)}
+        run = Run(mechanism=rf.Gaussian(0.5), seed=seed, **data, **plain)
+        for step in range(4):
+            before, theta = run.weights(), clipped_sum(run.original, **data, clip=CLIP)
+            found.append((before - run.train(step + 1).weights()) * 12 - theta)
+    moves = torch.stack(found)
+    assert abs(float(moves.std()) / 0.5 - 1) < 0.06  # 40 x 48 draws
+    assert abs(float(moves.mean())) < 5 * 0.5 / moves.numel() ** 0.5
+    assert len({tuple(row.tolist()) for row in moves}) == 40
+
+
+def test_the_same_sum_at_the_same_step_gives_the_same_release_and_no_other_does() -> None:
+    law, theta = rf.Gaussian(1.0), torch.zeros(4)
+
+    def noise(theta: torch.Tensor, step: int) -> torch.Tensor:
+        source = Noise(3)
+        draws = side_by_side([source], "noise", step, source.digest(theta))
+        return law.sample(theta, generator=draws) - theta
+
+    assert torch.equal(noise(theta, 0), noise(theta, 0))
+    assert not torch.equal(noise(theta, 0), noise(theta, 1))
+    assert not torch.allclose(noise(theta, 0), noise(theta + 1e-6, 0), atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite on made-up inputs")
+def test_bad_numbers_release_nothing() -> None:
+    bad = INPUTS.clone()
+    bad[5, 0, 1, 1] = torch.nan
+    run = Run(inputs=bad)
+    with refused(r"inputs \(argument 0\) must be finite, got nan at index \[5, 0, 1, 1\]"):
+        run.train(1)
+    assert run.engine.account.steps == 0
+    run = Run(labels=torch.full((60,), 2))
+    with pytest.raises(IndexError, match="Target 2 is out of bounds"):
+        run.train(1)
+    assert run.engine.account.steps == 0
+    run = Run()
+    with torch.no_grad():
+        run.original[3].weight.fill_(torch.inf)
+    with refused("the sum of clipped gradients of step 0 is not finite"):
+        run.train(1)
+    assert run.engine.account.steps == 0
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_sum_with_one_bad_coordinate_is_neither_charged_nor_released(bad: float) -> None:
+    """A law with bounded support would make a number of an infinity."""
+    run, theta = Run(mechanism=rf.RectifiedGaussian(1.0, bound=2.0)).engine.run, torch.zeros(48)
+    theta[7] = bad
+    with refused("the sum of clipped gradients of step 3 is not finite"):
+        run.release(3, theta)
+    assert run.account.steps == 0
+
+
+def test_information_of_examples_while_training() -> None:
+    """Against the dense jacobian of the clipped gradient, at the two steps that are measured."""
+    settings: dict[str, Any] = {
+        "inputs": INPUTS[:6], "labels": LABELS[:6], "loss": nn.functional.cross_entropy, "batch_size": 4,
+    }  # fmt: skip
+    run = Run(**settings, fisher_every=2)
+    expected = torch.zeros(6, dtype=torch.float64)
+    for step in range(3):
+        if step % 2 == 0:
+            model = network()
+            model.load_state_dict(run.original.state_dict())
+            theta = clipped_sum(model, INPUTS[:6], LABELS[:6], CLIP)
+            eta = LAW.fisher_information(theta).sqrt().double()
+            for i in range(6):
+                jacobian = torch.autograd.functional.jacobian(
+                    lambda x, i=i, model=model: _gradient(model, x, LABELS[i]), INPUTS[i]
+                )
+                expected[i] += torch.linalg.matrix_norm(eta[:, None] * jacobian.reshape(48, 16), 2) ** 2
+        run.train(step + 1)
+    losses = run.engine.fisher_information_loss()
+    assert losses.shape == (6,)
+    assert bool((losses >= expected.sqrt() * (1 - 1e-4)).all())
+    assert bool((losses <= expected.sqrt() * 1.1).all())
+    assert run.engine.run.fisher.measured == 2
+
+
+def _gradient(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    loss = nn.functional.cross_entropy(model(x[None]), y[None])
+    each = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    return CLIP(torch.cat([g.reshape(-1) for g in each])[None])[0]
+
+
+def test_the_sum_of_a_step_belongs_to_the_parameters_seen_in_on_step() -> None:
+    """Whoever measures other examples at a step needs both."""
+    heard: list[bool] = []
+
+    def compare(report: rf.StepReport) -> None:
+        expected = clipped_sum(run.original, INPUTS, LABELS, CLIP)
+        heard.append(torch.allclose(run.engine.run.theta, expected, atol=1e-6))
+
+    run = Run(on_step=compare)
+    run.train(2)
+    assert heard == [True, True]
+
+
+def test_reports_of_steps() -> None:
+    heard: list[rf.StepReport] = []
+    run = Run(on_step=heard.append, loss=nn.functional.cross_entropy)
+    first = nn.functional.cross_entropy(network()(INPUTS), LABELS)
+    run.train(3)
+    assert [report.steps for report in heard] == [1, 2, 3]
+    assert heard[0].loss == pytest.approx(first.item(), rel=1e-5)
+    assert heard[-1].guarantee(1e-5) == run.engine.guarantee(1e-5)
+
+
+def test_auxiliary_batches_are_samples_of_the_dataset_at_the_present_parameters() -> None:
+    settings: dict[str, Any] = {"sampling": "poisson", "batch_size": 30, "loss": nn.functional.cross_entropy}
+    plain = Run(**settings).train(2)
+    run = Run(**settings, auxiliary_batches=3)
+    heard: list[list[torch.Tensor]] = []
+    run.engine.account.step = lambda batches: heard.append(list(batches))
+    before = [network(), network()]
+    run.train(1)
+    before[1].load_state_dict(run.original.state_dict())
+    run.train(2)
+    assert torch.equal(plain.weights(), run.weights())  # they are never released
+    batches = PoissonBatches(60, 30, public_size=60)
+    for step in range(2):
+        for number in range(3):
+            who = list(batches.draw(run.engine.run.noise, "auxiliary", step, number))
+            expected = clipped_sum(before[step], INPUTS[who], LABELS[who], CLIP)
+            assert torch.allclose(heard[step][number], expected, atol=1e-5)
+
+
+def test_what_auxiliary_batches_tell_is_charged() -> None:
+    settings: dict[str, Any] = {"sampling": "poisson", "batch_size": 30, "loss": nn.functional.cross_entropy}
+    run = Run(**settings, auxiliary_batches=2).train(1)
+    assert run.engine.account.spent == 1e-9
+    assert run.engine.guarantee(1e-3).per_instance.failure_probability == 1e-9

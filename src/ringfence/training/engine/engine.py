@@ -1,6 +1,5 @@
 """Private training of any torch model: three objects in, three private objects out."""
 
-import secrets
 from collections.abc import Callable
 from os import PathLike
 from typing import Any, Literal
@@ -20,14 +19,9 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.auxiliary import AuxiliarySums
-from ringfence.training.engine.ledger import Ledger
 from ringfence.training.engine.model_checks import checked_model, refuse_random_layers, unwrapped
-from ringfence.training.engine.observer import Observer, StepReport
-from ringfence.training.engine.plan import RunPlan
-from ringfence.training.engine.private_objects import PrivateModule, PrivateOptimizer
-from ringfence.training.engine.run import TrainingRun, run_noise
-from ringfence.training.engine.sampling import Examples, PoissonBatches, PrivateLoader
+from ringfence.training.engine.private_objects import PrivateLoader, PrivateModule, PrivateOptimizer
+from ringfence.training.engine.run import RunPlan, StepReport, TrainingRun
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.fused.gradients import FusedGradients
@@ -60,11 +54,11 @@ class PrivacyEngine:
     Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
     With ``one_by_one``, with ``secure`` and with ``Scale``, and where vmap cannot run a model, the gradient
-    of every example is formed; ``slow_because`` says why. With ``cuda_graphs`` a GPU repeats the passes from
-    a recording of the second one, which saves the work of Python: what the model decides there, such as a
-    rate of dropout that falls from step to step, is then decided once.
+    of every example is formed; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats the passes
+    from a recording of the second one, which saves the work of Python: what the model decides there, such as
+    a rate of dropout that falls from step to step, is then decided once.
 
-    Randomness. ``seed`` None takes 256 bits from the operating system; whoever knows the seed knows the
+    Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
     public grid (``Mechanism.release``). Sums are then taken in float64, their rounding and the finite
     randomness are charged, there is no seed, and a run that is resumed pays again for steps that it makes
@@ -140,12 +134,11 @@ class PrivacyEngine:
             raise ValueError("cuda_graphs must be False with one_by_one, secure or Scale, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
         self._noise, self.secure = Noise(seed), secure
-        self.fisher: FisherTracking | None = None
         self._run: TrainingRun | None = None
 
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
-        return self._begun(model, optimizer, self._plan(model, loader), self.mechanism)
+        return self._start(model, optimizer, self._plan(model, loader), self.mechanism)
 
     def make_private_with_epsilon(
         self,
@@ -162,56 +155,43 @@ class PrivacyEngine:
         The engine's mechanism gives the law, its bound, and a sigma to begin with. An epoch is
         public_size / batch_size steps, rounded up, or one step with ``sampling`` "full".
 
-        Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the
-        target, and sigma is at most 0.1 % larger than it needs to be. Whoever trains longer pays more.
+        Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target, and sigma
+        is at most 0.1 % larger than it needs to be. Further steps cost more.
         """
         target, plan = Target.asked(target_epsilon, target_delta), self._plan(model, loader)
+        if target is None:
+            raise ValueError("target_epsilon and target_delta must be given, got None")
         checked_model(gradients := ExampleGradients(unwrapped(model)), optimizer, self.mechanism)
         law = plan.law(target, self.mechanism, gradients.size, epochs, estimated=self.auxiliary_batches > 0)
-        return self._begun(model, optimizer, plan, law)
+        return self._start(model, optimizer, plan, law)
 
-    def _begun(self, model: nn.Module, optimizer: Optimizer, plan: RunPlan, mechanism: Mechanism) -> Private:
+    def _start(self, model: nn.Module, optimizer: Optimizer, plan: RunPlan, mechanism: Mechanism) -> Private:
         self._noise.require_own_process()
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = unwrapped(model)
         gradients = self._gradients(module, plan.batches.rows)
         checked_model(gradients, optimizer, mechanism)
+        fisher = None
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
-            self.fisher = FisherTracking(self.loss, plan.examples, self.fisher_every, self.fisher_kind)
-        settings = {
-            **plan.settings(),
-            "mechanism": mechanism.state_dict(),
-            "clip": repr(self.clip),
-            "loss_reduction": self.loss_reduction,
-            "auxiliary_batches": self.auxiliary_batches,
-            "parameters": {name: list(p.shape) for name, p in gradients.parameters.items()},
-        }
-        batches, number, auxiliary = plan.batches, self.auxiliary_batches, None
-        if self.loss is not None and number and isinstance(batches, PoissonBatches):
-            auxiliary = AuxiliarySums(gradients, self.clip, self.loss, batches, Examples(plan.loader), number)
+            fisher = FisherTracking(self.loss, plan.examples, self.fisher_every, self.fisher_kind)
         for value in module.state_dict().values():
             distributed.from_first(value)
-        seed = int(distributed.text_from_first(str(self._noise.seed)))
-        noise, attempt = run_noise(seed, settings), 0 if self.sampling == "poisson" else None
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
         self.mechanism = mechanism
         self._run = run = TrainingRun(
-            *(gradients, optimizer, self.clip, batches, auxiliary),
-            Ledger(mechanism, plan.account(mechanism), noise, attempt, secure=self.secure),
-            Observer(self.loss, self.fisher, self.on_step),
-            settings=settings,
-            run_id=distributed.text_from_first(secrets.token_hex(16)),
-            seed=seed,
+            *(plan, gradients, optimizer, mechanism, self.clip),
+            loss_reduction=self.loss_reduction,
+            loss=self.loss,
+            auxiliary_batches=self.auxiliary_batches,
+            fisher=fisher,
+            on_step=self.on_step,
+            seed=int(distributed.text_from_first(str(self._noise.seed))),
             given_seed=self.given_seed,
             assumptions=assumptions(**given, loops=True, secure=self.secure),
         )
-        return (
-            PrivateModule(module, run.loop.forward),
-            PrivateOptimizer(optimizer, run.finish),
-            PrivateLoader(plan.loader, batches, run.begin, run.loop.announce, lambda: run.ledger.noise),
-        )
+        return PrivateModule(module, run), PrivateOptimizer(optimizer, run), PrivateLoader(plan.loader, run)
 
     def _gradients(self, module: nn.Module, rows: int) -> ExampleGradients:
         """The fused pass, for which a GPU sees one shape only, or the way that takes examples one by one."""
@@ -249,7 +229,7 @@ class PrivacyEngine:
         return 0 if self._run is None else self._run.steps
 
     @property
-    def slow_because(self) -> str | None:
+    def fallback_reason(self) -> str | None:
         """Why examples go through the model one by one, as of the first batch; None if they do not."""
         return getattr(self.run.gradients, "slow_because", "one_by_one, secure or Scale was asked for")
 
@@ -261,21 +241,21 @@ class PrivacyEngine:
     @property
     def account(self) -> Account:
         """The account of everything that was ever released in this run."""
-        return self.run.ledger.account
+        return self.run.account
 
     def guarantee(self, delta: float) -> Guarantee:
-        """What training has cost so far, and what may be said about it."""
+        """Returns what training has cost so far, and what may be said about it."""
         return self.run.guarantee(delta)
 
     def planned_cost(self, steps: int) -> Cost:
-        """What so many further steps will cost, for every dataset: a ``Ledger`` is charged with it."""
+        """Returns what this number of further steps will cost, for every dataset, to charge a ``Ledger``."""
         return self.run.planned_cost(checks.count("steps", steps, at_least=1, at_most=10**7))
 
     def fisher_information_loss(self) -> Tensor:
         """Returns eta of every training example over the measured steps; NaN where it was never measured."""
-        if self.run.observer.fisher is None:
+        if self.run.fisher is None:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to the engine")
-        return self.run.observer.fisher.fisher_information_loss()
+        return self.run.fisher.fisher_information_loss()
 
     def save(self, path: str | PathLike[str], **others: Any) -> None:
         """Writes the whole run to one file: model, optimizer, account, sampler and random state.
@@ -295,8 +275,37 @@ class PrivacyEngine:
         self.run.load(checks.path("path", path), others)
 
     def close(self) -> None:
-        """Lets go of the files of ``save`` and ``load``, so that another engine may have them."""
+        """Closes the files of ``save`` and ``load``, so that another engine may have them."""
         if self._run is not None:
-            self.run.ledger.close()
+            self.run.close()
 
     __reduce__ = Noise.__reduce__
+
+
+def private_for_trainer(
+    engine: PrivacyEngine,
+    model: nn.Module,
+    optimizer: Optimizer,
+    loader: DataLoader[Any],
+    *,
+    target_epsilon: float | None,
+    target_delta: float,
+    epochs: float | None,
+) -> Private:
+    """Makes the objects of another library's trainer private; each of its batches must be a whole step.
+
+    ``epochs`` is None where the trainer does not end after a number of epochs, and then there is no target.
+    """
+    if target_epsilon is None:
+        private = engine.make_private(model, optimizer, loader)
+    elif epochs is None or epochs != int(epochs):
+        raise ValueError(f"target_epsilon needs a whole number of epochs and no max_steps, got {epochs}")
+    else:
+        target: dict[str, float] = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        private = engine.make_private_with_epsilon(model, optimizer, loader, **target, epochs=int(epochs))
+    if private[2].batches_a_step > 1:
+        raise ValueError(
+            f"sampling 'full' needs a batch size of at least {len(private[2].dataset)}, got "  # type: ignore[arg-type]
+            f"{loader.batch_size}; the engine's memory_budget decides how many pass at once"
+        )
+    return private

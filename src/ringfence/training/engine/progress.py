@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ringfence import checks
-from ringfence.training.engine.observer import StepReport
+from ringfence.training.engine.run import StepReport
 
 _SHARE = 20  # at most one part in so many of the time goes into computing epsilon
 

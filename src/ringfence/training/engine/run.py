@@ -1,27 +1,531 @@
-"""One run of an engine: a model in training, its steps, and what it takes to stop and go on."""
+"""One run of an engine: the sum of each step, its release and its account, and how a run goes on."""
 
+import secrets
 import warnings
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.func import grad, vmap
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import DataLoader
 
+from ringfence import checks
+from ringfence.accounting.account import Account
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import secure_guarantee
-from ringfence.noise import Noise
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.sampled.accountant import SampledAccountant
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.files.journal import Journal
+from ringfence.mechanisms.base import Mechanism, Sampler
+from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.auxiliary import AuxiliarySums
-from ringfence.training.engine.ledger import Ledger, ReleasedBeforeError
-from ringfence.training.engine.loop import Loop
-from ringfence.training.engine.observer import Observer
+from ringfence.training.engine.batches import (
+    Examples,
+    FullBatches,
+    MicroBatch,
+    PoissonBatches,
+    checked_loader,
+    largest_batch,
+)
 from ringfence.training.engine.run_file import RunFile, RunState
-from ringfence.training.engine.sampling import Batches, largest_batch
+from ringfence.training.information import FisherTracking
+from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.inputs import Inputs, device_of
+from ringfence.training.secure_run import largest_count, stretched
+from ringfence.training.target import Target
+
+_LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The batches of a run, and how far one example moves the sum of a step, rounding included.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> loader = DataLoader(range(1000), batch_size=100)
+    >>> plan = RunPlan.of(loader, Clamp(0.1), None, "poisson", secure=False, rounding=0.0)
+    >>> plan.batches.sampling_rate, plan.account(Gaussian(1.0))
+    (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
+    """
+
+    loader: DataLoader[Any]
+    examples: int
+    batch_size: int
+    public_size: float
+    batches: FullBatches | PoissonBatches
+    sensitivity: Sensitivity
+    secure: bool
+
+    @classmethod
+    def of(
+        cls,
+        loader: DataLoader[Any],
+        clip: Clip,
+        public_size: float | None,
+        sampling: str,
+        *,
+        secure: bool,
+        rounding: float,
+    ) -> "RunPlan":
+        """Returns the plan for the examples of a loader; ``sampling`` is "full" or "poisson".
+
+        ``rounding`` is the relative error of one operation where the loss is a mean, else 0. A mean divides
+        each example's gradient by n: three roundings that another n would make differently, for n examples.
+        """
+        loader, count, batch_size = checked_loader(loader)
+        size = float(checks.positive("public_size", count if public_size is None else public_size))
+        sensitivity = Sensitivity.of(clip.sensitivity)
+        sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
+        if secure:
+            sensitivity = stretched(sensitivity, largest_count(count, size))
+        batches = (FullBatches if sampling == "full" else PoissonBatches)(count, batch_size, size)
+        return cls(loader, count, batch_size, size, batches, sensitivity, secure)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what of the plan a run that goes on must share with the one that was saved."""
+        return {
+            "sampling": "full" if isinstance(self.batches, FullBatches) else "poisson",
+            "public_size": self.public_size,
+            "batch_size": self.batch_size,
+            "examples": self.examples,
+            "secure": self.secure,
+        }
+
+    def account(self, mechanism: Mechanism) -> PerInstanceAccountant | SampledAccountant:
+        """Returns an account for such steps."""
+        if isinstance(self.batches, FullBatches):
+            return PerInstanceAccountant(mechanism, self.sensitivity)
+        return SampledAccountant(mechanism, self.sensitivity, self.batches.sampling_rate)
+
+    def law(
+        self, target: Target, mechanism: Mechanism, numbers: int, epochs: int, *, estimated: bool
+    ) -> Mechanism:
+        """Returns the mechanism with the smallest sigma with which ``epochs`` epochs meet the target.
+
+        Each step releases ``numbers`` numbers. ``estimated``: auxiliary batches estimate the cost for the
+        data at hand, which takes a part of delta.
+        """
+        steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
+        theta = torch.zeros(()).expand(numbers)
+
+        def claim(account: PerInstanceAccountant | SampledAccountant, delta: float) -> Guarantee:
+            account.step_of_any(theta, count=steps)
+            if estimated and isinstance(account, SampledAccountant):
+                account.spent = steps * account.failure_probability
+            return secure_guarantee(account.guarantee, account.steps * numbers * self.secure, delta)
+
+        def whole(law: Mechanism, delta: float) -> Guarantee:
+            return claim(PerInstanceAccountant(law, self.sensitivity), delta)
+
+        # releases of everything cost more than those of samples, and their sigma is found sooner
+        law = target.law(mechanism, whole)
+        if isinstance(self.batches, FullBatches):
+            return law
+        return target.law(law, lambda law, delta: claim(self.account(law), delta))
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """Report of a release: the number of releases, the loss of the batch, and the cost of all.
+
+    ``loss`` is None unless the engine knows the loss. The loss comes from private data: do not publish it.
+
+    >>> import ringfence as rf
+    >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
+    >>> account.step(0.0)
+    >>> report = StepReport(account.steps, None, account.guarantee)
+    >>> report.steps, round(report.guarantee(1e-5).epsilon, 3)
+    (1, 0.341)
+    """
+
+    steps: int
+    loss: float | None
+    guarantee: Callable[[float], Guarantee]
+
+
+class ReleasedBeforeError(ValueError):
+    """The sample of this step was released before with another sum: nothing was released now."""
+
+
+class TrainingRun:
+    """A model in training. ``PrivacyEngine.make_private`` begins it, and the three private objects drive it.
+
+    A step is: ``announce`` and ``forward`` for each of its micro-batches, then ``finish``, which adds the
+    clipped gradients to the sum. When the sum is complete it is charged, written to the journal, released,
+    and handed to the optimizer as the gradient. Loops that would count an example twice are refused.
+
+    The noise of a release depends on the key, on the step and on the sum itself: the same sum at the same
+    step gives the same release, to the bit, and any other sum gets independent noise. A run that is resumed
+    from an earlier point therefore repeats its releases instead of making new ones, and two different sums
+    are never covered by the same noise. A Poisson sample is released once: two sums of one sample are not
+    those of two samples, so that a step with another sum draws a new one. Releases of a ``secure`` run have
+    fresh noise and cannot be repeated: nothing is ``known``, and every release is a new one.
+
+    ``settings`` describes the run in plain data and must be the same in a file that is loaded. ``seed`` is
+    the seed in use, and ``given_seed`` is the one that the user gave, if any. ``theta`` is the sum of clipped
+    gradients that was released last, without its noise: it is private. While ``on_step`` is called, the model
+    still has the parameters that these gradients were taken at.
+
+    Guarantee: the model's parameters receive no gradient but the released one. A release is charged, and
+    written to the journal where there is one, before it is made. A release that the journal already holds is
+    not charged again, unless it is made again with other noise.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        gradients: ExampleGradients,
+        optimizer: Optimizer,
+        mechanism: Mechanism,
+        clip: Clip,
+        *,
+        loss_reduction: Literal["mean", "sum"],
+        loss: Loss | None,
+        auxiliary_batches: int,
+        fisher: FisherTracking | None,
+        on_step: Callable[[StepReport], None] | None,
+        seed: int,
+        given_seed: int | None,
+        assumptions: tuple[str, ...],
+    ) -> None:
+        self.plan, self.gradients, self.optimizer = plan, gradients, optimizer
+        self.mechanism, self.clip, self.loss, self.on_step = mechanism, clip, loss, on_step
+        self.fisher, self.assumptions = fisher, assumptions
+        self.settings = {
+            **plan.settings(),
+            "mechanism": mechanism.state_dict(),
+            "clip": repr(clip),
+            "loss_reduction": loss_reduction,
+            "auxiliary_batches": auxiliary_batches,
+            "parameters": {name: list(p.shape) for name, p in gradients.parameters.items()},
+        }
+        self.run_id = distributed.text_from_first(secrets.token_hex(16))
+        self.seed, self.given_seed = seed, given_seed
+        self.steps = 0
+        self.theta: Tensor | None = None
+        self.account: Account = plan.account(mechanism)
+        self.attempt = 0 if isinstance(plan.batches, PoissonBatches) else None  # which sample a step draws
+        self.noise = run_noise(seed, self.settings)
+        self.journal: Journal | None = None
+        self.known: dict[tuple[int, int], str] = {}  # digests of released sums, by step and attempt
+        self.most: int | None = None  # how many releases may be charged in all
+        self._refused: str | None = None  # the reason why nothing may be released
+        self._charged: tuple[int, bytes] | None = None  # step and digest of the last charge
+        self._sampler: Sampler | None = None  # made with the first theta
+        self._examples = Examples(plan.loader) if auxiliary_batches else None
+        self.begin()
+
+    # ------------------------------------------------------------------ the loop
+
+    def begin(self) -> tuple[int, Noise]:
+        """Begins an epoch, or goes on with one; returns the step that is due and the noise of the run.
+
+        Discards a partly accumulated step.
+        """
+        self._due = (self.steps, 0)  # the step, and the part of it, that must be added next
+        self._sum: Tensor | None = None
+        self._batch: tuple[MicroBatch, Any] | None = None  # what the loader handed out last
+        self._output: tuple[Inputs, Any] | None = None  # what the model made of that batch
+        self._losses: list[tuple[float, int]] = []  # mean loss and number of examples of each micro-batch
+        if self.fisher is not None:
+            self.fisher.forget()
+        return self.steps, self.noise
+
+    def announce(self, batch: MicroBatch, values: Any) -> None:
+        """Takes note of a batch that the loader hands out."""
+        self._batch, self._output = (batch, values), None
+
+    def forward(self, inputs: Inputs) -> Any:
+        """Returns the outputs of the model in training, of which the user's loop takes the loss."""
+        if self._batch is None:
+            raise ValueError("the model was called in training outside of the private loader's loop")
+        if self._output is not None:
+            raise ValueError("the model was called twice for one batch: an example may count only once")
+        batch, _ = self._batch
+        self._require_due(batch)
+        args, kwargs = inputs
+        for name, value in (*enumerate(args), *kwargs.items()):
+            if len(value) != len(batch.indices):
+                raise ValueError(f"argument {name} has {len(value)} rows, the batch {len(batch.indices)}")
+            if value.is_floating_point():
+                checks.require(f"inputs (argument {name})", "must be finite", value, torch.isfinite(value))
+        with self._seeded(batch, inputs):
+            outputs = tree_map(_in_float32, self.gradients.forward(inputs))
+        for output in tree_leaves(outputs):
+            if output.is_floating_point():
+                output.requires_grad_()
+        self._output = (inputs, outputs)
+        return outputs
+
+    def finish(self) -> bool:
+        """Adds the batch to the sum; returns whether the step is complete and was released.
+
+        A step whose sample was released before, with another sum, begins again with a new sample.
+        """
+        batch, part = self._clipped_sum()
+        self._sum = part if self._sum is None else self._sum + part
+        self._batch = self._output = None
+        if not batch.last:
+            self._due = (batch.step, batch.part + 1)
+            return False
+        total, self._sum = self._sum, None
+        try:
+            self._complete(total)
+        except ReleasedBeforeError as error:
+            warnings.warn(f"{error}: the step is made and charged with a new one", stacklevel=3)
+            self._go_on((self.attempt or 0) + 1)
+            return False
+        self._due = (batch.step + 1, 0)
+        return True
+
+    def _clipped_sum(self) -> tuple[MicroBatch, Tensor]:
+        """Returns the batch that is due and the sum of its clipped gradients."""
+        if self._batch is None or self._output is None:
+            raise ValueError("optimizer.step() needs a batch: call model(inputs) and loss.backward() first")
+        (batch, values), (inputs, outputs) = self._batch, self._output
+        if all(output.grad is None for output in tree_leaves(outputs)):
+            raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
+        factor = len(batch.indices) if self.settings["loss_reduction"] == "mean" else 1
+        if factor > largest_batch(self.plan.batch_size):
+            raise ValueError(f"a mean over {factor} examples is not charged for: use loss_reduction='sum'")
+        cotangents = tree_map(lambda output: _gradient(output) * factor, outputs)
+        if self.loss is not None and batch.indices:
+            self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
+        dtype = torch.float64 if self.plan.secure else None
+        with self._seeded(batch, inputs):
+            return batch, self.gradients.clipped_sum(inputs, cotangents, self.clip, dtype)
+
+    def _observe(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> None:
+        """Refuses gradients that are not those of examples apart; notes loss and examples of the step."""
+        assert self.loss is not None
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
+        targets = targets_of(values).to(outputs.device)
+        apart = cotangents_of(self.loss, outputs, targets)
+        if not bool((cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max()):
+            raise ValueError(
+                "the loss in the loop is not the engine's loss of each example by itself, reduced as "
+                "loss_reduction says: nothing was released. Take a loss that treats examples apart"
+            )
+        if self.on_step is not None:
+            self._losses.append((float(each_loss(self.loss, outputs, targets).mean()), len(targets)))
+        if self.fisher is not None and self.fisher.wants(batch.step):
+            self.fisher.keep(batch.indices, inputs, targets)
+
+    def _require_due(self, batch: MicroBatch) -> None:
+        """Raises a ValueError for a batch that is not the next one.
+
+        Two batches that are summed before one release are another mechanism, and so is a step that lacks some
+        of its examples. After a skipped step, a sample would be handed out, and released, twice.
+        """
+        if (batch.step, batch.part) != self._due:
+            step, part = self._due
+            raise ValueError(
+                f"optimizer.step() was not called for every batch of the loader (step {step}, part {part} is "
+                f"due, got step {batch.step}, part {batch.part}): call it after every batch, also an empty "
+                "one; it moves the parameters when the step is complete"
+            )
+
+    def _seeded(self, batch: MicroBatch, inputs: Inputs) -> Any:
+        """Makes the forward and the backward pass of a batch draw the same dropout masks."""
+        place = ("forward", batch.step, batch.part, distributed.rank())
+        return self.noise.global_draws(*place, device=device_of(inputs))
+
+    # ------------------------------------------------------------------ the release
+
+    def _complete(self, theta: Tensor) -> None:
+        """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
+        theta = self.theta = distributed.summed(theta)
+        step = self.steps
+        self.plan.batches.draw_ahead(step + 1, self.noise)
+        released = self.release(step, theta) / self.plan.batches.divisor
+        self.steps += 1
+        if self.fisher is not None:
+            model, memory = self.gradients.model, self.gradients.memory_budget
+            place: dict[str, Any] = {"noise": self.noise, "step": step, "memory": memory}
+            self.fisher.measure(model, self.mechanism, self.clip, theta, **place)
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None  # nothing but the released sum moves a parameter
+        parameters = self.gradients.parameters
+        for name, value in self.gradients.split(released).items():
+            parameters[name].grad = _laid_out(value, parameters[name])
+        losses, self._losses = self._losses, []
+        if self.on_step is not None:
+            count = sum(number for _, number in losses)
+            mean = sum(value * number for value, number in losses) / count if count else None
+            self.on_step(StepReport(self.steps, mean, self.guarantee))
+
+    def release(self, step: int, theta: Tensor) -> Tensor:
+        """Returns what the mechanism gives for theta, the sum over all processes, after it is charged."""
+        if self._refused is not None:
+            raise ValueError(self._refused)
+        finite = torch.isfinite(theta).all()  # asked for after the digest, so that a GPU is waited for once
+        name = self.noise.digest(distributed.from_first(theta))
+        if not bool(finite):
+            raise ValueError(
+                f"the sum of clipped gradients of step {step} is not finite: a gradient is NaN. "
+                "Nothing was released; look at the loss and the learning rate"
+            )
+        place = (step, self.attempt or 0)
+        new = self.known.get(place) != name.hex()
+        if new and self.attempt is not None and place in self.known:
+            raise ReleasedBeforeError(f"the sample of step {step} was released before, with another sum")
+        if new and self._charged != (step, name):  # a full disk may have kept it from being released
+            if self.most is not None and self.account.steps >= self.most:
+                raise ValueError(
+                    f"step {step} is beyond the {self.most} steps that were charged beforehand: nothing was "
+                    "released"
+                )
+            self.account.charge(theta, None if self._examples is None else self._auxiliary_sums(step))
+            self._charged = (step, name)
+        if new and self.journal is not None:
+            record = {"step": step, "attempt": place[1], "digest": name.hex()}
+            self.journal.append({**record, "account": self.account.state_dict()})
+        if self.plan.secure:
+            return distributed.from_first(self.mechanism.release(theta))
+        if self._sampler is None:
+            self._sampler = Sampler(self.mechanism, theta.dtype, theta.device)
+        draws = side_by_side([self.noise], "noise", step, name, device=theta.device)
+        return distributed.from_first(self._sampler.draw(theta, draws))
+
+    def _auxiliary_sums(self, step: int) -> Iterator[Tensor]:
+        """Yields sums over independent Poisson samples at the present parameters; they are never released."""
+        assert self._examples is not None
+        assert self.loss is not None
+        assert isinstance(self.plan.batches, PoissonBatches)
+        device = next(iter(self.gradients.parameters.values())).device
+        for one in range(self.settings["auxiliary_batches"]):
+            indices = self.plan.batches.draw(self.noise, "auxiliary", step, one)
+            values = self._examples.batch(indices)
+            targets = targets_of(values).to(device)
+            inputs: Inputs = ((values[0].to(device),), {})
+            place = ("auxiliary forward", step, one, distributed.rank())
+            with self.noise.global_draws(*place, device=device):
+                outputs = self.gradients.forward(inputs)
+            cotangents = cotangents_of(self.loss, outputs, targets) if indices else outputs
+            with self.noise.global_draws(*place, device=device):
+                part = self.gradients.clipped_sum(inputs, cotangents, self.clip)
+            yield distributed.summed(part)
+
+    # ------------------------------------------------------------------ the cost
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """Returns what training has cost so far, and what may be said about it."""
+        numbers = self.account.steps * self.gradients.size * self.plan.secure
+        claim = secure_guarantee(self.account.guarantee, numbers, delta)
+        return replace(claim, assumptions=self.assumptions)
+
+    def planned_cost(self, steps: int) -> Cost:
+        """Returns what this number of further steps will cost, whatever the data."""
+        account, numbers = self.account.fresh(), self.gradients.size
+        account.step_of_any(torch.zeros(()).expand(numbers), count=steps)
+        spent = 0.0 if self._examples is None else steps * getattr(account, "failure_probability", 0.0)
+        return account.cost() + Cost(spent=spent, numbers=steps * numbers if self.plan.secure else 0)
+
+    def steps_until(self, steps: int) -> int:
+        """Returns the releases of the account after this number of further steps; repeated ones are free."""
+        repeated = {step for step, _ in self.known if step >= self.steps and not self.plan.secure}
+        return self.account.steps + max(0, steps - len(repeated))
+
+    def stop_at(self, most: int) -> None:
+        """Refuses every release that brings the account above ``most``; a run that goes on keeps to it."""
+        self.most = most
+        if self.journal is not None:
+            self.journal.append({"most": most})
+
+    # ------------------------------------------------------------------ the file
+
+    def save(self, path: Path, others: dict[str, Any]) -> None:
+        """Writes the run to a file. The first process writes; all wait for it."""
+        if distributed.rank() == 0:
+            self.journal = RunFile(path).save(self._state(others), self.journal)
+        distributed.wait()
+
+    def load(self, path: Path, others: dict[str, Any]) -> None:
+        """Goes on with the run in a file. Every process reads it; the first one opens the journal."""
+        file = RunFile(path)
+        state = file.read()
+        file.refuse_other_settings(state, self.settings, self.given_seed)
+        saved, given = sorted(state.objects["others"]), sorted(others)
+        if saved != given:
+            raise ValueError(f"{path} was saved with {saved} beside the engine, load was given {given}")
+        if self.most is not None and state.run_id != self.run_id:
+            raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
+        self.close()
+        # a release before all is restored would be written down nowhere
+        self._refused = f"{path} could not be loaded: load it, or make another engine"
+        if distributed.rank() == 0:
+            self.journal = file.opened()
+        distributed.wait()
+        try:
+            account, known = file.released(state)
+            self._restore(state.objects, others)
+        except BaseException:
+            self.close()
+            raise
+        self.run_id, self.steps, self.account = state.run_id, state.steps, account
+        # what the run took for granted before it was saved still holds, such as a seed that was given
+        self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state.assumptions)))
+        self.most, self._refused = state.objects.get("most"), None
+        if self.plan.secure:  # a secure batch that is released twice would not be two samples
+            self.known = {}
+            self._go_on((self.attempt or 0) + 1)
+        else:
+            self.known, self.seed = known, state.seed
+            self._go_on(state.objects.get("attempt", self.attempt))
+        distributed.wait()
+
+    def close(self) -> None:
+        """Closes the journal, so that another run may have it."""
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    def _go_on(self, attempt: int | None) -> None:
+        """Begins again at the step that is due, with the samples and the noise of this attempt."""
+        self.attempt, self._charged = attempt, None
+        self.noise = run_noise(self.seed, self.settings, attempt)
+        self.begin()
+
+    def _state(self, others: dict[str, Any]) -> RunState:
+        known = [(*place, digest) for place, digest in self.known.items() if place[0] >= self.steps]
+        return RunState(
+            run_id=self.run_id,
+            settings=self.settings,
+            steps=self.steps,
+            assumptions=self.assumptions,
+            seed=0 if self.plan.secure else self.seed,
+            account=self.account.state_dict(),
+            objects={
+                "model": dict(self.gradients.model.state_dict()),
+                "optimizer": self.optimizer.state_dict(),
+                "others": {name: other.state_dict() for name, other in others.items()},
+                "fisher": {} if self.fisher is None else self.fisher.state_dict(),
+                "random": _random_states(),
+                "known": known,
+                "attempt": self.attempt,
+                "most": self.most,
+            },
+        )
+
+    def _restore(self, objects: dict[str, Any], others: dict[str, Any]) -> None:
+        self.gradients.model.load_state_dict(objects["model"])
+        self.optimizer.load_state_dict(objects["optimizer"])
+        for name, other in others.items():
+            other.load_state_dict(objects["others"][name])
+        if self.fisher is not None:
+            self.fisher.load_state_dict(objects["fisher"])
+        _set_random_states(objects["random"])
 
 
 def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -> Noise:
@@ -37,187 +541,61 @@ def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -
     return Noise(seed).of("engine", repr(sorted(released.items())), *([attempt] if attempt else []))
 
 
-class TrainingRun:
-    """A model in training. ``PrivacyEngine.make_private`` begins it, and the private objects drive it.
+def each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Returns the loss of every example by itself.
 
-    ``settings`` describes the run in plain data and must be the same in a file that is loaded. ``seed`` is
-    the seed in use, and ``given_seed`` is the one that the user gave, if any. ``theta`` is the sum of clipped
-    gradients that was released last, without its noise: it is private. While ``on_step`` is called, the model
-    still has the parameters that these gradients were taken at.
-
-    Guarantee: the model's parameters receive no gradient but the one that ``ledger`` released.
+    >>> each_loss(torch.nn.functional.mse_loss, torch.zeros(2, 3), torch.tensor([[1.0] * 3, [2.0] * 3]))
+    tensor([1., 4.])
     """
+    return vmap(lambda output, target: loss(output.unsqueeze(0), target.unsqueeze(0)))(outputs, targets)
 
-    def __init__(
-        self,
-        gradients: ExampleGradients,
-        optimizer: Optimizer,
-        clip: Clip,
-        batches: Batches,
-        auxiliary: AuxiliarySums | None,
-        ledger: Ledger,
-        observer: Observer,
-        *,
-        settings: dict[str, Any],
-        run_id: str,
-        seed: int,
-        given_seed: int | None,
-        assumptions: tuple[str, ...],
-    ) -> None:
-        self.gradients, self.optimizer, self.clip = gradients, optimizer, clip
-        self.batches, self.auxiliary = batches, auxiliary
-        self.ledger, self.observer = ledger, observer
-        self.settings, self.run_id = settings, run_id
-        self.seed, self.given_seed = seed, given_seed
-        self.assumptions = assumptions
-        self.steps = 0
-        self.theta: Tensor | None = None
-        dtype = torch.float64 if ledger.secure else None
-        callbacks, largest = (observer.note, self.release), largest_batch(settings["batch_size"])
-        self.loop = Loop(gradients, clip, settings["loss_reduction"], *callbacks, largest, dtype)
 
-    def begin(self) -> tuple[int, Noise]:
-        """Begins an epoch, or goes on with one, at the step and with the noise that are returned."""
-        self.loop.begin(self.ledger.noise, self.steps)
-        self.observer.begin()
-        return self.steps, self.ledger.noise
+def cotangents_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Returns the gradient of every example's own loss by its output.
 
-    def finish(self) -> bool:
-        """``Loop.finish``; a step whose sample was released before, with another sum, gets a new sample."""
-        try:
-            return self.loop.finish()
-        except ReleasedBeforeError as error:
-            warnings.warn(f"{error}: the step is made and charged with a new one", stacklevel=3)
-            self._go_on(replace(self.ledger, attempt=(self.ledger.attempt or 0) + 1))
-            return False
+    >>> cotangents_of(torch.nn.functional.mse_loss, torch.zeros(2, 1), torch.tensor([[1.0], [2.0]]))
+    tensor([[-2.],
+            [-4.]])
+    """
+    result: Tensor = grad(lambda out: each_loss(loss, out, targets).sum())(outputs)
+    return result
 
-    def release(self, theta: Tensor) -> None:
-        """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
-        theta = self.theta = distributed.summed(theta)
-        noise, step = self.ledger.noise, self.steps
-        self.batches.draw_ahead(step + 1, noise)
-        batches = None if self.auxiliary is None else self.auxiliary.sums(noise, step)
-        released = self.ledger.release(step, theta, batches) / self.batches.divisor
-        self.steps += 1
-        if self.observer.fisher is not None:
-            self.observer.fisher.measure(
-                self.gradients.model,
-                self.ledger.mechanism,
-                self.clip,
-                theta,
-                noise=noise,
-                step=step,
-                memory=self.gradients.memory_budget,
-            )
-        parameters = self.gradients.parameters
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None  # nothing but the released sum moves a parameter
-        for name, value in self.gradients.split(released).items():
-            parameters[name].grad = _laid_out(value, parameters[name])
-        self.observer.report(self.steps, self.guarantee)
 
-    def guarantee(self, delta: float) -> Guarantee:
-        """What training has cost so far, and what may be said about it."""
-        account, numbers = self.ledger.account, self.gradients.size * self.ledger.secure
-        claim = secure_guarantee(account.guarantee, account.steps * numbers, delta)
-        return replace(claim, assumptions=self.assumptions)
+def targets_of(values: Any) -> Tensor:
+    """Returns the targets of a batch, which is a pair of inputs and targets.
 
-    def planned_cost(self, steps: int) -> Cost:
-        """What so many further steps will cost, whatever the data."""
-        account, numbers = self.ledger.account.fresh(), self.gradients.size
-        account.step_of_any(torch.zeros(()).expand(numbers), count=steps)
-        spent = 0.0 if self.auxiliary is None else steps * getattr(account, "failure_probability", 0.0)
-        return account.cost() + Cost(spent=spent, numbers=steps * numbers if self.ledger.secure else 0)
-
-    def steps_until(self, steps: int) -> int:
-        """How many releases the account has after so many further steps; repeated ones are not charged."""
-        repeated = {step for step, _ in self.ledger.known if step >= self.steps and not self.ledger.secure}
-        return self.ledger.account.steps + max(0, steps - len(repeated))
-
-    def stop_at(self, most: int) -> None:
-        """Refuses every release that brings the account above so many; a run that goes on keeps to it."""
-        self.ledger.most = most
-        if self.ledger.journal is not None:
-            self.ledger.journal.append({"most": most})
-
-    def save(self, path: Path, others: dict[str, Any]) -> None:
-        """Writes the run to a file. The first process writes; all wait for it."""
-        if distributed.rank() == 0:
-            self.ledger.journal = RunFile(path).save(self._state(others), self.ledger.journal)
-        distributed.wait()
-
-    def load(self, path: Path, others: dict[str, Any]) -> None:
-        """Goes on with the run in a file. Every process reads it; the first one opens the journal."""
-        file = RunFile(path)
-        state = file.read()
-        file.refuse_other_settings(state, self.settings, self.given_seed)
-        saved, given = sorted(state.objects["others"]), sorted(others)
-        if saved != given:
-            raise ValueError(f"{path} was saved with {saved} beside the engine, load was given {given}")
-        if self.ledger.most is not None and state.run_id != self.run_id:
-            raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
-        self.ledger.close()
-        # a release before all is restored would be written down nowhere
-        self.ledger.refused = f"{path} could not be loaded: load it, or make another engine"
-        if distributed.rank() == 0:
-            self.ledger.journal = file.opened()
-        distributed.wait()
-        try:
-            account, known = file.released(state)
-            self._restore(state.objects, others)
-        except BaseException:
-            self.ledger.close()
-            raise
-        self.run_id, self.steps = state.run_id, state.steps
-        # what the run took for granted before it was saved still holds, such as a seed that was given
-        self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state.assumptions)))
-        attempt: int | None = (self.ledger.attempt or 0) + 1
-        if self.ledger.secure:  # a secure batch that is released twice would not be two samples
-            known = {}
-        else:
-            self.seed, attempt = state.seed, state.objects.get("attempt", self.ledger.attempt)
-        self.ledger.most = state.objects.get("most")
-        self._go_on(replace(self.ledger, account=account, known=known, attempt=attempt, refused=None))
-        distributed.wait()
-
-    def _go_on(self, ledger: Ledger) -> None:
-        self.ledger = replace(ledger, noise=run_noise(self.seed, self.settings, ledger.attempt))
-        self.begin()
-
-    def _state(self, others: dict[str, Any]) -> RunState:
-        fisher, known = self.observer.fisher, self.ledger.known
-        return RunState(
-            run_id=self.run_id,
-            settings=self.settings,
-            steps=self.steps,
-            assumptions=self.assumptions,
-            seed=0 if self.ledger.secure else self.seed,
-            account=self.ledger.account.state_dict(),
-            objects={
-                "model": dict(self.gradients.model.state_dict()),
-                "optimizer": self.optimizer.state_dict(),
-                "others": {name: other.state_dict() for name, other in others.items()},
-                "fisher": {} if fisher is None else fisher.state_dict(),
-                "random": _random_states(),
-                "known": [(*place, known[place]) for place in known if place[0] >= self.steps],
-                "attempt": self.ledger.attempt,
-                "most": self.ledger.most,
-            },
+    >>> targets_of([torch.zeros(2, 3), torch.tensor([0, 1])])
+    tensor([0, 1])
+    """
+    if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
+        raise ValueError(
+            f"with loss, the loader must give pairs (inputs, targets), got {type(values).__name__}"
         )
+    return values[1]
 
-    def _restore(self, objects: dict[str, Any], others: dict[str, Any]) -> None:
-        self.gradients.model.load_state_dict(objects["model"])
-        self.optimizer.load_state_dict(objects["optimizer"])
-        for name, other in others.items():
-            other.load_state_dict(objects["others"][name])
-        if self.observer.fisher is not None:
-            self.observer.fisher.load_state_dict(objects["fisher"])
-        _set_random_states(objects["random"])
+
+def _in_float32(output: Tensor) -> Tensor:
+    """Returns an output of which a mean loss may be taken: in half precision the rounding of 1/n shows n."""
+    return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
+
+
+def _gradient(output: Tensor) -> Tensor:
+    """Returns the gradient of the loss by an output; zero where the loss does not depend on it."""
+    return torch.zeros_like(output) if output.grad is None else output.grad
+
+
+def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
+    """Returns the value as the parameter lies in memory: otherwise optimizers on a GPU take each by itself.
+
+    >>> _laid_out(torch.ones(3, 2), torch.ones(2, 3).T).stride()
+    (1, 3)
+    """
+    same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
+    return value if same else torch.empty_like(parameter).copy_(value)
 
 
 def _random_states() -> dict[str, Any]:
-    """The states of torch's global generators, which the user's own code may draw from."""
+    """Returns the states of torch's global generators, which the user's own code may draw from."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"cpu": torch.get_rng_state(), "cuda": list(cuda)}
 
@@ -226,13 +604,3 @@ def _set_random_states(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["cpu"])
     if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
-
-
-def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
-    """The value as the parameter lies in memory: otherwise optimizers on a GPU go one parameter at a time.
-
-    >>> _laid_out(torch.ones(3, 2), torch.ones(2, 3).T).stride()
-    (1, 3)
-    """
-    same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
-    return value if same else torch.empty_like(parameter).copy_(value)

@@ -1,5 +1,6 @@
 """Who is in a step: everyone, or everyone with the same chance; what cannot be sampled is refused."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,28 +15,23 @@ from torch.utils.data import (
 )
 
 from ringfence.noise import Noise
-from ringfence.training.engine.sampling import (
-    FullBatches,
-    MicroBatch,
-    PoissonBatches,
-    PrivateLoader,
-    checked_loader,
-)
+from ringfence.training.engine.batches import FullBatches, MicroBatch, PoissonBatches, checked_loader
+from ringfence.training.engine.private_objects import PrivateLoader
 
 DATA = TensorDataset(torch.arange(20.0), torch.arange(20))
 
 
 def loader(batches: Any, start: int = 0, **options: Any) -> tuple[PrivateLoader, list[MicroBatch]]:
+    """A private loader of a run that only listens, and what it hears."""
     heard: list[MicroBatch] = []
     noise = Noise(7)
-    private = PrivateLoader(
-        DataLoader(DATA, batch_size=4, **options),
-        batches,
-        lambda: (start, noise),
-        lambda batch, _: heard.append(batch),
-        lambda: noise,
+    run: Any = SimpleNamespace(
+        plan=SimpleNamespace(batches=batches),
+        noise=noise,
+        begin=lambda: (start, noise),
+        announce=lambda batch, _: heard.append(batch),
     )
-    return private, heard
+    return PrivateLoader(DataLoader(DATA, batch_size=4, **options), run), heard
 
 
 def test_every_example_has_the_same_independent_chance() -> None:

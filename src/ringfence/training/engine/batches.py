@@ -1,16 +1,13 @@
-"""Which examples enter a step: all of them, or each with the same probability."""
+"""The batches of a step: all examples, or each with the same probability."""
 
 import math
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from ringfence import checks
@@ -33,7 +30,7 @@ class MicroBatch:
 
 
 class Batches(ABC):
-    """The micro-batches of each step. Each process has a share of every step."""
+    """Interface of batches: the micro-batches of each step, of which each process has a share."""
 
     sampling_rate: float
     divisor: float  # the public constant by which the sum is divided
@@ -49,7 +46,7 @@ class Batches(ABC):
 
 
 class FullBatches(Batches):
-    """Every example is in every step, ``batch_size`` examples at a time.
+    """Batches with every example in every step, ``batch_size`` examples at a time.
 
     >>> [batch.indices for batch in FullBatches(5, 2, public_size=5).of_step(0, Noise(7))]
     [(0, 1), (2, 3), (4,)]
@@ -69,7 +66,7 @@ class FullBatches(Batches):
 
 
 class PoissonBatches(Batches):
-    """Every example is in a batch with probability batch_size / public_size, independently of the others.
+    """Batches with each example in with probability batch_size / public_size, independently of the others.
 
     A batch may be empty.
 
@@ -113,7 +110,7 @@ class PoissonBatches(Batches):
 
 
 def largest_batch(batch_size: int) -> int:
-    """The number of examples that a mean loss is charged for; a Poisson sample is larger once in 10^12 times.
+    """Returns how many examples a mean loss is charged for; a Poisson sample is larger once in 10^12 times.
 
     >>> largest_batch(100)
     240
@@ -121,72 +118,10 @@ def largest_batch(batch_size: int) -> int:
     return 2 * batch_size + 40
 
 
-class PrivateLoader:
-    """Iterates like a DataLoader over the rest of the epoch that the run is in.
-
-    ``begin`` returns the step to go on with and the noise of the run. ``announce`` is called with every
-    micro-batch just before it is handed out. Where ``noise`` is another one after it, the step begins again.
-    """
-
-    def __init__(
-        self,
-        loader: DataLoader[Any],
-        batches: Batches,
-        begin: Callable[[], tuple[int, Noise]],
-        announce: Callable[[MicroBatch, Any], None],
-        noise: Callable[[], Noise],
-    ) -> None:
-        self.dataset: Dataset[Any] = loader.dataset
-        self._examples = Examples(loader)
-        self._batches, self._begin, self._announce, self._noise = batches, begin, announce, noise
-        self._options = {
-            "num_workers": loader.num_workers,
-            "pin_memory": loader.pin_memory,
-            "timeout": loader.timeout,
-            "worker_init_fn": loader.worker_init_fn,
-            "prefetch_factor": loader.prefetch_factor,
-        }
-
-    def __len__(self) -> int:
-        """Returns the number of micro-batches in a whole epoch."""
-        return self._batches.steps_an_epoch * len(self._batches.of_step(0, Noise(0)))
-
-    def __iter__(self) -> Iterator[Any]:
-        epoch = self._batches.steps_an_epoch
-        start, noise = self._begin()
-        sampler = _Remembering(self._batches, range(start, (start // epoch + 1) * epoch), noise)
-        loader = DataLoader(
-            self.dataset,
-            batch_sampler=sampler,
-            collate_fn=self._examples.collated,
-            generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
-            **self._options,  # type: ignore[arg-type]
-        )
-        for batch in loader:
-            self._announce(sampler.handed_out.popleft(), batch)
-            yield batch
-            if self._noise() is not noise:
-                yield from self
-                return
-
-
-class _Remembering(Sampler[list[int]]):
-    """Keeps the micro-batches that workers asked for ahead of time until they are handed out."""
-
-    def __init__(self, batches: Batches, steps: range, noise: Noise) -> None:
-        self.batches, self.steps, self.noise = batches, steps, noise
-        self.handed_out: deque[MicroBatch] = deque()
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for step in self.steps:
-            for batch in self.batches.of_step(step, self.noise):
-                self.handed_out.append(batch)
-                yield list(batch.indices)
-
-
 class Examples:
     """The examples of a dataset as batches. A batch without examples has the shapes of others, with length 0.
 
+    >>> import torch
     >>> examples = Examples(DataLoader([1.0, 2.0], collate_fn=torch.tensor))
     >>> examples.batch((1,)), examples.batch(())
     (tensor([2.]), tensor([]))
