@@ -1274,7 +1274,7 @@ BREAKAGES = [
     ),
     Breakage(
         "the L2 clip's own derivative left out",
-        f"{TRAINING}/linear/residual_derivative.py",
+        f"{TRAINING}/linear/information.py",
         "spread = inner.spread - unit * (unit.mT @ inner.spread)",
         "spread = inner.spread",
         training("linear/information"),

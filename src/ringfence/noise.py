@@ -43,7 +43,7 @@ class Noise:
     Without a seed the key comes from the operating system. With a seed, an integer from 0 to 2^256 - 1,
     the key is a function of the seed. A seed gives the same bits, uniform numbers and Poisson samples on
     every machine and with every version of torch, and the same normal numbers up to the last digits of
-    log, sin and cos. Whoever has the seed has every number. A ``Noise`` serves the process that made it
+    log, sin and cos. The seed determines every number. A ``Noise`` serves the process that made it
     and has no copies: they would draw the same numbers. ``Noise(seed)`` elsewhere repeats them on purpose.
 
     Numbers for a GPU are made on it, by torch's generator, which is counter-based and has a key of 64

@@ -11,14 +11,16 @@ share, and of the K vectors a_k = r_k omega_k^2 x of the example itself:
     G = J^T diag(omega^2) J = D + sum_k (a_k R_k^T + R_k a_k^T + t_k R_k R_k^T),
     D_m = sum_k omega_km^2 r_k^2,    t_k = sum_j omega_kj^2 x_j^2.
 
-A clip that scales the whole gradient multiplies omega by its factor and takes something from R
-(``residual_derivative.py``).
+A clip that scales the whole gradient by f adds f r x^T to what is released. That multiplies omega by f and
+replaces R, where f < 1, by R - r dlog|r|/dx - r dlog|x|/dx. For ``Norm`` |.| is the L2 norm; for ``Scale`` it
+is the largest entry.
 
 Every sum over features is then a product of matrices. Roundings are charged as in
 ``numerics/singular_values.py``.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,7 +38,6 @@ from ringfence.training.linear.regression import (
     relative_error,
     shares_and_others,
 )
-from ringfence.training.linear.residual_derivative import scaling_of, score_derivative
 
 _CPU_ENTRIES, _GPU_ENTRIES = 1 << 20, 1 << 25  # (examples, classes, features) held at once
 _TINY = 2.0**-1000  # more than underflow takes from any sum here
@@ -147,11 +148,11 @@ def _information(
     relative = relative_error(weights, torch.linalg.vector_norm(features, dim=1))
     if bool((relative > 0.01).any()):
         raise ValueError("features and weights must be smaller: scores have no digits left")
-    derivative = score_derivative(shares, others, weights * rates)
+    derivative = _score_derivative(shares, others, weights * rates)
     if isinstance(clip, Clamp):
         omega_squared = _not_clamped(clip, residuals, features, relative) * information
     else:
-        scaling = scaling_of(clip, residuals, features)
+        scaling = _scaling(clip, residuals, features)
         omega_squared = scaling.factor.square()[:, None, None] * information
         derivative = scaling.derivative(derivative, residuals, features, rates)
         if isinstance(clip, Norm) and clip.each is not None:
@@ -197,3 +198,100 @@ def _check_shapes(theta: Tensor, weights: Tensor, features: Tensor) -> None:
     if weights.dim() != 2 or features.dim() != 2 or features.shape[1] != weights.shape[1]:
         shapes = f"{list(weights.shape)} and {list(features.shape)}"
         raise ValueError(f"weights must be (K, p) and features (n, p), got shapes {shapes}")
+
+
+@dataclass(frozen=True)
+class _ResidualDerivative:
+    """R = dr / dx of some examples, times the rates, as R = spread [W; unit vectors; own]."""
+
+    spread: Tensor  # (n, K, K + q + l)
+    absolute: Tensor  # the same with every sign made positive, for what rounding may have done
+    norms: Tensor  # (K + q + l,): at least those of the rows of [W; unit vectors; own]
+    units: Tensor  # (n, q): the place of the 1 in each unit vector
+    own: Tensor | None = None  # (n, l, p): rows that belong to the example
+
+
+def _score_derivative(shares: Tensor, others: Tensor, weights: Tensor) -> _ResidualDerivative:
+    """(diag(s) - s s^T) W; s_k - s_k^2 is s_k times the share of the other classes, without cancellation."""
+    spread = -shares[:, :, None] * shares[:, None]
+    spread.diagonal(dim1=1, dim2=2).copy_(shares * others)
+    no_units = torch.zeros(len(shares), 0, dtype=torch.int64, device=shares.device)
+    return _ResidualDerivative(spread, spread.abs(), torch.linalg.vector_norm(weights, dim=1), no_units)
+
+
+@dataclass(frozen=True)
+class _Scaling:
+    """What ``Scale`` multiplies each example by: f = min(1, c / (|r_k| |x_j|)) at the largest of both."""
+
+    factor: Tensor  # f, (n,)
+    strongest: Tensor  # k, (n,)
+    largest: Tensor  # j, (n,)
+
+    @staticmethod
+    def of(clip: Scale, residuals: Tensor, features: Tensor) -> "_Scaling":
+        largest, strongest = features.abs().max(dim=1), residuals.abs().max(dim=1)
+        factor = (clip.largest / (largest.values * strongest.values)).clamp(max=1)
+        return _Scaling(factor, strongest.indices, largest.indices)
+
+    def derivative(
+        self, inner: _ResidualDerivative, residuals: Tensor, features: Tensor, rates: Tensor
+    ) -> _ResidualDerivative:
+        """Where f < 1 it moves with x too: R loses r dlog|r_k|/dx and r dlog|x_j|/dx."""
+        every = torch.arange(len(features), device=features.device)
+        moving = (self.factor < 1)[:, None]
+        ratio = torch.where(moving, residuals / residuals[every, self.strongest][:, None], 0.0)[:, :, None]
+        moved = torch.where(moving, residuals / features[every, self.largest][:, None], 0.0)
+        moved = (moved * rates[self.largest][:, None])[:, :, None]
+        spread = inner.spread - ratio * inner.spread[every, self.strongest][:, None]
+        absolute = inner.absolute + ratio.abs() * inner.absolute[every, self.strongest][:, None]
+        return _ResidualDerivative(
+            torch.cat((spread, -moved), dim=2),
+            torch.cat((absolute, moved.abs()), dim=2),
+            torch.cat((inner.norms, inner.norms.new_ones(1))),
+            self.largest[:, None],
+        )
+
+
+@dataclass(frozen=True)
+class _Shortening:
+    """What ``Norm`` multiplies each example by: f = min(1, C / (|r| |x|))."""
+
+    factor: Tensor  # f, (n,)
+    residual_lengths: Tensor  # |r|, (n,)
+    feature_lengths: Tensor  # |x|, (n,)
+
+    @staticmethod
+    def of(clip: Norm, residuals: Tensor, features: Tensor) -> "_Shortening":
+        lengths = [torch.linalg.vector_norm(part, dim=1) for part in (residuals, features)]
+        return _Shortening((clip.aim / (lengths[0] * lengths[1])).clamp(max=1), *lengths)
+
+    def derivative(
+        self, inner: _ResidualDerivative, residuals: Tensor, features: Tensor, rates: Tensor
+    ) -> _ResidualDerivative:
+        """Where f < 1 it moves with x too: R loses r (r^T R) / |r|^2 and r x^T / |x|^2."""
+        moving = (self.factor < 1)[:, None]
+        unit = torch.where(moving, residuals / self.residual_lengths[:, None], 0.0)[:, :, None]
+        # the last row is x / |x|, times the rates; its norm is at most the largest of them
+        direction = torch.where(moving, features / self.feature_lengths[:, None], 0.0) * rates
+        share = torch.where(moving, residuals / self.feature_lengths[:, None], 0.0)[:, :, None]
+        spread = inner.spread - unit * (unit.mT @ inner.spread)
+        absolute = inner.absolute + unit.abs() * (unit.abs().mT @ inner.absolute)
+        return _ResidualDerivative(
+            torch.cat((spread, -share), dim=2),
+            torch.cat((absolute, share.abs()), dim=2),
+            torch.cat((inner.norms, rates.max()[None] * UP)),
+            inner.units,
+            direction[:, None],
+        )
+
+
+def _scaling(clip: Scale | Norm, residuals: Tensor, features: Tensor) -> _Scaling | _Shortening:
+    """What the clip multiplies each example by, and how that moves.
+
+    >>> residuals, features = torch.tensor([[0.6, -0.8]]), torch.tensor([[3.0, 4.0]])
+    >>> _scaling(Norm(1.0), residuals, features).factor.round(decimals=4)
+    tensor([0.2000])
+    """
+    if isinstance(clip, Scale):
+        return _Scaling.of(clip, residuals, features)
+    return _Shortening.of(clip, residuals, features)
