@@ -184,5 +184,5 @@ def test_a_person_is_never_in_more_cells_than_there_are() -> None:
 
 def test_columns_of_an_array_tell_its_cells_apart() -> None:
     counted = array_counts(np.arange(6).reshape(2, 3), at_most=1)
-    assert counted.columns["dimension 1"] == ("0", "1", "2") * 2
+    assert counted.columns["dimension 1"] == ["0", "1", "2"] * 2
     assert counted.theta.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

@@ -139,7 +139,7 @@ def made(
     sizes: Tensor, sums: Tensor, threshold: int, at_most: int = 1, *, public: bool = False
 ) -> tuple[ReleaseAccount, NoisyMeans]:
     plan = MeanPlan.of(5.0, threshold, at_most, DEVIATIONS, public_sizes=public)
-    budget = Budget.checked(sigma=5.0, delta=1e-6, seed=11)
+    budget = Budget.checked(None, 1e-6, sigma=5.0, seed=11)
     return (with_public_sizes if public else with_private_sizes)(sizes, sums, plan, budget)
 
 

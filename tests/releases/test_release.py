@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -120,11 +121,11 @@ def test_a_spreadsheet_runs_nothing_of_the_table() -> None:
 
 
 def stated(
-    account: ReleaseAccount, rows_are: RowsAre = "rows", at_most: int | None = 1, **budget: object
+    account: ReleaseAccount, rows_are: RowsAre = "rows", at_most: int | None = 1, **budget: Any
 ) -> Statement:
     return build_statement(
         account,
-        Budget.checked(delta=account.delta, **budget),
+        Budget.checked(**{"epsilon": None, "delta": account.delta, **budget}),
         released="counts",
         data="data",
         rows_are=rows_are,
@@ -181,22 +182,21 @@ def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
 
 
 def test_many_rows_are_numbered_instead_of_named() -> None:
-    labels = [(str(number),) for number in range(100)]
-    (panel,) = Bars("c", "count", ["cell"], labels, ones(100)).chart("t").panels
+    (panel,) = Bars("c", "count", ones(100)).chart("t", {"cell": range(100)}).panels
     assert (panel.x_names, panel.x_label) == ((), "row of the table")
     assert panel.lines[0].x[:2] == (1.0, 2.0)
 
 
 def test_a_single_number_is_a_bar_too() -> None:
-    (panel,) = Bars("c", "count", [], [()], ones(1)).chart("t").panels
+    (panel,) = Bars("c", "count", ones(1)).chart("t", {}).panels
     assert panel.x_names == ("",)
 
 
 def test_of_very_many_rows_the_first_are_drawn() -> None:
     """Groups were found in quadratic time, and every bar takes matplotlib a millisecond."""
     many = 100_000
-    labels = [(str(number), "a") for number in range(many)]
-    (panel,) = (made := Bars("c", "count", ["x", "y"], labels, ones(many)).chart("t")).panels
+    made = Bars("c", "count", ones(many)).chart("t", {"x": range(many), "y": ["a"] * many})
+    (panel,) = made.panels
     assert len(panel.lines[0].x) == MOST_BARS
     assert made.caption == "c The first 2,000 of 100,000 rows are drawn."
     votes = rf.release_votes(np.ones((3, MOST_BARS + 1)), sigma=500.0).chart()

@@ -126,10 +126,9 @@ class Budget:
     Guarantee: with a target, noise of the multiplier times the L2 length of the longest move costs at most
     ``epsilon`` at ``delta``, for every dataset, whatever is computed from the noisy values.
 
-    >>> budget = Budget.checked(epsilon=1.0, delta=1e-6)
-    >>> round(budget.multiplier, 2), Budget.checked(sigma=8.0, delta=1e-6).multiplier
+    >>> round(Budget.checked(1.0, 1e-6).multiplier, 2), Budget.checked(None, 1e-6, sigma=8.0).multiplier
     (4.23, 8.0)
-    >>> Budget.checked(epsilon=1.0, sigma=8.0, delta=1e-6)
+    >>> Budget.checked(1.0, 1e-6, sigma=8.0)
     Traceback (most recent call last):
     ValueError: epsilon or sigma must be given, and not both, got epsilon=1.0 and sigma=8.0
     """
@@ -142,7 +141,7 @@ class Budget:
 
     @classmethod
     def checked(
-        cls, *, delta: Any, epsilon: Any = None, sigma: Any = None, seed: Any = None, ledger: Any = None
+        cls, epsilon: Any, delta: Any, sigma: Any = None, seed: Any = None, ledger: Any = None
     ) -> "Budget":
         """The budget that the arguments of a job describe, which are refused before anything is charged."""
         if ledger is not None:
@@ -176,7 +175,7 @@ class Budget:
         >>> import numpy as np
         >>> import ringfence as rf
         >>> account = rf.release_counts(np.ones(3), sigma=1.0).account
-        >>> Budget.checked(epsilon=0.5, delta=1e-6).charge(account, "a table")  # doctest: +ELLIPSIS
+        >>> Budget.checked(0.5, 1e-6).charge(account, "a table")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         FloatingPointError: the release would cost 4.88..., more than epsilon=0.5
         """
@@ -196,7 +195,7 @@ class Budget:
         then the release is the same: the difference of two releases tells nothing that each of them does not.
 
         >>> import torch
-        >>> budget, theta = Budget.checked(sigma=4.0, delta=1e-6, seed=7), torch.zeros(3).double()
+        >>> budget, theta = Budget.checked(None, 1e-6, sigma=4.0, seed=7), torch.zeros(3).double()
         >>> places = [(theta, "votes"), (theta, "votes"), (theta, "counts"), (theta + 1, "votes")]
         >>> words = [budget.draws(Gaussian(4.0), *place).word() for place in places]
         >>> words[0] == words[1], len(set(words))

@@ -176,13 +176,12 @@ class Poll:
 
     @classmethod
     def checked(
-        cls, neighbours: Neighbours, at_most: int | None, publish_epsilon: bool, **budget: Any
+        cls, budget: Budget, neighbours: Neighbours, at_most: int | None, publish_epsilon: bool
     ) -> "Poll":
         """The request that the arguments of a job describe, which are refused before the data is read."""
-        own = Budget.checked(**budget)
-        if checks.flag("publish_epsilon", publish_epsilon) and own.epsilon is not None:
-            own = replace(own, multiplier=room_to_publish(own.multiplier))
-        return cls(own, neighbours, checked_at_most(at_most, neighbours), publish_epsilon)
+        if checks.flag("publish_epsilon", publish_epsilon) and budget.epsilon is not None:
+            budget = replace(budget, multiplier=room_to_publish(budget.multiplier))
+        return cls(budget, neighbours, checked_at_most(at_most, neighbours), publish_epsilon)
 
     def limit(self, votes: Votes) -> "tuple[Poll, Votes]":
         """The request and the votes with the bound on the queries of one person, None where all count."""

@@ -74,7 +74,7 @@ def release_counts(
     >>> table.rows()[-1]  # nobody is there: shown with a chance below 1e-5
     ('west', 'yes', '<20', 'yes')
     """
-    budget = Budget.checked(epsilon=epsilon, delta=delta, sigma=sigma, seed=seed, ledger=ledger)
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
     threshold = None if suppress_below is None else _checked_threshold(suppress_below)
     if by is None and is_array(data):
         if person is not None or counts is not None or domain or bins:
@@ -111,7 +111,6 @@ def release_counts(
         columns=columns,
         error_columns={**table.columns, "standard_error": errors},
         hidden="" if threshold is None else f"<{threshold}",
-        numbers=("count",),
         like=table.like,
         account=account,
         statement=build_statement(
@@ -135,8 +134,6 @@ def release_counts(
         bars=Bars(
             caption=f"Whiskers are one standard error of the noise, {error:.3g}, to either side.",
             y_label="count",
-            names=list(table.columns),
-            labels=table.labels,
             series=series,
         ),
         settings=(
@@ -154,7 +151,6 @@ class TrueCounts:
 
     theta: Tensor
     columns: Columns  # what tells the cells apart
-    labels: list[tuple[str, ...]]  # the same as text
     like: Callable[[Columns], Any]
     at_most: int
     rows_are: RowsAre
@@ -183,14 +179,14 @@ def table_counts(
         theta = people_in(rows, cells, person, size) if counts is None else counts_in(rows, cells, counts)
     rows_are: RowsAre = "aggregated" if counts is not None else "rows" if person is None else "persons"
     like = partial(make_table, rows.source.kind)
-    return TrueCounts(theta.double(), cells.columns, cells.labels, like, size, rows_are)
+    return TrueCounts(theta.double(), cells.columns, like, size, rows_are)
 
 
 def array_counts(data: Any, at_most: int) -> TrueCounts:
     """The counts that an array, a tensor or lists of any shape hold, or a Series.
 
-    >>> array_counts(np.array([[3, 0], [1, 2]]), at_most=1).labels[2]
-    ('1', '0')
+    >>> array_counts(np.array([[3, 0], [1, 2]]), at_most=1).columns
+    {'dimension 0': ['0', '0', '1', '1'], 'dimension 1': ['0', '1', '0', '1']}
     """
     array = as_numpy(data)
     if array.dtype.kind not in "iuf":
@@ -201,12 +197,11 @@ def array_counts(data: Any, at_most: int) -> TrueCounts:
     checks.require("counts", "must not be NaN", theta, ~torch.isnan(theta))
     whole = (theta >= 0) & (theta == theta.round()) & (theta < LARGEST_COUNT)
     checks.require("counts", "must be whole numbers from 0 on", theta, whole)
-    places = [tuple(map(str, place)) for place in np.ndindex(array.shape)]
-    names = [f"dimension {number}" for number in range(array.ndim)]
     size = checked_at_most(at_most, None, theta.numel(), aggregated=True)
-    columns = dict(zip(names, zip(*places, strict=True), strict=True))
+    indices = np.indices(array.shape).reshape(array.ndim, -1)
+    columns = {f"dimension {number}": [str(at) for at in own] for number, own in enumerate(indices)}
     like = partial(_array_like, array.shape, isinstance(data, Tensor))
-    return TrueCounts(theta, columns, places, like, size, "aggregated")
+    return TrueCounts(theta, columns, like, size, "aggregated")
 
 
 def _array_like(shape: tuple[int, ...], tensor: bool, columns: Columns) -> Any:

@@ -51,12 +51,6 @@ class Cells:
         return {axis.name: [row[place] for row in rows] for place, axis in enumerate(self.axes)}
 
     @property
-    def labels(self) -> list[tuple[str, ...]]:
-        """The values of each cell as text; a missing one is called so."""
-        texts = (["missing" if value is None else str(value) for value in axis.values] for axis in self.axes)
-        return list(itertools.product(*texts))
-
-    @property
     def keys(self) -> str:
         """The keys of a row as a list of SQL expressions with names, with a comma after each."""
         return "".join(f"{axis.key} AS k{place}, " for place, axis in enumerate(self.axes))
@@ -112,8 +106,8 @@ def public_cells(
     >>> from ringfence.releases.reader import open_rows
     >>> with open_rows(np.array([[1, 30], [0, 70]])) as rows:
     ...     cells = public_cells(rows, [0, 1], domain={0: [0, 1]}, bins={1: [0, 18, 65, math.inf]})
-    >>> cells.labels[:3]
-    [('0', '0 to under 18'), ('0', '18 to under 65'), ('0', '65 and over')]
+    >>> cells.columns["0"][:3], cells.columns["1"][:3]
+    ([0, 0, 0], ['0 to under 18', '18 to under 65', '65 and over'])
     """
     given, edges = (
         {str(name): values for name, values in checks.mapping(argument, {} if own is None else own).items()}

@@ -90,7 +90,7 @@ def release_means(
     >>> bool((means.values["mean"] - [30_000, 50_000]).abs().max() < 3_000)
     True
     """
-    budget = Budget.checked(epsilon=epsilon, delta=delta, sigma=sigma, seed=seed, ledger=ledger)
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
     limits = checks.number("lower", lower), checks.number("upper", upper)
     if not limits[0] < limits[1]:
         raise ValueError(f"lower must be below upper, got {lower!r} and {upper!r}")
@@ -130,7 +130,6 @@ def release_means(
         columns=columns,
         error_columns={**cells.columns, "standard_error": errors},
         hidden="suppressed",
-        numbers=("mean", "low", "high", "people"),
         like=partial(make_table, rows.source.kind),
         account=account,
         statement=build_statement(
@@ -159,8 +158,6 @@ def release_means(
         bars=Bars(
             caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
             y_label=y_label,
-            names=list(cells.columns),
-            labels=cells.labels,
             series=[Series(y_label, columns["mean"], columns["low"], columns["high"])],
         ),
         settings=(

@@ -198,6 +198,9 @@ def read_table(data: Any, *, flat: bool = False) -> Table:
                 f"of {array.dtype}"
             )
         array = array.reshape(-1, 1) if array.ndim < 2 else array
+        # DuckDB reads no float16 and no other order of bytes
+        dtype = np.dtype(np.float64) if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
+        array = array.astype(dtype, copy=False)
         kind = "torch" if isinstance(data, Tensor) else "numpy"
         return Table({str(number): column for number, column in enumerate(array.T)}, kind)
     if _are_files(data):
@@ -265,7 +268,7 @@ def open_rows(data: Any) -> Iterator[Rows]:
                 source = read_table(data, flat=True)
                 if not source.columns:
                     raise ValueError("the table must have at least one column, got none")
-                connection.register("rows", pyarrow.table(_readable(source.columns)))
+                connection.register("rows", pyarrow.table(dict(source.columns)))
             described = connection.execute("DESCRIBE rows").fetchall()
             yield Rows(connection, {row[0]: row[1] for row in described}, source)
         finally:
@@ -349,18 +352,6 @@ def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
                 f"data must be a dense tensor of numbers, got {data.dtype}, {data.layout} on {data.device}"
             ) from None
     return np.asarray(data)
-
-
-def _readable(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns as DuckDB reads them: arrays in the order of bytes of this machine, and no float16."""
-    readable = {}
-    for name, column in columns.items():
-        if isinstance(column, np.ndarray):
-            if column.dtype.char in "eg":
-                raise ValueError(f"data must be an array of numbers of 32 or 64 bits, got {column.dtype}")
-            column = column.astype(column.dtype.newbyteorder("="), copy=False)
-        readable[name] = column
-    return readable
 
 
 def _are_files(data: Any) -> bool:

@@ -167,28 +167,33 @@ class Series:
 class Bars:
     """A released table to be drawn: a bar for each row, in the colour of one of the ``series``.
 
-    ``names`` are those of the columns that tell the rows apart, ``labels`` their values in each row.
+    ``rows`` are the columns that tell the bars apart; left out, those that tell the rows of the table apart.
     """
 
     caption: str
     y_label: str
-    names: Sequence[str]
-    labels: Sequence[tuple[str, ...]]
     series: Sequence[Series]
+    rows: Columns | None = None
     y_from_zero: bool = True
 
-    def chart(self, title: str) -> Chart:
+    def chart(self, title: str, table: Columns) -> Chart:
         """One panel, or one for each value of the first column where there are several columns.
 
-        >>> labels = [("north", "young"), ("north", "old"), ("south", "young"), ("south", "old")]
-        >>> bars = Series("count", [10, 3, 5, None])
-        >>> chart = Bars("c", "count", ("region", "age"), labels, [bars]).chart("t")
-        >>> [panel.title for panel in chart.panels], chart.panels[1].x_label, chart.panels[1].x_names
+        >>> places = {"region": ["north", "north", "south"], "age": ["young", "old", "young"]}
+        >>> chart = Bars("c", "count", [Series("count", [10, 3, None])]).chart("t", places)
+        >>> [panel.title for panel in chart.panels], chart.panels[0].x_label, chart.panels[0].x_names
         (['region: north', 'region: south'], 'age', ('young', 'old'))
         """
-        caption, labels = self.caption, self.labels[:MOST_BARS]
-        if len(self.labels) > MOST_BARS:
-            caption += f" The first {MOST_BARS:,} of {len(self.labels):,} rows are drawn."
+        columns = table if self.rows is None else self.rows
+        names, many = list(columns), len(self.series[0].heights)
+        texts = (
+            ["missing" if value is None else str(value) for value in values[:MOST_BARS]]
+            for values in columns.values()
+        )
+        labels = list(zip(*texts, strict=True)) if names else [()]
+        caption = self.caption
+        if many > MOST_BARS:
+            caption += f" The first {MOST_BARS:,} of {many:,} rows are drawn."
         groups: dict[str, list[int]] = {}
         for row, label in enumerate(labels):
             groups.setdefault(label[0] if label else "", []).append(row)
@@ -202,8 +207,8 @@ class Bars:
             place = tuple(float(number + (not named)) for number in range(len(rows)))
             panels.append(
                 Panel(
-                    title=f"{self.names[0]}: {name}" if apart else title,
-                    x_label=", ".join(self.names[apart:]) if named else "row of the table",
+                    title=f"{names[0]}: {name}" if apart else title,
+                    x_label=", ".join(names[apart:]) if named else "row of the table",
                     y_label=self.y_label,
                     lines=tuple(own.line(rows, place) for own in self.series),
                     y_from_zero=self.y_from_zero,
@@ -235,7 +240,6 @@ class Release:
     columns: Columns
     error_columns: Columns
     hidden: str
-    numbers: tuple[str, ...]  # the columns that hold what was released
     like: Callable[[Columns], Any]
     account: ReleaseAccount
     statement: Statement
@@ -255,7 +259,8 @@ class Release:
 
     def chart(self) -> Chart:
         """The release as a chart, which ``ringfence.report`` draws to files and pages."""
-        return self.bars.chart(self.title)
+        *names, _ = self.error_columns  # those that tell rows apart, and the errors
+        return self.bars.chart(self.title, {name: self.columns[name] for name in names})
 
     def non_negative(self) -> "Release":
         """The same release with negative counts set to 0, which makes them too large on average.
@@ -338,7 +343,7 @@ class Release:
 
     def _text(self, name: str, value: Any) -> str:
         if value is None:
-            return self.hidden if name in self.numbers else ""
+            return "" if name in self.error_columns else self.hidden
         if isinstance(value, bool):
             return "yes" if value else "no"
         if isinstance(value, float) and math.isfinite(value):

@@ -13,6 +13,7 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
 from ringfence.numerics.normal import log_tail
+from ringfence.releases.account import Budget
 from ringfence.releases.ballots import Poll, read_ballots, sensitive_sentences, smallest_margin
 from ringfence.releases.reader import make_coded_table, read_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
@@ -73,16 +74,8 @@ def release_votes(
     >>> votes.account.epsilon_tight < 0.01 < votes.account.epsilon <= 1.0
     True
     """
-    poll = Poll.checked(
-        neighbours,
-        at_most,
-        publish_epsilon,
-        epsilon=epsilon,
-        delta=delta,
-        sigma=sigma,
-        seed=seed,
-        ledger=ledger,
-    )
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
+    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon)
     table = read_table(ballots)
     read = read_ballots(
         table,
@@ -107,7 +100,6 @@ def release_votes(
         columns={"question": votes.queries, "answer": answers},
         error_columns={"question": votes.queries, "chance_of_error": chances},
         hidden="",
-        numbers=("answer",),
         like=partial(make_coded_table, table.kind, _NUMBERS),
         account=account,
         statement=build_statement(
@@ -132,8 +124,6 @@ def release_votes(
         bars=Bars(
             caption="Up: the answer is yes. Down: it is no.",
             y_label="yes above, no below",
-            names=("question",),
-            labels=[(str(name),) for name in votes.queries],
             series=[
                 Series(
                     f"{answer} ({answers.count(answer):,})",

@@ -12,6 +12,7 @@ from ringfence.accounting.decisions import Neighbours
 from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
+from ringfence.releases.account import Budget
 from ringfence.releases.ballots import (
     WRONG,
     Poll,
@@ -85,16 +86,8 @@ def release_winners(
     >>> winners.account.epsilon_tight < 1e-3 < winners.account.epsilon
     True
     """
-    poll = Poll.checked(
-        neighbours,
-        at_most,
-        publish_epsilon,
-        epsilon=epsilon,
-        delta=delta,
-        sigma=sigma,
-        seed=seed,
-        ledger=ledger,
-    )
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
+    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon)
     if threshold_sigma is not None and (confident_above is None or sigma is None):
         raise ValueError(
             f"threshold_sigma needs confident_above and sigma, got {threshold_sigma!r} without one of them"
@@ -137,7 +130,6 @@ def release_winners(
         columns={"query": votes.queries, "winner": [names[number] for number in winners]},
         error_columns={"query": votes.queries, "chance_of_error": chances},
         hidden="no answer",
-        numbers=("winner",),
         like=partial(
             make_coded_table, table.kind, {name: at for at, name in enumerate(names[:-1])} | {None: -1}
         ),
@@ -161,9 +153,8 @@ def release_winners(
         bars=Bars(
             caption=f"How many of {len(winners):,} queries each candidate won.",
             y_label="queries won",
-            names=("candidate",),
-            labels=[("no answer" if names[at] is None else str(names[at]),) for at in drawn],
             series=[Series("queries won", [winners.count(at) for at in drawn])],
+            rows={"candidate": ["no answer" if at < 0 else names[at] for at in drawn]},
         ),
         settings=(
             ("law", repr(law)),
