@@ -12,7 +12,7 @@ import torch
 
 import ringfence as rf
 from benchmarks.timing import peak_memory, ratio, seconds
-from ringfence.accounting.examples.accountant import ExampleAccountant
+from ringfence.accounting.examples import ExampleAccountant
 
 LAWS = {
     "gaussian": rf.Gaussian(sigma=1.0),

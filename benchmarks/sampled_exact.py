@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
 import ringfence as rf
-from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
+from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 
 Vector = NDArray[np.float64]
 LAWS = ("gaussian", "rectified", "truncated", "sign", "quantized")
@@ -56,6 +56,11 @@ class Setting:
     def moves(self) -> Iterator[Vector]:
         """The corners of what a record may contribute."""
         yield from (self.size * np.array(signs) for signs in product((1, -1), repeat=self.records.shape[1]))
+
+    def release(self, orders: list[int]) -> SampledDivergence:
+        """The bounds that are compared."""
+        theta = torch.zeros(self.records.shape[1])
+        return SampledDivergence(self.mechanism, theta, self.size, self.rate, checked_integer_orders(orders))
 
     def costs(self, thetas: Vector, chances: Vector, move: Vector) -> Vector:
         """Forward and backward D, M averaged over ``thetas`` against the same with the record ``move``."""
@@ -186,8 +191,7 @@ def ratios(
     generator = np.random.default_rng(seed)
     for _ in range(count):
         setting = random_setting(generator, smallest, records)
-        orders = checked_integer_orders([setting.order])
-        release = SampledDivergence(setting.mechanism, setting.size, setting.rate, orders)
+        release = setting.release([setting.order])
         for way, exact, bound in COMPARISONS[comparison](setting, release):
             if exact > 1e-280:  # a law may return 0 for less
                 yield setting, way, bound / exact

@@ -9,12 +9,12 @@ import ringfence as rf
 from ringfence.accounting import voters
 from ringfence.accounting.claim import trade_off
 from ringfence.accounting.claim.trade_off import TradeOff
-from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
+from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from ringfence.mechanisms.evaluation import without_nan
 from tests.tensors import float64
 
 ONE = float64([1.0, math.nan])
-SAMPLE = SampledDivergence(rf.Gaussian(1.0), 0.5, 0.5, checked_integer_orders([2, 8]))
+SAMPLE = SampledDivergence(rf.Gaussian(1.0), float64([0.0]), 0.5, 0.5, checked_integer_orders([2, 8]))
 
 CASES: dict[str, Callable[[], object]] = {
     "a law": lambda: without_nan(rf.Gaussian(1.0), "renyi_divergence", ONE),

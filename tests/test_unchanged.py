@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.sampled.examples import SampledExampleAccountant
+from ringfence.accounting.examples import SampledExampleAccountant
 from ringfence.accounting.selection import selection_epsilon
 from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many, probable_traces
 from tests.tensors import float64, seeded_releases

@@ -17,7 +17,7 @@ from ringfence.accounting.decision_publication import (
 )
 from ringfence.accounting.decisions import DecisionAccountant as DecisionAccountant
 from ringfence.accounting.decisions import decision_profile as decision_profile
-from ringfence.accounting.examples.accountant import ExampleAccountant as ExampleAccountant
+from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
 from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
 from ringfence.accounting.fisher import FisherGuarantee as FisherGuarantee
 from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
@@ -32,11 +32,11 @@ from ringfence.accounting.profile import PrivacyProfile as PrivacyProfile
 from ringfence.accounting.profile import privacy_profile as privacy_profile
 from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
 from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
-from ringfence.accounting.sampled.accountant import SampledAccountant as SampledAccountant
-from ringfence.accounting.sampled.subsampling import SubsampledRdp as SubsampledRdp
-from ringfence.accounting.sampled.subsampling import fixed_batch_rdp as fixed_batch_rdp
-from ringfence.accounting.sampled.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
+from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
+from ringfence.accounting.subsampling import SubsampledRdp as SubsampledRdp
+from ringfence.accounting.subsampling import fixed_batch_rdp as fixed_batch_rdp
+from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
 from ringfence.accounting.voters import voter_epsilons as voter_epsilons
 from ringfence.data.projection import PublicProjection as PublicProjection
 from ringfence.mechanisms.base import Mechanism as Mechanism

@@ -23,9 +23,9 @@ except ModuleNotFoundError:
 from ringfence import checks
 from ringfence.accounting.claim.conversion import sampled_gaussian_epsilon
 from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.accounting.sampled.accountant import SampledAccountant
-from ringfence.accounting.sampled.examples import SampledExampleAccountant
+from ringfence.accounting.examples import SampledExampleAccountant
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.blocks import row_lengths
 from ringfence.training import assumptions

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.examples.accountant import ExampleAccountant
+from ringfence.accounting.examples import ExampleAccountant
 
 ORDERS = [1.1, 2.0, 5.0, 32.0, 256.0, 2048.0]
 LAWS = {

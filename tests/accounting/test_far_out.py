@@ -17,7 +17,7 @@ from ringfence.accounting.coordinates import Setting, recentre
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.per_instance.block_sums import block_sums
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
-from ringfence.accounting.sampled.subsampling import fixed_batch_rdp
+from ringfence.accounting.subsampling import fixed_batch_rdp
 from tests.tensors import float64
 
 SIGMA, MOVE = 0.7, 0.2

@@ -11,11 +11,11 @@ from ringfence.accounting import fisher
 from ringfence.accounting.claim.conversion import gaussian_delta
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.examples.sums import InUnits, exact_bound
+from ringfence.accounting.example_sums import InUnits, exact_bound
 from ringfence.accounting.per_instance.block_sums import block_sums, exact_sums_of_many
+from ringfence.accounting.poisson_mixture import PoissonMixture
 from ringfence.accounting.profile import composed_delta
-from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
-from ringfence.accounting.sampled.poisson_mixture import PoissonMixture
+from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from ringfence.numerics import singular_values
 from ringfence.numerics.operators import LinearOperator, probable_bounds
 from ringfence.numerics.singular_values import Gram
@@ -147,9 +147,7 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         1e-12,
     ),
     "shift / sigma of a sampled release": (
-        lambda: SampledDivergence(rf.Gaussian(2.0), 0.5, 0.5, checked_integer_orders([2])).gaussian_mu(
-            ones(4)
-        ),
+        lambda: SampledDivergence(rf.Gaussian(2.0), ones(4), 0.5, 0.5, checked_integer_orders([2])).mu,
         0.5,
         5e-13,
     ),

@@ -6,7 +6,7 @@ import torch
 
 import ringfence as rf
 from benchmarks.sampled_exact import Setting, ratios, whole_dataset
-from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
+from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 
 LEAST = 1 - 1e-9  # the enumeration itself is in float64
 
@@ -29,14 +29,16 @@ def test_a_removed_record_is_not_charged_by_batches_that_cannot_hold_it() -> Non
     The worse of added and removed in every batch, which used to be the bound, is 782 times the exact cost.
     """
     setting = Setting("sign", 1.0, 2, size=2.0, rate=0.01, order=8, records=np.full((1, 1), 2.0))
-    release = SampledDivergence(setting.mechanism, setting.size, setting.rate, checked_integer_orders([8]))
+    release = setting.release([8])
     for _, exact, bound in whole_dataset(setting, release):
         assert LEAST <= bound / exact < 1.2
 
 
 def test_each_of_the_three_averages_is_the_smallest_somewhere() -> None:
     def covered(rate: float, *averages: float) -> float:
-        release = SampledDivergence(rf.StochasticSign(1.0), 1.0, rate, checked_integer_orders([2]))
+        release = SampledDivergence(
+            rf.StochasticSign(1.0), torch.zeros(1), 1.0, rate, checked_integer_orders([2])
+        )
         return float(release.either_record(*(torch.tensor(x).double().log() for x in averages)).exp())
 
     assert covered(0.1, 0.9, 5.0, 5.5) == pytest.approx(1.0)  # batches that lack the record

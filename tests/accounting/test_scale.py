@@ -12,7 +12,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.per_instance.grid_accountant import GridAccountant
-from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
+from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64, seeded_releases
@@ -67,8 +67,8 @@ def published(law: rf.Mechanism, unit: float) -> object:
 def sampled(law: rf.Mechanism, unit: float) -> object:
     batches = torch.stack((FAR, FAR + 0.1, FAR - 0.1)) * unit
     rdp = rf.subsampled_rdp(law, batches, 0.1 * unit, 0.2, SAMPLED, failure_probability=1e-3)
-    release = SampledDivergence(law, 0.1 * unit, 0.2, checked_integer_orders(SAMPLED))
-    known = [*release.gaussian(FAR * unit).tolist(), release.gaussian_mu(FAR * unit)]
+    release = SampledDivergence(law, FAR, 0.1 * unit, 0.2, checked_integer_orders(SAMPLED))
+    known = [*release.gaussian.tolist(), release.mu]
     return [*rdp.forward.tolist(), *rdp.backward.tolist(), *known]
 
 

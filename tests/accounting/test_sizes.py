@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting import divergence_sums, equivalent_information, per_instance
+from ringfence.accounting import divergence_sums, equivalent_information, example_sums, examples, per_instance
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import exact_sums
-from ringfence.accounting.examples import accountant as examples
-from ringfence.accounting.examples import information_polynomials, shift_tables
-from ringfence.accounting.examples import sums as example_sums
 from ringfence.accounting.per_instance import block_sums
 from ringfence.mechanisms import pieces
 from ringfence.numerics import normal, singular_values
@@ -95,9 +92,9 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (example_sums, "_BLOCK", single_examples),
     (example_sums, "_BLOCK", examples_of_a_family),
     (example_sums, "_BLOCK_ELSEWHERE", single_examples),
-    (information_polynomials, "_ANCHORS_AT_ONCE", examples_of_a_family),
-    (shift_tables, "_PAGE", single_examples),
-    (shift_tables, "_READ_TOGETHER", single_examples),
+    (example_sums, "_ANCHORS_AT_ONCE", examples_of_a_family),
+    (example_sums, "_PAGE", single_examples),
+    (example_sums, "_READ_TOGETHER", single_examples),
     (normal, "_SHORT", evaluated),
     (pieces, "_SHORT", evaluated),
     (singular_values, "_NUMBERS", norms),
@@ -115,7 +112,7 @@ def test_the_same_however_much_is_held(
     module: ModuleType, name: str, result: Callable[[], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # examples have 4 coordinates, and norms are searched at 152
-    size = 3 if "examples" in module.__name__ else 50 if result is by_norms else 7
+    size = 3 if "example" in module.__name__ else 50 if result is by_norms else 7
     usual = usually(result)
     if name.endswith("_ELSEWHERE"):  # what is taken where no device has a size of its own
         monkeypatch.setattr(module, name.removesuffix("_ELSEWHERE"), {})
@@ -125,7 +122,7 @@ def test_the_same_however_much_is_held(
 
 
 # tried where it is used, or in the tests of the file
-OTHERS = ("sums.EXACT_BLOCK", "moves._NUMBERS", "voter._ROWS", "decision._HELD")
+OTHERS = ("example_sums.EXACT_BLOCK", "moves._NUMBERS", "voter._ROWS", "decision._HELD")
 
 
 def test_every_size_that_no_mutant_moves_is_among_them() -> None:

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting import divergence_sums, per_instance
+from ringfence.accounting import divergence_sums, example_sums, per_instance
 from ringfence.accounting import fisher as fisher_account
 from ringfence.accounting.coordinates import Setting, split_by_setting
 from ringfence.accounting.divergence_sums import DivergenceTable
-from ringfence.accounting.examples import shift_tables
 from ringfence.numerics import singular_values
 from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many
 from tests.tensors import float64
@@ -93,7 +92,7 @@ def test_settings_that_get_a_table_each() -> None:
         theta = torch.zeros(count, dtype=torch.float64)
         parts = split_by_setting(settings(count), theta, float64(0.1), per_instance._SETTINGS)
         assert len(list(parts or ())) == tables
-        assert len(list(shift_tables._settings(settings(count), theta))) == tables
+        assert len(list(example_sums._settings(settings(count), theta))) == tables
 
 
 def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:

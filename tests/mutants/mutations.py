@@ -36,9 +36,9 @@ SIZES = {
         *("_EVALUATED_TOGETHER", "_COUNTED_AT_ONCE", "_COUNTED_AT_ONCE_ELSEWHERE"),
         *("_FILLED_TOGETHER", "_KEPT"),
     ),
-    "src/ringfence/accounting/examples/sums.py": ("EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE"),
-    "src/ringfence/accounting/examples/information_polynomials.py": ("_ANCHORS_AT_ONCE",),
-    "src/ringfence/accounting/examples/shift_tables.py": ("_PAGE", "_READ_TOGETHER"),
+    "src/ringfence/accounting/example_sums.py": (
+        *("EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE", "_ANCHORS_AT_ONCE", "_PAGE", "_READ_TOGETHER"),
+    ),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
     "src/ringfence/numerics/singular_values.py": ("_NUMBERS", "_ROWS"),

@@ -9,8 +9,8 @@ from ringfence import checks
 from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 

@@ -13,8 +13,8 @@ from ringfence import checks
 from ringfence.accounting.claim.data_independent import data_independent_epsilon, data_independent_proof
 from ringfence.accounting.claim.guarantee import EpsilonKind, guarantee
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
-from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up

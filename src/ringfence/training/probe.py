@@ -18,7 +18,7 @@ from ringfence import checks
 from ringfence.accounting.claim.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import secure_guarantee
-from ringfence.accounting.examples.accountant import ExampleAccountant
+from ringfence.accounting.examples import ExampleAccountant
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity

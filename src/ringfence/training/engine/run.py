@@ -20,8 +20,8 @@ from ringfence.accounting.claim.guarantee import Guarantee
 from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.accounting.sampled.accountant import SampledAccountant
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.base import Mechanism, Sampler
 from ringfence.noise import Noise, side_by_side

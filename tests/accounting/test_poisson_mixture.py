@@ -6,7 +6,7 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from ringfence.accounting.sampled.poisson_mixture import PoissonMixture, chords, highest_moment, knots
+from ringfence.accounting.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 
 ORDERS = torch.tensor([2.0, 4.0, 16.0, 64.0], dtype=torch.float64)
 K = torch.arange(2, 65, dtype=torch.float64)

@@ -7,9 +7,8 @@ import pytest
 import torch
 from dp_accounting.rdp import RdpAccountant
 
-from ringfence.accounting.examples.guarantee import ex_post_epsilons
-from ringfence.accounting.sampled.examples import SampledExampleAccountant
-from ringfence.accounting.sampled.subsampling import SAMPLED_ORDERS
+from ringfence.accounting.examples import SampledExampleAccountant, ex_post_epsilons
+from ringfence.accounting.subsampling import SAMPLED_ORDERS
 from tests.tensors import float64
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting import subsampling
 from ringfence.accounting.claim.conversion import (
     DEFAULT_ORDERS,
     epsilon_from_rdp,
@@ -15,8 +16,7 @@ from ringfence.accounting.claim.conversion import (
 )
 from ringfence.accounting.claim.trade_off import TradeOff
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.accounting.sampled.accountant import SampledAccountant
-from ringfence.accounting.sampled.subsampling import subsampled_rdp
+from ringfence.accounting.subsampling import SampledAccountant, subsampled_rdp
 from tests.tensors import float64
 
 ORDERS = [2, 4, 8, 16]
@@ -285,7 +285,7 @@ def test_what_holds_for_every_dataset_is_computed_once_for_a_shape(monkeypatch: 
     account = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.2, [2, 8])
     account.step_of_any(torch.zeros(3))
     once = account.worst.clone()
-    monkeypatch.setattr(account, "_divergence", None)
+    monkeypatch.setattr(subsampling, "SampledDivergence", None)
     account.step_of_any(torch.zeros(3))
     torch.testing.assert_close(account.worst, 2 * once, rtol=1e-12, atol=0)
     with pytest.raises(TypeError):

@@ -8,9 +8,9 @@ import torch
 from mpmath import mp, mpf
 
 import ringfence as rf
+from ringfence.accounting import poisson_mixture
 from ringfence.accounting.coordinates import released_shape
-from ringfence.accounting.sampled import few_coordinates
-from ringfence.accounting.sampled.few_coordinates import log_excess_of_few
+from ringfence.accounting.poisson_mixture import log_excess_of_few
 from tests import oracle
 
 ORDERS = torch.tensor([2.0, 5.0, 40.0], dtype=torch.float64)
@@ -85,14 +85,14 @@ def test_roundings_that_grow_with_the_square_of_the_move_are_charged(monkeypatch
     """Log densities of a move of m sigma go up to m^2 / 2, and are wrong by some 2^-52 of that. The grid ends
     where a tail of the Gaussian's loss is e^-70 of what is left out by (1 - q)^(1 - alpha), or at 300."""
     charged, grids = [], []
-    pairs = few_coordinates._pairs
+    pairs = poisson_mixture._pairs
 
     def seen(*arguments: Any) -> Any:
         charged.append(arguments[-1])
         grids.append(arguments[-2])
         return pairs(*arguments)
 
-    monkeypatch.setattr(few_coordinates, "_pairs", seen)
+    monkeypatch.setattr(poisson_mixture, "_pairs", seen)
     for move in (1e-3, 16.0, 512.0):
         log_excess_of_few(rf.Gaussian(2.0), number(0.0), number(2 * move), 0.2, ORDERS)
     assert charged == pytest.approx([1e-11, 1e-11 + 2.0**-43, 1e-11 + 2.0**-33], rel=1e-9, abs=0)

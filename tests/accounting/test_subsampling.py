@@ -10,12 +10,16 @@ import torch
 from scipy.special import ndtr
 
 import ringfence as rf
+from ringfence.accounting import subsampling
 from ringfence.accounting.per_instance import per_instance_rdp
-from ringfence.accounting.sampled import subsampling
-from ringfence.accounting.sampled.divergence import SampledDivergence, checked_integer_orders
-from ringfence.accounting.sampled.subsampling import fixed_batch_rdp, subsampled_rdp
+from ringfence.accounting.subsampling import (
+    SampledDivergence,
+    checked_integer_orders,
+    fixed_batch_rdp,
+    subsampled_rdp,
+)
 from ringfence.numerics.confidence import upper_confidence_bound
-from tests.accounting.sampled.test_divergence import rectified_masses, truncated_masses
+from tests.accounting.test_fixed_batch import rectified_masses, truncated_masses
 
 ORDERS = [2, 4, 6]
 RATE, C = 0.3, 0.4
@@ -48,7 +52,7 @@ def enumerated(
 ) -> tuple[rf.Mechanism, Masses, SampledDivergence, torch.Tensor]:
     """log(E - 1) of each of the 16 batches: (batch, added or removed, direction, order)."""
     law, masses = request.param
-    release = SampledDivergence(law, C, RATE, checked_integer_orders(ORDERS))
+    release = SampledDivergence(law, torch.zeros(2), C, RATE, checked_integer_orders(ORDERS))
     values = [release.log_excess(torch.tensor(theta), exact=True) for theta in BATCHES]
     return law, masses, release, torch.stack(values)
 
@@ -103,7 +107,7 @@ def test_bound_from_samples_covers_the_average(enumerated) -> None:
     """1,000 runs at failure probability 0.2: no entry of the bound misses more often than its share."""
     _, _, release, values = enumerated
     worse, truth = values.amax(dim=1), torch.tensor(average(values.amax(dim=1)))
-    ceiling = release.ceilings(torch.tensor(BATCHES[0]))
+    ceiling = release.ceilings
     assert bool((worse <= ceiling).all())
     generator = torch.Generator().manual_seed(3)
     missed = torch.zeros_like(truth)
@@ -117,7 +121,7 @@ def test_it_is_the_bound_of_the_batches_given(enumerated) -> None:
     law, _, release, values = enumerated
     drawn = torch.tensor([0, 15, 9, 5, 2, 13])
     rdp = subsampled_rdp(law, torch.tensor(BATCHES)[drawn], C, RATE, ORDERS, failure_probability=0.6)
-    ceiling = release.ceilings(torch.tensor(BATCHES[0]))
+    ceiling = release.ceilings
     added, removed = values[drawn].unbind(1)
     kinds = ((added, 0.01), (removed, 0.01), (torch.maximum(added, removed), 0.98))
     averages = [upper_confidence_bound(kind, ceiling, share * 0.6 / 6) for kind, share in kinds]

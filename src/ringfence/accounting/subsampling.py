@@ -1,0 +1,568 @@
+"""Poisson sampling: what releases of random batches cost, with every possible record covered.
+
+Each record enters the batch with probability q, independently; theta is the sum over the batch.
+For any one record the two releases are averages over the rest B of the batch, of P_B = M(theta_B) and of
+(1 - q) P_B + q Q_B, where Q_B = M(theta_B + v). exp((alpha - 1) D_alpha) is jointly convex, so it is at most
+the average over B of its values for a known B. That average is bounded from batches drawn for the purpose.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.claim.conversion import checked_orders, epsilon_from_rdp, sampled_gaussian_epsilon
+from ringfence.accounting.claim.data_independent import GAUSSIAN, SAMPLED, ZCDP, DataIndependent
+from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, Guarantee, guarantee
+from ringfence.accounting.claim.trade_off import TradeOff
+from ringfence.accounting.coordinates import recentre, released_shape
+from ringfence.accounting.costs.account_cost import at_orders
+from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.per_instance import DivergenceTables, ceilings
+from ringfence.accounting.poisson_mixture import (
+    MOST_COORDINATES,
+    PoissonMixture,
+    chords,
+    highest_moment,
+    knots,
+    log_excess_of_few,
+)
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.numerics.confidence import upper_confidence_bound
+from ringfence.numerics.rounding import ROUNDING
+
+SAMPLED_ORDERS: tuple[int, ...] = (
+    *range(2, 33),
+    *(36, 40, 44, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224, 256),
+)
+
+# Shares of the failure probability for three averages: of the cost of a record that is added, of one that is
+# removed, and of the larger cost. Where one record moves theta little, the last average is what counts.
+_SHARES = (0.01, 0.01, 0.98)
+_FEW = 1024  # coordinates of all batches together up to which each is evaluated
+_LARGEST_ORDER = 1 << 16  # every moment up to the largest order is needed
+
+_SUMS = ("forward", "backward", "gaussian", "data_independent")
+_STATE = {
+    *("mechanism", "sensitivity", "sampling_rate", "orders", "failure_probability", *_SUMS),
+    *("settings", "steps", "spent"),
+}
+
+
+def checked_integer_orders(orders: Sequence[float] | Tensor) -> Tensor:
+    """Orders as a float64 vector: at least one, all of them integers from 2 on.
+
+    >>> checked_integer_orders([2, 8])
+    tensor([2., 8.], dtype=torch.float64)
+    """
+    tensor = checked_orders(orders)
+    checks.require(
+        "orders", f"must be at most {_LARGEST_ORDER} for sampling", tensor, tensor <= _LARGEST_ORDER
+    )
+    return checks.require("orders", "must be integers >= 2 for sampling", tensor, tensor == tensor.round())
+
+
+@dataclass(frozen=True)
+class SubsampledRdp:
+    """Rényi divergences of one release of a Poisson sample at each order, in both directions.
+
+    The numbers cover every record that is added to the dataset or removed from it. They hold except with
+    probability ``failure_probability`` over the auxiliary batches.
+
+    >>> import ringfence as rf
+    >>> rdp = rf.fixed_batch_rdp(rf.Gaussian(1.0), 0.0, sensitivity=1.0, sampling_rate=0.5, orders=[2, 4])
+    >>> rdp.orders.tolist(), [round(cost, 3) for cost in rdp.worst.tolist()], rdp.failure_probability
+    ([2.0, 4.0], [0.357, 1.151], 0.0)
+    """
+
+    orders: Tensor
+    forward: Tensor  # of D(M(without the record) || M(with it))
+    backward: Tensor  # of D(M(with the record) || M(without it))
+    failure_probability: float
+
+    @property
+    def worst(self) -> Tensor:
+        """The larger of the two, order by order."""
+        return torch.maximum(self.forward, self.backward)
+
+
+def subsampled_rdp(
+    mechanism: Mechanism,
+    batches: Tensor | Iterable[Real],
+    sensitivity: Real | Sensitivity,
+    sampling_rate: float,
+    orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
+    *,
+    failure_probability: float,
+) -> SubsampledRdp:
+    """Rényi divergences of a release of a Poisson sample, from independent auxiliary batches.
+
+    ``batches`` are the thetas of n >= 2 independent Poisson samples of the dataset, drawn for this
+    purpose and never released: a tensor whose first dimension counts them, or an iterable. The
+    released batch is not one of them: the bound is an average over batches, and one batch does not
+    stand for the dataset. One record moves coordinate j of a theta by at most ``sensitivity``, up or
+    down, or theta as a ``Sensitivity`` says. Orders are integers.
+
+    For a known batch the backward direction is exact (by the binomial theorem), up to the 0.5 % of
+    ``per_instance_rdp``, up to 0.4 % above order 32, and with the worst v taken moment by moment. It does
+    not dominate the forward direction here. That one is nearly exact for up to three coordinates
+    (``log_excess_of_few``) and bounded by moments for more (``PoissonMixture.mixture_second``).
+
+    Adding and removing a record are both covered. A record of the dataset may itself be in an auxiliary
+    batch: then it is in theta_B, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
+    M(theta_B + v). ``SampledDivergence.either_record`` says what both cost together.
+
+    Guarantee: with probability at least 1 - ``failure_probability`` over the batches, all numbers
+    are upper bounds, for one release whose theta is the sum over a Poisson sample of contributions
+    that depend only on the record and on earlier releases. Never above those of the Poisson-sampled
+    Gaussian with the same sigma. With ``sampling_rate`` 1 every batch is the dataset: one will do,
+    nothing is estimated, and ``worst`` is that of ``per_instance_rdp``.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> batches = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).double()
+    >>> law = TruncatedGaussian(1.0, bound=2.0)
+    >>> rdp = subsampled_rdp(law, batches, 0.01, 0.1, [2, 4], failure_probability=1e-6)
+    >>> gaussian = 0.1**2 * 40 * 0.01**2 / 2 * rdp.orders
+    >>> (rdp.worst / gaussian).round(decimals=2).tolist()
+    [0.71, 0.73]
+    """
+    thetas = _Batches(batches)
+    orders = checked_integer_orders(orders)
+    release = SampledDivergence(mechanism, thetas.first, sensitivity, sampling_rate, orders)
+    return release.average(thetas, failure_probability)
+
+
+def fixed_batch_rdp(
+    mechanism: Mechanism,
+    theta: Real,
+    sensitivity: Real | Sensitivity,
+    sampling_rate: float,
+    orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
+    *,
+    record: Literal["added", "removed"] = "added",
+) -> SubsampledRdp:
+    """``subsampled_rdp`` where it is known which of the other records are in the batch.
+
+    P = M(theta) and Q = M(theta + v) for a record that is added, P = M(theta - v) and Q = M(theta)
+    for one that is removed; the release is P without it and (1 - q) P + q Q with it.
+
+    Guarantee: upper bounds for every v within ``sensitivity``. Not a statement about a sampled
+    release, whose batch is not known: that takes the average over batches of ``subsampled_rdp``.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> rdp = fixed_batch_rdp(TruncatedGaussian(1.0, bound=1.0), 2.0, 1.0, 0.5, [2])
+    >>> round(float(rdp.forward), 4), round(float(rdp.backward), 4)
+    (0.0494, 0.068)
+    """
+    checks.one_of("record", record, ("added", "removed"))
+    theta, orders = checks.finite("theta", theta), checked_integer_orders(orders)
+    release = SampledDivergence(mechanism, theta, sensitivity, sampling_rate, orders)
+    added, removed = release.log_excess(theta, exact=theta.numel() <= _FEW)
+    forward, backward = release.divergence(added if record == "added" else removed)
+    return SubsampledRdp(orders, forward, backward, failure_probability=0.0)
+
+
+class SampledDivergence:
+    """Divergences of a release of a Poisson sample, at integer orders, as functions of theta.
+
+    Costs are given as log(E - 1), where E = exp((alpha - 1) D_alpha), for the two directions: forward has
+    the law without the record first, backward the law with it. Of the ``theta`` that the release is made
+    for only the shape counts.
+
+    ``ceilings`` are upper bounds of the cost over all theta, forward and backward, and ``gaussian`` is the
+    cost of the sampled Gaussian with the same sigma, in its larger direction. The Gaussian's pair dominates
+    every pair here in every test (Blackwell), and its mixture dominates theirs; the Gaussian's forward
+    direction is below its backward one (Mironov, Talwar, Zhang 2019, Theorem 5). A law with a smaller bound
+    of all its divergences has smaller moments.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> release = SampledDivergence(Gaussian(1.0), torch.zeros(4), 0.1, 0.5, checked_integer_orders([2]))
+    >>> round(float(release.divergence(release.gaussian)), 6)  # log(1 + q^2 (e^(4 * 0.1^2) - 1))
+    0.010151
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        theta: Tensor,
+        sensitivity: Real | Sensitivity,
+        sampling_rate: float,
+        orders: Tensor,
+        tables: DivergenceTables | None = None,
+    ) -> None:
+        self.mechanism, self.orders = mechanism, orders
+        self.sensitivity = Sensitivity.of(sensitivity)
+        self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
+        self._tables = DivergenceTables(knots(orders)) if tables is None else tables
+        self._mixture = PoissonMixture(self.sampling_rate, orders)
+        gaussian, self._bounded = ceilings(mechanism, theta, self.sensitivity)
+        self.mu = math.sqrt(2 * gaussian)  # shift / sigma of the Gaussian that dominates a whole release
+        self.shape = theta.shape
+        self._k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
+        most = self._k * (self._k - 1)
+        self._largest_moments = self._bounded * most
+        self.gaussian = self._mixture.mixture_first(gaussian * most)
+        # about the third moment it is only known that it is at least 1
+        nothing, largest = torch.zeros((), dtype=torch.float64), self._largest_moments
+        forward = self._mixture.mixture_second(largest, nothing, largest)
+        both = torch.stack((forward, self._mixture.mixture_first(largest)))
+        self.ceilings = torch.minimum(both, self.gaussian)
+
+    def log_excess(self, theta: Tensor, exact: bool) -> Tensor:
+        """The cost for one known batch: (added or removed, forward or backward, orders).
+
+        For a record that is added P = M(theta) and Q = M(theta + v), and the moments of Q/P are the
+        backward sums of ``per_instance_rdp``. A record that is removed is in theta: P = M(theta - v) and
+        Q = M(theta), and the moments are the forward sums.
+        """
+        known, size = self._tables.orders, self.sensitivity
+        sums = self._tables.sums(self.mechanism, theta, size, exact=exact, few=0)
+        rows = torch.minimum(sums, self._bounded * known) * (known - 1)
+        reverse = torch.minimum(chords(known, rows, self._k), self._largest_moments)
+        moments = reverse.flip(0)
+        third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
+        forward = self._mixture.mixture_second(moments, third, reverse)
+        count = released_shape(self.mechanism, theta, size.farthest).numel()
+        if 0 < count <= MOST_COORDINATES and self.sampling_rate < 1:
+            # the box holds every move, whatever else bounds them
+            sharper = log_excess_of_few(self.mechanism, theta, size.farthest, self.sampling_rate, self.orders)
+            forward = torch.minimum(forward, sharper)
+        both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
+        return torch.minimum(both, self.ceilings)
+
+    def average(self, batches: "_Batches", failure_probability: float) -> SubsampledRdp:
+        """``subsampled_rdp`` of this release."""
+        failure_probability = checks.probability("failure_probability", failure_probability)
+        values: list[Tensor] = []
+        for theta in batches:
+            added, removed = self.log_excess(theta, batches.are_few)
+            values.append(torch.stack((added, removed, torch.maximum(added, removed))))
+        whole = self.sampling_rate == 1
+        if len(values) < (1 if whole else 2):
+            raise ValueError(
+                "batches must hold at least 2 independent auxiliary batches, drawn for the purpose and never "
+                f"released, got {len(values)}: the released batch does not stand for the dataset"
+            )
+        if whole:
+            averages, failure_probability = torch.stack(values).amax(dim=0), 0.0
+        else:
+            share = failure_probability / values[0][0].numel()  # two directions, every order
+            averages = torch.stack(
+                [
+                    upper_confidence_bound(kind, self.ceilings, share * part)
+                    for kind, part in zip(torch.stack(values, dim=1), _SHARES, strict=True)
+                ]
+            )
+        forward, backward = self.divergence(self.either_record(*averages))
+        return SubsampledRdp(self.orders, forward, backward, failure_probability)
+
+    def either_record(self, added: Tensor, removed: Tensor, worse: Tensor) -> Tensor:
+        """Covers a record that is added and one that is removed, from averages over the dataset's batches.
+
+        ``added`` and ``removed`` are averages of the two kinds of ``log_excess``, ``worse`` is the average of
+        the larger of the two. An added record costs at most ``added``. A removed record costs A, an average
+        over batches of the other records. A batch of the dataset lacks the record with probability 1 - q;
+        given that, it is such a batch, and costs at most the added kind. Given that it holds the record, it
+        is such a batch once the record is taken out, and costs at most the removed kind. Both conditional
+        averages are A, so (1 - q) A <= ``added``, q A <= ``removed`` and A <= ``worse``.
+
+        >>> from ringfence.mechanisms.gaussian import Gaussian
+        >>> release = SampledDivergence(Gaussian(1.0), torch.zeros(1), 0.1, 0.2, checked_integer_orders([2]))
+        >>> averages = (torch.tensor([x]).double().log() for x in (0.4, 3.0, 3.1))
+        >>> release.either_record(*averages).exp()  # 0.4 / (1 - q)
+        tensor([0.5000], dtype=torch.float64)
+        """
+        if self.sampling_rate == 1:
+            return worse
+        lacking = added - math.log1p(-self.sampling_rate)
+        holding = torch.maximum(added, removed - math.log(self.sampling_rate))
+        return torch.minimum(worse, torch.minimum(lacking, holding))
+
+    def divergence(self, log_excess: Tensor) -> Tensor:
+        """D = log(1 + excess) / (alpha - 1)."""
+        if bool(log_excess.isnan().any()):
+            raise FloatingPointError(f"float64 cannot represent what a sample of {self.mechanism!r} costs")
+        return torch.logaddexp(log_excess, torch.zeros_like(log_excess)) / (self.orders - 1)
+
+    def _third_below(self, theta: Tensor) -> Tensor:
+        """Sums over coordinates of the smaller sign's divergence of order 3, rows forward and backward.
+
+        No v in {-c, c}^d has less, and no other v matters: E_P f(Q/P) with a convex f grows with every
+        |v_j| (monotone likelihood ratio). Coordinates are evaluated, because a table bounds from above only.
+        Where not every coordinate may move as far as it can, all that is known is that none is negative.
+        """
+        size = self.sensitivity
+        if not size.binding(released_shape(self.mechanism, theta, size.farthest)).is_plain:
+            return torch.zeros(2, dtype=torch.float64)
+        law, theta = recentre(self.mechanism, theta.double())
+        move = size.farthest.to(theta.device).double()
+        signs = (move, -move)
+        forward = [law.renyi_divergence(theta, s, 3.0) for s in signs]
+        backward = [law.renyi_divergence(theta + s, -s, 3.0) for s in signs]
+        smaller = [torch.minimum(*values).sum().cpu() for values in (forward, backward)]
+        return torch.stack(smaller) * (1 - ROUNDING)
+
+
+class _Batches:
+    """Thetas of auxiliary batches, checked as they are read: finite, and all of one shape."""
+
+    def __init__(self, batches: object) -> None:
+        single = getattr(batches, "ndim", 1) == 0
+        if single or isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
+            raise TypeError(
+                f"batches must be a tensor or an iterable of thetas, one a batch, got {batches!r}"
+            )
+        read = isinstance(batches, Tensor) or not hasattr(batches, "__array__")
+        rows = iter(batches if read else np.asarray(batches))
+        first = next(rows, None)
+        self._rows = chain([] if first is None else [first], rows)
+        self.first = torch.zeros(()) if first is None else checks.finite("batches", first)
+        self.are_few = isinstance(batches, Sized) and len(batches) * self.first.numel() <= _FEW
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for row in self._rows:
+            theta = checks.finite("batches", row)
+            if theta.shape != self.first.shape:
+                shapes = f"{list(self.first.shape)} and {list(theta.shape)}"
+                raise ValueError(f"batches must all have one shape, got {shapes}")
+            yield theta
+
+
+class SampledAccountant:
+    """Adds up releases of Poisson samples and says what they cost.
+
+    Call ``step(batches)`` once for each release, with the thetas of auxiliary batches: independent
+    Poisson samples that are drawn for the purpose at the same model parameters as the release, and never
+    the released batch itself (``subsampled_rdp``). A record must enter theta with a contribution that
+    depends only on the record and on earlier releases, within ``sensitivity``: a number for the largest move
+    of each coordinate, or a ``Sensitivity``. Mechanism, sensitivity and sampling rate may differ from step
+    to step.
+
+    Guarantee: for each order there is one running sum per direction. Each is an upper bound except with
+    probability ``spent``, to which every step adds ``failure_probability``, and is never above the sum of
+    the Poisson-sampled Gaussian. ``spent`` is paid out of delta. ``docs/guarantees.md`` says what the sums
+    promise.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> batches = torch.randn(10, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> account = SampledAccountant(TruncatedGaussian(1.0, bound=2.0), 0.1, 0.5, orders=[8, 16, 32])
+    >>> account.step(batches, count=100)
+    >>> own = account.guarantee(delta=1e-5).per_instance
+    >>> own.epsilon < own.gaussian_epsilon, own.failure_probability
+    (True, 1e-09)
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        sensitivity: Real | Sensitivity,
+        sampling_rate: float,
+        orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
+        failure_probability: float = 1e-9,
+    ) -> None:
+        self.mechanism = checked_mechanism(mechanism)
+        self.sensitivity = Sensitivity.of(sensitivity)
+        self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
+        self._orders = checked_integer_orders(orders).clone()
+        self.failure_probability = checks.probability("failure_probability", failure_probability)
+        self.forward = torch.zeros_like(self._orders)
+        self.backward = torch.zeros_like(self._orders)
+        self.gaussian = torch.zeros_like(self._orders)  # of the sampled Gaussian with the same sigma
+        self.data_independent = torch.zeros_like(self._orders)  # what the law proves for every theta
+        self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
+        self.steps = 0
+        self.spent = 0.0
+        self._tables = DivergenceTables(knots(self._orders))
+        self._own: SampledDivergence | None = None  # the last release with the account's own settings
+
+    def step(
+        self,
+        batches: Tensor | Iterable[Real],
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | Sensitivity | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """Adds ``count`` releases, with the account's own settings unless others are given.
+
+        They are ``count`` samples of the same dataset at the same model parameters: the average over batches
+        is the same number, which is estimated once.
+        """
+        count = checks.count("count", count, at_least=1)
+        thetas = _Batches(batches)
+        release = self._release(thetas.first, mechanism, sensitivity, sampling_rate)
+        rdp = release.average(thetas, self.failure_probability)
+        self._add(release, rdp.forward, rdp.backward, count)
+        self.spent += rdp.failure_probability
+
+    def step_of_any(
+        self,
+        theta: Real,
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | Sensitivity | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """Adds ``count`` releases, charged with what holds for every dataset: nothing is estimated.
+
+        Of ``theta`` only the shape counts.
+        """
+        count = checks.count("count", count, at_least=1)
+        release = self._release(checks.tensor("theta", theta), mechanism, sensitivity, sampling_rate)
+        forward, backward = release.divergence(release.ceilings)
+        self._add(release, forward, backward, count)
+
+    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
+        """Charges one release of a Poisson sample, as ``Account.charge``.
+
+        The release costs what ``batches`` of auxiliary samples say, and what holds for every dataset where
+        there are none. Of ``theta``, the released batch itself, only the shape counts.
+        """
+        if batches is None:
+            self.step_of_any(theta)
+        else:
+            self.step(batches)
+
+    def _release(
+        self,
+        theta: Tensor,
+        mechanism: Mechanism | None,
+        sensitivity: Real | Sensitivity | None,
+        sampling_rate: float | None,
+    ) -> SampledDivergence:
+        own = mechanism is None and sensitivity is None and sampling_rate is None
+        if own and self._own is not None and self._own.shape == theta.shape:
+            return self._own
+        release = SampledDivergence(
+            self.mechanism if mechanism is None else mechanism,
+            theta,
+            self.sensitivity if sensitivity is None else sensitivity,
+            self.sampling_rate if sampling_rate is None else sampling_rate,
+            self._orders,
+            self._tables,
+        )
+        self._own = release if own else self._own
+        return release
+
+    def _add(self, release: SampledDivergence, forward: Tensor, backward: Tensor, count: int) -> None:
+        self.forward = self.forward + count * forward
+        self.backward = self.backward + count * backward
+        self.gaussian = self.gaussian + count * release.divergence(release.gaussian)
+        ceiling = release.divergence(release.ceilings.amax(dim=0))
+        self.data_independent = self.data_independent + count * ceiling
+        setting = (release.mu, release.sampling_rate)
+        self.settings[setting] = self.settings.get(setting, 0) + count
+        self.steps += count
+
+    @property
+    def orders(self) -> Tensor:
+        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
+        return self._orders.clone()
+
+    @property
+    def worst(self) -> Tensor:
+        """The larger of the two running sums, order by order."""
+        return torch.maximum(self.forward, self.backward)
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """What may be said about all the steps so far, at this delta.
+
+        The ex-post numbers and those of Rényi sums hold at delta less what was spent on estimating, so that
+        they hold at delta altogether.
+        """
+        delta = checks.probability("delta", delta)
+        if delta <= self.spent:
+            raise ValueError(
+                f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
+                f"got {delta!r}: use a smaller failure_probability"
+            )
+        ceiling, _ = epsilon_from_rdp(self._orders, self.data_independent, delta)
+        exact = sampled_gaussian_epsilon(self.settings, delta)
+        attacks = TradeOff(
+            tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
+            orders=tuple(self._orders.tolist()),
+            divergences=tuple(self.data_independent.tolist()),
+        )
+        proof = GAUSSIAN if all(rate == 1 for _, rate in self.settings) else SAMPLED
+        return guarantee(
+            orders=self._orders,
+            worst=self.worst,
+            gaussian=self.gaussian,
+            data_independent=DataIndependent(*min((exact, proof), (ceiling, ZCDP)), exact, attacks),
+            steps=self.steps,
+            delta=delta,
+            spent=self.spent,
+        )
+
+    def fresh(self) -> Self:
+        """An account with the same settings and no steps."""
+        settings = (self.mechanism, self.sensitivity, self.sampling_rate, self._orders)
+        return type(self)(*settings, self.failure_probability)
+
+    def cost(self) -> Cost:
+        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
+        return Cost(
+            releases=tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
+            zcdp=math.inf,
+            ceiling=at_orders(self._orders, self.data_independent),
+            forward=at_orders(self._orders, self.forward),
+            backward=at_orders(self._orders, self.backward),
+            gaussian=at_orders(self._orders, self.gaussian),
+            steps=self.steps,
+            change=ADDED_OR_REMOVED,
+            spent=self.spent,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
+        return {
+            "kind": type(self).__name__,
+            "version": 1,
+            "mechanism": self.mechanism.state_dict(),
+            "sensitivity": self.sensitivity.state(),
+            "sampling_rate": self.sampling_rate,
+            "orders": self._orders.tolist(),
+            "failure_probability": self.failure_probability,
+            **{name: getattr(self, name).tolist() for name in _SUMS},
+            "settings": [[mu, rate, count] for (mu, rate), count in self.settings.items()],
+            "steps": self.steps,
+            "spent": self.spent,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
+        checks.state("SampledAccountant", 1, state, _STATE)
+        account = cls(
+            Mechanism.from_state_dict(state["mechanism"]),
+            Sensitivity.from_state(state["sensitivity"]),
+            state["sampling_rate"],
+            state["orders"],
+            state["failure_probability"],
+        )
+        for name in _SUMS:
+            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
+        for entry in checks.listed("settings", state["settings"]):
+            mu, rate, count = checks.listed("settings", entry, length=3)
+            setting = (checks.number("settings", mu, checks.not_negative), checks.rate("settings", rate))
+            account.settings[setting] = checks.count("settings", count, at_least=1)
+        account.steps = checks.count("steps", state["steps"], at_least=0)
+        if sum(account.settings.values()) != account.steps:
+            raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
+        account.spent = checks.number("spent", state["spent"], checks.not_negative)
+        return account
+
+    def __repr__(self) -> str:
+        return (
+            f"SampledAccountant({self.mechanism!r}, sampling_rate={self.sampling_rate}, steps={self.steps})"
+        )
