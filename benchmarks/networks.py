@@ -4,7 +4,7 @@
 
 Everybody starts from a model, a batch and its labels. Ordinary training ends with the gradient of the mean
 loss; the others end with the sum of clipped gradients: Clamp and Norm are ours, "hooks" and "ghost" are the
-two ways of Opacus (Norm only), "one by one" is torch.func, our way for models that are not known. All take
+two ways of Opacus (Norm only), "formed" is Scale, for which each example's gradient is formed. All take
 turns, and a ratio is the median over rounds of the time over that of ordinary training in the same round.
 "step" is a whole step of the engine: batch, gradients, noise, account, optimizer. "recorded" ones repeat a
 CUDA graph; their ratio is to ordinary training without one, beside which each of them runs alone, and their
@@ -31,13 +31,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import ringfence as rf
 from benchmarks.timing import seconds
 from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
-from ringfence.training.per_example.fused.gradients import FusedGradients
-from ringfence.training.per_example.fused.recording import RecordedGradients
 from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.recording import RecordedGradients
 
-CLAMP, NORM = rf.Clamp(0.01), rf.Norm(1.0)
+CLAMP, NORM, SCALE = rf.Clamp(0.01), rf.Norm(1.0), rf.Scale(0.01)
 Work = Callable[[], object]
-EAGER = ("ordinary", "clamp", "norm", "hooks", "ghost", "one by one", "step")
+EAGER = ("ordinary", "clamp", "norm", "hooks", "ghost", "formed", "step")
 RECORDED = ("recorded ordinary", "recorded clamp", "recorded norm", "recorded step")
 
 
@@ -265,11 +264,11 @@ def candidates(
     inputs, labels = problem.batch(batch, device)
     ways: dict[str, Callable[[], Work]] = {
         "ordinary": lambda: ordinary(model(), inputs, labels, precision),
-        "clamp": lambda: ours(FusedGradients(model()), CLAMP, inputs, labels, precision),
-        "norm": lambda: ours(FusedGradients(model()), NORM, inputs, labels, precision),
+        "clamp": lambda: ours(ExampleGradients(model()), CLAMP, inputs, labels, precision),
+        "norm": lambda: ours(ExampleGradients(model()), NORM, inputs, labels, precision),
         "hooks": lambda: opacus(model(), inputs, labels, precision, ghost=False),
         "ghost": lambda: opacus(model(), inputs, labels, precision, ghost=True),
-        "one by one": lambda: ours(ExampleGradients(model()), CLAMP, inputs, labels, precision),
+        "formed": lambda: ours(ExampleGradients(model()), SCALE, inputs, labels, precision),
         "step": lambda: engine_step(problem, model(), batch, device, precision),
         "recorded ordinary": lambda: recorded(model(), inputs, labels, precision),
         "recorded clamp": lambda: repeated(CLAMP),

@@ -447,10 +447,10 @@ class GradientNorms:
             inputs: Inputs = ((values[0].to(device),), {})
             outputs = self._gradients.forward(inputs)
             cotangents = cotangents_of(self._loss, outputs, targets_of(values).to(device))
-            found += [
-                row_lengths(rows).cpu()
-                for rows in self._gradients.each(inputs, cotangents, self._gradients.parameters)
-            ]
+            norms = torch.empty(len(values[0]), dtype=torch.float64)
+            for where, rows in self._gradients.each(inputs, cotangents):
+                norms[where] = row_lengths(rows).cpu()
+            found.append(norms)
         return torch.cat(found)
 
 

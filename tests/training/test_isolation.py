@@ -12,7 +12,6 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.training.per_example.fused.gradients import FusedGradients
 from ringfence.training.per_example.gradients import ExampleGradients
 
 CLIP = rf.Norm(1.0)
@@ -77,6 +76,15 @@ class Remembers(Linear):
         return x / self.largest
 
 
+class Following(nn.Module):
+    def __init__(self, first: nn.Module, last: nn.Module) -> None:
+        super().__init__()
+        self.first, self.last = first, last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x))
+
+
 class Continues(Linear):
     """A recurrent layer whose state goes on from example to example."""
 
@@ -90,25 +98,25 @@ class Continues(Linear):
 
 
 MIXING = [Sorts, Scales, Winsorises, Centres, Crowded]
-WAYS = [FusedGradients, ExampleGradients]
+SUMS = pytest.mark.parametrize("dtype", [None, torch.float64], ids=["fused", "formed"])
 
 
-def moved(make: Callable[[], nn.Module], way: type[ExampleGradients], inputs: Tensor = OUTLIER) -> float:
+def moved(make: Callable[[], nn.Module], dtype: torch.dtype | None = None) -> float:
     """How far the last example moves the clipped sum, in multiples of the clip."""
     sums = []
-    for some in (inputs, inputs[:-1]):
-        gradients, given = way(make()), ((some,), {})
+    for some in (OUTLIER, OUTLIER[:-1]):
+        gradients, given = ExampleGradients(make()), ((some,), {})
         gradients.forward(given)
-        sums.append(gradients.clipped_sum(given, 1e3 * torch.ones(len(some), 3), CLIP))
+        sums.append(gradients.clipped_sum(given, 1e3 * torch.ones(len(some), 3), CLIP, dtype))
     return float((sums[0] - sums[1]).norm())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@SUMS
 @pytest.mark.parametrize("make", [Linear, *MIXING])
-def test_an_example_moves_the_sum_by_its_clip(make: Callable[[], nn.Module], way: Any) -> None:
+def test_an_example_moves_the_sum_by_its_clip(make: Callable[[], nn.Module], dtype: Any) -> None:
     """Under vmap there is nothing to mix, to sort or to count."""
-    assert moved(make, way) <= 1.001
-    whole, alone = way(make()), way(make())
+    assert moved(make, dtype) <= 1.001
+    whole, alone = ExampleGradients(make()), ExampleGradients(make())
     together = whole.forward(((OUTLIER,), {}))
     each = torch.cat([alone.forward(((row.unsqueeze(0),), {})) for row in OUTLIER])
     assert torch.allclose(together, each, rtol=1e-4, atol=1e-5)
@@ -125,30 +133,35 @@ def test_these_models_do_mix(make: Callable[[], nn.Module]) -> None:
     assert not torch.allclose(together, each, rtol=1e-2)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_remembered_from_example_to_example(way: Any) -> None:
+@SUMS
+def test_nothing_is_remembered_from_example_to_example(dtype: Any) -> None:
+    """Where vmap stops, every example goes through a copy that is thrown away."""
     model = Remembers()
-    if way is FusedGradients:
-        with pytest.warns(UserWarning, match="one by one: RuntimeError: vmap: .*item"):
-            assert moved(Remembers, way) <= 1.001
-    else:
-        assert moved(Remembers, way) <= 1.001
-    gradients = ExampleGradients(model)
-    gradients.forward(((OUTLIER,), {}))
+    with pytest.warns(UserWarning, match="one by one: RuntimeError: vmap: .*item"):
+        ExampleGradients(model).forward(((OUTLIER,), {}))
+    with pytest.warns(UserWarning, match="one by one"):
+        assert moved(Remembers, dtype) <= 1.001
     assert model.largest == 1.0
 
 
-def test_a_state_that_goes_on() -> None:
-    """The fused pass refuses it; one by one every example goes through a copy that is thrown away."""
+def test_a_state_that_goes_on_is_refused() -> None:
     with pytest.raises(ValueError, match="layer '' \\(Continues\\) keeps 'state' of a pass"):
-        moved(Continues, FusedGradients)
-    assert moved(Continues, ExampleGradients) <= 1.001
+        moved(Continues)
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 1, 6)])
+@pytest.mark.parametrize("inside", [nn.Sequential, lambda layer, last: Following(layer, last)])
+def test_a_normalisation_over_examples_has_only_one(shape: tuple[int, ...], inside: Any) -> None:
+    """A known layer that takes all rows at once would find the shape of the batch that it asks for."""
+    model = inside(nn.LayerNorm(shape), nn.Linear(6, 3))
+    with pytest.raises(RuntimeError, match="normalized_shape"):
+        ExampleGradients(model).forward(((INPUTS[:2],), {}))
 
 
 def test_a_layer_that_changes_its_ways_later() -> None:
     """In evaluation mode at first, it treats examples apart; in training mode it centres the batch."""
     model = Centres().eval()
-    gradients, given = FusedGradients(model), ((OUTLIER,), {})
+    gradients, given = ExampleGradients(model), ((OUTLIER,), {})
     gradients.forward(given)
     model.train()
     outputs = gradients.forward(given)
@@ -251,23 +264,20 @@ class Counts(Averages):
 
 @pytest.mark.filterwarnings("ignore:examples go through the model one by one")
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [Renorms, Initialises, Averages, Replaces])
-def test_a_forward_pass_writes_nothing(make: Callable[[], nn.Module], way: Any) -> None:
+def test_a_forward_pass_writes_nothing(make: Callable[[], nn.Module]) -> None:
     """It is refused by name, or what it writes to is a copy."""
     model = make()
-    before, gradients = copy.deepcopy(model.state_dict()), way(model)
-    writes_to_copies = (make, way) in [(Renorms, FusedGradients), (Replaces, ExampleGradients)]
+    before, gradients = copy.deepcopy(model.state_dict()), ExampleGradients(model)
     refused = pytest.raises(ValueError, match="what a model keeps of its inputs does not pass the mechanism")
-    with nullcontext() if writes_to_copies else refused:
+    with nullcontext() if make is Renorms else refused:  # which has copies to write to
         gradients.forward(((INPUTS,), {}))
         gradients.clipped_sum(((INPUTS,), {}), torch.ones(len(INPUTS), 3), CLIP)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_a_count_of_passes_is_refused(one_by_one: bool) -> None:
-    private, optimizer, loader, made = engine(Counts(), one_by_one=one_by_one)
+def test_a_count_of_passes_is_refused() -> None:
+    private, optimizer, loader, made = engine(Counts())
     with pytest.raises(ValueError, match="layer '' \\(Counts\\) keeps 'mean' of a pass"):
         steps(private, optimizer, loader)
     assert made.steps == 0

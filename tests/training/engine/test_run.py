@@ -128,13 +128,13 @@ def test_released_gradients_lie_in_memory_as_their_parameters_do() -> None:
     assert all(own == released for own, released in layouts)
 
 
-def test_examples_one_by_one_have_the_masks_of_dropout_that_their_outputs_had() -> None:
+@pytest.mark.parametrize("clip", [rf.Clamp(9.0), rf.Scale(9.0)], ids=["fused", "formed"])
+def test_examples_have_the_masks_of_dropout_that_their_outputs_had(clip: rf.Clip) -> None:
     """Of y = w (mask x) with x = 1, output and gradient are the same number where w is 1."""
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(1, 1, bias=False))
     nn.init.ones_(model[1].weight)
     ones = torch.ones(20, 1)
-    law, clip = rf.Gaussian(1e-7), rf.Clamp(9.0)
-    run = Run(model, inputs=ones, labels=ones, batch_size=20, mechanism=law, clip=clip, one_by_one=True)
+    run = Run(model, inputs=ones, labels=ones, batch_size=20, mechanism=rf.Gaussian(1e-7), clip=clip)
     outputs = run.model(next(iter(run.loader))[0])
     outputs.mean().backward()
     run.optimizer.step()

@@ -1,5 +1,6 @@
 """Clamped sums of products and of convolutions against the gradients of single examples in float64."""
 
+import itertools
 import math
 from typing import Any
 
@@ -8,15 +9,8 @@ import torch
 from torch.nn import functional
 
 from ringfence.training.kernels import product_sum as plain
-from ringfence.training.kernels.product_sum import (
-    clipped_product_sum,
-    convolution_rows,
-    convolution_squares,
-    convolution_sum,
-    product_squares,
-    product_sum,
-)
-from ringfence.training.kernels.window import Window
+from ringfence.training.kernels.product_sum import convolution_rows, convolution_squares, convolution_sum
+from ringfence.training.kernels.window import POINT, Window
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -35,6 +29,15 @@ CONVOLUTIONS = {
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def product_sum(left: torch.Tensor, right: torch.Tensor, limit: float | None) -> torch.Tensor:
+    """The clamped sum of a matrix that is applied at every position of (n, T, p) and (n, T, q)."""
+    return convolution_sum(left.mT, right.mT, POINT, limit).squeeze(2)
+
+
+def product_squares(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return convolution_squares(left.mT, right.mT, POINT)
 
 
 def convolution(name: str, count: int = 5) -> tuple[torch.Tensor, torch.Tensor, Window, torch.Tensor]:
@@ -173,35 +176,43 @@ def test_no_examples_and_repeated_calls(device: str) -> None:
     assert torch.allclose(convolution_sum(*last, window, 0.5), first, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "clip", "message"),
-    [
-        (
-            torch.zeros(3, 2),
-            torch.zeros(3, 2, 2),
-            1.0,
-            r"left must have three dimensions, got shape \[3, 2\]",
-        ),
-        (
-            torch.zeros(3, 1, 2),
-            torch.zeros(3, 2, 2),
-            1.0,
-            r"left holds \[3, 1\] examples and positions, right",
-        ),
-        (torch.zeros(3, 1, 2).double(), torch.zeros(3, 1, 2), 1.0, "they must agree"),
-        (torch.full((3, 1, 2), math.nan), torch.zeros(3, 1, 2), 1.0, "left must not be NaN"),
-        (torch.zeros(3, 1, 2), torch.full((3, 1, 2), math.inf), 1.0, "right must be finite"),
-        (torch.zeros(3, 1, 2), torch.zeros(3, 1, 2), 0.0, r"clip must be > 0, got 0\.0"),
-    ],
-)
-def test_bad_input_is_refused_by_name(
-    left: torch.Tensor, right: torch.Tensor, clip: float, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        clipped_product_sum(left, right, clip)
+def test_every_tile_fits() -> None:
+    """Powers of two, wide enough for tensor cores, no larger than what fits."""
+    pytest.importorskip("triton")
+    from ringfence.training.kernels.product_sum_cuda import bytes_held, choose_tile
+
+    sizes = (1, 3, 16, 27, 64, 100, 384, 2304)
+    for rows, columns, places in itertools.product(sizes, sizes, (2, 64, 197, 1024)):
+        for split, point in itertools.product((False, True), repeat=2):
+            tile = choose_tile(rows, columns, places, split=split, point=point)
+            assert all(16 <= side == side & -side for side in tile[:3])
+            assert tile.rows < 2 * max(16, rows)
+            assert tile.columns < 2 * max(16, columns)
+            for shared in (227, 163, 99, 64):  # KiB, from an H200 to a T4
+                smaller = choose_tile(rows, columns, places, split=split, point=point, shared=shared * 1024)
+                assert bytes_held(smaller, split=split) <= shared * 1024
+                assert smaller.places >= 16
+            # registers for the product and its sum
+            assert 2 * tile.rows * tile.columns <= 128 * 32 * tile.warps
 
 
-def test_the_clip_is_rounded_down() -> None:
-    ones = torch.ones(1, 3, 1)
-    assert float(clipped_product_sum(ones, ones, 0.1)) < 0.1  # float32's 0.1 is above it
-    assert float(clipped_product_sum(ones.double(), ones.double(), 0.1)) == 0.1
+def test_patches_are_those_of_torch() -> None:
+    x = torch.arange(2 * 4 * 7 * 9, dtype=torch.float32).view(2, 4, 7, 9)
+    window = Window((3, 2), (2, 3), (1, 0), (2, 1), 2)
+    patches = window.patches(x.contiguous(memory_format=torch.channels_last))
+    wanted = functional.unfold(x, window.kernel, window.dilation, window.padding, window.stride)
+    assert torch.equal(patches.flatten(1, 2), wanted)
+    assert patches.shape[1] == 2
+
+
+def test_the_overlap_is_the_largest_number_of_places_that_see_one_number() -> None:
+    for kernel, stride, dilation in itertools.product(range(1, 6), repeat=3):
+        window = Window((kernel,), (stride,), (0,), (dilation,))
+        marks = torch.arange(1.0, 101.0).view(1, 1, 100)
+        seen = window.patches(marks).flatten().unique(return_counts=True)[1]
+        assert int(seen.max()) == window.overlap, window
+
+
+def test_a_window_without_one_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="window must have one to three numbers of each kind"):
+        Window((3, 3), (1,), (0, 0), (1, 1))

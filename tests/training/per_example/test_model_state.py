@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ringfence.training.per_example.fused.gradients import FusedGradients
+from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.model_state import nothing_kept, refuse_changed, state_of
 
 
@@ -38,7 +38,7 @@ KEPT = {"buffer": "mean", "list": "seen", "attribute": "last", "answer": "large"
 def test_what_is_kept_is_named_and_taken_off(how: str) -> None:
     model = Keeping(how)
     mean = model.mean
-    gradients = FusedGradients(model)
+    gradients = ExampleGradients(model)
     for _ in range(2):  # whoever goes on after the error gets it again
         with pytest.raises(ValueError, match=rf"layer '' \(Keeping\) keeps '{KEPT[how]}' of a pass"):
             gradients.forward(((torch.ones(4, 3),), {}))
@@ -58,7 +58,7 @@ def test_what_depends_on_no_input_may_be_kept() -> None:
             return super().forward(input)
 
     model = nn.Sequential(Counting(3, 2))
-    FusedGradients(model).forward(((torch.ones(4, 3),), {}))
+    ExampleGradients(model).forward(((torch.ones(4, 3),), {}))
     assert model[0].calls > 0
 
 
@@ -88,5 +88,5 @@ def test_a_changed_copy_is_named() -> None:
 
 
 def test_errors_of_a_pass_are_its_own() -> None:
-    with pytest.raises(KeyError), nothing_kept(nn.Linear(2, 2)):
+    with pytest.raises(KeyError), nothing_kept(nn.Linear(2, 2), []):
         raise KeyError

@@ -24,9 +24,8 @@ from ringfence.training.engine.private_objects import PrivateLoader, PrivateModu
 from ringfence.training.engine.run import RunPlan, StepReport, TrainingRun
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
-from ringfence.training.per_example.fused.gradients import FusedGradients
-from ringfence.training.per_example.fused.recording import RecordedGradients
 from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.recording import RecordedGradients
 from ringfence.training.secure_run import NEEDS_SIZE
 from ringfence.training.target import Target
 
@@ -49,14 +48,14 @@ class PrivacyEngine:
     the number of further Poisson samples that are drawn in each step and never released, to estimate the
     per-instance cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
     dataset. ``on_step`` receives a ``StepReport`` after each step. ``memory_budget`` is the number of bytes
-    for the gradients of a chunk of examples; None means 1 GiB, or a quarter of what is free on a GPU.
+    for the gradients of a chunk of examples; None means 1 GiB, or three quarters of what is free on a GPU.
 
     Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
-    With ``one_by_one``, with ``secure`` and with ``Scale``, and where vmap cannot run a model, the gradient
-    of every example is formed; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats the passes
-    from a recording of the second one, which saves the work of Python: what the model decides there, such as
-    a rate of dropout that falls from step to step, is then decided once.
+    With ``secure`` and with ``Scale`` the gradient of every example is formed. Where vmap cannot run a model,
+    each example goes through a copy of it; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats
+    the passes from a recording of the second one, which saves the work of Python: what the model decides there,
+    such as a rate of dropout that falls from step to step, is then decided once.
 
     Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
@@ -128,10 +127,11 @@ class PrivacyEngine:
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
-        self.one_by_one = checks.flag("one_by_one", one_by_one)
+        if checks.flag("one_by_one", one_by_one):
+            raise ValueError("one_by_one is gone: every pass isolates examples by construction, leave it out")
         self.cuda_graphs = checks.flag("cuda_graphs", cuda_graphs)
-        if cuda_graphs and (one_by_one or secure or clip.looks_at == "all"):
-            raise ValueError("cuda_graphs must be False with one_by_one, secure or Scale, got True")
+        if cuda_graphs and (secure or clip.looks_at == "all"):
+            raise ValueError("cuda_graphs must be False with secure or Scale, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
         self._noise, self.secure = Noise(seed), secure
         self._run: TrainingRun | None = None
@@ -194,13 +194,11 @@ class PrivacyEngine:
         return PrivateModule(module, run), PrivateOptimizer(optimizer, run), PrivateLoader(plan.loader, run)
 
     def _gradients(self, module: nn.Module, rows: int) -> ExampleGradients:
-        """The fused pass, for which a GPU sees one shape only, or the way that takes examples one by one."""
-        if self.one_by_one or self.secure or self.clip.looks_at == "all":
-            return ExampleGradients(module, self.memory_budget)
+        """The gradients of single examples, in passes for which a GPU sees one shape only."""
         on_gpu = any(parameter.is_cuda for parameter in module.parameters())
         if self.cuda_graphs and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        kind = RecordedGradients if self.cuda_graphs else FusedGradients
+        kind = RecordedGradients if self.cuda_graphs else ExampleGradients
         return kind(module, self.memory_budget, rows if on_gpu else None)
 
     def _plan(self, model: nn.Module, loader: DataLoader[Any]) -> RunPlan:
@@ -230,13 +228,13 @@ class PrivacyEngine:
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why examples go through the model one by one, as of the first batch; None if they do not."""
-        return getattr(self.run.gradients, "slow_because", "one_by_one, secure or Scale was asked for")
+        """Why examples go through copies of the model, as of the first batch; None if they do not."""
+        return self.run.gradients.fallback_reason
 
     @property
     def slower_layers(self) -> dict[str, str]:
-        """Layers and parameters that take torch.func in a fused pass, and why, as of the first batch."""
-        return getattr(self.run.gradients, "slower_layers", {})
+        """Parameters of which a pass takes a copy for each example, and why, as of the first batch."""
+        return self.run.gradients.slower_layers
 
     @property
     def account(self) -> Account:

@@ -11,8 +11,8 @@ from torch.optim import LBFGS, Optimizer
 
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
-from ringfence.training.per_example.fused.layers.normalisation import is_frozen
 from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.layers import is_frozen
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from ringfence.noise import Noise
 from ringfence.training.engine.batches import Examples, FullBatches, MicroBatch, PoissonBatches
 from ringfence.training.engine.model_checks import refuse_layers, refuse_other_parameters
 from ringfence.training.engine.run import TrainingRun
-from ringfence.training.per_example.fused.layers.normalisation import is_frozen
+from ringfence.training.per_example.layers import is_frozen
 from ringfence.training.per_example.model_state import state_of
 
 

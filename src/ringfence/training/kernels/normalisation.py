@@ -19,7 +19,7 @@ def group_norm(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | Non
     tensor([-1.,  1.])
     """
     if x.is_cuda and _HAS_TRITON:
-        from ringfence.training.kernels.group_norm_cuda import group_norm_cuda, is_channels_last
+        from ringfence.training.kernels.normalisation_cuda import group_norm_cuda, is_channels_last
 
         if is_channels_last(x, groups):
             return group_norm_cuda(x, groups, weight, bias, eps)

@@ -11,84 +11,26 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from ringfence import checks
 from ringfence.numerics.blocks import refuse_tf32, row_lengths
-from ringfence.numerics.rounding import float32_at_most
 from ringfence.training.kernels.outer_sum import finite_outer_sum, plain_outer_sum
 from ringfence.training.kernels.window import Window
 
 _HAS_TRITON = find_spec("triton") is not None
-_POINT = Window((1,), (1,), (0,), (1,))
 _CHUNK_ENTRIES = 1 << 20  # how many numbers the plain version holds at once, and 16 times that on a GPU
 _SLACK = 2.0**-40  # more than a few roundings in float64 take
-
-
-def clipped_product_sum(left: Tensor, right: Tensor, clip: float) -> Tensor:
-    """The sum over examples of each one's product left_i^T right_i, every entry clamped to [-clip, clip].
-
-    ``left`` is (n, T, p), ``right`` (n, T, q), the result (p, q): the clipped gradients of a linear layer
-    that sees T positions of each example. ``clipped_outer_sum`` is the case T = 1. The extra memory is small,
-    and does not grow with n.
-
-    Guarantee: every example adds to every entry a number within [-clip, clip], up to the rounding
-    of the sum. NaN and infinities are refused.
-
-    >>> left = torch.tensor([[[1.0], [1.0]], [[1.0], [0.0]]])
-    >>> right = torch.tensor([[[3.0, 0.1], [1.0, 0.1]], [[-3.0, 0.1], [9.0, 9.0]]])
-    >>> clipped_product_sum(left, right, 0.5)
-    tensor([[0.0000, 0.3000]])
-    """
-    left, right = checks.finite("left", left), checks.finite("right", right)
-    for name, value in (("left", left), ("right", right)):
-        if value.dim() != 3:
-            raise ValueError(f"{name} must have three dimensions, got shape {list(value.shape)}")
-    if left.shape[:2] != right.shape[:2]:
-        raise ValueError(
-            f"left holds {list(left.shape[:2])} examples and positions, right {list(right.shape[:2])}"
-        )
-    if left.dtype != right.dtype or left.device != right.device:
-        raise ValueError(
-            f"left is {left.dtype} on {left.device}, right {right.dtype} on {right.device}: they must agree"
-        )
-    limit = checks.number("clip", clip, checks.positive)
-    return product_sum(left, right, limit if left.dtype == torch.float64 else float32_at_most("clip", limit))
-
-
-def product_sum(left: Tensor, right: Tensor, limit: float | None, weights: Tensor | None = None) -> Tensor:
-    """sum_i clamp(w_i left_i^T right_i, -limit, limit) for (n, T, p) and (n, T, q); nothing is checked.
-
-    Without a limit nothing is clamped; ``weights`` are n numbers, or all 1. Factors in half precision
-    give a sum in float32, of products that are accumulated in float32.
-
-    Guarantee: every example adds to every entry a number within [-limit, limit], whatever the precision of
-    the product: ``limit`` must be a number of the result's dtype. NaN in an example makes the sum NaN.
-
-    >>> ones = torch.ones(2, 3, 1)
-    >>> product_sum(ones, ones, None, torch.tensor([1.0, 0.5])), product_sum(ones, ones, 1.0)
-    (tensor([[4.5000]]), tensor([[2.]]))
-    """
-    return convolution_sum(left.transpose(1, 2), right.transpose(1, 2), _POINT, limit, weights).squeeze(2)
-
-
-def product_squares(left: Tensor, right: Tensor) -> Tensor:
-    """The squared L2 length of each left_i^T right_i, from above, as ``convolution_squares``: (n,).
-
-    >>> product_squares(torch.ones(1, 3, 1), torch.ones(1, 3, 4)).round(decimals=3)
-    tensor([36.], dtype=torch.float64)
-    """
-    if left.shape[1] == 1:  # an outer product is as long as its two vectors, multiplied
-        lengths = row_lengths(left.flatten(1)) * row_lengths(right.flatten(1))
-        return lengths.square() * (1 + 2.0**-19)  # each length is good to 2^-22
-    return convolution_squares(left.transpose(1, 2), right.transpose(1, 2), _POINT)
 
 
 def convolution_sum(
     output_gradient: Tensor, x: Tensor, window: Window, limit: float | None, weights: Tensor | None = None
 ) -> Tensor:
-    """The clamped sum of the weight gradients of a convolution: (O, C / groups, \\*kernel).
+    """sum_i clamp(w_i G_i, -limit, limit) of weight gradients of a convolution: (O, C / groups, \\*kernel).
 
-    ``output_gradient`` is (n, O, \\*places), ``x`` (n, C, \\*size). For the rest, and for
-    the guarantee, see ``product_sum``.
+    ``output_gradient`` is (n, O, \\*places), ``x`` (n, C, \\*size). Without a limit nothing is clamped;
+    ``weights`` are n numbers, or all 1. Factors in half precision give a sum in float32, of products that are
+    accumulated in float32. The extra memory is small, and does not grow with n.
+
+    Guarantee: every example adds to every entry a number within [-limit, limit], whatever the precision of
+    the product: ``limit`` must be a number of the result's dtype. NaN in an example makes the sum NaN.
 
     >>> window = Window((2,), (1,), (0,), (1,))
     >>> convolution_sum(torch.ones(1, 1, 2), torch.tensor([[[1.0, 2.0, 5.0]]]), window, 4.0)
@@ -104,10 +46,9 @@ def convolution_sum(
         return convolution_sum_cuda(output_gradient, x, window, limit, weights)
     scales = None if weights is None else weights.to(dtype).view(-1, *(1,) * (x.dim() - 1))
     gradients = output_gradient if scales is None else output_gradient * scales
-    if window.groups == 1 and output_gradient.shape[2:].numel() == 1:
-        return _outer(gradients.to(dtype).flatten(1), window.patches(x.to(dtype)).flatten(1), limit).view(
-            shape
-        )
+    if _is_outer(output_gradient, window):
+        right = window.patches(x.to(dtype)).flatten(1)
+        return _outer(gradients.to(dtype).flatten(1), right, limit).view(shape)
     total = torch.zeros(math.prod(shape), dtype=dtype, device=x.device)
     if limit is None:
         refuse_tf32(total)
@@ -131,12 +72,12 @@ def convolution_rows(output_gradient: Tensor, x: Tensor, window: Window) -> Tens
 
 
 def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> Tensor:
-    """The squared L2 length of each example's weight gradient of a convolution, from above: (n,) in float64.
+    """The squared L2 norm of each example's weight gradient of a convolution, from above: (n,) in float64.
 
-    Guarantee: at least the squared length of what ``convolution_sum`` adds for the example with weight 1 and
+    Guarantee: at least the squared norm of what ``convolution_sum`` adds for the example with weight 1 and
     no limit, up to the rounding of the sum and the last one of each entry. In plain torch that is the exact
     product: what may have been lost to rounding is added, with L places L 2^-23 (float64: L 2^-52) times the
-    lengths of both factors. On a GPU sum and squares multiply in the same order, so what was computed is
+    norms of both factors. On a GPU sum and squares multiply in the same order, so what was computed is
     what is measured. Matrix products of float32 numbers with fewer bits are refused.
 
     >>> window = Window((2,), (1,), (0,), (1,))
@@ -150,6 +91,9 @@ def convolution_squares(output_gradient: Tensor, x: Tensor, window: Window) -> T
         from ringfence.training.kernels.product_sum_cuda import convolution_squares_cuda
 
         return convolution_squares_cuda(output_gradient, x, window)
+    if _is_outer(output_gradient, window):  # an outer product is as long as its two vectors, multiplied
+        norms = row_lengths(output_gradient.flatten(1)) * row_lengths(window.patches(x).flatten(1))
+        return norms.square() * (1 + 2.0**-19)  # each norm is good to 2^-22
     places, kernel = output_gradient.shape[2:].numel(), math.prod(window.kernel)
     rows, columns = output_gradient.shape[1] // window.groups, x.shape[1] // window.groups * kernel
     # each number of x is in so many patches at most
@@ -205,6 +149,11 @@ def _agreed(output_gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor, torch.d
         dtype = torch.promote_types(output_gradient.dtype, x.dtype)
         output_gradient, x = output_gradient.to(dtype), x.to(dtype)
     return output_gradient, x, torch.promote_types(x.dtype, torch.float32)
+
+
+def _is_outer(output_gradient: Tensor, window: Window) -> bool:
+    """True where an example's gradient is one outer product, because the window takes one place."""
+    return window.groups == 1 and output_gradient.shape[2:].numel() == 1
 
 
 def _is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:

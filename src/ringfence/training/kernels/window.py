@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 from torch.nn import functional
@@ -31,7 +32,7 @@ class Window:
         settings = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in settings)
 
-    @property
+    @cached_property
     def is_point(self) -> bool:
         """True where every number of the output sees the numbers of the input at the same place alone."""
         return {*self.kernel, *self.stride} == {1} and {*self.padding} == {0}
@@ -48,11 +49,8 @@ class Window:
         count, channels = x.shape[:2]
         places = self.positions(tuple(x.shape[2:]))
         if not self.is_point:
-            x = (
-                functional.pad(x, [side for p in reversed(self.padding) for side in (p, p)])
-                if any(self.padding)
-                else x
-            )
+            if any(self.padding):
+                x = functional.pad(x, [side for p in reversed(self.padding) for side in (p, p)])
             strides = x.stride()[2:]
             x = x.as_strided(
                 (count, channels, *self.kernel, *places),
@@ -65,3 +63,6 @@ class Window:
             )
         width = channels // self.groups * math.prod(self.kernel)
         return x.reshape(count, self.groups, width, math.prod(places))
+
+
+POINT = Window((1,), (1,), (0,), (1,))  # that of a matrix which is applied at every position

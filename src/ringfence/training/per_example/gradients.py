@@ -1,84 +1,148 @@
-"""The gradients of single examples, clipped and summed, one by one and within a memory budget."""
+"""Clipped sums of the gradients of single examples, by one pass forward and back over a batch."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence import checks
 from ringfence.training.clipping import Clip
+from ringfence.training.per_example.contributions import ALL, Contribution, Part, add_uses
 from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
-from ringfence.training.per_example.model_state import KeptError, nothing_kept, refuse_changed
+from ringfence.training.per_example.isolation import (
+    BatchFunctions,
+    Calls,
+    DisagreementError,
+    KnownLayer,
+    Pass,
+    Tape,
+    UnfitError,
+    first_row,
+    known_layers,
+    map_leaves,
+    without_gradients,
+)
+from ringfence.training.per_example.model_state import KeptError, nothing_kept, refuse_changed, state_of
 
 
 class ExampleGradients:
-    """A model that is applied to one example at a time, whatever the batch.
+    """The gradients of single examples, clipped and summed, at about the cost of ordinary training.
 
-    torch.func does it, for many examples at once. Where a model is beyond it, because what it computes next
-    depends on its data, or because of a recurrent layer, each example goes through a fresh copy of the model,
-    and ``loop_because`` says why. This is decided when the first examples come.
+    Known layers add up the clipped gradients of their parameters in the backward pass. Other parameters get a
+    copy for each example, so that autograd gives their gradients. ``Scale``, and a ``dtype`` other than that
+    of the parameters, need the gradients themselves, which are formed a few examples at a time. Where vmap
+    cannot run a model, each example goes through a fresh copy of it, and ``fallback_reason`` says why. This
+    is decided when the first examples come, and again when modes, hooks, parameters or precision change.
 
     The model returns tensors with one row for each example: one, or several in any tree.
 
-    Guarantee: what is computed for an example depends on that example alone, and nothing of it stays on the
-    model: a pass sees one example under vmap, or spoils a copy that is thrown away. ``forward`` and
-    ``clipped_sum`` go through the batch in the same chunks, so that dropout draws the same masks under the
+    ``memory_budget`` is how many bytes a pass may take. ``rows`` is the size of all passes, so that the GPU
+    sees one shape: a batch is filled up with copies of its examples that count zero, and what does not fit
+    takes another pass. None fills nothing up. Examples for which the model's code decides differently
+    (``if x.max() > 6``) go in separate passes.
+
+    Guarantee: what the model computes for an example depends on that example alone, because under vmap the
+    model's code sees one example, and known layers treat rows apart; or because a copy sees one example. A
+    pass writes nothing that it computes from its inputs into the model: vmap refuses to, copies are thrown
+    away, and what Python code keeps in attributes of layers is refused by name. With ``Clamp`` every example
+    adds a number within [-c, c] to every coordinate, whatever the precision of the layers. ``forward`` and
+    ``clipped_sum`` go through the batch in the same passes, so that dropout draws the same masks under the
     same random seed.
 
-    >>> layer = nn.Linear(2, 1, bias=False)
-    >>> gradients = ExampleGradients(layer)
-    >>> inputs = ((torch.tensor([[1.0, 2.0], [3.0, -4.0]]),), {})
     >>> from ringfence.training.clipping import Clamp
-    >>> gradients.clipped_sum(inputs, torch.ones(2, 1), Clamp(1.0))
+    >>> gradients = ExampleGradients(nn.Linear(2, 1, bias=False))
+    >>> inputs = ((torch.tensor([[1.0, 2.0], [3.0, -4.0]]),), {})
+    >>> gradients.forward(inputs).shape
+    torch.Size([2, 1])
+    >>> gradients.clipped_sum(inputs, torch.ones(2, 1), Clamp(1.0)).round(decimals=4)
     tensor([2., 0.])
     """
 
-    def __init__(self, model: nn.Module, memory_budget: int | None = None) -> None:
-        """``memory_budget`` is how many bytes the gradients and activations of a chunk may take."""
-        self.model = model
+    def __init__(self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None) -> None:
+        self.model, self.rows = model, rows
         self._given = (
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
         )
-        self._chunk: int | None = None
-        self.loop_because: str | None = None
-        self._is_tried = False
+        self.fallback_reason: str | None = None
+        self._known: dict[str, KnownLayer] = {}
+        self._reasons: dict[str, str] = {}  # why layers that have a rule are left out, by parameter
+        self._calls = Calls(model, ())
+        self._layers: list[nn.Module] = []
+        self._seen: tuple[Any, ...] = ()  # the state of the model for which this was decided
+        self._asks = False  # whether the model does what vmap needs help with
         self._autocast: tuple[str, torch.dtype, bool] | None = None  # that of the last forward pass
+        self._fitting: int | None = None
+        self._kept: tuple[Inputs, list[Pass]] | None = None
 
     @cached_property
     def parameters(self) -> dict[str, nn.Parameter]:
         """The parameters that are trained, by name, in the model's order; they stay the same from now on."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    @property
-    def memory_budget(self) -> int:
-        """The budget as given; by default 1 GiB, or a quarter of the free memory of the model's GPU."""
-        if self._given is not None:
-            return self._given
-        device = next(self.model.parameters()).device
-        return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 1 << 30
-
     @cached_property
     def size(self) -> int:
         """How many numbers the trained parameters hold."""
         return sum(parameter.numel() for parameter in self.parameters.values())
 
+    @property
+    def memory_budget(self) -> int:
+        """The budget as given; by default 1 GiB, or three quarters of the free memory of the model's GPU."""
+        device = next(self.model.parameters()).device
+        if self._given is not None or device.type != "cuda":
+            return self._given or 1 << 30
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch holds it
+        return (torch.cuda.mem_get_info(device)[0] + unused) * 3 // 4
+
+    @property
+    def slower_layers(self) -> dict[str, str]:
+        """Parameters of which a pass takes a copy for each example, and why; known after the first batch."""
+        if self.fallback_reason is not None or not self._seen:
+            return {}
+        kinds = {name: type(self.model.get_submodule(name.rpartition(".")[0])) for name in self._copied}
+        return {
+            name: self._reasons.get(name, f"{kind.__name__} is not known") for name, kind in kinds.items()
+        }
+
+    def nothing(self, dtype: torch.dtype | None = None) -> Tensor:
+        """A flat vector of zeros, one for each trained number; ``dtype`` None stands for the parameters'."""
+        first = next(iter(self.parameters.values()))
+        return torch.zeros(self.size, dtype=dtype or first.dtype, device=first.device)
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """Cuts a flat vector (..., size) into tensors of the shapes of the parameters, by name."""
+        parts = flat.split([parameter.numel() for parameter in self.parameters.values()], dim=-1)
+        pairs = zip(self.parameters.items(), parts, strict=True)
+        return {name: part.view(*flat.shape[:-1], *parameter.shape) for (name, parameter), part in pairs}
+
     def forward(self, inputs: Inputs) -> Any:
-        """The model's outputs, without a graph; dimension 0 counts examples."""
+        """The model's outputs, without a graph; what it takes to go back is kept where the budget allows."""
+        self._kept = None
         self._remember_autocast(inputs)
-        with torch.no_grad():
-            if not example_count(inputs):  # not every model takes no rows: one of zeros, which is dropped
-                args, kwargs = mapped(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
+        count = example_count(inputs)
+        if not count:  # not every model takes no rows: one of zeros, which is dropped
+            args, kwargs = mapped(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
+            with torch.no_grad():
                 return tree_map(lambda output: output[:0], deepcopy(self.model)(*args, **kwargs))
-            self._try(inputs)
-            trained, fixed = self._state(set(self.parameters))
-            call = self._mapped(lambda some: self._one(trained, fixed, some)[0])
-            return joined([call(some) for some in self._chunks(inputs)])
+        if self._falls_back(inputs):
+            with torch.no_grad():
+                return joined([self._alone(inputs, i)[0] for i in range(count)])
+        keep = count <= self._at_once(inputs)
+        passes = list(self._passes(inputs, keep))
+        if keep:
+            self._kept = (inputs, passes)
+        real = [map_leaves(lambda output: output.detach()[: one.count], one.outputs) for one in passes]  # noqa: B023
+        outputs = joined(real)
+        if all(isinstance(one.rows, slice) for one in passes):
+            return outputs
+        places = torch.arange(count)
+        order = torch.cat([places[one.rows] for one in passes]).argsort()
+        return tree_map(lambda output: output[order], outputs)
 
     def clipped_sum(
         self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
@@ -86,111 +150,156 @@ class ExampleGradients:
         """sum_i clip(J_i^T cotangent_i), flat, with J_i the derivative of output i by the parameters.
 
         ``cotangents`` are the gradients of the loss by the outputs, in the same order. ``dtype`` is the dtype
-        of the sum; None stands for that of the parameters.
+        of the sum; None stands for that of the parameters. The inputs are those that ``forward`` had last, or
+        others.
         """
-        total = self.nothing(dtype)
-        for rows in self.each(inputs, cotangents, self.parameters):
-            total += clip(rows).sum(dim=0, dtype=total.dtype)
+        total = self.nothing()
+        if clip.looks_at == "all" or dtype not in (None, total.dtype) or not self._is_passable(inputs):
+            total = self.nothing(dtype)
+            for _, rows in self.each(inputs, cotangents):
+                total += clip(rows).sum(dim=0, dtype=total.dtype)
+            return total
+        leaves = tree_leaves(cotangents)
+        for one in self._passes_again(inputs):
+            self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
         return total
 
-    def each(self, inputs: Inputs, cotangents: Any, names: Iterable[str]) -> Iterator[Tensor]:
-        """Yields the flat gradients of examples by the named parameters, a chunk of examples at a time."""
-        if example_count(inputs):
-            self._try(inputs)
-        every = self._mapped(self._gradient(set(names)))
-        leaves, start = tree_leaves(cotangents), 0
-        for some in self._chunks(inputs):
-            stop = start + example_count(some)
-            with self._autocasting():
-                rows = every(some, [leaf[start:stop] for leaf in leaves])
-            yield rows
-            start = stop
-
-    def nothing(self, dtype: torch.dtype | None = None) -> Tensor:
-        """A flat vector of zeros, one for each trained number; ``dtype`` None stands for the parameters'."""
-        first = next(iter(self.parameters.values()))
-        return torch.zeros(self.size, dtype=dtype or first.dtype, device=first.device)
-
-    def split(self, flat: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Cuts a flat vector into tensors of the shapes of the parameters, or of the named ones, by name."""
-        chosen = set(self.parameters if names is None else names)
-        parameters = {name: p for name, p in self.parameters.items() if name in chosen}
-        parts = flat.split([p.numel() for p in parameters.values()])
-        return {name: part.view_as(p) for (name, p), part in zip(parameters.items(), parts, strict=True)}
-
-    def _state(self, names: set[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        trained = {name: p.detach() for name, p in self.parameters.items() if name in names}
-        everything = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        return trained, {name: value.detach() for name, value in everything.items() if name not in trained}
-
-    def _one(
-        self, trained: dict[str, Tensor], fixed: dict[str, Tensor], inputs: Inputs
-    ) -> tuple[Any, nn.Module]:
-        """The outputs for one example, and the model that made them: a copy where vmap cannot run it."""
-        args, kwargs = mapped(lambda tensor: tensor.unsqueeze(0), inputs)
-        if self.loop_because is not None:
-            model = deepcopy(self.model)
-            outputs = model(*args, **kwargs)
-        else:
-            model = self.model
-            with nothing_kept(model):
-                outputs = functional_call(model, {**trained, **fixed}, args, kwargs)
-        return tree_map(first_row, outputs), model
-
-    def _gradient(self, names: set[str]) -> Callable[[Inputs, list[Tensor]], Tensor]:
-        """The flat gradient of one example, of its inputs and the gradients by its outputs."""
-        trained, fixed = self._state(names)
-
-        def by_func(inputs: Inputs, cotangents: list[Tensor]) -> Tensor:
-            call: Any = vjp(lambda values: tree_leaves(self._one(values, fixed, inputs)[0]), trained)
-            outputs, pull = call
-            (each,) = pull(
-                [slope.to(output.dtype) for slope, output in zip(cotangents, outputs, strict=True)]
-            )
-            return torch.cat([each[name].reshape(-1) for name in trained])
-
-        def by_autograd(inputs: Inputs, cotangents: list[Tensor]) -> Tensor:
-            with torch.enable_grad():
-                outputs, copy = self._one(trained, fixed, inputs)
-            parameters = [copy.get_parameter(name) for name in trained]
-            found = pulled_back(tree_leaves(outputs), cotangents, parameters)
-            return torch.cat([gradient.reshape(-1) for gradient in found])
-
-        return by_func if self.loop_because is None else by_autograd
-
-    def _mapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of one example, for many."""
-        if self.loop_because is None:
-            return vmap(function, randomness="different")
-
-        def one_by_one(inputs: Inputs, *others: list[Tensor]) -> Any:
-            each = [
-                function(mapped(lambda value: value[i], inputs), *tree_map(lambda value: value[i], others))  # noqa: B023
-                for i in range(example_count(inputs))
-            ]
-            return joined(tree_map(lambda value: value.unsqueeze(0), each))
-
-        return one_by_one
-
-    def _try(self, inputs: Inputs) -> None:
-        """Decides with one example whether torch.func can do what the model does."""
-        if self._is_tried:
+    def each(self, inputs: Inputs, cotangents: Any) -> Iterator[tuple[slice | Tensor, Tensor]]:
+        """Yields which examples these are, and their flat gradients, a few examples at a time."""
+        leaves = tree_leaves(cotangents)
+        if not self._is_passable(inputs):
+            for i in range(example_count(inputs)):
+                with torch.enable_grad():
+                    outputs, copy = self._alone(inputs, i)
+                parameters = [copy.get_parameter(name) for name in self.parameters]
+                found = pull_back(tree_leaves(outputs), [leaf[i : i + 1] for leaf in leaves], parameters)
+                yield slice(i, i + 1), torch.cat([gradient.reshape(1, -1) for gradient in found], dim=1)
             return
-        self._is_tried = True
-        first = mapped(lambda value: value[:1], inputs)
-        trained, fixed = self._state(set(self.parameters))
-        with same_draws(inputs):
+        first = next(iter(self.parameters.values()))
+        length = max(1, self.memory_budget // (12 * self.size * first.element_size()))  # a quarter of it
+        for one in self._passes_again(inputs):
+            parts: list[Part] = []
+            places = torch.arange(one.rows.stop)[one.rows] if isinstance(one.rows, slice) else one.rows
+            with self._plainly():
+                one.backward([leaf[one.rows] for leaf in leaves], parts.extend)
+            for start in range(0, one.count, length):
+                some = slice(start, min(start + length, one.count))
+                yield places[some], self._formed(parts, some)
+
+    def _formed(self, parts: Iterable[Part], examples: slice) -> Tensor:
+        """The flat gradients of some examples of a pass."""
+        with self._plainly():
+            rows = torch.stack([self.nothing()] * (examples.stop - examples.start))
+            places = self.split(rows)
+            for name, some, contribution in parts:
+                place = places[name][:, some]
+                place += contribution.some(examples).rows().reshape(place.shape)
+        return rows
+
+    def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], clip: Clip) -> None:
+        """Adds the clipped sum of one pass to the total."""
+        places, by_norm = self.split(total), clip.looks_at == "length"
+        several = {name for name, uses in one.tape.uses.items() if uses > 1}
+        again: dict[str, list[Contribution]] = {name: [] for name in several}  # summed when all are known
+        waiting: list[Part] = []
+        weights: Tensor | None = None
+
+        def put(name: str, rows: slice, contribution: Contribution) -> None:
+            place = places[name] if rows is ALL else places[name][rows]
+            place += contribution.sum(clip.limit, weights).reshape(place.shape)
+
+        def receive(parts: Iterable[Part]) -> None:
+            for name, rows, contribution in parts:
+                if name in several:
+                    again[name].append(contribution)
+                elif by_norm:
+                    waiting.append((name, rows, contribution.held()))
+                else:
+                    put(name, rows, contribution)
+
+        with self._plainly():
+            one.backward(cotangents, receive)
+            for name, uses in again.items():
+                if uses:
+                    waiting.append((name, ALL, add_uses(uses, one.tape.examples, places[name].shape)))
+            if by_norm:
+                squares = torch.zeros(one.tape.examples, dtype=torch.float64, device=total.device)
+                for _, _, contribution in waiting:
+                    squares += contribution.squares()
+                weights = clip.factors(squares.sqrt(), total.dtype)
+            for part in waiting:
+                put(*part)
+
+    # -- which way the examples go
+
+    def _is_passable(self, inputs: Inputs) -> bool:
+        """Whether there are examples, and vmap takes them."""
+        return bool(example_count(inputs)) and (self._kept is not None or not self._falls_back(inputs))
+
+    def _falls_back(self, inputs: Inputs) -> bool:
+        """Whether each example goes through a copy of the model, because vmap cannot run it."""
+        state = (self._autocast, *state_of(self.model))
+        if state != self._seen:
+            self.fallback_reason = self._decided(inputs)
+            self._seen = state  # where that fails, it is decided again
+            if self.fallback_reason is not None:
+                warnings.warn(
+                    f"examples go through the model one by one: {self.fallback_reason}", stacklevel=4
+                )
+        return self.fallback_reason is not None
+
+    def _decided(self, inputs: Inputs) -> str | None:
+        """Finds the layers that can be watched; returns why vmap cannot run the model, or None."""
+        self._known, self._reasons, self._fitting = known_layers(self.model), {}, None
+        self._layers = list(self.model.modules())
+        self._calls = Calls(self.model, self._known.values())
+        few = mapped(lambda value: value[:2], inputs)
+        with same_draws(inputs), torch.enable_grad():
             try:
-                outputs = self._mapped(lambda some: self._one(trained, fixed, some)[0])(first)
-                cotangents = [torch.zeros_like(output) for output in tree_leaves(outputs)]
-                self._mapped(self._gradient(set(self.parameters)))(first, cotangents)
+                while any(
+                    self._leave_out_used(one)
+                    for one in self._separate(few, slice(0, example_count(few)), tracing=True)
+                ):
+                    pass
             except (torch.OutOfMemoryError, KeptError):
                 raise
-            except Exception as error:  # whatever the user's model does under torch.func
-                self.loop_because = f"{type(error).__name__}: {error}"
-                refuse_changed(
-                    self.model, self._one(trained, fixed, mapped(lambda value: value[0], first))[1]
-                )
+            except Exception as error:  # whatever the user's model does under vmap
+                refuse_changed(self.model, self._alone(inputs, 0)[1])
+                return f"{type(error).__name__}: {error}"
+        return None
+
+    def _leave_out_used(self, one: Pass) -> bool:
+        """Leaves out layers whose parameters are used elsewhere; returns whether there was one."""
+        owned = {name for layer in self._known.values() for name in layer.trained.values()}
+        outputs = [output for output in tree_leaves(one.outputs) if output.requires_grad]
+        values = [self.parameters[name] for name in owned]
+        if not outputs or not values:
+            return False
+        slopes = [torch.zeros_like(output) for output in outputs]
+        found = torch.autograd.grad(outputs, values, slopes, allow_unused=True)
+        used = {name for name, gradient in zip(owned, found, strict=True) if gradient is not None}
+        left_out = [layer.name for layer in self._known.values() if used & set(layer.trained.values())]
+        for name in left_out:
+            self._leave_out(name, "has a parameter that is used elsewhere")
+        return bool(left_out)
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        one = self._known.pop(name)
+        self._reasons |= dict.fromkeys(one.trained.values(), f"{type(one.layer).__name__} {reason}")
+        self._calls = Calls(self.model, self._known.values())
+
+    @property
+    def _copied(self) -> list[str]:
+        owned = {name for one in self._known.values() for name in one.trained.values()}
+        return [name for name in self.parameters if name not in owned]
+
+    def _alone(self, inputs: Inputs, i: int) -> tuple[Any, nn.Module]:
+        """The outputs for example i by itself, in a row, and the copy of the model that made them."""
+        args, kwargs = mapped(lambda value: value[i : i + 1], inputs)
+        copy = deepcopy(self.model)
+        with self._autocasting():
+            outputs = copy(*args, **kwargs)
+        return tree_map(lambda output: first_row(output).unsqueeze(0), outputs), copy
 
     def _remember_autocast(self, inputs: Inputs) -> None:
         """Keeps the precision that the user's loop asks for, because the way back comes after it."""
@@ -201,51 +310,101 @@ class ExampleGradients:
         """The precision of the last forward pass."""
         return nullcontext() if self._autocast is None else torch.autocast(*self._autocast)
 
-    def _chunks(self, inputs: Inputs) -> list[Inputs]:
+    @contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Sums are taken in the precision that they ask for, and nothing of them is differentiated."""
+        device = next(iter(self.parameters.values())).device
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            yield
+
+    def _at_once(self, inputs: Inputs) -> int:
+        """How many examples the memory budget holds: half as much again as a pass keeps, for gradients."""
+        if self._fitting is None:
+            copied = sum(self.parameters[name].numel() for name in self._copied)
+            first = mapped(lambda tensor: tensor[:1], inputs)
+            two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
+            with same_draws(inputs):  # weights do not count
+                pairs = [(deepcopy(self.model), each) for each in (first, two)]
+                one, both = (bytes_kept(lambda: model(*each[0], **each[1])) for model, each in pairs)  # noqa: B023
+            self._fitting = max(1, 2 * self.memory_budget // (3 * (max(1, both - one) + 4 * copied)))
+        return self._fitting
+
+    # -- passes
+
+    def _passes_again(self, inputs: Inputs) -> Iterable[Pass]:
+        """The passes that ``forward`` kept of these inputs, or new ones."""
+        kept, self._kept = self._kept, None
+        return kept[1] if kept is not None and kept[0] is inputs else self._passes(inputs)
+
+    def _passes(self, inputs: Inputs, keep: bool = True) -> Iterator[Pass]:
+        """The passes over a batch: in parts of one size, filled up to it where ``rows`` is given."""
+        count, size = example_count(inputs), self._at_once(inputs)
+        size = min(size, count if self.rows is None else self.rows)
+        for start in range(0, count, size):
+            some = slice(start, min(start + size, count))
+            yield from self._separate(mapped(lambda value: value[some], inputs), some, keep, size)  # noqa: B023
+
+    def _separate(
+        self, inputs: Inputs, rows: slice | Tensor, keep: bool = True, size: int = 0, *, tracing: bool = False
+    ) -> Iterator[Pass]:
+        """One pass over all inputs, or several where the model decides differently for some of them."""
         count = example_count(inputs)
-        if count and self._chunk is None:
-            self._chunk = max(1, self.memory_budget // self._bytes_per_example(inputs))
-        step = self._chunk or 1
-        return [
-            mapped(lambda tensor, at=at: tensor[at : at + step], inputs)  # type: ignore[misc]
-            for at in range(0, count, step)
-        ]
+        filled = inputs if self.rows is None or count >= size else self._filled(inputs, size)
+        try:
+            yield self._pass(filled, count, rows, keep, tracing=tracing)
+        except DisagreementError as error:
+            answers = error.answers[:count]
+            places = torch.arange(rows.stop)[rows] if isinstance(rows, slice) else rows
+            for some in (answers, ~answers):
+                part = mapped(lambda value: value[some], inputs)  # noqa: B023
+                yield from self._separate(part, places[some.cpu()], keep, size, tracing=tracing)
 
-    def _bytes_per_example(self, inputs: Inputs) -> int:
-        """Three copies of the gradient (itself, flat, clipped), and twice what a backward pass keeps."""
-        gradient = sum(p.numel() * p.element_size() for p in self.parameters.values())
-        return 3 * gradient + 2 * self._kept_by_one(inputs)
+    def _filled(self, inputs: Inputs, size: int) -> Inputs:
+        """The inputs, filled up with copies of themselves."""
+        again = torch.arange(size, device=device_of(inputs)) % example_count(inputs)
+        filled: Inputs = mapped(lambda value: value[again], inputs)
+        return filled
 
-    def _kept_by_one(self, inputs: Inputs) -> int:
-        """How many bytes a pass keeps for the way back because of one example more: weights do not count."""
-        first = mapped(lambda tensor: tensor[:1], inputs)
-        two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
-        copies = deepcopy(self.model), deepcopy(self.model)
-        pairs = zip(copies, (first, two), strict=True)
-        with same_draws(inputs):
-            one, both = (bytes_kept(lambda: model(*each[0], **each[1])) for model, each in pairs)  # noqa: B023
-        return max(1, both - one)
+    def _pass(
+        self,
+        inputs: Inputs,
+        count: int,
+        rows: slice | Tensor = ALL,
+        keep: bool = True,
+        *,
+        tracing: bool = False,
+    ) -> Pass:
+        """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
+        tape, asks = Tape(inputs, tracing=tracing), tracing or self._asks
+        try:
+            with (
+                torch.set_grad_enabled(keep),
+                nullcontext() if tracing else without_gradients(self.parameters.values()),
+                self._calls.replaced(tape),
+                BatchFunctions(tape) if asks else nullcontext(),
+                nothing_kept(self.model, self._layers, lambda: tape.asked, asks=asks),
+                self._autocasting(),
+            ):
+                outputs = tape.run(self.model, inputs, {name: self.parameters[name] for name in self._copied})
+        except UnfitError as error:
+            self._leave_out(error.name, error.reason)
+            return self._pass(inputs, count, rows, keep, tracing=tracing)
+        except RuntimeError as error:
+            if asks or "vmap" not in str(error):
+                raise
+            self._asks = True  # the model's code asks something of an example for the first time
+            return self._pass(inputs, count, rows, keep)
+        self._asks = tape.helped if tracing else self._asks
+        return Pass(tape, outputs, count, rows)
 
 
-def first_row(output: Any) -> Tensor:
-    """The output for the only example of a batch; a single number is taken as that of the example.
-
-    >>> first_row(torch.ones(1, 3)).shape
-    torch.Size([3])
-    """
-    if not isinstance(output, Tensor) or output.shape[:1] not in ((), (1,)):
-        what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise TypeError(f"the model must return tensors with one row for each example, got {what} for one")
-    return output.squeeze(0) if output.dim() else output
-
-
-def pulled_back(
+def pull_back(
     outputs: list[Tensor], cotangents: list[Tensor], parameters: list[nn.Parameter]
 ) -> tuple[Tensor, ...]:
     """The gradients by parameters, of the gradients by outputs; zero where nothing depends on a parameter.
 
     >>> weight = nn.Parameter(torch.tensor([2.0]))
-    >>> pulled_back([3 * weight, torch.ones(1)], [torch.ones(1), torch.ones(1)], [weight])
+    >>> pull_back([3 * weight, torch.ones(1)], [torch.ones(1), torch.ones(1)], [weight])
     (tensor([3.]),)
     """
     pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]

@@ -1,4 +1,4 @@
-"""What a model is made of, and that a pass over private inputs leaves nothing in it."""
+"""The state of a model, and a check that a pass over private inputs leaves nothing in it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def state_of(model: nn.Module) -> tuple[Any, ...]:
-    """Layers, modes, hooks, and where parameters and buffers lie: what checks and recordings rest on.
+    """Layers, modes, hooks, and where parameters and buffers lie: checks and recordings rest on these.
 
     It does not change when parameters are trained.
 
@@ -40,23 +40,35 @@ def state_of(model: nn.Module) -> tuple[Any, ...]:
     return tuple(state)
 
 
+def has_hooks(layer: nn.Module) -> bool:
+    """Whether code of somebody else runs when the layer is called.
+
+    >>> has_hooks(nn.Linear(2, 2))
+    False
+    """
+    return any(vars(layer)[name] for name in _HOOKS)
+
+
 @contextmanager
 def nothing_kept(
-    model: nn.Module, asked: Callable[[], bool] = lambda: False, *, asks: bool = False
+    model: nn.Module,
+    layers: list[nn.Module],
+    asked: Callable[[], bool] = lambda: False,
+    *,
+    asks: bool = False,
 ) -> Iterator[None]:
-    """Raises a KeptError that names what a pass under vmap has changed or kept on the model.
+    """Raises a KeptError that names what a pass under vmap has changed or kept on the layers of a model.
 
     What was kept is taken off the model again. Where the pass ``asked`` something of its inputs, which only
     counts with ``asks``, no plain attribute may change. Not noticed is what is kept outside of the layers.
 
     >>> layer = nn.Linear(2, 2)
-    >>> with nothing_kept(layer):
+    >>> with nothing_kept(layer, [layer]):
     ...     _ = torch.func.vmap(lambda x: setattr(layer, "last", x) or x)(torch.ones(3, 2))
     Traceback (most recent call last):
     ...
     ringfence.training.per_example.model_state.KeptError: layer '' (Linear) keeps 'last' of a pass: ...
     """
-    layers = list(model.modules())
     attributes = [list(vars(layer).values()) for layer in layers]
     buffers = [(layer, own, value) for layer in layers for own, value in layer._buffers.items()]
     versions = [_version(value) for *_, value in buffers]

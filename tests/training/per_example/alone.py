@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ringfence as rf
-from ringfence.training.per_example.fused.gradients import FusedGradients
+from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs, example_count, mapped
 
 
@@ -44,36 +44,37 @@ def gradients_alone(model: nn.Module, inputs: Inputs, cotangents: list[Tensor]) 
     return torch.stack(rows)
 
 
-def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> FusedGradients:
+def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> ExampleGradients:
     """Asserts that fused sums are those of examples alone, in float64, and that no example adds too much.
 
     With slopes a million times as steep every example is clipped.
     """
     model = seeded(make).double()
     inputs: Inputs = mapped(lambda x: x.double() if x.is_floating_point() else x, (args, kwargs))
-    gradients = FusedGradients(model)
+    gradients = ExampleGradients(model)
     outputs = tree_leaves(gradients.forward(inputs))
-    assert gradients.slow_because is None, gradients.slow_because
+    assert gradients.fallback_reason is None, gradients.fallback_reason
     cotangents = [drawn(*output.shape).double() for output in outputs]
     alone = gradients_alone(model, inputs, cotangents)
     scale = float(alone.abs().max())
-    for clip in (rf.Clamp(0.1 * scale), rf.Norm(0.5 * scale), rf.Norm(0.5 * scale, each=0.1 * scale)):
+    norms = rf.Norm(0.5 * scale), rf.Norm(0.5 * scale, each=0.1 * scale)
+    for clip in (rf.Clamp(0.1 * scale), *norms, rf.Scale(0.1 * scale)):
         for factor in (1.0, 1e6):
             gradients.forward(inputs)
             ours = gradients.clipped_sum(inputs, [factor * each for each in cotangents], clip)
             theirs = clip(factor * alone).sum(dim=0)
             error = float((ours - theirs).abs().max())
-            assert error <= (1e-6 if clip.looks_at == "coordinate" else 1e-5) * clip.largest, (clip, factor)
+            assert error <= (1e-5 if clip.looks_at == "length" else 1e-6) * clip.largest, (clip, factor)
     bounded(seeded(make), *args, **kwargs)
     return gradients
 
 
-def bounded(model: nn.Module, *args: Tensor, **kwargs: Tensor) -> FusedGradients:
+def bounded(model: nn.Module, *args: Tensor, **kwargs: Tensor) -> ExampleGradients:
     """Asserts that one example of enormous gradients adds at most c to each coordinate, in float32."""
     inputs: Inputs = mapped(lambda x: x[:1], (args, kwargs))
-    gradients, clip = FusedGradients(model), rf.Clamp(0.1)
+    gradients, clip = ExampleGradients(model), rf.Clamp(0.1)
     outputs = tree_leaves(gradients.forward(inputs))
-    assert gradients.slow_because is None, gradients.slow_because
+    assert gradients.fallback_reason is None, gradients.fallback_reason
     total = gradients.clipped_sum(inputs, [1e10 * drawn(*output.shape) for output in outputs], clip)
     assert float(total.abs().max()) <= clip.largest
     assert float(total.abs().max()) >= 0.999 * clip.largest

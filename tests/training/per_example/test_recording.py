@@ -9,9 +9,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
 from ringfence.training.networks import wide_resnet_16_4
-from ringfence.training.per_example.fused.gradients import FusedGradients
-from ringfence.training.per_example.fused.recording import RecordedGradients
-from tests.training.per_example.fused.alone import drawn, gradients_alone, seeded, words
+from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.recording import RecordedGradients
+from tests.training.per_example.alone import drawn, gradients_alone, seeded, words
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -73,12 +73,12 @@ def test_sums_on_a_gpu(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -
     scale = float(alone.abs().max())
     every = {}
     for clip in (rf.Clamp(0.1 * scale), rf.Norm(0.5 * scale), rf.Norm(0.5 * scale, each=0.1 * scale)):
-        fused, recorded = FusedGradients(model, rows=16), RecordedGradients(model, rows=16)
+        fused, recorded = ExampleGradients(model, rows=16), RecordedGradients(model, rows=16)
         for gradients in (fused, recorded, recorded, recorded, recorded):
             some = ((inputs.cuda().clone(),), {})
             with torch.autocast("cuda", torch.bfloat16, enabled=half):
                 outputs = gradients.forward(some)
-            assert gradients.slow_because is None, gradients.slow_because
+            assert gradients.fallback_reason is None, gradients.fallback_reason
             every[gradients] = gradients.clipped_sum(some, slopes.cuda(), clip)
             assert outputs.shape == slopes.shape
         assert recorded.not_recorded_because is None
@@ -100,7 +100,7 @@ def test_sums_on_a_gpu(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_repeated_is_this_batch_with_its_own_masks() -> None:
     """A smaller batch, other weights, other masks of dropout: nothing of the recorded batch is left."""
     model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 3)).cuda()
-    recorded, fused, clip = RecordedGradients(model, rows=16), FusedGradients(model, rows=16), rf.Clamp(0.1)
+    recorded, fused, clip = RecordedGradients(model, rows=16), ExampleGradients(model, rows=16), rf.Clamp(0.1)
     for seed, count in enumerate((16, 16, 16, 5, 1, 12)):
         inputs, sums = ((torch.randn(count, 8, device="cuda"),), {}), []
         for gradients in (recorded, fused):
@@ -133,9 +133,9 @@ def test_a_model_that_waits_for_the_gpu_is_not_recorded_and_says_so() -> None:
 
     model = nn.Sequential(nn.Linear(4, 4), Waiting(), nn.Linear(4, 3)).cuda()
     recorded, inputs = RecordedGradients(model, rows=8), ((torch.randn(8, 4, device="cuda"),), {})
-    plain = FusedGradients(model, rows=8)
+    plain = ExampleGradients(model, rows=8)
 
-    def total(gradients: FusedGradients) -> Tensor:
+    def total(gradients: ExampleGradients) -> Tensor:
         outputs = gradients.forward(inputs)
         return gradients.clipped_sum(inputs, torch.ones_like(outputs), rf.Clamp(0.1))
 
@@ -143,7 +143,7 @@ def test_a_model_that_waits_for_the_gpu_is_not_recorded_and_says_so() -> None:
     with pytest.warns(UserWarning, match="passes are not recorded"):
         sums.append(total(recorded))
     sums += [total(recorded), total(plain)]
-    assert plain.slow_because is None  # torch's generator works again
+    assert plain.fallback_reason is None  # torch's generator works again
     assert all(torch.allclose(each, sums[0]) for each in sums)
 
 
@@ -167,8 +167,8 @@ def test_an_engine_takes_the_same_steps_with_recordings() -> None:
 
 def test_recordings_are_refused_where_nothing_would_be_recorded() -> None:
     law, data = rf.Gaussian(1.0), TensorDataset(drawn(4, 2), words(4, below=2))
-    with pytest.raises(ValueError, match="cuda_graphs must be False with one_by_one, secure or Scale"):
-        rf.PrivacyEngine(law, rf.Clamp(0.1), one_by_one=True, cuda_graphs=True)
+    with pytest.raises(ValueError, match="cuda_graphs must be False with secure or Scale"):
+        rf.PrivacyEngine(law, rf.Scale(0.1), cuda_graphs=True)
     model = nn.Linear(2, 2)
     engine = rf.PrivacyEngine(law, rf.Clamp(0.1), cuda_graphs=True)
     with pytest.raises(ValueError, match="cuda_graphs needs a model on a GPU"):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ringfence.training.per_example.fused.gradients import FusedGradients
-from tests.training.per_example.fused.alone import agree, drawn, words
+from ringfence.training.per_example.gradients import ExampleGradients
+from tests.training.per_example.alone import agree, drawn, words
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask and attn_mask"),
@@ -91,16 +91,16 @@ def test_transformers(first: bool) -> None:
 
 def test_dropout_is_left_out_of_the_check_and_drawn_in_training() -> None:
     model = Attending({"dropout": 0.5}, {"need_weights": False}, "itself")
-    gradients, inputs = FusedGradients(model), ((drawn(6, 5, 8),), {})
+    gradients, inputs = ExampleGradients(model), ((drawn(6, 5, 8),), {})
     first = gradients.forward(inputs)
-    assert gradients.slow_because is None
+    assert gradients.fallback_reason is None
     assert not torch.equal(first, gradients.forward(inputs))
     assert "forward" not in vars(model.attention)
 
 
 def test_keys_of_its_own_are_not_known() -> None:
     model = Attending({"add_bias_kv": True, "batch_first": True}, {"need_weights": False}, "itself")
-    gradients = FusedGradients(model)
+    gradients = ExampleGradients(model)
     gradients.forward(((drawn(6, 5, 8),), {}))
-    assert gradients.slow_because is None
+    assert gradients.fallback_reason is None
     assert "attention.bias_k" in gradients.slower_layers

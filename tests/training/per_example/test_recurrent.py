@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ringfence.training.per_example.fused.gradients import FusedGradients
-from tests.training.per_example.fused.alone import agree, drawn
+from ringfence.training.per_example.gradients import ExampleGradients
+from tests.training.per_example.alone import agree, drawn
 
 
 class Reading(nn.Module):
@@ -48,10 +48,10 @@ def test_rectified_states() -> None:
 
 def test_dropout_between_layers_is_the_same_forward_and_back() -> None:
     """What is too large to be kept passes twice: outputs and gradients must belong to the same masks."""
-    gradients = FusedGradients(Reading(nn.GRU, False, num_layers=2, dropout=0.5, batch_first=True))
+    gradients = ExampleGradients(Reading(nn.GRU, False, num_layers=2, dropout=0.5, batch_first=True))
     inputs = ((drawn(6, 5, 4),), {})
     gradients.forward(inputs)
-    assert gradients.slow_because is None
+    assert gradients.fallback_reason is None
     gradients._fitting = 3
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
@@ -74,7 +74,7 @@ def test_packed_sequences_go_one_by_one() -> None:
             packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
             return self.last(self.layer(packed)[1][0])
 
-    gradients, inputs = FusedGradients(Packing()), drawn(6, 5, 4)
+    gradients, inputs = ExampleGradients(Packing()), drawn(6, 5, 4)
     outputs = gradients.forward(((inputs,), {}))
-    assert "vmap" in gradients.slow_because
+    assert "vmap" in gradients.fallback_reason
     assert torch.allclose(outputs, gradients.model(inputs), atol=1e-6)

@@ -1,7 +1,6 @@
 """A pass that a GPU repeats from a recording (a CUDA graph), so that it does not wait for Python."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,19 +8,19 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.fused.gradients import FusedGradients, Pass
+from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs, example_count, mapped
 
 
-class RecordedGradients(FusedGradients):
-    """``FusedGradients`` that a GPU repeats from a recording: the work of Python is done once for each shape.
+class RecordedGradients(ExampleGradients):
+    """``ExampleGradients`` that a GPU repeats from a recording: Python works once for each shape.
 
-    The first batch goes as in ``FusedGradients``, and the second one is recorded. A recording is made anew
+    The first batch goes as in ``ExampleGradients``, and the second one is recorded. A recording is made anew
     where shapes, modes of layers, precision, or the places of parameters in memory change. Whatever else a
     model decides in Python, such as a rate of dropout that falls from step to step, is decided once.
     Batches that need several passes are not repeated; what else cannot be recorded is said in a warning.
 
-    Guarantee: that of ``FusedGradients``, for the computation that was recorded.
+    Guarantee: that of ``ExampleGradients``, for the computation that was recorded.
     """
 
     def __init__(self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None) -> None:
@@ -54,7 +53,7 @@ class RecordedGradients(FusedGradients):
     def clipped_sum(
         self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """The sum of ``FusedGradients``; a repeated one if the last forward pass was repeated."""
+        """The sum of ``ExampleGradients``; a repeated one if the last forward pass was repeated."""
         repeated, self._repeated = self._repeated is inputs, None
         if self._recording is None or not repeated or clip != self._clip or dtype is not None:
             if clip != self._clip:
@@ -69,19 +68,15 @@ class RecordedGradients(FusedGradients):
             self.not_recorded_because is None
             and self.rows is not None
             and 0 < count <= self.rows
-            and self._is_fused(inputs)
+            and not self._falls_back(inputs)
             and self._at_once(inputs) >= self.rows
         )
 
     def _recorded(self, inputs: Inputs, clip: Clip) -> "Recording | None":
-        def add(total: Tensor, one: Pass, cotangents: list[Tensor]) -> None:
-            with torch.autocast(total.device.type, enabled=False):
-                self._add(total, one, cotangents, clip)
-
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         before, stream = generator.get_state(), torch.cuda.current_stream()
         try:
-            return Recording(inputs, lambda some: self._pass(some, example_count(some)), add, self.nothing())
+            return Recording(self, inputs, clip)
         except RuntimeError as error:  # such as a model that waits for a number from the GPU
             # what was begun belongs to the recording, and cannot be used any more
             torch.cuda.set_stream(stream)
@@ -96,28 +91,21 @@ class RecordedGradients(FusedGradients):
 class Recording:
     """The forward and the backward pass over inputs of one shape, recorded when it is made, and repeated.
 
-    ``run`` makes the forward pass, and ``add(total, pass, cotangents)`` goes back and adds the clipped sum.
-    Both must have run before, so that kernels are compiled and chosen. ``nothing`` is an empty total.
+    Both must have run before, so that kernels are compiled and chosen.
     """
 
-    def __init__(
-        self,
-        inputs: Inputs,
-        run: Callable[[Inputs], Pass],
-        add: Callable[[Tensor, Pass, list[Tensor]], None],
-        nothing: Tensor,
-    ) -> None:
-        self._inputs, self._total = mapped(torch.clone, inputs), nothing
+    def __init__(self, gradients: RecordedGradients, inputs: Inputs, clip: Clip) -> None:
+        self._inputs, self._total = mapped(torch.clone, inputs), gradients.nothing()
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         # errors of other threads, such as those that pin memory, are their own
         how: Any = {"stream": torch.cuda.Stream(), "capture_error_mode": "thread_local"}
         with torch.cuda.graph(self._forward, **how):
-            one = run(self._inputs)
+            one = gradients._pass(self._inputs, example_count(inputs))
         self._outputs = tree_map(torch.detach, one.outputs)
         self._cotangents = [torch.zeros_like(output) for output in tree_leaves(self._outputs)]
         with torch.cuda.graph(self._backward, pool=self._forward.pool(), **how):
             self._total.zero_()
-            add(self._total, one, self._cotangents)
+            gradients._add(self._total, one, self._cotangents, clip)
 
     def forward(self, inputs: Inputs) -> Any:
         """The outputs for these inputs, which the next pass overwrites."""

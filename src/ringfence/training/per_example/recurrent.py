@@ -13,54 +13,55 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ringfence.training.per_example.fused.contributions import Products, Rows
-from ringfence.training.per_example.fused.layers.linear import summed
-from ringfence.training.per_example.fused.tape import ALL, Part, Watch, in_autocast
+from ringfence.training.per_example.contributions import ALL, Part, Products, Rows, summed
+from ringfence.training.per_example.layers import Rewritten, Watch, in_autocast
 
 State = tuple[Tensor, ...]  # (n, width) each: the hidden state, and the cell of an LSTM
 
 
-def recurrent(layer: nn.RNNBase, watch: Watch, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-    """The outputs of all time steps, and the last states."""
-    x = input if layer.batch_first else input.transpose(0, 1)
-    directions = ("", "_reverse") if layer.bidirectional else ("",)
-    given = () if hx is None else (hx if isinstance(layer, nn.LSTM) else (hx,))
-    last: list[State] = []
-    for number in range(layer.num_layers):
-        outputs = []
-        for direction in directions:
-            start = tuple(each[len(last)] for each in given) or _nothing(layer, x)
-            output, end = _unrolled(layer, watch, x, start, f"_l{number}{direction}")
-            outputs.append(output)
-            last.append(end)
-        x = torch.cat(outputs, dim=2)
-        if layer.dropout and number < layer.num_layers - 1:
-            x = functional.dropout(x, layer.dropout, layer.training)
-    ends = tuple(torch.stack(each) for each in zip(*last, strict=True))
-    return (x if layer.batch_first else x.transpose(0, 1)), ends if isinstance(layer, nn.LSTM) else ends[0]
+class Recurrent(Rewritten):
+    """``nn.RNN``, ``nn.LSTM`` and ``nn.GRU``: the outputs of all time steps, and the last states."""
 
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__(layer)
+        rows = 0 if self.layer.batch_first else 1
+        self.dimensions = {"input": rows, "hx": 1}, (rows, 1)
 
-def has_own_weights(layer: nn.Module) -> bool:
-    """Whether a recurrent layer has its usual parameters, and no projection of its outputs.
+    @staticmethod
+    def suits(layer: Any) -> bool:
+        """Whether a recurrent layer has its usual parameters, and no projection of its outputs.
 
-    >>> has_own_weights(nn.LSTM(2, 3)), has_own_weights(nn.LSTM(2, 3, proj_size=1))
-    (True, False)
-    """
-    assert isinstance(layer, nn.RNNBase)
-    names = {name for name, _ in layer.named_parameters()}
-    return not layer.proj_size and names == set(chain.from_iterable(layer._all_weights))
+        >>> Recurrent.suits(nn.LSTM(2, 3)), Recurrent.suits(nn.LSTM(2, 3, proj_size=1))
+        (True, False)
+        """
+        names = {name for name, _ in layer.named_parameters()}
+        return not layer.proj_size and names == set(chain.from_iterable(layer._all_weights))
 
+    def knows(self, input: Any, hx: Any = None) -> bool:
+        """Whether a call has a batch of sequences of one length, and not one of ``PackedSequence``."""
+        states = () if hx is None else (hx if isinstance(hx, tuple) else (hx,))
+        return all(isinstance(each, Tensor) and each.dim() == 3 for each in (input, *states))
 
-def is_sequence(layer: nn.Module, input: Any, hx: Any = None) -> bool:
-    """Whether a call has a batch of sequences of one length, and not one of ``PackedSequence``."""
-    states = () if hx is None else (hx if isinstance(hx, tuple) else (hx,))
-    return all(isinstance(each, Tensor) and each.dim() == 3 for each in (input, *states))
-
-
-def recurrent_rows(layer: nn.Module) -> tuple[dict[str, int | None], tuple[int, ...]]:
-    """Which dimension of each argument, in their order, counts rows, and which of each output."""
-    rows = 0 if layer.batch_first else 1
-    return {"input": rows, "hx": 1}, (rows, 1)
+    def forward(self, watch: Watch, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        """The outputs of all time steps, and the last states."""
+        layer = self.layer
+        x = input if layer.batch_first else input.transpose(0, 1)
+        directions = ("", "_reverse") if layer.bidirectional else ("",)
+        given = () if hx is None else (hx if isinstance(layer, nn.LSTM) else (hx,))
+        last: list[State] = []
+        for number in range(layer.num_layers):
+            outputs = []
+            for direction in directions:
+                start = tuple(each[len(last)] for each in given) or _nothing(layer, x)
+                output, end = _unrolled(layer, watch, x, start, f"_l{number}{direction}")
+                outputs.append(output)
+                last.append(end)
+            x = torch.cat(outputs, dim=2)
+            if layer.dropout and number < layer.num_layers - 1:
+                x = functional.dropout(x, layer.dropout, layer.training)
+        ends = tuple(torch.stack(each) for each in zip(*last, strict=True))
+        states = ends if isinstance(layer, nn.LSTM) else ends[0]
+        return (x if layer.batch_first else x.transpose(0, 1)), states
 
 
 def _nothing(layer: nn.RNNBase, x: Tensor) -> State:
@@ -85,12 +86,12 @@ def _unrolled(layer: nn.RNNBase, watch: Watch, x: Tensor, state: State, suffix: 
         if resets:
             first, last = gradient.split([2 * width, width], dim=2)
             onward_gradient = torch.cat([first, last * stacked(resets)], dim=2)
-        yield names[0], ALL, Products(gradient, x.to(gradient.dtype))
-        yield names[1], ALL, Products(onward_gradient, stacked(before))
+        yield names[0], ALL, Products(gradient.mT, x.to(gradient.dtype).mT)
+        yield names[1], ALL, Products(onward_gradient.mT, stacked(before).mT)
         yield names[2], ALL, Rows(summed(gradient, 1))
         yield names[3], ALL, Rows(summed(onward_gradient, 1))
 
-    arriving = watch(functional.linear(x, inward, biases[0]), (x.detach(),), parts).unbind(1)
+    arriving = watch(functional.linear(x, inward, biases[0]), x, parts).unbind(1)
     outputs: list[Tensor] = []
     backward = suffix.endswith("_reverse")
     for here in reversed(arriving) if backward else arriving:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import ringfence as rf
 from tests.later import Later
-from tests.training.per_example.fused.alone import agree, drawn, seeded, words
+from tests.training.per_example.alone import agree, drawn, seeded, words
 
 transformers = Later("transformers")
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 6}
@@ -82,7 +82,7 @@ def test_a_classifier_of_sentences_trains_through_the_engine() -> None:
         nn.functional.cross_entropy(model(**batch).logits, labels).backward()
         optimizer.step()
     assert engine.steps == 1
-    assert engine.slow_because is None
+    assert engine.fallback_reason is None
     assert engine.slower_layers == {}
     moved = (network.classifier.weight.detach() - before).abs()
     assert 0 < float(moved.max()) <= 0.1 * 0.05 * 1.001

@@ -3,11 +3,15 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.backends import mha
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrizations
 
 import ringfence as rf
-from ringfence.training.per_example.fused.gradients import FusedGradients
-from tests.training.per_example.fused.alone import agree, drawn
+from ringfence.training.per_example.contributions import ALL, Rows
+from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.isolation import Calls, Tape, without_gradients
+from tests.training.per_example.alone import agree, drawn
 
 
 class Several(nn.Module):
@@ -26,9 +30,9 @@ class Several(nn.Module):
 def test_nothing_is_left_on_the_model() -> None:
     model, inputs = Several(), ((drawn(3, 2, 4),), {})
     before = [dict(vars(layer)) for layer in model.modules()]
-    gradients = FusedGradients(model)
+    gradients = ExampleGradients(model)
     gradients.forward(inputs)
-    assert gradients.slow_because is None
+    assert gradients.fallback_reason is None
     gradients.clipped_sum(inputs, torch.ones(3, 2, 4), rf.Clamp(0.1))
     assert [dict(vars(layer)) for layer in model.modules()] == before
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.modules())
@@ -41,8 +45,8 @@ def test_examples_that_decide_differently_go_in_separate_passes(other: bool) -> 
     inputs = drawn(6, 2, 4)
     inputs[[1, 4]] += 200
     assert not agree(lambda: Several(other), inputs).slower_layers
-    gradients = FusedGradients(Several(other))
-    passes = list(gradients._passes(((inputs,), {}))) if gradients._is_fused(((inputs,), {})) else []
+    gradients = ExampleGradients(Several(other))
+    passes = [] if gradients._falls_back(((inputs,), {})) else gradients._passes(((inputs,), {}))
     assert sorted(one.rows.tolist() for one in passes) == [[0, 2, 3, 5], [1, 4]]
 
 
@@ -54,6 +58,56 @@ def test_hooks_of_others_stay_and_come_after() -> None:
         return model
 
     assert not agree(make, drawn(5, 4)).slower_layers
+
+
+def test_code_of_others_sees_one_example_also_inside_of_a_sequence() -> None:
+    """A layer that somebody listens to steps back into vmap, and so does everything under a global hook."""
+    shapes: list[tuple[int, ...]] = []
+
+    def listen(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        shapes.append(tuple(output.shape))
+
+    for listens in (
+        lambda model: model[1].register_forward_hook(listen),
+        lambda model: register_module_forward_hook(listen),
+    ):
+        model, inputs = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), ((drawn(5, 4),), {})
+        handle = listens(model)
+        gradients = ExampleGradients(model)
+        gradients.forward(inputs)
+        gradients.clipped_sum(inputs, torch.ones(5, 2), rf.Clamp(0.1))
+        handle.remove()
+        assert {1} <= {shape[0] for shape in shapes} <= {1, 2}  # two copies of one, to measure memory
+        shapes.clear()
+
+
+def test_sequences_of_layers_that_take_all_examples_at_once() -> None:
+    """Views, layers that work in place, dropout that is off, unknown layers and sequences between them."""
+
+    def make() -> nn.Module:
+        inner = nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(3, 3, 1), nn.ReLU(inplace=True), nn.Identity())
+        images = (nn.Conv2d(2, 3, 2), inner, nn.MaxPool2d(2), nn.BatchNorm2d(3).eval(), nn.Hardswish(True))
+        ends = (nn.PReLU(), nn.Flatten(), nn.ELU(inplace=True), nn.Dropout(0.0), nn.Linear(12, 4), nn.SiLU())
+        model = nn.Sequential(*images, *ends, nn.Unflatten(1, (2, 2)), nn.LayerNorm(2), nn.Linear(2, 2))
+        model[0].requires_grad_(False)
+        return model
+
+    assert agree(make, drawn(4, 2, 5, 5)).slower_layers == {"5.weight": "PReLU is not known"}
+
+
+def test_a_sequence_that_is_given_one_dimension_or_several_tensors() -> None:
+    class Squeezing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.LayerNorm(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.first(x[0]).unsqueeze(0)
+
+    assert not agree(Squeezing, drawn(5, 4)).slower_layers
+    model = nn.Sequential(nn.Tanh(), nn.Linear(4, 3))
+    with pytest.raises(TypeError, match="takes 2 positional arguments"):
+        ExampleGradients(model).forward(((drawn(5, 4), drawn(5, 4)), {}))
 
 
 class Using(nn.Module):
@@ -129,7 +183,7 @@ def test_old_weight_norm_is_refused_by_name() -> None:
     with pytest.warns(FutureWarning, match="weight_norm"):
         layer = nn.utils.weight_norm(nn.Linear(3, 3))
     with pytest.raises(ValueError, match=r"layer '0' \(Linear\) keeps 'weight' of a pass"):
-        FusedGradients(nn.Sequential(layer, nn.Linear(3, 2))).forward(((drawn(5, 3),), {}))
+        ExampleGradients(nn.Sequential(layer, nn.Linear(3, 2))).forward(((drawn(5, 3),), {}))
 
 
 class Drawing(nn.Module):
@@ -143,7 +197,7 @@ class Drawing(nn.Module):
 
 def test_an_unknown_layer_may_draw() -> None:
     """Each example has a mask of its own, and its gradient the same one."""
-    gradients = FusedGradients(Drawing())
+    gradients = ExampleGradients(Drawing())
     inputs = ((torch.ones(50, 3),), {})
     outputs = gradients.forward(inputs)
     total = gradients.clipped_sum(inputs, torch.ones(50, 3), rf.Clamp(10.0))
@@ -214,3 +268,35 @@ def test_in_place_activations_and_precisions() -> None:
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * 9, 3), nn.Hardswish(inplace=True))
 
     assert not agree(make, drawn(4, 2, 5, 5)).slower_layers
+
+
+def test_a_gradient_comes_before_what_was_done_in_place() -> None:
+    """Activations that work in place follow layers everywhere."""
+    x, seen = torch.tensor([[1.0], [-1.0]]), []
+    tape = Tape(((x,), {}), tracing=False)
+    output = tape.watch(x.clone(), x, lambda gradient, kept: [("weight", ALL, Rows(gradient * kept))])
+    tape.receive = seen.extend
+    (3 * output.relu_()).sum().backward()
+    ((name, rows, contribution),) = seen
+    assert (name, rows) == ("weight", ALL)
+    assert contribution.gradients.tolist() == [[3.0], [0.0]]
+
+
+def test_an_input_that_was_changed_is_refused() -> None:
+    x = torch.ones(1, 1)
+    output = Tape(((x,), {}), tracing=False).watch(2 * x, x, lambda gradient, kept: [])
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="was changed in place"):
+        output.sum().backward()
+
+
+def test_what_is_switched_off_is_switched_on_again() -> None:
+    layer = nn.Linear(2, 2)
+    layer.bias.requires_grad_(False)
+    tape = Tape(((torch.ones(1, 2),), {}), tracing=False)
+    with without_gradients(layer.parameters()), Calls(layer, ()).replaced(tape):
+        assert not layer.weight.requires_grad
+        assert not mha.get_fastpath_enabled()
+    assert layer.weight.requires_grad
+    assert not layer.bias.requires_grad
+    assert mha.get_fastpath_enabled()

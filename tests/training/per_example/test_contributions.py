@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 
 from ringfence.training.kernels.window import Window
-from ringfence.training.per_example.fused.contributions import Contribution, Convolutions, Products, Rows
-from ringfence.training.per_example.fused.layers.embedding import Words
-from tests.training.per_example.fused.alone import drawn, words
+from ringfence.training.per_example.contributions import Contribution, Products, Rows, Words
+from tests.training.per_example.alone import drawn, words
 
 ROWS = drawn(5, 4, 3)
 LEFT, RIGHT = drawn(5, 6, 4), drawn(5, 6, 3)
@@ -22,8 +21,8 @@ SEVERAL = torch.stack(
 
 CASES: dict[str, tuple[Contribution, Tensor]] = {
     "rows": (Rows(ROWS), ROWS),
-    "products": (Products(LEFT, RIGHT), LEFT.mT @ RIGHT),
-    "convolutions": (Convolutions(SLOPES, IMAGES, WINDOW), FILTERS),
+    "products": (Products(LEFT.mT, RIGHT.mT), LEFT.mT @ RIGHT),
+    "convolutions": (Products(SLOPES, IMAGES, WINDOW), FILTERS),
     "words": (Words(ROWS * FIRST, PLACES, 4), SEVERAL),
 }
 
@@ -33,9 +32,14 @@ def test_sums_and_lengths(contribution: Contribution, formed: Tensor) -> None:
     weights = torch.tensor([1.0, 0.5, 0.0, 2.0, 1.0])
     scaled = formed * weights.view(-1, *(1,) * (formed.dim() - 1))
     for each in (contribution, contribution.held()):
-        assert torch.allclose(each.sum(None), formed.sum(dim=0), atol=1e-5)
-        assert torch.allclose(each.sum(0.7), formed.clamp(-0.7, 0.7).sum(dim=0), atol=1e-5)
-        assert torch.allclose(each.sum(0.7, weights), scaled.clamp(-0.7, 0.7).sum(dim=0), atol=1e-5)
+        for got, wanted in (
+            (each.sum(None), formed.sum(dim=0)),
+            (each.sum(0.7), formed.clamp(-0.7, 0.7).sum(dim=0)),
+            (each.sum(0.7, weights), scaled.clamp(-0.7, 0.7).sum(dim=0)),
+            (each.rows(), formed),
+            (each.some(slice(1, 4)).rows(), formed[1:4]),
+        ):
+            assert torch.allclose(got.reshape(wanted.shape), wanted, atol=1e-5)
         exact = formed.double().flatten(1).square().sum(dim=1)
         squares = each.squares()
         assert squares.dtype == torch.float64

@@ -1,1 +1,0 @@
-"""What is known about layers: one file for each kind."""
