@@ -54,8 +54,8 @@ class PrivacyEngine:
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
     With ``secure`` and with ``Scale`` the gradient of every example is formed. Where vmap cannot run a model,
     each example goes through a copy of it; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats
-    the passes from a recording of the second one, which saves the work of Python: what the model decides there,
-    such as a rate of dropout that falls from step to step, is then decided once.
+    the passes from a recording of the second one, which saves the work of Python: what the model decides
+    there, such as a rate of dropout that falls from step to step, is then decided once.
 
     Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
