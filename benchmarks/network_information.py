@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from benchmarks.timing import peak_memory, ratio, seconds
+from experiments.networks import tanh_cnn, wide_resnet_16_4
 from ringfence.numerics import operators
 from ringfence.training.information import example_information
 from ringfence.training.jacobian import CastModel, jacobian_operator
-from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
 
 CLIP, LAW = rf.Clamp(0.3), rf.RectifiedGaussian(0.9, 2.0)
 NETWORKS: dict[str, Callable[[], nn.Module]] = {"wrn": wide_resnet_16_4, "cnn": tanh_cnn}

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
 from benchmarks.timing import seconds
-from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
+from experiments.networks import tanh_cnn, wide_resnet_16_4
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.recording import RecordedGradients
 

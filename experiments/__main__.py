@@ -101,8 +101,8 @@ def figure(
         raise ValueError(f"--data and --features are for figure pdp, got {name!r}")
     values, public = sweep_features(data, features, public_statistics)
     from experiments import reproduce as whole
-    from experiments.digits import digits
-    from experiments.sweep.grid_file import read_grid
+    from experiments.sweep.data import digits
+    from experiments.sweep.settings import read_grid
 
     with progress_bars(quiet=as_json) as show:
         if name == "pdp":
@@ -134,10 +134,10 @@ def sweep(
 
     Example: python -m experiments sweep cifar10 --features cifar10.npz --out sweep --search fair
     """
-    from experiments.digits import digits
-    from experiments.sweep.grid_file import read_grid
-    from experiments.sweep.run import run_sweep
-    from experiments.sweep.settings import Search
+    from experiments.sweep.data import digits
+    from experiments.sweep.probes import run_sweep
+    from experiments.sweep.runner import Workers
+    from experiments.sweep.settings import Search, read_grid
 
     settings = read_grid(grid)
     values, public = sweep_features(grid, features, public_statistics)
@@ -146,9 +146,7 @@ def sweep(
             settings,
             values or digits(),
             out,
-            engine,
-            address,
-            device,
+            Workers(engine, address, device),
             cast(Search, search),  # which the library checks
             show,
             public=public,
@@ -226,7 +224,7 @@ def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[Compar
     """The comparisons of the sweep in each folder; the library checks ``kind``."""
     from experiments.comparison import Kind, compare, compare_all
     from experiments.comparison_page import Compared
-    from experiments.sweep.store import read_rows
+    from experiments.sweep.probes import read_rows
 
     return [
         Compared(compare(rows, kind=cast(Kind, kind), step=step), compare_all(rows, step=step))
@@ -280,17 +278,6 @@ def features(
             progress=show,
         )
     print_files([file], as_json)
-
-
-@app.command()
-def grid(name: Annotated[str, typer.Argument(help="cifar10, cifar100, digits or pets.")]) -> None:
-    """Print the TOML file of a grid, to be read, or to be copied and changed.
-
-    Example: python -m experiments grid cifar10 > mine.toml
-    """
-    from experiments.sweep.grid_file import grid_text
-
-    typer.echo(grid_text(name), nl=False)
 
 
 def sweep_features(

@@ -24,8 +24,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.sweep.probes import SweepRow
 from experiments.sweep.settings import SweepSetting, label
-from experiments.sweep.store import SweepRow
 from ringfence import checks
 
 Kind = Literal["per-instance", "ex-post", "data-independent", "tightest"]

@@ -12,18 +12,16 @@ from experiments.comparison_page import (
     frontier_chart,
     ratio_chart,
 )
-from experiments.digits import digits
 from experiments.drawing import Drawn
 from experiments.histogram import draw_histogram
-from experiments.information.chart import information_chart
-from experiments.information.rows import InformationSettings, information
+from experiments.information.chart import information_figure
+from experiments.information.probe import ProbeSettings
 from experiments.mean_estimation import draw_mean_estimation
 from experiments.motivation import draw_motivation
-from experiments.sweep.data import sweep_data
-from experiments.sweep.grid_file import read_grid
-from experiments.sweep.run import run_sweep
-from experiments.sweep.settings import Grid, Search
-from experiments.sweep.store import read_rows
+from experiments.sweep.data import digits, sweep_data
+from experiments.sweep.probes import read_rows, run_sweep
+from experiments.sweep.runner import Workers
+from experiments.sweep.settings import Grid, Search, read_grid
 from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.data.features import Features
@@ -39,18 +37,11 @@ INFORMATION_SETTINGS = 48  # how many settings per law Figure 4 takes from the s
 INFORMATION_EXAMPLES = 1000  # of features of one's own: those of all would take hours on two cores
 
 
-def draw_information(progress: Progress | None) -> Drawn:
-    """Figure 4 on digits."""
-    settings = InformationSettings()
-    rows = list(information(settings, progress))
-    return Drawn(information_chart(rows, settings), rows)
-
-
 # The figures that need no data but their own.
 FIGURES: dict[str, Callable[[Progress | None], Drawn]] = {
     "motivation": lambda _: draw_motivation(),  # Figure 1
     "mean-estimation": lambda progress: draw_mean_estimation(progress=progress),  # Figure 2
-    "fil": draw_information,  # Figure 4
+    "fil": lambda progress: information_figure(progress=progress),  # Figure 4
     "votes": draw_votes,  # Figure 5a
     "histogram": lambda _: draw_histogram(),  # Figure 5b
 }
@@ -89,7 +80,7 @@ def comparisons(
                 progress(f"sweep, {search}", share)
 
         folder = out / f"{grid.name.lower().replace(' ', '-')}-{search}"
-        run_sweep(grid, features, folder, device=device, search=search, public=public, progress=tell)
+        run_sweep(grid, features, folder, Workers(device=device), search, tell, public=public)
         rows = read_rows(folder)
         last = compare(rows, step=0.01)
         results += last
@@ -140,9 +131,8 @@ def reproduce(
             parts = sweep_data(data, settings, "fair", public).to(device)
             kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
             fewer = replace(settings.fair, settings=min(settings.fair.settings, INFORMATION_SETTINGS))
-            wanted = InformationSettings(replace(settings, fair=fewer), None, kind, INFORMATION_EXAMPLES)
-            rows = list(information(wanted, progress, parts))
-            drawn["fil"] = Drawn(information_chart(rows, wanted), rows)
+            wanted = ProbeSettings(replace(settings, fair=fewer), kind, INFORMATION_EXAMPLES)
+            drawn["fil"] = information_figure(wanted, progress, parts)
     files = [one.write_rows(out) for one in drawn.values()]
 
     def figure(heading: str, lead: str, *names: str) -> Section:

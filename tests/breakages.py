@@ -2068,10 +2068,10 @@ BREAKAGES = [
     ),
     Breakage(
         "a sweep that everybody may read",
-        "experiments/sweep/job_file.py",
+        "experiments/sweep/runner.py",
         "self.path.touch(mode=OWNER_ALONE)",
         "pass",
-        ("tests/experiments/sweep/test_job_file.py",),
+        ("tests/experiments/sweep/test_runner.py",),
     ),
     Breakage(
         "features that everybody may read",
@@ -2166,17 +2166,17 @@ BREAKAGES = [
     ),
     Breakage(
         "a run's eta for its measured steps alone",
-        "experiments/information/full_size/information.py",
+        "experiments/information/network.py",
         "sampling_rate * steps / len(moments)",
         "sampling_rate",
-        ("tests/experiments/information/full_size/test_information.py",),
+        ("tests/experiments/information/test_network.py",),
     ),
     Breakage(
         "the epsilon of a network for one step",
-        "experiments/information/full_size/rows.py",
+        "experiments/information/networks.py",
         "count=setting.steps",
         "count=1",
-        ("tests/experiments/information/full_size/test_rows.py",),
+        ("tests/experiments/information/test_networks.py",),
     ),
     Breakage(
         "examples that are free where they were not measured",

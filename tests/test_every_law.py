@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from experiments.sweep.run import read_rows, run_sweep
+from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.settings import Grid
 from ringfence.report.chart import Chart, Line, Panel, looks
 from ringfence.report.drawing import paper_figure

@@ -1,115 +1,421 @@
-"""The small network of Figure 4, and one training run of it."""
+"""One network of Figure 4: trained from scratch on images by the engine, tested, and its eta measured.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Information adds up over steps, so eta^2 of a run of T steps is at most the sum of the steps' eta^2. A step
+whose Poisson batch stays unknown is a mixture: with probability q the example is in the batch, else the
+release does not depend on it. Fisher information is convex, so the step has at most q times the information
+that it has, on average over the other examples of the batch, when the example is surely in it. That average
+is replaced by the one batch that was drawn, and the sum over steps by T times the mean over measured ones:
 
+    eta^2 of the run = q T mean over measured steps of eta^2 of the step as if the example were in its batch.
+
+Each measured eta^2 is an upper bound; the two replacements are estimates. The information of a coordinate is
+taken at the theta of the batch that was drawn, also for an example that was not in it: theta would move by at
+most the clip. For the Gaussian, whose information does not depend on theta, that changes nothing.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
-from experiments.sweep.data import SweepData
+from experiments.networks import small_cnn, tanh_cnn, wide_resnet_16_4
+from experiments.sweep.data import SweepData, digits, fingerprint, parts
+from experiments.sweep.settings import (
+    FairSearch,
+    Job,
+    SweepSetting,
+    digest,
+    job_seed,
+    label,
+    searched_setting,
+)
+from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
-from ringfence.training.clipping import Clamp
+from ringfence.training.clipping import Clip
 from ringfence.training.engine.engine import PrivacyEngine
+from ringfence.training.engine.run import StepReport
+from ringfence.training.information import example_information
+
+# What is compared: a mechanism and a kind of clip. Ranges of either kind are as wide as those of the other.
+_METHODS = (("gaussian", "clamp"), ("rectified", "clamp"), ("truncated", "clamp"), ("gaussian", "norm"))
+METHODS = tuple(label(name) + ("" if kind == "clamp" else ", L2 clip") for name, kind in _METHODS)
+MODELS: dict[str, Callable[[int, int, int], nn.Module]] = {  # of classes, channels and the side of images
+    "wrn-16-4": lambda classes, channels, size: wide_resnet_16_4(classes, channels),
+    "tanh-cnn": tanh_cnn,
+    "small": small_cnn,
+}
+_CENTER, _SCALE = 0.5, 0.25  # public constants: pixels, from 0 to 1, are shifted and divided by them
+_BLOCK = 1000  # how many examples are measured at once
+_FAILURE = 1e-6  # with which an upper bound of a run may fail, over the probes
+
+_SEARCH = FairSearch(
+    clip=(0.1, 1.0),
+    noise_multiplier=(1.0, 10.0),
+    bound_over_sigma=(0.3, 10.0),
+    learning_rate=(2e-3, 5e-2),
+    clips=("clamp", "norm"),
+    norm=(0.5, 5.0),
+    norm_noise_multiplier=(0.05, 0.5),
+    norm_learning_rate=(2e-2, 0.5),
+)
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """A convolution, tanh, a mean over 2 x 2 pixels and a linear layer, trained on Poisson batches.
+    """How networks are trained and measured. ``search`` has the ranges, and the part kept back to choose by.
 
-    Features are reshaped to ``image`` = (channels, height, width). ``model`` makes another network from
-    (image, classes). All laws have the same clip, steps and noise; the bounded laws have a bound of
-    ``bound_over_sigma`` sigma. At each noise level each law takes the best of ``learning_rates`` (times
-    1 / clip) on the validation part. ``kind`` says which eta is measured: the trace, because the definition's
-    takes ten seconds per run here.
+    A learning rate of the search is divided by the clip: SGD with momentum takes it times the released sum
+    over ``batch_size``, and it falls to 0 along a cosine. ``epochs`` are tried as a further dimension of the
+    search. The first of ``seeds`` is that of the search; settings on a frontier are trained with the others
+    as well. eta of ``examples`` training examples, picked by number alone, is measured at ``moments`` evenly
+    spaced steps; the trace, and the paper's estimate of it, by ``probes`` random directions. Runs with a
+    validation accuracy below ``least_accuracy`` are not measured, whatever their mechanism.
 
-    >>> network = NetworkSettings().fresh(classes=10)
-    >>> sum(parameter.numel() for parameter in network.parameters())
-    690
+    >>> settings = NetworkSettings(epochs=(10,))
+    >>> [one.label for one in settings.rounds(1, steps_per_epoch=225)[0]]
+    ['Gaussian', 'rectified', 'truncated', 'Gaussian, L2 clip']
     """
 
-    image: tuple[int, int, int] = (1, 8, 8)
-    filters: int = 4
-    model: Callable[[tuple[int, int, int], int], nn.Module] | None = None
-    clip: float = 0.02
-    noise_multipliers: tuple[float, ...] = (3.0, 8.0, 16.0, 32.0)
-    bound_over_sigma: float = 1.5
-    learning_rates: tuple[float, ...] = (0.1, 0.3, 1.0)
-    steps: int = 12
-    batch_size: int = 80
-    kind: InformationNorm = "trace"
+    search: FairSearch = _SEARCH
+    epochs: tuple[int, ...] = (10, 20)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    model: str = "wrn-16-4"
+    batch_size: int = 200
+    momentum: float = 0.9
+    examples: int = 1000
+    moments: int = 2
+    probes: int = 50
+    least_accuracy: float = 0.5
+    delta: float = 1e-5
 
-    def fresh(self, classes: int) -> nn.Module:
-        """The network before training, with the same weights every time."""
-        channels, height, width = self.image
-        with torch.random.fork_rng(devices=[]):  # torch's layers only use the global generator
-            torch.manual_seed(0)
-            if self.model is not None:
-                return self.model(self.image, classes)
-            left = self.filters * (height // 2) * (width // 2)
-            first = nn.Conv2d(channels, self.filters, 3, padding=1)
-            return nn.Sequential(first, nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(left, classes))
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "examples", "moments", "probes"):
+            checks.count(name, getattr(self, name), at_least=1)
+        for name, least in (("epochs", 1), ("seeds", 0)):
+            for count in getattr(self, name):
+                checks.count(name, count, at_least=least)
+            if not getattr(self, name):
+                raise ValueError(f"{name} must not be empty")
+        checks.probability("delta", self.delta)
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+
+    def rounds(self, count: int, steps_per_epoch: int) -> list[tuple[SweepSetting, ...]]:
+        """The first ``count`` rounds: one setting per method in each, all at the same place of their ranges.
+
+        They do not depend on how many follow.
+
+        Guarantee: in whole rounds, every method has had the same number of settings.
+        """
+        # a factor of 2 of this dimension for each number of epochs, so that all are as likely
+        search = replace(self.search, settings=count, steps=(1.0, 2.0 ** len(self.epochs)))
+        points = {kind: search.points(kind) for _, kind in _METHODS}
+
+        def setting(name: str, kind: str, number: int) -> SweepSetting:
+            point = points[kind][number]
+            epochs = self.epochs[min(int(math.log2(point["steps"])), len(self.epochs) - 1)]
+            return replace(searched_setting(name, kind, point), steps=epochs * steps_per_epoch)
+
+        return [tuple(setting(*method, number) for method in _METHODS) for number in range(count)]
+
+    def identity(self) -> str:
+        """A digest of what rows must share to be compared; not of how many rounds and seeds there are."""
+        return digest(asdict(replace(self, search=replace(self.search, settings=1), seeds=self.seeds[:1])))
 
 
-def train_network(
-    data: SweepData,
-    settings: NetworkSettings,
-    law: Mechanism,
-    rate: float,
-    seed: int,
-    kind: InformationNorm | None = None,
-) -> tuple[float, float, Tensor]:
-    """Validation accuracy, test accuracy, and eta of every training example (zeros if ``kind`` is None)."""
-    images, labels = images_of(data.train, settings)
-    model = settings.fresh(data.classes).to(images.device)
-    loss = nn.functional.cross_entropy
+def read_images(path: Path, search: FairSearch) -> SweepData:
+    """Reads a .npz file of images, x_train, y_train, x_test and y_test; part is kept back as ``search`` says.
+
+    Guarantee: the only number taken from the private images is how many of them are trained on; it counts as
+    public, as does the number of classes.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     x, y = np.zeros((10, 8, 8, 3), np.uint8), np.arange(10) % 2
+    ...     np.savez(Path(folder) / "ten.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    ...     data = read_images(Path(folder) / "ten.npz", FairSearch(validation=0.2))
+    >>> data.train[0].shape, data.classes
+    (torch.Size([8, 8, 8, 3]), 2)
+    """
+    with np.load(path, allow_pickle=False) as file:
+        missing = {"x_train", "y_train", "x_test", "y_test"} - set(file)
+        if missing:
+            raise ValueError(f"{path} must hold x_train, y_train, x_test and y_test, got no {min(missing)}")
+        x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
+    for images, labels, name in ((x, y, "train"), (x_test, y_test, "test")):
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != x.shape[1:]:
+            raise ValueError(
+                f"{path}: x_{name} must be uint8 of shape (n, height, width, channels), the same for both "
+                f"parts, got {images.dtype} {list(images.shape)}"
+            )
+        if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1] or labels.min() < 0:
+            raise ValueError(f"{path}: y_{name} must be {len(images)} integers >= 0")
+    return _image_data(x, y.astype(np.int64), x_test, y_test.astype(np.int64), search)
+
+
+def digit_images(search: FairSearch) -> SweepData:
+    """Scikit-learn's digits as images of bytes, (n, 8, 8, 1)."""
+    file = digits()
+    x, x_test = (
+        np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+        for values in (file.train_features, np.asarray(file.test_features))
+    )
+    return _image_data(x, file.train_labels, x_test, np.asarray(file.test_labels), search)
+
+
+def _image_data(x: Any, y: Any, x_test: Any, y_test: Any, search: FairSearch) -> SweepData:
+    stay, back = parts(len(x), search)
+    images, labels = torch.from_numpy(x), torch.from_numpy(y)
+    return SweepData(
+        classes=1 + int(max(y.max(), y_test.max())),
+        attributes=torch.full((1,), 1 / (255 * _SCALE), dtype=torch.float64),
+        train=(images[stay], labels[stay]),
+        validation=(images[back], labels[back]),
+        test=(torch.from_numpy(x_test), torch.from_numpy(y_test)),
+        fingerprint=fingerprint(x, y, x_test, y_test),
+    )
+
+
+def pixels(images: Tensor) -> Tensor:
+    """Bytes (n, height, width, channels) as what a network takes, in the layout that convolutions like best.
+
+    >>> pixels(torch.full((2, 8, 8, 3), 255, dtype=torch.uint8))[0, 0, 0, 0]
+    tensor(2.)
+    """
+    return (images.permute(0, 3, 1, 2).float() / 255 - _CENTER) / _SCALE
+
+
+class GatheredImages(Dataset[Any]):
+    """Images that lie on the device as bytes; a batch is gathered there, all at once.
+
+    >>> data = GatheredImages(torch.zeros(5, 8, 8, 3, dtype=torch.uint8), torch.arange(5))
+    >>> [images, labels] = data.__getitems__([4, 1])
+    >>> images.shape, labels
+    (torch.Size([2, 3, 8, 8]), tensor([4, 1]))
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self._images, self._labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> list[Tensor]:
+        return [part[0] for part in self.__getitems__([index])]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Tensor]:
+        """The batch with these indices."""
+        chosen = torch.tensor(indices, dtype=torch.int64)
+        if self._images.is_cuda:
+            chosen = chosen.pin_memory().to(self._images.device, non_blocking=True)
+        return [pixels(self._images[chosen]), self._labels[chosen]]
+
+
+def collate(batch: list[Any]) -> Any:
+    """Leaves a batch of ``GatheredImages`` as it is; a list of single examples is put together."""
+    return batch if isinstance(batch[0], Tensor) else default_collate(batch)
+
+
+def fresh_model(name: str, data: SweepData, seed: int) -> nn.Module:
+    """A network before training, on the device of the data; its weights depend on the seed alone.
+
+    >>> images = torch.zeros(1, 8, 8, 3, dtype=torch.uint8)
+    >>> data = SweepData(10, torch.ones(1), (images, torch.zeros(1)), None, (images, torch.zeros(1)), "")
+    >>> fresh_model("small", data, 0)(pixels(images)).shape
+    torch.Size([1, 10])
+    """
+    height, _, channels = data.train[0].shape[1:]
+    with torch.random.fork_rng(devices=[]):  # torch's layers only use the global generator
+        torch.manual_seed(seed)
+        model = MODELS[name](data.classes, channels, height)
+    return model.to(data.train[0].device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def steps_per_epoch(data: SweepData, settings: NetworkSettings) -> int:
+    """Number of Poisson batches in an epoch."""
+    return math.ceil(len(data.train[1]) / settings.batch_size)
+
+
+def train_and_measure(data: SweepData, settings: NetworkSettings, job: Job) -> dict[str, Any]:
+    """The accuracies, etas and seconds of one job; etas are missing where the network did not learn.
+
+    Guarantee: that of ``PrivacyEngine`` for each run, and that of ``run_etas``. All jobs read the same data:
+    if all of them are published their costs add up, and choosing one by its accuracy is not accounted for.
+    """
+    setting, seed = job
+    assert data.validation is not None  # images always keep a part back
+    start = time.perf_counter()
+    model = fresh_model(settings.model, data, seed)
+    moments = _train(data, settings, job, model)
+    accuracies = [_accuracy(model, part) for part in (data.validation, data.test)]
+    trained = time.perf_counter()
+    etas: dict[str, Any] = {}
+    if accuracies[0] >= settings.least_accuracy:
+        picked = data.sample(settings.examples)
+        try:
+            etas = run_etas(
+                *(model.eval(), setting.law, setting.gradient_clip, moments),
+                *(pixels(data.train[0][picked]).contiguous(), data.train[1][picked]),
+                sampling_rate=settings.batch_size / len(data.train[1]),
+                steps=setting.steps,
+                probes=settings.probes,
+                generator=torch.Generator(data.train[0].device).manual_seed(job_seed(job, "probes")),
+            )
+        except ValueError as error:  # such as rounding that leaves nothing: the accuracies still count
+            etas = {"error": f"not measured: {error}"}
+    return {
+        "validation_accuracy": accuracies[0],
+        "test_accuracy": accuracies[1],
+        **etas,
+        "training_seconds": trained - start,
+        "measuring_seconds": time.perf_counter() - trained,
+    }
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step that is measured: the parameters before it, and the sum of clipped gradients at them."""
+
+    weights: dict[str, Tensor]
+    theta: Tensor
+
+
+def _train(data: SweepData, settings: NetworkSettings, job: Job, model: nn.Module) -> list[Moment]:
+    """Trains the model; returns what it was at the measured steps, which are the middles of equal parts."""
+    setting, _ = job
+    wanted = {int((i + 0.5) * setting.steps / settings.moments) + 1 for i in range(settings.moments)}
+    moments: list[Moment] = []
+
+    def look(report: StepReport) -> None:
+        if report.steps in wanted and engine.run.theta is not None:
+            weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+            moments.append(Moment(weights, engine.run.theta.clone()))
+
+    rate = setting.learning_rate / setting.clip
     engine = PrivacyEngine(
-        law,
-        Clamp(settings.clip),
-        loss=loss,
-        fisher_every=int(kind is not None),
-        fisher_kind=kind or "trace",
-        seed=seed,
+        setting.law,
+        setting.gradient_clip,
+        on_step=look,
+        cuda_graphs=data.train[0].is_cuda,
+        seed=job_seed(job, "engine"),
     )
     private, optimizer, loader = engine.make_private(
         model,
-        torch.optim.SGD(model.parameters(), lr=rate / settings.clip),
-        DataLoader(TensorDataset(images, labels), batch_size=settings.batch_size),
+        torch.optim.SGD(model.parameters(), lr=rate, momentum=settings.momentum),
+        DataLoader(GatheredImages(*data.train), batch_size=settings.batch_size, collate_fn=collate),
     )
-    while engine.steps < settings.steps:
-        for some, theirs in loader:
-            optimizer.zero_grad()
-            loss(private(some), theirs).backward()
-            optimizer.step()
-            if engine.steps >= settings.steps:
-                break
-    eta = torch.zeros(len(labels)) if kind is None else engine.fisher_information_loss()
-    scores = []
-    with torch.no_grad():
-        for part in (validation_part(data), data.test):
-            those, right = images_of(part, settings)
-            scores.append(float((model(those).argmax(dim=1) == right).double().mean()))
-    return scores[0], scores[1], eta
+    with _searched_convolutions():
+        while engine.steps < setting.steps:
+            for images, labels in loader:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * (1 + math.cos(math.pi * engine.steps / setting.steps)) / 2
+                optimizer.zero_grad()
+                with _half_precision(images):
+                    loss = nn.functional.cross_entropy(private(images), labels)
+                loss.backward()
+                optimizer.step()
+    return moments
 
 
-def images_of(part: tuple[Tensor, Tensor], settings: NetworkSettings) -> tuple[Tensor, Tensor]:
-    """Features as images, and their labels.
+def _accuracy(model: nn.Module, part: tuple[Tensor, Tensor]) -> float:
+    images, labels = part
+    right = torch.zeros((), dtype=torch.int64, device=labels.device)
+    with torch.no_grad(), _half_precision(images):
+        for some, theirs in zip(images.split(1000), labels.split(1000), strict=True):
+            right += (model(pixels(some)).argmax(dim=1) == theirs).sum()
+    return int(right) / len(labels)
 
-    >>> images_of((torch.zeros(5, 64), torch.zeros(5)), NetworkSettings())[0].shape
-    torch.Size([5, 1, 8, 8])
+
+@contextmanager
+def _searched_convolutions() -> Iterator[None]:
+    """Inside, cudnn searches for the fastest convolutions, which pays where every pass has the same shape."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def _half_precision(images: Tensor) -> torch.autocast:
+    return torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda)
+
+
+def run_etas(
+    model: nn.Module,
+    law: Mechanism,
+    clip: Clip,
+    moments: Sequence[Moment],
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    sampling_rate: float,
+    steps: int,
+    probes: int,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """The largest and the median eta over examples: by the definition, by the trace, and as the paper does.
+
+    The model is left with the weights of a moment.
+
+    Guarantee: at every measured step, the spectral number and the trace are upper bounds given that the
+    example was in the batch, all of them except with probability 1e-6 over the probes, on the
+    premise of ``example_information``. Their scaling to the run is an estimate, and so is the paper's
+    number, which is the trace as the mean over ``probes`` random directions, without a margin.
     """
-    features, labels = part
-    channels, height, width = settings.image
-    if features.shape[1] != channels * height * width:
-        raise ValueError(
-            f"image must have as many pixels as there are features, {features.shape[1]}, got {settings.image}"
+    total = torch.zeros(3, len(inputs), dtype=torch.float64, device=inputs.device)
+    asked: tuple[tuple[InformationNorm, int | None], ...] = (("spectral", None), ("trace", probes))
+    blocks = torch.arange(len(inputs), device=inputs.device).split(_BLOCK)
+    # on a GPU a third of the memory that is free, as others may use it too
+    memory = torch.cuda.mem_get_info(inputs.device)[0] // 3 if inputs.is_cuda else 1 << 30
+    for moment, block in product(moments, blocks):
+        model.load_state_dict(moment.weights)
+        spectral, trace = (
+            example_information(
+                *(model, exact_cross_entropy, inputs[block], targets[block]),
+                clip=clip,
+                mechanism=law,
+                theta=moment.theta,
+                kind=kind,
+                failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
+                probes=number,
+                generator=generator,
+                dtype=torch.float64,
+                tolerance=0.1,
+                memory=memory,
+            )
+            for kind, number in asked
         )
-    return features.reshape(-1, channels, height, width), labels
+        assert trace.estimate is not None
+        total[:, block] += torch.stack((spectral.upper, trace.upper, trace.estimate)).to(total)
+    numbers: dict[str, float] = {}
+    scaled = checks.not_negative("eta^2", total * (sampling_rate * steps / len(moments)))
+    for kind, values in zip(("spectral", "trace", "estimate"), scaled.sqrt().cpu().numpy(), strict=True):
+        numbers[f"{kind}_max"] = float(values.max())
+        numbers[f"{kind}_median"] = float(np.quantile(values, 0.5, method="higher"))
+    return numbers
 
 
-def validation_part(data: SweepData) -> tuple[Tensor, Tensor]:
-    """The part of the data that settings are chosen by; data without one are refused."""
-    if data.validation is None:
-        raise ValueError("data must have a validation part to choose by, got None")
-    return data.validation
+def exact_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean cross-entropy, as log(1 + sum over other classes j of exp(z_j - z_y)).
+
+    torch's own has the gradient softmax - 1 at the right class y, of which rounding leaves little where the
+    network is sure of y. Its derivatives are then too rough to be bounded.
+
+    >>> float(exact_cross_entropy(torch.tensor([[80.0, 0.0]], dtype=torch.float64), torch.tensor([0]))) > 0
+    True
+    """
+    right = torch.arange(outputs.shape[1], device=outputs.device) == targets[:, None]
+    ahead = outputs - torch.where(right, outputs, 0.0).sum(1, keepdim=True)
+    others = torch.where(right, -torch.inf, ahead).logsumexp(1)
+    return nn.functional.softplus(others, threshold=40).mean()

@@ -2,23 +2,20 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.sweep.fair_search import FairSearch
-from experiments.sweep.settings import Grid, Search
-from ringfence.data.features import Features, read_features
-from ringfence.data.projection import PublicProjection, attribute_rates
+from experiments.sweep.settings import FairSearch, Grid, Search
+from ringfence.data.features import Features
 from ringfence.training.probe_file import center_and_scale
 
 
 @dataclass(frozen=True)
 class SweepData:
-    """The parts that probes are trained on, chosen by (None: nothing is kept back) and tested on.
+    """The parts that models are trained on, chosen by (None: nothing is kept back) and tested on.
 
     ``attributes`` says how much each feature moves if the feature in the file moves by 1.
     """
@@ -50,6 +47,21 @@ class SweepData:
         return order[:count].sort().values.to(self.train[1].device)
 
 
+def digits() -> Features:
+    """Scikit-learn's 1,797 images of 8 x 8 pixels from 0 to 16, always split into the same 1,257 and 540.
+
+    >>> digits().train_features.shape, digits().test_features.shape
+    ((1257, 64), (540, 64))
+    """
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    train, test = order[:1257], order[1257:]
+    values, labels = images.astype(np.float32), labels.astype(np.int64)
+    return Features(values[train], labels[train], values[test], labels[test])
+
+
 def sweep_data(features: Features, grid: Grid, search: Search, public: Features | None = None) -> SweepData:
     """The splits of a sweep. In a fair search part of the training split is kept back to choose settings by.
 
@@ -57,12 +69,9 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
 
     Guarantee: the only numbers taken from the private features are the size of the training part and,
     where ``classes`` is None, which labels occur; both count as public. ``public`` are other features,
-    declared public: each feature is shifted by their mean and divided by their standard deviation. Without
-    them the file that the grid names as ``public_statistics`` is read, if it names one. The file named as
-    ``public_projection`` counts as public too; both the features and ``public`` are mapped by it first.
+    declared public: each feature is shifted by their mean and divided by their standard deviation.
 
-    >>> from ringfence.data.features import Features
-    >>> from experiments.sweep.grid_file import read_grid
+    >>> from experiments.sweep.settings import read_grid
     >>> labels = np.arange(100) % 10
     >>> file = Features(np.ones((100, 2), np.float32), labels, np.ones((50, 2), np.float32), labels[:50])
     >>> data = sweep_data(file, read_grid("digits"), "fair")
@@ -71,23 +80,14 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
     """
     if features.test_features is None or features.test_labels is None:
         raise ValueError("a sweep needs a test split, the features have none")
-    if public is None and grid.public_statistics is not None:
-        public = read_features(Path(grid.public_statistics))
-    given, projection = features, None
-    if grid.public_projection is not None:
-        projection = PublicProjection.load(Path(grid.public_projection))
-        projection.check_private(features)
-        features = projection.of_file(features)
-        public = None if public is None else projection.of_file(public)
     center, scale = center_and_scale(features, grid.center, grid.scale, public)
     classes, codes, test_codes = _codes(features, grid.classes)
 
     def tensor(values: Any) -> Tensor:
         scaled = ((values - center) / scale).astype(np.float32)
-        if grid.unit_rows:
-            scaled = unit_rows(scaled)
-        if grid.intercept:
-            scaled = np.concatenate((scaled, np.ones((len(scaled), 1), np.float32)), axis=1)
+        if grid.unit_rows:  # every row by itself alone; a row of zeros stays one
+            norms = np.linalg.norm(scaled.astype(np.float64), axis=1, keepdims=True)
+            scaled = (scaled / np.where(norms == 0, 1.0, norms)).astype(np.float32)
         return torch.from_numpy(scaled)
 
     x, y = tensor(features.train_features), torch.from_numpy(codes)
@@ -95,34 +95,20 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
     if search == "fair":
         stay, back = parts(len(x), grid.fair)
         train, validation = (x[stay], y[stay]), (x[back], y[back])
-    rates = attribute_rates(scale, projection, features.train_features.shape[1])
-    attributes = torch.zeros(x.shape[1], dtype=torch.float64)
-    attributes[: len(rates)] = torch.from_numpy(rates)
     return SweepData(
         classes=classes,
-        attributes=attributes,
+        attributes=1 / torch.from_numpy(np.broadcast_to(np.asarray(scale, np.float64), x.shape[1]).copy()),
         train=train,
         validation=validation,
         test=(tensor(features.test_features), torch.from_numpy(test_codes)),
         fingerprint=fingerprint(
-            *(given.train_features, given.train_labels, given.test_features, given.test_labels),
+            *(features.train_features, features.train_labels, features.test_features, features.test_labels),
             *(np.asarray(center, np.float64), np.asarray(scale, np.float64)),
-            *(() if projection is None else (projection.mean, projection.components)),
         ),
     )
 
 
-def unit_rows(values: Any) -> Any:
-    """Every row scaled to length 1; a row of zeros stays one. Each row is changed by itself alone.
-
-    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)).tolist()
-    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
-    """
-    lengths = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
-    return (values / np.where(lengths == 0, 1.0, lengths)).astype(np.float32)
-
-
-def _codes(features: "Features", classes: int | None) -> tuple[int, Any, Any]:
+def _codes(features: Features, classes: int | None) -> tuple[int, Any, Any]:
     if classes is None:
         known = np.unique(features.train_labels)
     elif features.train_labels.dtype.kind != "i":

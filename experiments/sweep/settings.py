@@ -1,21 +1,40 @@
-"""What a sweep tries: settings of a model, as every combination of lists or as a fair search."""
+"""What a sweep tries: settings of a model, as every combination of lists or as a fair search.
+
+A grid is a TOML table (docs/files.md); ``grids.toml`` beside this file holds those of the paper.
+"""
 
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+import math
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from experiments.sweep.fair_search import FairSearch, short
+import torch
+
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
+from ringfence.training.clipping import Clamp, Clip, Norm
 
 Search = Literal["paper", "fair"]
+GRIDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("grids.toml").read_text())
+_CLIPS: dict[str, Callable[[float], Clip]] = {"clamp": Clamp, "norm": Norm}
+_DIMENSIONS = ("clip", "noise_multiplier", "bound_over_sigma", "learning_rate", "steps")
+# An L2 clip has ranges of its own for what is measured by the clip.
+_NORM_RANGES = {
+    "clip": "norm",
+    "noise_multiplier": "norm_noise_multiplier",
+    "learning_rate": "norm_learning_rate",
+}
+_WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
 
 def label(mechanism: str) -> str:
-    """What the law of this name is called in rows and charts.
+    """Name of a mechanism in rows and charts.
 
     >>> label("gaussian")
     'Gaussian'
@@ -24,7 +43,7 @@ def label(mechanism: str) -> str:
 
 
 def own_fields(mechanism: str) -> tuple[str, ...]:
-    """What the law of this name takes beside sigma.
+    """Names of the arguments that a mechanism takes beside sigma.
 
     >>> own_fields("quantized")
     ('bound', 'levels')
@@ -36,12 +55,12 @@ def own_fields(mechanism: str) -> tuple[str, ...]:
 class SweepSetting:
     """How a model is trained, without its seed. sigma is ``noise_multiplier`` times ``clip``.
 
-    ``clip_kind`` says what ``clip`` bounds: every coordinate of a gradient (``clamp``) or its L2 length
+    ``clip_kind`` says what ``clip`` bounds: every coordinate of a gradient (``clamp``) or its L2 norm
     (``norm``).
 
     >>> setting = SweepSetting("rectified", 1e-3, 1e3, learning_rate=8.0, steps=10, bound=4.0)
-    >>> setting.law, len(setting.key)
-    (RectifiedGaussian(sigma=1.0, bound=(-4.0, 4.0)), 32)
+    >>> setting.law, setting.gradient_clip, len(setting.key)
+    (RectifiedGaussian(sigma=1.0, bound=(-4.0, 4.0)), Clamp(0.001), 32)
     >>> shorter = SweepSetting("gaussian", 0.5, 2.0, learning_rate=8.0, steps=10, clip_kind="norm")
     >>> shorter.label
     'Gaussian, L2 clip'
@@ -58,7 +77,7 @@ class SweepSetting:
 
     @property
     def label(self) -> str:
-        """What is compared, in words: the law, and the clip where it is not the paper's."""
+        """Name of what is compared: the mechanism, and the clip where it is not the paper's."""
         return label(self.mechanism) + ("" if self.clip_kind == "clamp" else ", L2 clip")
 
     @property
@@ -70,12 +89,26 @@ class SweepSetting:
         return Mechanism.by_name(self.mechanism, sigma=self.sigma, bound=self.bound, levels=self.levels)
 
     @property
+    def gradient_clip(self) -> Clip:
+        return _CLIPS[self.clip_kind](self.clip)
+
+    @property
     def key(self) -> str:
-        """A name that equal settings share in every sweep, on every machine and on every day."""
+        """A name that equal settings share in every sweep and on every machine."""
         own = asdict(self)
         if self.clip_kind == "clamp":  # the name that these settings had before there were other clips
             del own["clip_kind"]
         return digest(own)[:32]
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Sort key: by clip and mechanism, then by the numbers.
+
+        >>> SweepSetting("sign", 0.1, 10.0, learning_rate=1.0, steps=5).order
+        ('clamp', 'sign', 0.1, 10.0, 1.0, 5, 0.0, 0.0)
+        """
+        numbers = (self.clip, self.noise_multiplier, self.learning_rate, self.steps)
+        return (self.clip_kind, self.mechanism, *numbers, self.bound or 0.0, self.levels or 0.0)
 
     def __str__(self) -> str:
         words = ("mechanism", "clip_kind")
@@ -87,16 +120,83 @@ class SweepSetting:
 Job = tuple[SweepSetting, int]  # a setting and a seed
 
 
+def job_seed(job: Job, use: str | None = None) -> int:
+    """A seed that belongs to one job, and to one use of it, whatever else a sweep tries.
+
+    >>> setting = SweepSetting("sign", 0.1, 10.0, learning_rate=1.0, steps=5)
+    >>> job_seed((setting, 0)) == job_seed((setting, 1))
+    False
+    """
+    setting, seed = job
+    return int(digest([setting.key, seed, *([] if use is None else [use])])[:15], 16)
+
+
+@dataclass(frozen=True)
+class FairSearch:
+    """The same number of settings for every clip and mechanism, quasi-random over log-uniform ranges.
+
+    The points are Sobol's, scrambled by ``seed``, and every mechanism gets the same ones; a mechanism without
+    a bound ignores that dimension. ``clips`` are the kinds of clip that are tried. The L2 clip (``norm``) has
+    ranges of its own for what is measured by the clip: its points are the same places in these ranges.
+    ``validation`` is the share of the training split that is kept back to choose settings by.
+
+    >>> FairSearch(clip=(1.0, 0.1))
+    Traceback (most recent call last):
+    ValueError: clip must be a range (low, high) with 0 < low < high, got (1.0, 0.1)
+    """
+
+    settings: int = 256
+    seed: int = 0
+    validation: float = 0.1
+    clip: tuple[float, float] = (1e-6, 1e-1)
+    noise_multiplier: tuple[float, float] = (1e1, 1e6)
+    bound_over_sigma: tuple[float, float] = (1e-2, 20.0)
+    learning_rate: tuple[float, float] = (1e-3, 1e3)
+    steps: tuple[float, float] = (1, 64)
+    clips: tuple[str, ...] = ("clamp",)
+    norm: tuple[float, float] = (1e-2, 1e1)
+    norm_noise_multiplier: tuple[float, float] = (1e0, 1e4)
+    norm_learning_rate: tuple[float, float] = (1e-1, 1e4)
+
+    def __post_init__(self) -> None:
+        checks.count("settings", self.settings, at_least=1)
+        if not self.clips or len(set(self.clips)) < len(self.clips) or set(self.clips) - set(_CLIPS):
+            raise ValueError(f"clips must be among {', '.join(_CLIPS)}, each once, got {list(self.clips)}")
+        checks.count("seed", self.seed, at_least=0)
+        checks.probability("validation", self.validation)
+        for name in (*_DIMENSIONS, *_NORM_RANGES.values()):
+            low, high = getattr(self, name)
+            if not 0 < low < high < math.inf:
+                raise ValueError(f"{name} must be a range (low, high) with 0 < low < high, got {(low, high)}")
+        if self.steps[0] < 1:
+            raise ValueError(f"steps must start at 1 or more, got {self.steps[0]}")
+
+    def ranges(self, clip: str = "clamp") -> dict[str, tuple[float, float]]:
+        """The low and the high end of every dimension, for one kind of clip."""
+        own = _NORM_RANGES if clip == "norm" else {}
+        return {name: getattr(self, own.get(name, name)) for name in _DIMENSIONS}
+
+    def points(self, clip: str = "clamp") -> list[dict[str, float]]:
+        """The points, rounded to four digits: nobody tunes finer, and machines then agree to the bit."""
+        ranges = self.ranges(clip)
+        engine = torch.quasirandom.SobolEngine(len(ranges), scramble=True, seed=self.seed)
+        places = engine.draw(self.settings, dtype=torch.float64).tolist()
+        return [
+            {
+                name: min(max(_short(low * (high / low) ** at), low), high)
+                for (name, (low, high)), at in zip(ranges.items(), place, strict=True)
+            }
+            for place in places
+        ]
+
+
 @dataclass(frozen=True)
 class Grid:
-    """A sweep: what is tried on one data set, with which seeds, at which delta.
+    """A sweep of linear probes: what is tried on one data set, with which seeds, at which delta.
 
-    ``bound`` is absolute, as in the paper; laws without a bound leave it out. Features are shifted by
-    ``center`` and divided by ``scale``, two constants; ``public_statistics`` names a file of public features
-    to take them from instead. ``public_projection`` names a file that ``ringfence project`` wrote, by which
-    features are mapped first. ``unit_rows`` scales every row of features to length 1 at last. ``norm`` are L2
-    clips that the paper's combinations have beside its own. ``fisher`` asks for the Fisher information loss
-    of every example as well, which takes far longer than training.
+    ``bound`` is absolute, as in the paper; mechanisms without a bound leave it out. Features are shifted by
+    ``center`` and divided by ``scale``, two constants. ``unit_rows`` then scales every row to norm 1.
+    ``norm`` are L2 clips that the paper's combinations have beside its own.
 
     >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0, 2.0), (4.0, 8.0), (5,))
     >>> [len([s for s in grid.settings("paper") if s.mechanism == name]) for name in grid.mechanisms]
@@ -116,11 +216,7 @@ class Grid:
     classes: int | None = None
     center: float | None = None
     scale: float | None = None
-    public_statistics: str | None = None
-    public_projection: str | None = None
     unit_rows: bool = False
-    intercept: bool = False
-    fisher: bool = False
     norm: tuple[float, ...] | None = None
     fair: FairSearch = field(default_factory=FairSearch)
 
@@ -136,11 +232,9 @@ class Grid:
         for name in self.mechanisms:
             if name not in Mechanism.known():
                 raise ValueError(f"mechanisms must be among {', '.join(Mechanism.known())}, got {name!r}")
-        for key in ("clip", "noise_multiplier", "bound", "learning_rate"):
-            for number in getattr(self, key):
+        for key in ("clip", "noise_multiplier", "bound", "learning_rate", "norm"):
+            for number in getattr(self, key) or ():
                 checks.positive(key, float(number))
-        for number in self.norm or ():
-            checks.positive("norm", float(number))
         for key, least in (("steps", 1), ("levels", 2), ("seeds", 0)):
             for count in getattr(self, key):
                 checks.count(key, count, at_least=least)
@@ -151,10 +245,6 @@ class Grid:
             checks.finite("center", self.center)
         if self.scale is not None:
             checks.positive("scale", self.scale)
-        if self.public_statistics is not None and (self.center is not None or self.scale is not None):
-            raise ValueError("public_statistics must not be given together with center or scale")
-        if self.unit_rows and self.fisher:
-            raise ValueError("fisher must be false where unit_rows is true: every row has its own scale")
 
     def settings(self, search: Search) -> list[SweepSetting]:
         """The settings: every combination of the lists, or those of the fair search."""
@@ -184,13 +274,13 @@ class Grid:
 
 
 def searched_setting(mechanism: str, kind: str, point: dict[str, float], levels: int = 17) -> SweepSetting:
-    """The setting at a point of a fair search; a law without a bound, or without levels, leaves it out.
+    """The setting at a point of a fair search; a mechanism without a bound, or without levels, leaves it out.
 
     >>> searched_setting("sign", "clamp", FairSearch(settings=1).points()[0]).bound is None
     True
     """
     sigma = point["clip"] * point["noise_multiplier"]
-    own: dict[str, Any] = {"bound": short(point["bound_over_sigma"] * sigma), "levels": levels}
+    own: dict[str, Any] = {"bound": _short(point["bound_over_sigma"] * sigma), "levels": levels}
     return SweepSetting(
         mechanism,
         point["clip"],
@@ -202,6 +292,62 @@ def searched_setting(mechanism: str, kind: str, point: dict[str, float], levels:
     )
 
 
+def read_grid(grid: str | Path) -> Grid:
+    """Reads a grid, given the name of one in ``grids.toml`` or the path of a TOML file.
+
+    >>> read_grid("pets").clip
+    (1e-06, 2e-06, 5e-06)
+    """
+    if grid in GRIDS:
+        return _from_table(str(grid), GRIDS[str(grid)])
+    path = Path(grid)
+    if not path.suffix:
+        raise ValueError(f"grid must be a TOML file or one of {', '.join(GRIDS)}, got {str(grid)!r}")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    return _from_table(str(path), content)
+
+
+def _from_table(source: str, content: dict[str, Any]) -> Grid:
+    tables = {name: content.get(name, {}) for name in ("data", "paper", "fair")}
+    try:
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                raise ValueError(f"{name} must be a table, got {table!r}")
+        top = {key: value for key, value in content.items() if key not in tables}
+        fair = FairSearch(**_typed(FairSearch, tables["fair"]))
+        return Grid(**_typed(Grid, top | tables["data"] | tables["paper"]), fair=fair)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{source}: {error}") from None
+
+
+def _typed(kind: type, table: dict[str, Any]) -> dict[str, Any]:
+    """The values of a TOML table as the fields of a dataclass have them; errors name the key."""
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "fair"}
+    for key in table:
+        if key not in hints:
+            raise ValueError(f"{key} is not known; known are {', '.join(hints)}")
+    return {key: _value(key, value, hints[key]) for key, value in table.items()}
+
+
+def _value(key: str, value: Any, hint: Any) -> Any:
+    if isinstance(hint, UnionType):
+        return _value(key, value, get_args(hint)[0])
+    if get_origin(hint) is tuple:
+        kind, last = get_args(hint)
+        if not isinstance(value, list) or (last is not ... and len(value) != 2):
+            wanted = "a list" if last is ... else "[low, high]"
+            raise ValueError(f"{key} must be {wanted}, got {value!r}")
+        return tuple(_value(key, item, kind) for item in value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{key} must be {_WORDS[hint]}, got {value!r}")
+    return value
+
+
 def digest(value: Any) -> str:
     """The SHA-256 of plain data, in hexadecimal digits.
 
@@ -209,3 +355,8 @@ def digest(value: Any) -> str:
     True
     """
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _short(value: float) -> float:
+    """Four digits of a number."""
+    return float(f"{value:.4g}")

@@ -17,8 +17,8 @@ from experiments.comparison import (
     median,
     ratios,
 )
+from experiments.sweep.probes import SweepRow
 from experiments.sweep.settings import SweepSetting
-from experiments.sweep.store import SweepRow
 
 
 def sweep(

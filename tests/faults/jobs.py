@@ -15,9 +15,9 @@ import torch
 
 from experiments.features import extraction
 from experiments.features.backbones import Backbone
-from experiments.sweep.run import run_sweep
+from experiments.sweep.probes import read_rows, run_sweep
+from experiments.sweep.runner import FILE
 from experiments.sweep.settings import Grid
-from experiments.sweep.store import FILE, read_rows
 from ringfence.files.checkpoint import read_checkpoint
 from ringfence.files.journal import Journal
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
@@ -114,7 +114,7 @@ class Sweep:
         try:
             read_rows(folder)
         except ValueError as error:
-            if "no such table: sweep" not in str(error):
+            if "nothing was written to it" not in str(error):
                 raise
             return False
         return True

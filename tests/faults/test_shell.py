@@ -50,7 +50,7 @@ def damage(kind: str, file: Path) -> None:
     if kind == "truncated":
         file.write_bytes(data[: len(data) // 2])
     elif kind == "flipped":
-        file.write_bytes(flipped(data, 8 * (data.index(b'{"orders"') + 40)))
+        file.write_bytes(flipped(data, 8 * (data.index(b'"test_accuracy"') + 20)))
     elif kind == "empty":
         file.write_bytes(b"")
     elif kind == "a folder":
@@ -67,9 +67,9 @@ def damage(kind: str, file: Path) -> None:
     [
         ("truncated", "sweep.sqlite cannot be read as a sweep: database disk image is malformed"),
         ("flipped", "sweep.sqlite is damaged: the row of seed"),
-        ("empty", "sweep.sqlite cannot be read as a sweep: no such table"),
+        ("empty", "sweep.sqlite cannot be read as a sweep: nothing was written to it"),
         ("a folder", "holds no sweep: there is no sweep.sqlite in it"),
-        ("newer", "sweep.sqlite was written by a newer ringfence: version 9"),
+        ("newer", "sweep.sqlite was written by another version: its rows are of version 9"),
     ],
 )
 def test_a_broken_sweep(inputs: Path, tmp_path: Path, kind: str, words: str) -> None:
@@ -100,7 +100,7 @@ def test_a_read_only_folder(inputs: Path) -> None:
         shutil.copytree(inputs, folder / "in")
         with read_only(folder):
             assert "Permission denied: " in complaint(*sweep(folder / "in", folder / "new"))
-            assert "readonly database" in complaint(*sweep(folder / "in", folder / "in" / "out"))
+            assert "Permission denied: " in complaint(*sweep(folder / "in", folder / "in" / "out"))
             page = complaint("report", folder / "in" / "out", "--out", folder / "report.html")
     assert page == f"experiments: Permission denied: {folder / 'report.html'}"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from experiments.sweep.run import read_rows, run_sweep
-from experiments.sweep.store import FILE
+from experiments.sweep.probes import read_rows, run_sweep
+from experiments.sweep.runner import FILE
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, put, read_only, some, tried
 
@@ -43,7 +43,7 @@ def execute(folder: Path, *statement: Any) -> list[Any]:
 def test_a_full_disk_is_an_error_and_the_sweep_goes_on_when_there_is_room(
     tmp_path: Path, swept: Path
 ) -> None:
-    with no_room_beyond(28_000), pytest.raises(OSError, match=r"sweep\.sqlite: (disk I/O error|.* is full)"):
+    with no_room_beyond(20_000), pytest.raises(OSError, match=r"sweep\.sqlite: (disk I/O error|.* is full)"):
         run(tmp_path)
     done = read_rows(tmp_path)
     assert 0 < len(done) < TOTAL
@@ -58,7 +58,7 @@ def test_a_read_only_folder_can_be_read_and_not_written(swept: Path) -> None:
         shutil.copy(swept / FILE, folder)
         with read_only(folder):
             assert len(read_rows(folder)) == TOTAL
-            with pytest.raises(OSError, match=r"sweep\.sqlite: attempt to write a readonly database"):
+            with pytest.raises(PermissionError, match=r"sweep\.sqlite\.lock"):
                 run(folder)
 
 
@@ -70,14 +70,14 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(swept: Path, copy: Path) ->
         found, why = tried(read_rows, copy)
         assert FILE in why or found == rows  # it fell where nothing is
         noticed += bool(why)
-    assert noticed > 100
+    assert noticed > 50
 
 
 def test_a_flipped_bit_of_a_row_is_noticed(copy: Path) -> None:
     """SQLite checks its pages, not what is in them."""
     data = (copy / FILE).read_bytes()
-    [(sums,)] = execute(copy, "SELECT sums FROM rows LIMIT 1")
-    start = data.index(sums.encode()) - 150  # over the numbers, which lie before, and their lengths
+    [(content,)] = execute(copy, "SELECT content FROM rows LIMIT 1")
+    start = data.index(content.encode()) - 50  # over the key, which lies before, and the lengths
     for bit in range(8 * start, 8 * (start + 200), 3):
         put(copy / FILE, flipped(data, bit))
         with pytest.raises(ValueError, match=r"sweep\.sqlite (is damaged|cannot be read as a sweep)"):
@@ -98,33 +98,21 @@ def test_a_truncated_file_is_noticed(swept: Path, copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ("UPDATE rows SET epsilon_pdp = epsilon_pdp / 2 WHERE seed = 1", "is damaged: the row of seed 1"),
-        ("UPDATE rows SET seed = 7 WHERE seed = 1", "is damaged: the row of seed 7"),
-        ("UPDATE rows SET checksum = NULL WHERE seed = 1", "is damaged: the row of seed 1"),
-        ("UPDATE sweep SET value = '1e-06' WHERE name = 'delta'", "is damaged in what it says"),
-        ("DELETE FROM sweep WHERE name = 'checksum'", "is damaged in what it says"),
+        ("UPDATE rows SET content = replace(content, '0', '1') WHERE seed = 1", "the row of seed 1"),
+        ("UPDATE rows SET seed = 7 WHERE seed = 1", "the row of seed 7"),
+        ("UPDATE rows SET checksum = 'none' WHERE seed = 1", "the row of seed 1"),
+        ("UPDATE sweep SET identity = replace(identity, '1e-05', '1e-06')", "the row of seed 0"),
+        ("DELETE FROM sweep", "in what it says of its sweep"),
     ],
 )
 def test_changed_numbers_are_noticed(copy: Path, change: str, complaint: str) -> None:
     execute(copy, change)
-    with pytest.raises(ValueError, match=rf"sweep\.sqlite {complaint}"):
+    with pytest.raises(ValueError, match=rf"sweep\.sqlite is damaged:? {complaint}"):
         read_rows(copy)
 
 
-def test_a_newer_version_says_so(copy: Path) -> None:
-    execute(copy, "PRAGMA user_version = 2")
+def test_another_version_says_so(copy: Path) -> None:
+    execute(copy, "PRAGMA user_version = 3")
     for use in (read_rows, run):
-        with pytest.raises(ValueError, match=r"sweep\.sqlite was written by a newer ringfence: version 2"):
+        with pytest.raises(ValueError, match=r"sweep\.sqlite was written by another version: .* 3"):
             use(copy)
-
-
-def test_a_sweep_from_before_there_were_checksums_is_read_and_goes_on(swept: Path, copy: Path) -> None:
-    execute(copy, "DELETE FROM rows WHERE seed = 1")
-    execute(copy, "ALTER TABLE rows DROP COLUMN checksum")
-    execute(copy, "DELETE FROM sweep WHERE name = 'checksum'")
-    execute(copy, "PRAGMA user_version = 0")
-    rows = [row for row in read_rows(swept) if row.seed == 0]
-    assert read_rows(copy) == rows
-    run(copy)
-    assert comparable(read_rows(copy)) == comparable(read_rows(swept))
-    assert execute(copy, "SELECT COUNT(*) FROM rows WHERE checksum IS NULL") == [(0,)]

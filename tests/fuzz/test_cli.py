@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from experiments.sweep.run import run_sweep
+from experiments.sweep.probes import run_sweep
 from tests.experiments.sweep.sweeps import DATA, GRID
 from tests.fuzz.properties import fuzzed
 from tests.shell import experiments, ringfence

@@ -9,6 +9,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 import ringfence as rf
+from experiments.networks import tanh_cnn, wide_resnet_16_4
 from ringfence.training.jacobian import (
     CastModel,
     RecordedJacobian,
@@ -22,7 +23,6 @@ from ringfence.training.jacobian import (
     runs_as_one_batch,
 )
 from ringfence.training.kernels.window import Window
-from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
 from tests.accounting.drawing import draw
 from tests.tensors import float64
 from tests.training.test_information import (

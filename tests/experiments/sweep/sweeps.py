@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.sweep.fair_search import FairSearch
-from experiments.sweep.settings import Grid
-from experiments.sweep.store import SweepRow
+from experiments.sweep.probes import SweepRow
+from experiments.sweep.settings import FairSearch, Grid
 from ringfence.data.features import Features
 
 GRID = Grid(

@@ -1,14 +1,13 @@
-"""Settings are counted as in the paper; the fair search gives everyone the same, over wide ranges."""
+"""Settings are counted as in the paper, the fair search is fair, and errors in grids are named."""
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.sweep.fair_search import FairSearch
-from experiments.sweep.grid_file import read_grid, shipped_grids
-from experiments.sweep.settings import Grid, SweepSetting
+from experiments.sweep.settings import GRIDS, FairSearch, Grid, SweepSetting, read_grid
 
 TOY = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0,), (4.0,), (5,))
 
@@ -34,7 +33,7 @@ def test_the_papers_gaussian_has_no_bound_and_sigma_is_a_multiple_of_the_clip() 
     assert all(float(s.law.sigma) == s.noise_multiplier * s.clip for s in settings[:50])
 
 
-@pytest.mark.parametrize("name", shipped_grids())
+@pytest.mark.parametrize("name", GRIDS)
 def test_the_fair_search_is_fair_and_wide(name: str) -> None:
     grid = replace(read_grid(name), mechanisms=("gaussian", "rectified", "truncated", "sign", "quantized"))
     settings = grid.settings("fair")
@@ -108,8 +107,7 @@ def test_the_papers_combinations_with_l2_clips() -> None:
         ({"steps": (0,)}, "steps must be at least 1, got 0"),
         ({"delta": 1.0}, r"delta must be in \(0, 1\), got 1.0"),
         ({"norm": (0.0,)}, "norm must be > 0, got 0.0"),
-        ({"unit_rows": True, "fisher": True}, "fisher must be false where unit_rows is true"),
-        ({"center": 1.0, "public_statistics": "file"}, "public_statistics must not be given together"),
+        ({"scale": 0.0}, "scale must be > 0, got 0.0"),
     ],
 )
 def test_bad_grids_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
@@ -129,3 +127,81 @@ def test_a_fair_search_wants_three_seeds_and_proper_ranges() -> None:
     for clips in ((), ("norm", "norm"), ("l2",)):
         with pytest.raises(ValueError, match="clips must be among clamp, norm, each once, got"):
             FairSearch(clips=clips)
+
+
+GOOD = """
+name = "mine"
+mechanisms = ["gaussian", "quantized"]
+seeds = [0, 1, 2]
+delta = 1e-6
+[data]
+classes = 3
+unit_rows = true
+[paper]
+clip = [1e-3, 1]
+noise_multiplier = [10]
+bound = [4]
+levels = [5]
+norm = [3]
+learning_rate = [8]
+steps = [10]
+[fair]
+settings = 8
+clip = [1e-3, 1]
+clips = ["norm"]
+norm = [1, 2]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "grid.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_is_read_as_written(tmp_path: Path) -> None:
+    grid = read_grid(written(tmp_path, GOOD))
+    assert (grid.name, grid.delta, grid.unit_rows, grid.classes) == ("mine", 1e-6, True, 3)
+    assert (grid.clip, grid.levels, grid.norm) == ((1e-3, 1.0), (5,), (3.0,))
+    assert [type(value) for value in grid.clip] == [float, float]
+    assert (grid.fair.settings, grid.fair.clip) == (8, (1e-3, 1.0))
+    assert (grid.fair.clips, grid.fair.norm) == (("norm",), (1.0, 2.0))
+    assert len(grid.settings("paper")) == 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("delta =", "dleta =", "grid.toml: dleta is not known; known are name, mechanisms"),
+        ("classes", "labels", "grid.toml: labels is not known"),
+        ("settings", "number", "grid.toml: number is not known"),
+        ("bound = [4]", "bound = []", r"grid.toml: bound must not be empty, got \[\]"),
+        ("bound = [4]", "bound = 4", "grid.toml: bound must be a list, got 4"),
+        ("bound = [4]", 'bound = ["4"]', "grid.toml: bound must be a number, got '4'"),
+        ("steps = [10]", "steps = [1.5]", "grid.toml: steps must be an integer, got 1.5"),
+        ("steps = [10]", "steps = [true]", "grid.toml: steps must be an integer, got True"),
+        ("steps = [10]", "", "grid.toml: .* missing .*steps"),
+        ('name = "mine"', "", "grid.toml: .* missing .*name"),
+        ("unit_rows = true", "unit_rows = 1", "grid.toml: unit_rows must be true or false, got 1"),
+        ('"quantized"', '"laplace"', "grid.toml: mechanisms must be among .* got 'laplace'"),
+        ("clip = [1e-3, 1]\nnoise", "clip = [-1]\nnoise", "grid.toml: clip must be > 0, got -1.0"),
+        ("settings = 8", "steps = [1]", r"grid.toml: steps must be \[low, high\], got \[1\]"),
+        ("settings = 8", "steps = [9, 1]", r"grid.toml: steps must be a range"),
+        ('clips = ["norm"]', 'clips = "norm"', "grid.toml: clips must be a list, got 'norm'"),
+        ('clips = ["norm"]', "clips = [1, 2]", "grid.toml: clips must be text, got 1"),
+        ('clips = ["norm"]', 'clips = ["l2"]', "grid.toml: clips must be among clamp, norm"),
+        ("[data]", "[data", "grid.toml is not TOML"),
+        ("[data]\nclasses = 3\nunit_rows = true\n", "data = 3\n", "grid.toml: data must be a table, got 3"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ValueError, match=message):
+        read_grid(written(tmp_path, GOOD.replace(old, new, 1)))
+
+
+def test_a_name_that_no_grid_has_is_refused_with_those_that_are_there() -> None:
+    with pytest.raises(ValueError, match=r"grid must be a TOML file or one of cifar10, .*, got 'imagenet'"):
+        read_grid("imagenet")
+    with pytest.raises(FileNotFoundError):
+        read_grid("imagenet.toml")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.training.networks import wide_resnet_16_4
+from experiments.networks import wide_resnet_16_4
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.recording import RecordedGradients
 from tests.training.per_example.alone import drawn, gradients_alone, seeded, words

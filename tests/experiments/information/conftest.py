@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.afresh import afresh
-from tests.experiments.information.full_size import toys
+from tests.experiments.information import toys
 
 _PROGRAM = """
 import sys
-from experiments.information.full_size.__main__ import main
+from experiments.information.__main__ import main
 main(sys.argv[1:])
 """
 _NOTHING_ELSE = ("sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib", "PIL")
@@ -18,7 +18,7 @@ _NOTHING_ELSE = ("sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotl
 @pytest.fixture(scope="session")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished sweep of one round, made as on a machine with torch and nothing else."""
-    folder = tmp_path_factory.mktemp("full_size")
+    folder = tmp_path_factory.mktemp("networks")
     asked = toys.words(toys.image_file(folder), folder)
     run = afresh(_PROGRAM, *asked, "--rounds", "1", without=_NOTHING_ELSE)
     assert run.returncode == 0, run.stderr

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from ringfence.training.networks import tanh_cnn, wide_resnet_16_4
+from experiments.networks import tanh_cnn, wide_resnet_16_4
 from tests.accounting.drawing import draw
 
 NETWORKS = {"wide": wide_resnet_16_4, "tanh": tanh_cnn}

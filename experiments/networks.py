@@ -1,4 +1,4 @@
-"""Two image classifiers that are small enough to train privately from scratch, without batch statistics.
+"""Image classifiers that are small enough to train privately from scratch, without batch statistics.
 
 An example's output depends on that example alone, and nothing is changed in place, so
 ``torch.func`` can differentiate them one example at a time.
@@ -53,6 +53,18 @@ def tanh_cnn(classes: int = 10, channels: int = 3, size: int = 32) -> nn.Module:
     layers += [nn.Conv2d(wide, 256, 3, padding=1), nn.Tanh()]
     layers += [nn.Conv2d(256, checks.count("classes", classes, at_least=1), 3, padding=1), _ImageMean()]
     return nn.Sequential(*layers)
+
+
+def small_cnn(classes: int = 10, channels: int = 1, size: int = 8) -> nn.Module:
+    """A convolution of four filters, tanh, a mean over 2 x 2 pixels and a linear layer, for images of digits.
+
+    >>> sum(parameter.numel() for parameter in small_cnn().parameters())
+    690
+    """
+    convolution = nn.Conv2d(channels, 4, 3, padding=1)
+    return nn.Sequential(
+        convolution, nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * (size // 2) ** 2, classes)
+    )
 
 
 class _Block(nn.Module):

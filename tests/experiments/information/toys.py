@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.information.full_size.rows import NetworkRow
-from experiments.information.full_size.settings import FullSizeSettings, methods
+from experiments.information.network import METHODS, NetworkSettings
+from experiments.information.networks import NetworkRow
 
 RANGES: dict[str, Any] = {
     "clip": (0.5, 1.0),
@@ -18,8 +18,8 @@ RANGES: dict[str, Any] = {
     "norm_learning_rate": (0.5, 1.0),
 }
 COUNTS = {"batch_size": 50, "examples": 2, "moments": 1, "probes": 40}
-SETTINGS = FullSizeSettings(
-    search=replace(FullSizeSettings().search, **RANGES),
+SETTINGS = NetworkSettings(
+    search=replace(NetworkSettings().search, **RANGES),
     **COUNTS,  # type: ignore[arg-type]
     epochs=(1,),
     seeds=(0, 1),
@@ -70,4 +70,4 @@ def row(
 
 
 def whole_round(number: int, accuracy: float, eta: float) -> list[NetworkRow]:
-    return [row(name, number, accuracy, eta) for name in methods()]
+    return [row(name, number, accuracy, eta) for name in METHODS]

@@ -1,5 +1,6 @@
-"""A sweep that is killed, doubled or given another grid: every row once, and the same rows."""
+"""A job is the probe that the estimator fits; a sweep that is killed goes on and ends the same."""
 
+import math
 import random
 import signal
 import time
@@ -10,15 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.sweep.data import SweepData
-from experiments.sweep.fair_search import FairSearch
-from experiments.sweep.run import read_rows, run_sweep
-from experiments.sweep.store import FILE
+import ringfence as rf
+from experiments.sweep.data import SweepData, sweep_data
+from experiments.sweep.probes import linear_settings, measure, read_rows, run_sweep
+from experiments.sweep.runner import FILE
+from experiments.sweep.settings import FairSearch, Grid, SweepSetting
+from ringfence.accounting.claim.conversion import gaussian_delta
 from tests.afresh import afresh
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 from tests.forks import forked
 
-TOTAL = len(GRID.jobs("paper"))
+JOBS = GRID.jobs("paper")
+TOTAL = len(JOBS)
 
 
 def run(out: Path, **options: Any) -> None:
@@ -83,14 +87,6 @@ def rows_now(folder: Path) -> list[Any]:
         return []
 
 
-def test_two_at_once_do_the_work_of_one(tmp_path: Path, uninterrupted: Any) -> None:
-    both = [forked(run, tmp_path) for _ in range(2)]
-    for process in both:
-        process.join(60)
-    assert [process.exitcode for process in both] == [0, 0]
-    assert comparable(read_rows(tmp_path)) == uninterrupted
-
-
 def test_a_finished_sweep_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, batch_size=48)
     monkeypatch.delattr(SweepData, "to")  # nothing is even moved to the device
@@ -130,8 +126,6 @@ def test_another_grid_search_or_file_in_the_folder_is_refused(tmp_path: Path) ->
         run_sweep(GRID, DATA, tmp_path, search="fair")
     with pytest.raises(ValueError, match=r"another data file \(SHA-256\)"):
         run_sweep(GRID, replace(DATA, test_labels=1 - DATA.test_labels % 2), tmp_path)  # type: ignore[operator]
-    with pytest.raises(ValueError, match=r"another grid \(SHA-256\)"):
-        run_sweep(replace(GRID, fisher=True), DATA, tmp_path)
     # what this search does not look at may change
     run_sweep(replace(GRID, fair=FairSearch()), DATA, tmp_path)
     assert len(read_rows(tmp_path)) == TOTAL
@@ -142,9 +136,9 @@ def test_torch_alone_trains_and_this_machine_converts(tmp_path: Path, uninterrup
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from experiments.sweep.run import run_sweep\n"
+        "from experiments.sweep.probes import run_sweep\n"
         "from tests.experiments.sweep.sweeps import DATA, GRID\n"
-        "run_sweep(GRID, DATA, Path(sys.argv[1]), batch_size=2, with_epsilons=False)\n"
+        "run_sweep(GRID, DATA, Path(sys.argv[1]), batch_size=2)\n"
     )
     nothing_else = ["sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib"]
     ran = afresh(program, tmp_path, without=nothing_else)
@@ -152,16 +146,73 @@ def test_torch_alone_trains_and_this_machine_converts(tmp_path: Path, uninterrup
     assert comparable(read_rows(tmp_path)) == uninterrupted
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"engine": "dask"}, "engine must be local or ray, got 'dask'"),
-        ({"address": "auto"}, "address is for engine ray, got 'auto'"),
-        ({"device": "tpu"}, "device must be cpu or cuda, got 'tpu'"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-    ],
-)
-def test_bad_options_are_refused_by_name(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path, **options)
+def test_bad_batch_sizes_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        run(tmp_path, batch_size=0)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_job_is_what_the_probe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = sweep_data(DATA, replace(GRID, center=0.5, scale=2.0), "fair")
+    jobs = [JOBS[0], JOBS[-1], JOBS[16]]
+    for job, row in zip(jobs, measure(data, jobs, 1e-5), strict=True):
+        setting, seed = job
+        probe = rf.LinearProbe(setting.law, setting.clip, setting.learning_rate, setting.steps)
+        own = linear_settings(setting, seed).seed  # longer than a random_state may be
+        monkeypatch.setattr("ringfence.training.probe.seed_of", lambda _, own=own: own)
+        probe.fit(data.train[0].numpy(), data.train[1].numpy())
+        for part, name in ((data.test, "test_accuracy"), (data.validation, "validation_accuracy")):
+            assert row[name] == probe.score(part[0].numpy(), part[1].numpy())
+        claim = probe.guarantee(1e-5)
+        here = claim.per_instance
+        for name, expected, apart in (
+            ("epsilon_pdp", here.renyi_epsilon, 1e-3),
+            ("epsilon_ex_post", here.ex_post_epsilon, 1e-3),
+            ("epsilon_data_independent", claim.epsilon, 1e-9),
+            ("gaussian_epsilon_pdp", here.gaussian_renyi_epsilon, 1e-9),
+            ("gaussian_epsilon_ex_post", here.gaussian_ex_post_epsilon, 1e-9),
+        ):
+            assert row[name] == pytest.approx(expected, rel=apart), name
+
+
+def test_the_gaussian_has_the_gaussians_epsilon() -> None:
+    [row] = measure(sweep_data(DATA, GRID, "paper"), JOBS[:1], 1e-5)
+    assert row["epsilon_pdp"] == pytest.approx(row["gaussian_epsilon_pdp"], rel=1e-9)
+    assert row["epsilon_data_independent"] == row["gaussian_epsilon_data_independent"]
+    # 2 releases of 15 coordinates at sigma = 5 clip: delta at this epsilon is the one asked for
+    assert gaussian_delta(math.sqrt(30) / 5, row["epsilon_data_independent"]) == pytest.approx(1e-5, rel=1e-4)
+
+
+def test_the_gaussian_under_an_l2_clip_costs_what_everyone_charges_for_it() -> None:
+    jobs = [(SweepSetting(law, 0.5, 5.0, 1.0, 2, bound, clip_kind="norm"), 0)
+            for law, bound in (("gaussian", None), ("truncated", 20.0))]  # fmt: skip
+    row, bounded = measure(sweep_data(DATA, GRID, "paper"), jobs, 1e-5)
+    assert gaussian_delta(math.sqrt(2) / 5, row["epsilon_data_independent"]) == pytest.approx(1e-5, rel=1e-4)
+    assert 0 < bounded["epsilon_pdp"] <= row["epsilon_pdp"]
+    assert linear_settings(*jobs[0]).clip == rf.Norm(0.5)
+
+
+def test_one_bad_setting_does_not_end_the_others() -> None:
+    bad = replace(JOBS[0][0], clip=1e-60)
+    rows = measure(sweep_data(DATA, GRID, "paper"), [*JOBS[:3], (bad, 7), *JOBS[3:6]], 1e-5)
+    assert ["error" not in row for row in rows] == [True] * 3 + [False] + [True] * 3
+    assert rows[3] == {"error": "ValueError: clip (as torch.float32) must be > 0, got 0.0"}
+
+
+def test_a_lost_device_is_not_the_settings_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("experiments.sweep.probes.train_linear_grid", lost)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        measure(sweep_data(DATA, GRID, "paper"), JOBS[:4], 1e-5)
+
+
+def test_noise_depends_on_setting_and_seed_alone() -> None:
+    toy = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0,), (4.0,), (5,))
+    one, other = toy.settings("paper")
+    seeds = [linear_settings(one, 0).seed, linear_settings(one, 1).seed, linear_settings(other, 0).seed]
+    assert len(set(seeds)) == 3
+    assert linear_settings(SweepSetting(**vars(one)), 0).seed == seeds[0]
+    # written down: published rows are made again with the same noise
+    assert one.key == "75f4c1dcece4301a14b3e84d3103590f"

@@ -1,0 +1,259 @@
+"""The networks of Figure 4 as a sweep: it may be stopped at any moment, and several calls add up."""
+
+import csv
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from experiments.csv_file import write_csv
+from experiments.information.network import (
+    METHODS,
+    NetworkSettings,
+    fresh_model,
+    read_images,
+    steps_per_epoch,
+    train_and_measure,
+)
+from experiments.information.probe import frontier
+from experiments.sweep.data import SweepData
+from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
+from experiments.sweep.settings import Job, SweepSetting
+from ringfence import checks
+from ringfence.progress import Progress
+from ringfence.training.engine.run import RunPlan
+
+ROWS = "network_information.csv"
+ROUNDS = 16
+_GIVEN = ("clip", "noise_multiplier", "bound", "learning_rate")
+_PUBLIC = ("examples", "batch_size", "parameters", "delta")  # of the sweep's identity: what epsilon is about
+WIDE = NetworkSettings()
+_OWN = (ValueError, ArithmeticError)  # errors of a job; others are about the machine, whatever the setting is
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """One trained network. What could not be computed is None, and ``error`` says why.
+
+    etas are also None where the network learned too little to be measured. They come from private data and
+    must not be published.
+
+    ``round`` is the place in the search; rows of other seeds have the round of their setting. A learning rate
+    is still to be divided by the clip. eta is about the network's input, in which pixels from black to white
+    are 4 apart: ``spectral`` is the definition and ``trace`` the mean over pixels, both from above;
+    ``estimate`` is the paper's estimate of the trace.
+    """
+
+    method: str
+    round: int
+    seed: int
+    epochs: int
+    clip: float
+    noise_multiplier: float
+    bound: float | None
+    learning_rate: float
+    validation_accuracy: float | None = None
+    test_accuracy: float | None = None
+    spectral_max: float | None = None
+    spectral_median: float | None = None
+    trace_max: float | None = None
+    trace_median: float | None = None
+    estimate_max: float | None = None
+    estimate_median: float | None = None
+    epsilon_data_independent: float | None = None
+    delta: float | None = None
+    training_seconds: float | None = None
+    measuring_seconds: float | None = None
+    ringfence: str = ""
+    torch: str = ""
+    device: str = ""
+    error: str | None = None
+
+
+class NetworkWork:
+    """Trains and measures jobs on a device; the images travel on the CPU and are moved once."""
+
+    def __init__(self, data: SweepData, settings: NetworkSettings, device: str) -> None:
+        self._data, self._settings, self._device = data, settings, device
+        self._moved = False
+
+    def __call__(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        if not self._moved:
+            # eta is measured in float32, which TF32 is not; training is in bfloat16 anyway
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+            self._data, self._moved = self._data.to(self._device), True
+        name = torch.cuda.get_device_name() if self._device == "cuda" else "cpu"
+        return [{"device": name, **self._row(job)} for job in jobs]
+
+    def _row(self, job: Job) -> dict[str, Any]:
+        try:
+            return train_and_measure(self._data, self._settings, job)
+        except _OWN as error:
+            return error_row(error)
+
+
+def run_networks(
+    images: Path,
+    out: Path,
+    settings: NetworkSettings = WIDE,
+    *,
+    rounds: int = ROUNDS,
+    workers: Workers = HERE,
+    earlier: Sequence[NetworkRow] = (),
+    retry: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.sqlite.
+
+    First every method gets its setting of each of so many ``rounds``, then those on the frontiers get further
+    seeds. The same call goes on where another ended, also with more rounds. Rows of ``earlier`` calls, such
+    as those of a CSV file, count as finished; that they are about the same images is taken for granted.
+    ``retry`` does jobs again that ended with an error.
+
+    Guarantee: that of ``train_and_measure``. The rows hold numbers that depend on private data.
+    """
+    checks.count("rounds", rounds, at_least=1)
+    ends = float("inf") if workers.minutes is None else time.time() + 60 * workers.minutes
+    data = read_images(images, settings.search)
+    each = steps_per_epoch(data, settings)
+    identity = {
+        "name": "networks of figure 4",
+        "settings (SHA-256)": settings.identity(),
+        "images (SHA-256)": data.fingerprint,
+        "examples": len(data.train[1]),
+        "batch_size": settings.batch_size,
+        "parameters": sum(p.numel() for p in fresh_model(settings.model, data, 0).parameters()),
+        "delta": settings.delta,
+    }
+    file, work = RowFile(out, identity), NetworkWork(data, settings, workers.device)
+    known = settings.rounds(max([rounds, *(1 + row.round for row in earlier)]), each)
+    notes = {
+        setting.key: {"round": number, "epochs": setting.steps // each}
+        for number, those in enumerate(known)
+        for setting in those
+    }
+    file.add([_stored(row, known[row.round], notes) for row in earlier])
+    if retry:
+        file.forget_errors()
+
+    def run(jobs: list[Job], part: str) -> bool:
+        tell = None if progress is None else lambda share: progress(part, share)
+        run_jobs(work, [[job] for job in jobs], file, workers, tell, ends, notes)
+        return {(setting.key, seed) for setting, seed in jobs} <= file.done()
+
+    first, *others = settings.seeds
+    if run([(setting, first) for setting in chain(*known[:rounds])], "networks") and others:
+        rows = complete(read_network_rows(out, with_epsilons=False))
+        best = frontiers([row for row in rows if row.seed == first and row.round < rounds])
+        again = [known[row.round][METHODS.index(row.method)] for row in best]
+        run([(setting, seed) for setting in again for seed in others], "networks, further seeds")
+    return file.path
+
+
+def _stored(
+    row: NetworkRow, those: tuple[SweepSetting, ...], notes: dict[str, dict[str, int]]
+) -> tuple[Job, dict[str, Any]]:
+    """A row of a CSV file as the sweep's file keeps it, if it was trained with the setting of its round."""
+    setting = those[METHODS.index(row.method)]
+    given = {name: getattr(setting, name) for name in _GIVEN} | notes[setting.key]
+    if any(getattr(row, name) != value for name, value in given.items()):
+        raise ValueError(
+            f"the row of {row.method}, round {row.round}, was trained with settings of another sweep"
+        )
+    other = {"method", "seed", "epsilon_data_independent", "delta", *_GIVEN}
+    return (setting, row.seed), {name: value for name, value in vars(row).items() if name not in other}
+
+
+def frontiers(rows: Sequence[NetworkRow]) -> list[NetworkRow]:
+    """The rows on the frontier of each method, by largest eta: the most accurate first, taking turns."""
+    own = [
+        # an eta of 0 says that the clip flattens everything
+        reversed(
+            frontier(
+                [row for row in rows if row.method == name and row.spectral_max], lambda row: row.spectral_max
+            )
+        )
+        for name in METHODS
+    ]
+    return [row for turn in zip_longest(*own) for row in turn if row is not None]
+
+
+def complete(rows: Iterable[NetworkRow]) -> list[NetworkRow]:
+    """The rows of the rounds in which every method has its run, so that every one had as many settings."""
+    kept = list(rows)
+    had = Counter(number for number, _ in {(row.round, row.method) for row in kept})
+    return [row for row in kept if had[row.round] == len(METHODS)]
+
+
+def read_network_rows(folder: Path, *, with_epsilons: bool = True) -> list[NetworkRow]:
+    """Reads every finished row, by round, method and seed. Epsilons need dp-accounting, and are made here."""
+    about, found = read_file(folder)
+    public = {name: about[name] for name in _PUBLIC}
+    rows = []
+    for values in found:
+        setting = values.pop("setting")
+        epsilon = (
+            _epsilon(setting, **public) if with_epsilons and values.get("test_accuracy") is not None else None
+        )
+        rows.append(
+            NetworkRow(
+                setting.label,
+                **values,
+                **{name: getattr(setting, name) for name in _GIVEN},
+                epsilon_data_independent=epsilon,
+                delta=about["delta"],
+            )
+        )
+    return sorted(rows, key=lambda row: (row.round, METHODS.index(row.method), row.seed))
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: int, delta: float) -> float:
+    """What holds for every dataset after the steps of a setting, from above."""
+    loader: DataLoader[Any] = DataLoader(range(examples), batch_size=batch_size)  # type: ignore[arg-type]
+    plan = RunPlan.of(loader, setting.gradient_clip, None, "poisson", secure=False, rounding=2.0**-24)
+    account = plan.account(setting.law)
+    account.step_of_any(torch.zeros(()).expand(parameters), count=setting.steps)
+    return account.guarantee(delta).epsilon
+
+
+def write_rows(folder: Path, *, with_epsilons: bool = True) -> Path:
+    """Writes the finished rows of a folder as CSV; without dp-accounting their epsilons are left out."""
+    try:
+        rows = read_network_rows(folder, with_epsilons=with_epsilons)
+    except ModuleNotFoundError:
+        rows = read_network_rows(folder, with_epsilons=False)
+    if not rows:
+        raise ValueError(f"{folder} has no finished run yet")
+    return write_csv(rows, folder / ROWS)
+
+
+def read_csv(path: Path) -> list[NetworkRow]:
+    """Reads rows that ``write_rows`` wrote.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> row = NetworkRow("Gaussian", 0, 0, 10, 0.3, 3.0, None, 0.1, test_accuracy=0.7)
+    >>> with TemporaryDirectory() as folder:
+    ...     read_csv(write_csv([row], Path(folder) / "rows.csv")) == [row]
+    True
+    """
+    kinds: dict[Any, type] = {int: int, float: float, float | None: float}
+    names = {field.name: field.type for field in fields(NetworkRow)}
+
+    def value(name: str, text: str) -> Any:
+        if not text:
+            return "" if names[name] is str else None
+        return kinds.get(names[name], str)(text)
+
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if list(reader.fieldnames or ()) != list(names):
+            raise ValueError(f"{path} must hold rows of Figure 4's networks, got {reader.fieldnames!r:.100}")
+        return [NetworkRow(**{name: value(name, text) for name, text in row.items()}) for row in reader]

@@ -1,0 +1,202 @@
+"""Figure 3: a sweep of linear probes, many settings trained together on one data set."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.sweep.data import SweepData, sweep_data
+from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
+from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed
+from ringfence import checks
+from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.data.features import Features
+from ringfence.numerics.blocks import one_thread
+from ringfence.progress import Progress
+from ringfence.training.linear.grid import accuracies, train_linear_grid
+from ringfence.training.linear.regression import LinearSettings
+
+_BATCH = {"cpu": 48, "cuda": 240}  # how many jobs are trained together
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One finished job. The numbers are None where it ended with an ``error``.
+
+    ``epsilon_pdp`` is the paper's number, converted from Rényi sums for every mechanism in the same way;
+    ``epsilon_data_independent`` is the claim's promise. ``epsilon_pdp`` and ``epsilon_ex_post`` are computed
+    from the private data and must not be published. The ``gaussian_`` numbers are those of the Gaussian with
+    the same sigma. ``validation_accuracy`` is None where nothing was kept back to choose by.
+    """
+
+    data: str
+    mechanism: str
+    setting: SweepSetting
+    seed: int
+    delta: float
+    validation_accuracy: float | None = None
+    test_accuracy: float | None = None
+    epsilon_pdp: float | None = None
+    epsilon_ex_post: float | None = None
+    epsilon_data_independent: float | None = None
+    gaussian_epsilon_pdp: float | None = None
+    gaussian_epsilon_ex_post: float | None = None
+    gaussian_epsilon_data_independent: float | None = None
+    seconds: float = 0.0
+    ringfence: str = ""
+    torch: str = ""
+    error: str | None = None
+    classes: int | None = None
+
+
+def run_sweep(
+    grid: Grid,
+    features: Features,
+    out: Path,
+    workers: Workers = HERE,
+    search: Search = "paper",
+    progress: Progress | None = None,
+    *,
+    public: Features | None = None,
+    batch_size: int | None = None,
+) -> Path:
+    """Runs the jobs that are not finished yet and returns the path of the rows, ``out``/sweep.sqlite.
+
+    The same call continues where another one ended, however it ended. ``public`` are features declared
+    public (see ``sweep_data``). Without dp-accounting rows hold accounts, which ``read_rows`` converts.
+
+    Guarantee: that of ``measure``. The rows hold numbers that depend on private data.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> labels = np.arange(200) % 2
+    >>> values = np.eye(2, dtype=np.float32)[labels]
+    >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (30.0,), (4.0,), (5,))
+    >>> with TemporaryDirectory() as folder:
+    ...     path = run_sweep(grid, Features(values, labels, values, labels), Path(folder))
+    ...     rows = read_rows(Path(folder))
+    >>> [(row.mechanism, row.seed, row.test_accuracy) for row in rows][2:4]
+    [('Gaussian', 2, 1.0), ('truncated', 0, 1.0)]
+    """
+    size = _BATCH[workers.device] if batch_size is None else batch_size
+    checks.count("batch_size", size, at_least=1)
+    jobs, data = grid.jobs(search), sweep_data(features, grid, search, public)
+    split = [grid.fair.validation, grid.fair.seed] if search == "fair" else None
+    identity = {  # what must not change between two runs in one folder
+        "name": grid.name,
+        "search": search,
+        "delta": grid.delta,
+        "classes": data.classes,
+        "data file (SHA-256)": data.fingerprint,
+        "grid (SHA-256)": digest([[(setting.key, seed) for setting, seed in jobs], split, grid.unit_rows]),
+    }
+    file = RowFile(out, identity)
+    batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
+    tell = None if progress is None else lambda share: progress("settings", share)
+    run_jobs(ProbeWork(data, workers.device, grid.delta), batches, file, workers, tell)
+    return file.path
+
+
+def read_rows(folder: Path) -> list[SweepRow]:
+    """Reads every finished row of a sweep, in an order that does not depend on who finished which job when.
+
+    Rows that were made without dp-accounting get their epsilons here. Damage to the file raises a ValueError.
+    """
+    about, rows = read_file(folder)
+    result = []
+    for row in rows:
+        if "account" in row:
+            row |= _epsilons(PerInstanceAccountant.from_state_dict(row.pop("account")), about["delta"])
+        row |= {"data": about["name"], "mechanism": row["setting"].label}
+        result.append(SweepRow(**row, delta=about["delta"], classes=about["classes"]))
+    return result
+
+
+def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
+    """How the probe of a job is trained. Its noise depends on setting and seed alone, not on other settings.
+
+    >>> setting = SweepSetting("gaussian", 0.1, 10.0, learning_rate=1.0, steps=5)
+    >>> linear_settings(setting, 0).mechanism
+    Gaussian(sigma=1.0)
+    """
+    noise = job_seed((setting, seed))
+    return LinearSettings(setting.law, setting.gradient_clip, setting.learning_rate, setting.steps, noise)
+
+
+class ProbeWork:
+    """Calls ``measure`` on a device; the data travel on the CPU and are moved once, when work begins."""
+
+    def __init__(self, data: SweepData, device: str, delta: float) -> None:
+        self._data, self._device, self._delta = data, device, delta
+        self._moved = False
+
+    def __call__(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        if not self._moved:
+            self._data, self._moved = self._data.to(self._device), True
+        with one_thread(self._data.train[0].numel()):
+            return measure(self._data, jobs, self._delta)
+
+
+def measure(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str, Any]]:
+    """Trains and tests every job, in the order given: its row, or its error.
+
+    A batch that fails is tried again by halves, so that the other jobs in it are still measured.
+
+    Guarantee: each job has the guarantee of ``train_linear_grid``. All jobs read the same data: if all
+    of them are published their costs add up, and choosing one by its accuracy is not accounted for.
+
+    >>> import torch
+    >>> both = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
+    >>> data = SweepData(2, torch.ones(1), both, None, both, "")
+    >>> [row] = measure(data, [(SweepSetting("gaussian", 1.0, 1.0, learning_rate=1.0, steps=3), 0)], 1e-5)
+    >>> row["test_accuracy"], round(row["epsilon_data_independent"], 2)
+    (1.0, 12.87)
+    """
+    try:
+        return _measured(data, jobs, delta)
+    except Exception as error:
+        if "CUDA error" in str(error):
+            raise  # the device is lost, whatever the setting is: the sweep must not go on
+        if len(jobs) == 1:
+            return [error_row(error)]
+    half = len(jobs) // 2
+    return measure(data, jobs[:half], delta) + measure(data, jobs[half:], delta)
+
+
+def _measured(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str, Any]]:
+    start = time.perf_counter()
+    training = [linear_settings(*job) for job in jobs]
+    features, labels = data.train
+    runs = train_linear_grid(features, labels, data.classes, training, public_size=len(features))
+    tested = accuracies(runs, *data.test).tolist()
+    chosen = [None] * len(runs) if data.validation is None else accuracies(runs, *data.validation).tolist()
+    seconds = (time.perf_counter() - start) / sum(setting.steps for setting, _ in jobs)
+    convert = find_spec("dp_accounting") is not None
+    return [
+        {
+            "validation_accuracy": chosen[i],
+            "test_accuracy": tested[i],
+            "seconds": seconds * setting.steps,
+            **(_epsilons(run.account, delta) if convert else {"account": run.account.state_dict()}),
+        }
+        for i, (run, (setting, _)) in enumerate(zip(runs, jobs, strict=True))
+    ]
+
+
+def _epsilons(account: PerInstanceAccountant, delta: float) -> dict[str, float]:
+    """The epsilons of a row."""
+    with np.errstate(divide="ignore"):  # dp-accounting takes log 0 on its way to an epsilon of 0
+        claim = account.guarantee(delta)
+    return {
+        "epsilon_pdp": claim.per_instance.renyi_epsilon,
+        "epsilon_ex_post": claim.per_instance.ex_post_epsilon,
+        "epsilon_data_independent": claim.epsilon,
+        "gaussian_epsilon_pdp": claim.per_instance.gaussian_renyi_epsilon,
+        "gaussian_epsilon_ex_post": claim.per_instance.gaussian_ex_post_epsilon,
+        "gaussian_epsilon_data_independent": gaussian_epsilon(math.sqrt(2 * account.gaussian_zcdp), delta),
+    }

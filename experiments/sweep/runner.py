@@ -1,0 +1,353 @@
+"""Runs the jobs of a sweep and keeps their rows in one file: killed at any moment, the same call goes on.
+
+A job is a setting and a seed. What is trained and measured is a function from jobs to rows, plain
+dictionaries; Figure 3 (``probes``) and the networks of Figure 4 (``information.networks``) each have one.
+"""
+
+import json
+import multiprocessing
+import pickle
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import experiments
+import ringfence
+from experiments.sweep.settings import Job, SweepSetting, digest
+from ringfence import checks
+from ringfence.files.atomic import OWNER_ALONE
+from ringfence.files.lock import locked, unlock
+
+FILE = "sweep.sqlite"
+Work = Callable[[Sequence[Job]], list[dict[str, Any]]]
+_VERSION = 2
+_SYSTEM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PERM")
+_RETRIES = 2  # how often Ray tries a batch again whose worker died, before it is cut in two
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS sweep (identity TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS rows (setting TEXT NOT NULL, seed INTEGER NOT NULL, content TEXT NOT NULL, "
+    "checksum TEXT NOT NULL, PRIMARY KEY (setting, seed))",
+)
+
+
+class RowFile:
+    """The SQLite file of one sweep. ``identity`` describes the sweep; a file of another one is refused.
+
+    A row is a job with what was measured. ``add`` writes rows in one transaction, which has reached the disk
+    when it returns; a job that the file already holds stays as it is. Every row has a checksum, which covers
+    the identity too.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     first = RowFile(Path(folder), {"data": "a", "delta": 1e-5})
+    ...     RowFile(Path(folder), {"data": "b", "delta": 1e-5})
+    Traceback (most recent call last):
+    ValueError: ... holds a sweep with another data: 'a', not 'b'
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path, self._identity = folder / FILE, json.dumps(identity)
+        self.path.touch(mode=OWNER_ALONE)
+        with _transaction(self.path) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master").fetchall():
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO sweep VALUES (?)", (self._identity,))
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+            known, _ = _verified(self.path, connection)
+        for name, value in identity.items():
+            if known.get(name) != value:
+                other = known.get(name)
+                raise ValueError(
+                    f"{self.path} holds a sweep with another {name}: {other!r:.60}, not {value!r:.60}"
+                )
+
+    def done(self) -> set[tuple[str, int]]:
+        """The key and the seed of every finished job."""
+        with _connection(self.path) as connection:
+            return set(connection.execute("SELECT setting, seed FROM rows"))
+
+    def add(self, rows: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
+        """Writes rows, all of them or none."""
+        added = []
+        for (setting, seed), row in rows:
+            content = json.dumps({"setting": asdict(setting), "seed": seed, **row})
+            added.append((setting.key, seed, content, _checksum(self._identity, setting.key, seed, content)))
+        with _transaction(self.path) as connection:
+            connection.executemany("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)", added)
+
+    def forget_errors(self) -> None:
+        """Removes the rows that have an error, so that their jobs are done again."""
+        failed = [row for row in read_file(self.path.parent)[1] if row.get("error") is not None]
+        with _transaction(self.path) as connection:
+            connection.executemany(
+                "DELETE FROM rows WHERE setting = ? AND seed = ?",
+                [(row["setting"].key, row["seed"]) for row in failed],
+            )
+
+
+def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The identity of the sweep in a folder, and its rows: setting, seed, and what was measured.
+
+    Rows come in an order that does not depend on who finished which job when. Damage to the file raises
+    a ValueError: SQLite checks the structure of the file, and a checksum protects every row.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no sweep: there is no {FILE} in it")
+    with _connection(path) as connection:
+        about, contents = _verified(path, connection)
+    rows = [{**row, "setting": SweepSetting(**row["setting"])} for row in contents]
+    return about, sorted(rows, key=lambda row: (row["setting"].order, row["seed"]))
+
+
+def _verified(path: Path, connection: sqlite3.Connection) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    problems = [text for (text,) in connection.execute("PRAGMA integrity_check(1)") if text != "ok"]
+    if problems:
+        raise ValueError(f"{path} is damaged: {' '.join(problems[0].split())}")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        raise ValueError(f"{path} cannot be read as a sweep: nothing was written to it")
+    if version != _VERSION:
+        raise ValueError(f"{path} was written by another version: its rows are of version {version}")
+    try:
+        [(identity,)] = connection.execute("SELECT identity FROM sweep").fetchall()
+        about = dict(json.loads(identity))
+    except (ValueError, TypeError):
+        raise ValueError(f"{path} is damaged in what it says of its sweep") from None
+    rows = []
+    for key, seed, content, checksum in connection.execute("SELECT * FROM rows"):
+        if checksum != _checksum(identity, key, seed, content):
+            raise ValueError(f"{path} is damaged: the row of seed {seed!r:.20}, {content!r:.300}")
+        rows.append(json.loads(content))
+    return about, rows
+
+
+def _checksum(*values: Any) -> str:
+    return digest([repr(value) for value in values])  # repr also works for what damage made of a text
+
+
+@contextmanager
+def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
+    with _connection(path) as connection:
+        # Taking the lock first keeps what is read inside true until the end.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+
+
+@contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens the file; others may hold the lock for a while. Errors name the file."""
+    try:
+        with closing(sqlite3.connect(path, timeout=300, isolation_level=None)) as connection:
+            # With a rollback journal, which needs no shared memory, every commit waits for the disk.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            yield connection
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if getattr(error, "sqlite_errorname", "").startswith(_SYSTEM):
+            raise OSError(f"{path}: {error}") from None
+        text = " ".join(str(error).split())  # it may quote the file
+        raise ValueError(f"{path} cannot be read as a sweep: {text:.200}") from None
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where jobs run: in this process (``count`` 0), in processes of this machine, or on a Ray cluster.
+
+    ``engine`` is local or ray; ray takes the ``address`` of a cluster, and starts a local one without it.
+    ``count`` processes share the GPUs of this machine, or each GPU of the cluster. After ``minutes`` nothing
+    is begun and processes are stopped; what they had not finished is left to the next call.
+
+    >>> Workers(engine="dask")
+    Traceback (most recent call last):
+    ValueError: engine must be local or ray, got 'dask'
+    """
+
+    engine: str = "local"
+    address: str | None = None
+    device: str = "cpu"
+    count: int = 0
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("local", "ray"):
+            raise ValueError(f"engine must be local or ray, got {self.engine!r}")
+        if self.engine == "local" and self.address is not None:
+            raise ValueError(f"address is for engine ray, got {self.address!r}")
+        if self.device not in ("cpu", "cuda"):
+            raise ValueError(f"device must be cpu or cuda, got {self.device!r}")
+        if self.engine == "local" and self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device cuda is not available on this machine")
+        checks.count("workers", self.count, at_least=0)
+        if self.minutes is not None:
+            checks.positive("minutes", self.minutes)
+
+
+HERE = Workers()
+
+
+def run_jobs(
+    work: Work,
+    batches: Sequence[Sequence[Job]],
+    file: RowFile,
+    workers: Workers,
+    progress: Callable[[float], None] | None = None,
+    ends: float = float("inf"),
+    notes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Adds the rows of ``work(batch)`` to the file, for what is not finished of every batch.
+
+    A batch whose worker dies on a cluster is tried again, then by halves; a single job that kills its workers
+    gets a row with the error. ``ends`` is the time, in seconds since the epoch, after which nothing is begun;
+    nor is a batch that would not be done by then, judging by the fastest so far. ``progress`` hears the share
+    of jobs that are finished. ``notes`` are further columns of rows, by the key of their setting.
+    """
+    lock = locked(file.path)
+    try:
+        total, done = sum(len(batch) for batch in batches), file.done()
+        # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
+        waiting = [[job for job in batch if (job[0].key, job[1]) not in done] for batch in batches]
+        waiting = [batch for batch in waiting if batch]
+        left = sum(map(len, waiting))
+        if progress is not None:
+            progress(1 - left / total if total else 1.0)
+        about = {"ringfence": ringfence.__version__, "torch": torch.__version__}
+        for jobs, rows in _results(work, waiting, workers, ends) if waiting else ():
+            pairs = zip(jobs, rows, strict=True)
+            file.add([(job, {**about, **(notes or {}).get(job[0].key, {}), **row}) for job, row in pairs])
+            left -= len(jobs)
+            if progress is not None:
+                progress(1 - left / total)
+    finally:
+        unlock(lock)
+
+
+def error_row(error: BaseException) -> dict[str, Any]:
+    """The row of a job that ended with an error.
+
+    >>> error_row(ValueError("no"))
+    {'error': 'ValueError: no'}
+    """
+    return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _results(
+    work: Work, waiting: list[list[Job]], workers: Workers, ends: float
+) -> Iterator[tuple[list[Job], list[dict[str, Any]]]]:
+    """Yields batches with their rows, in the order in which they come in, until the time is over."""
+    running: dict[Future[list[dict[str, Any]]], tuple[list[Job], float]] = {}
+    fastest = 0.0  # seconds per step of the fastest batch so far, 0 before any
+    with _submitter(work, workers) as (submit, at_once, lost):
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                begun = time.time()
+                fitting = [jobs for jobs in waiting if begun + fastest * _steps(jobs) <= ends]
+                if not fitting:
+                    waiting.clear()
+                    break
+                waiting.remove(fitting[0])
+                running[submit(fitting[0])] = fitting[0], begun
+            patience = None if ends == float("inf") else max(0.0, ends - time.time())
+            finished, _ = wait(running, timeout=patience, return_when=FIRST_COMPLETED)
+            if running and not finished:
+                return  # the time is over; leaving the block stops the workers
+            for future in finished:
+                jobs, begun = running.pop(future)
+                try:
+                    rows = future.result()
+                except BrokenProcessPool:
+                    raise RuntimeError("a worker died, see above; finished rows are kept") from None
+                except lost as error:
+                    if len(jobs) == 1:
+                        rows = [error_row(error)]
+                    else:
+                        half = len(jobs) // 2
+                        waiting += [jobs[:half], jobs[half:]]
+                        continue
+                took = (time.time() - begun) / _steps(jobs)
+                fastest = min(fastest or took, took)
+                yield jobs, rows
+
+
+def _steps(jobs: Sequence[Job]) -> int:
+    return sum(setting.steps for setting, _ in jobs)
+
+
+@contextmanager
+def _submitter(
+    work: Work, workers: Workers
+) -> Iterator[tuple[Callable[[list[Job]], Future[Any]], float, tuple[type[BaseException], ...]]]:
+    """How to submit a batch, how many may run at once, and the errors that mean that a worker was lost."""
+    if workers.engine == "ray":
+        with _ray(workers.address) as ray:
+            gpus = 1 / max(1, workers.count) if workers.device == "cuda" else 0.0
+            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(lambda work, jobs: work(jobs))
+            kept, names = ray.put(work), ("WorkerCrashed", "NodeDied", "OutOfMemory", "ObjectLost")
+            lost = tuple(getattr(ray.exceptions, f"{name}Error") for name in names)
+            yield lambda jobs: task.remote(kept, jobs).future(), float("inf"), lost
+    elif workers.count == 0:
+
+        def here(jobs: list[Job]) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_result(work(jobs))
+            return future
+
+        yield here, 1, ()
+    else:
+        context, before = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+        begin = (pickle.dumps(work), context.Value("i", 0))
+        with ProcessPoolExecutor(workers.count, context, _begin, begin) as pool:
+            try:
+                yield lambda jobs: pool.submit(_work_here, jobs), workers.count, ()
+            finally:  # also those that are not done when the time is over
+                for process in set(multiprocessing.active_children()) - before:
+                    process.kill()
+
+
+@contextmanager
+def _ray(address: str | None) -> Iterator[Any]:
+    try:
+        ray = import_module("ray")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[cluster]'") from None
+    ray.cloudpickle.register_pickle_by_value(experiments)  # machines of a cluster have ringfence alone
+    mine = not ray.is_initialized()
+    if mine:
+        ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
+    try:
+        yield ray
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(experiments)
+        if mine:
+            ray.shutdown()
+
+
+_kept: list[Work] = []  # what a worker process does, sent once together with the data
+
+
+def _begin(work: bytes, counter: Any) -> None:
+    with counter.get_lock():
+        number, counter.value = counter.value, counter.value + 1
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+    torch.set_num_threads(1)  # threads of several workers wait for each other
+    _kept[:] = [pickle.loads(work)]
+
+
+def _work_here(jobs: list[Job]) -> list[dict[str, Any]]:
+    return _kept[0](jobs)

@@ -1,0 +1,214 @@
+"""The file of a sweep, and the workers that fill it: here, in processes, and on a Ray cluster."""
+
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.sweep import runner
+from experiments.sweep.probes import ProbeWork, read_rows, run_sweep
+from experiments.sweep.runner import FILE, HERE, RowFile, Workers, read_file, run_jobs
+from experiments.sweep.settings import Job
+from ringfence.files.lock import locked, unlock
+from tests.experiments.sweep.sweeps import DATA, GRID, comparable
+
+ABOUT = {"name": "toy", "grid": "a" * 64}
+JOBS = GRID.jobs("paper")
+
+
+def named(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    return [{"name": setting.mechanism, "seed twice": 2 * seed} for setting, seed in jobs]
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "new" / "folder", ABOUT)
+    file.add([(JOBS[5], {"a": float("inf"), "b": None}), (JOBS[1], {"error": "no"})])
+    about, rows = read_file(file.path.parent)
+    assert about == ABOUT
+    assert rows[1] == {"setting": JOBS[5][0], "seed": 2, "a": float("inf"), "b": None}
+    assert file.done() == {(JOBS[1][0].key, 1), (JOBS[5][0].key, 2)}
+    file.forget_errors()
+    assert file.done() == {(JOBS[5][0].key, 2)}
+
+
+def test_the_first_result_of_a_job_stays(tmp_path: Path) -> None:
+    file = RowFile(tmp_path, ABOUT)
+    for value in (1, 2):
+        file.add([(JOBS[0], {"value": value})])
+    assert [row["value"] for row in read_file(tmp_path)[1]] == [1]
+
+
+def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = RowFile(tmp_path, ABOUT)
+    with pytest.raises(TypeError):
+        file.add([(JOBS[0], {"value": 1}), (JOBS[1], {"value": object()})])
+    assert file.done() == set()
+
+
+def test_a_sweep_is_its_owners_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        assert RowFile(tmp_path, ABOUT).path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(old)
+
+
+def test_another_sweep_another_version_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no sweep: there is no sweep.sqlite in it"):
+        read_file(tmp_path)
+    file = RowFile(tmp_path, ABOUT)
+    with pytest.raises(ValueError, match="holds a sweep with another name: 'toy', not 'other'"):
+        RowFile(tmp_path, {**ABOUT, "name": "other"})
+    with pytest.raises(ValueError, match=r"holds a sweep with another grid: 'a{59}, not 'b{59}"):
+        RowFile(tmp_path, {**ABOUT, "grid": "b" * 64})
+    with closing(sqlite3.connect(file.path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    with pytest.raises(ValueError, match="was written by another version: its rows are of version 1"):
+        RowFile(tmp_path, ABOUT)
+    (tmp_path / FILE).write_text("this is not a database, whatever its name says" * 100)
+    with pytest.raises(ValueError, match=r"sweep.sqlite cannot be read as a sweep: file is not a database"):
+        read_file(tmp_path)
+
+
+def test_jobs_are_done_once_with_their_notes_and_one_call_at_a_time(tmp_path: Path) -> None:
+    file, seen = RowFile(tmp_path, ABOUT), []
+
+    def work(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        seen.append(list(jobs))
+        return named(jobs)
+
+    notes, told = {JOBS[0][0].key: {"round": 7}}, []
+    for _ in range(2):
+        run_jobs(work, [JOBS[:2], JOBS[2:4]], file, HERE, told.append, notes=notes)
+    assert seen == [JOBS[:2], JOBS[2:4]]
+    assert told == [0.0, 0.5, 1.0, 1.0]
+    row = read_file(tmp_path)[1][0]
+    assert (row["round"], row["name"], row["seed twice"]) == (7, "gaussian", 0)
+    lock = locked(file.path)
+    with pytest.raises(BlockingIOError, match="in use by another process"):
+        run_jobs(work, [JOBS[:2]], file, HERE)
+    unlock(lock)
+
+
+def slow(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """The first setting is quick, the others do not end."""
+    if jobs[0][0] != JOBS[0][0]:
+        time.sleep(600)
+    return named(jobs)
+
+
+def test_processes_do_the_work_and_are_stopped_when_the_time_is_over(tmp_path: Path) -> None:
+    file = RowFile(tmp_path, ABOUT)
+    run_jobs(slow, [[JOBS[0]], [JOBS[1]]], file, Workers(count=1))
+    assert [row["seed twice"] for row in read_file(tmp_path)[1]] == [0, 2]
+    ends = time.time() + 2
+    run_jobs(slow, [[JOBS[5]], [JOBS[8]]], file, Workers(count=1), ends=ends)
+    assert ends <= time.time() < ends + 60
+    run_jobs(slow, [[JOBS[5]]], file, HERE, ends=time.time() - 1)  # nothing is begun
+    assert len(file.done()) == 2
+
+
+def die(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return named(jobs)
+
+
+def test_a_process_that_dies_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="a worker died, see above; finished rows are kept"):
+        run_jobs(die, [JOBS[:1]], RowFile(tmp_path, ABOUT), Workers(count=1))
+
+
+def test_a_batch_that_would_not_be_done_in_time_is_not_begun(tmp_path: Path) -> None:
+    def work(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        time.sleep(0.3)
+        return named(jobs)
+
+    file = RowFile(tmp_path, ABOUT)
+    run_jobs(work, [[job] for job in JOBS[:6]], file, HERE, ends=time.time() + 0.8)
+    assert 1 <= len(file.done()) <= 2
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the workers, which inherit it
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_rows_are_those_of_one_machine_though_a_worker_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when it has trained a batch and nobody knows of it yet."""
+    run_sweep(GRID, DATA, tmp_path / "local", batch_size=9)
+    marker, on_device = tmp_path / "killed", ProbeWork
+
+    # made in here, so that it travels whole: workers cannot import tests
+    def once_killed(*arguments: Any) -> Any:
+        work = on_device(*arguments)
+
+        def measured(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+            results = work(jobs)
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return results
+
+        return measured
+
+    monkeypatch.setattr("experiments.sweep.probes.ProbeWork", once_killed)
+    run_sweep(GRID, DATA, tmp_path / "ray", Workers("ray"), batch_size=9)
+    assert marker.exists()
+    local, ray = (comparable(read_rows(tmp_path / engine)) for engine in ("local", "ray"))
+    assert ray == local
+    assert len(ray) == len(JOBS)
+    assert all(row.error is None for row in ray)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_job_that_kills_its_workers_is_a_row_with_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = JOBS[1]
+
+    def work(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        if bad in jobs:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [{} for _ in jobs]
+
+    monkeypatch.setattr(runner, "_RETRIES", 0)
+    run_jobs(work, [JOBS[:2]], RowFile(tmp_path, ABOUT), Workers("ray"))
+    finished, lost = read_file(tmp_path)[1]
+    assert "error" not in finished
+    assert (lost["setting"], lost["seed"]) == bad
+    assert lost["error"].startswith("WorkerCrashedError")
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError, match=r"ray needs ray: pip install 'ringfence\[cluster\]'"):
+        run_sweep(GRID, DATA, tmp_path, Workers("ray"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "dask"}, "engine must be local or ray, got 'dask'"),
+        ({"address": "auto"}, "address is for engine ray, got 'auto'"),
+        ({"device": "tpu"}, "device must be cpu or cuda, got 'tpu'"),
+        ({"count": -1}, "workers must be at least 0, got -1"),
+        ({"minutes": 0}, "minutes must be > 0, got 0"),
+    ],
+)
+def test_bad_workers_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Workers(**options)
