@@ -1,102 +1,103 @@
 """Bounded-support Gaussian privacy: mechanisms, what their releases cost, what may be said."""
 
+import ast as _ast
 import importlib as _importlib
-import types as _types
+import pathlib as _pathlib
 import typing as _typing
 import warnings as _warnings
 
-from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
-from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
-from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
-from ringfence.accounting.calibration_question import (
-    PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
-)
-from ringfence.accounting.claim.guarantee import Guarantee as Guarantee
-from ringfence.accounting.decision_publication import (
-    publishable_decision_epsilon as publishable_decision_epsilon,
-)
-from ringfence.accounting.decisions import DecisionAccountant as DecisionAccountant
-from ringfence.accounting.decisions import decision_profile as decision_profile
-from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
-from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
-from ringfence.accounting.fisher import FisherGuarantee as FisherGuarantee
-from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
-from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
-from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
-from ringfence.accounting.fisher import reconstruction_error_bound as reconstruction_error_bound
-from ringfence.accounting.ledger import Ledger as Ledger
-from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
-from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
-from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
-from ringfence.accounting.profile import PrivacyProfile as PrivacyProfile
-from ringfence.accounting.profile import privacy_profile as privacy_profile
-from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
-from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
-from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
-from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
-from ringfence.accounting.subsampling import SubsampledRdp as SubsampledRdp
-from ringfence.accounting.subsampling import fixed_batch_rdp as fixed_batch_rdp
-from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
-from ringfence.accounting.voters import voter_epsilons as voter_epsilons
-from ringfence.data.projection import PublicProjection as PublicProjection
-from ringfence.mechanisms.base import Mechanism as Mechanism
-from ringfence.mechanisms.decision import Decision as Decision
-from ringfence.mechanisms.gaussian import Gaussian as Gaussian
-from ringfence.mechanisms.law import LossMoments as LossMoments
-from ringfence.mechanisms.law import Support as Support
-from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussian
-from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
-from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
-from ringfence.mechanisms.sign import StochasticSign as StochasticSign
-from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
-from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
-from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
-from ringfence.noise import Noise as Noise
-from ringfence.numerics.operators import LinearOperator as LinearOperator
-from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
-from ringfence.releases.counts import release_counts as release_counts
-from ringfence.releases.means import release_means as release_means
-from ringfence.releases.release import Release as Release
-from ringfence.releases.votes import release_votes as release_votes
-from ringfence.releases.winners import release_winners as release_winners
-from ringfence.training.clipping import Clamp as Clamp
-from ringfence.training.clipping import Clip as Clip
-from ringfence.training.clipping import Norm as Norm
-from ringfence.training.clipping import Scale as Scale
-from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
-from ringfence.training.engine.run import StepReport as StepReport
-from ringfence.training.linear.regression import LinearRun as LinearRun
-from ringfence.training.linear.regression import train_linear as train_linear
-
+# What is exported. Type checkers run these imports; Python loads a name when it is first used, since torch
+# takes seconds to import and scikit-learn another one.
 if _typing.TYPE_CHECKING:
+    from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
+    from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
+    from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
+    from ringfence.accounting.calibration_question import (
+        PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
+    )
+    from ringfence.accounting.claim.guarantee import Guarantee as Guarantee
+    from ringfence.accounting.decision_publication import (
+        publishable_decision_epsilon as publishable_decision_epsilon,
+    )
+    from ringfence.accounting.decisions import DecisionAccountant as DecisionAccountant
+    from ringfence.accounting.decisions import decision_profile as decision_profile
+    from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
+    from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
+    from ringfence.accounting.fisher import FisherGuarantee as FisherGuarantee
+    from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
+    from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
+    from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
+    from ringfence.accounting.fisher import reconstruction_error_bound as reconstruction_error_bound
+    from ringfence.accounting.ledger import Ledger as Ledger
+    from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
+    from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
+    from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
+    from ringfence.accounting.profile import PrivacyProfile as PrivacyProfile
+    from ringfence.accounting.profile import privacy_profile as privacy_profile
+    from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
+    from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
+    from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
+    from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
+    from ringfence.accounting.subsampling import SubsampledRdp as SubsampledRdp
+    from ringfence.accounting.subsampling import fixed_batch_rdp as fixed_batch_rdp
+    from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
+    from ringfence.accounting.voters import voter_epsilons as voter_epsilons
+    from ringfence.data.projection import PublicProjection as PublicProjection
+    from ringfence.mechanisms.base import Mechanism as Mechanism
+    from ringfence.mechanisms.decision import Decision as Decision
+    from ringfence.mechanisms.gaussian import Gaussian as Gaussian
+    from ringfence.mechanisms.law import LossMoments as LossMoments
+    from ringfence.mechanisms.law import Support as Support
+    from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussian
+    from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
+    from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
+    from ringfence.mechanisms.sign import StochasticSign as StochasticSign
+    from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
+    from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
+    from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
+    from ringfence.noise import Noise as Noise
+    from ringfence.numerics.operators import LinearOperator as LinearOperator
+    from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
+    from ringfence.releases.counts import release_counts as release_counts
+    from ringfence.releases.means import release_means as release_means
+    from ringfence.releases.release import Release as Release
+    from ringfence.releases.votes import release_votes as release_votes
+    from ringfence.releases.winners import release_winners as release_winners
+    from ringfence.training.clipping import Clamp as Clamp
+    from ringfence.training.clipping import Clip as Clip
+    from ringfence.training.clipping import Norm as Norm
+    from ringfence.training.clipping import Scale as Scale
+    from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
     from ringfence.training.engine.progress import StepProgress as StepProgress
+    from ringfence.training.engine.run import StepReport as StepReport
+    from ringfence.training.linear.regression import LinearRun as LinearRun
+    from ringfence.training.linear.regression import train_linear as train_linear
     from ringfence.training.probe import LinearProbe as LinearProbe
     from ringfence.training.tune import Tuned as Tuned
     from ringfence.training.tune import tune as tune
 
 __version__ = "0.6.0"
 
-# Loaded at first use: these need scikit-learn or rich, which take a second to import.
-_LATER = {
-    "LinearProbe": "ringfence.training.probe",
-    "StepProgress": "ringfence.training.engine.progress",
-    "Tuned": "ringfence.training.tune",
-    "tune": "ringfence.training.tune",
-}
 # No longer exported: these still work from here, with a warning, until the version named in the changelog.
 _MOVED = {"clipped_outer_sum": "ringfence.training.kernels.outer_sum"}
 _RENAMED = {"DecisionRelease": "Release"}
 
-# Every public name imported above is exported, except the rooms, which importing makes attributes.
-__all__ = sorted(
-    [name for name, value in globals().items() if name[0] != "_" and not isinstance(value, _types.ModuleType)]
-    + list(_LATER)
-)
+
+def _exports() -> dict[str, str]:
+    """Where each exported name is, as the imports above say."""
+    source = _pathlib.Path(__file__).read_text(encoding="utf-8")
+    imports = (node for node in _ast.walk(_ast.parse(source)) if isinstance(node, _ast.ImportFrom))
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+_HOMES = _exports()
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name in _LATER:
-        return getattr(_importlib.import_module(_LATER[name]), name)
+    if name in _HOMES:
+        value = globals()[name] = getattr(_importlib.import_module(_HOMES[name]), name)
+        return value
     if name in _MOVED:
         _warnings.warn(
             f"ringfence.{name} is deprecated: import it from {_MOVED[name]}", DeprecationWarning, stacklevel=2

@@ -1,6 +1,6 @@
 """python -m ringfence."""
 
-from ringfence.cli.app import main
+from ringfence.cli import main
 
 if __name__ == "__main__":
     main()

@@ -198,7 +198,7 @@ class SampledDivergence:
         orders: Tensor,
         tables: DivergenceTables | None = None,
     ) -> None:
-        self.mechanism, self.orders = mechanism, orders
+        self.mechanism, self.orders = checks.instance("mechanism", mechanism, Mechanism), orders
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
         self._tables = DivergenceTables(knots(orders)) if tables is None else tables
