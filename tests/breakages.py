@@ -2048,8 +2048,8 @@ BREAKAGES = [
     Breakage(
         "a folder is claimed after the release",
         "src/ringfence/cli/release.py",
-        "new_folder(folder) as beside:\n        made = job(*arguments, **options)\n",
-        "busy(''), ((made := job(*arguments, **options)) and new_folder(folder)) as beside:\n",
+        "new_folder(out) as beside:\n        made = job(files, **options)\n",
+        "busy(''), ((made := job(files, **options)) and new_folder(out)) as beside:\n",
         ("tests/cli/test_release.py",),
     ),
     Breakage(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ringfence.releases.counts as ringfence_counts
+from ringfence.cli.release import read_domains
 from tests.shell import ringfence
 
 HEAD = "id,region,age,income\n"
@@ -130,6 +131,7 @@ def test_bad_ballots_are_one_line_and_no_file(
         ([*REGIONS, "--person", "name"], "person names the column 'name', which the table lacks"),
         ([*REGIONS, "--suppress-below", "-1"], "suppress_below must be >= 0, got -1"),
         ([*REGIONS, "--sigma", "3"], "epsilon or sigma must be given, and not both"),
+        ([*REGIONS, "--suppress", "3"], "No such option: --suppress (Possible options: --suppress-below)"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_no_file(
@@ -168,3 +170,17 @@ def test_a_folder_that_is_taken_is_refused_before_anything_is_released(
     run = ringfence("release", "counts", people / "1.csv", *REGIONS, *BUDGET, "--out", tmp_path / "out")
     assert "out.tmp is being written by another process, or one that was killed left it" in run.stderr
     assert run.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"), [("region = 3", "must hold a list of values"), ("region", r"domain\.toml: ")]
+)
+def test_bad_files_of_domains(text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "domain.toml").write_text(text)
+    with pytest.raises(ValueError, match=complaint):
+        read_domains([str(tmp_path / "domain.toml")])
+
+
+def test_domains_in_files(tmp_path: Path) -> None:
+    (tmp_path / "domain.json").write_text('{"region": ["north", 7]}')
+    assert read_domains([str(tmp_path / "domain.json"), "a=x,"]) == {"region": ["north", 7], "a": ["x", None]}

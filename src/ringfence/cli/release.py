@@ -1,6 +1,10 @@
-"""``ringfence release``: counts, votes, winners and means of tables, with noise, as files to publish."""
+"""``ringfence release``: counts, votes, winners and means of tables, with noise, as files to publish.
+
+Options have the names of Python's arguments, and go to the library as they are read.
+"""
 
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import AsJson, Out
-from ringfence.cli.public_values import read_bins, read_domains, read_names
 from ringfence.cli.terminal import busy, print_statement
 from ringfence.files.atomic import new_folder
 
@@ -19,45 +22,113 @@ release = typer.Typer(
     help="Release a table privately: files to publish, and a private account.", no_args_is_help=True
 )
 
+
+def read_names(given: str) -> list[str] | None:
+    """Names of columns or of other public things, with commas between them; None where there are none.
+
+    >>> read_names("region, age")
+    ['region', 'age']
+    """
+    return [name.strip() for name in given.split(",") if name.strip()] or None
+
+
+def read_domains(given: list[str] | None) -> dict[str, list[Any]]:
+    """The public values of columns: each argument is NAME=VALUE,VALUE or a TOML or JSON file of lists.
+
+    An empty value stands for a missing one.
+
+    >>> read_domains(["region=north,south", "smoker=yes,no,"])
+    {'region': ['north', 'south'], 'smoker': ['yes', 'no', None]}
+    """
+    domains: dict[str, list[Any]] = {}
+    for one in given or []:
+        name, equals, values = one.partition("=")
+        new = {name: [value or None for value in values.split(",")]} if equals else _domain_file(Path(one))
+        for column in new:
+            if column in domains:
+                raise ValueError(f"--domain must give each column once, got {column!r} twice")
+        domains |= new
+    return domains
+
+
+def read_bins(given: list[str] | None) -> dict[str, list[float]]:
+    """The public edges of columns of numbers: each argument is NAME=EDGE,EDGE.
+
+    >>> read_bins(["age=0,18,65,inf"])
+    {'age': [0.0, 18.0, 65.0, inf]}
+    """
+    bins: dict[str, list[float]] = {}
+    for one in given or []:
+        name, _, values = one.partition("=")
+        try:
+            edges = [float(value) for value in values.split(",")]
+        except ValueError:
+            raise ValueError(f"--bins must be NAME=EDGE,EDGE with numbers as edges, got {one!r}") from None
+        if name in bins:
+            raise ValueError(f"--bins must give each column once, got {name!r} twice")
+        bins[name] = edges
+    return bins
+
+
+def _domain_file(path: Path) -> dict[str, list[Any]]:
+    if path.suffix not in (".toml", ".json"):
+        raise ValueError(f"--domain must be NAME=VALUE,VALUE or a .toml or .json file, got {str(path)!r}")
+    try:
+        read = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"--domain {path}: {error}") from None
+    if not isinstance(read, dict) or not all(isinstance(values, list) for values in read.values()):
+        raise ValueError(f"--domain {path} must hold a list of values for each column")
+    return read
+
+
 Files = Annotated[
     list[str], typer.Argument(help="CSV or parquet files, or patterns of names; ballots must fit in memory.")
 ]
-By = Annotated[str, typer.Option(help="Columns whose combinations are the cells: region,age.")]
+By = Annotated[
+    str, typer.Option(callback=read_names, help="Columns whose combinations are the cells: region,age.")
+]
 Domains = Annotated[
     list[str] | None,
-    typer.Option("--domain", help="Public values: region=north,south; or a TOML or JSON file of lists."),
+    typer.Option(callback=read_domains, help="Public values: region=north,south; or a TOML or JSON file."),
 ]
-Bins = Annotated[list[str] | None, typer.Option(help="Public edges of a column of numbers: age=0,18,65,inf.")]
+Bins = Annotated[
+    list[str] | None,
+    typer.Option(callback=read_bins, help="Public edges of a column of numbers: age=0,18,65,inf."),
+]
 Person = Annotated[str | None, typer.Option(help="The column that says whose row it is.")]
-PersonAtMost = Annotated[int, typer.Option("--at-most", help="In how many cells one person may count.")]
-VotesOf = Annotated[
-    int | None, typer.Option("--at-most", help="How many answers of one person count; all if left out.")
+CellsOfOne = Annotated[int, typer.Option(help="In how many cells one person may count.")]
+AnswersOfOne = Annotated[int | None, typer.Option(help="How many answers of one person count; else all.")]
+Columns = Annotated[
+    str, typer.Option(callback=read_names, help="Columns of ballots; all columns if left out.")
 ]
-Ignored = Annotated[str, typer.Option("--ignore", help="Columns to leave out: group,remarks.")]
-Voter = Annotated[str | None, typer.Option("--person", help="The column that names each person once.")]
-VoteNeighbours = Annotated[
-    str, typer.Option("--neighbours", help="What is protected: that somebody is 'added', or 'replaced'.")
+Ignored = Annotated[
+    str,
+    typer.Option(callback=lambda given: read_names(given) or [], help="Columns to leave out: group,remarks."),
 ]
+Voter = Annotated[str | None, typer.Option(help="The column that names each person once.")]
+Neighbours = Annotated[str, typer.Option(help="What is protected: that somebody is 'added', or 'replaced'.")]
 Publish = Annotated[bool, typer.Option(help="Publish what it cost these voters too, with noise.")]
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
-ReleaseDelta = Annotated[float, typer.Option("--delta", help="delta of every (epsilon, delta).")]
-Multiplier = Annotated[float | None, typer.Option("--sigma", help="The noise, instead of an epsilon.")]
+Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
+Sigma = Annotated[float | None, typer.Option(help="The noise, instead of an epsilon.")]
 
 
 @release.command("counts")
-def counts(
+def release_counts(
+    ctx: typer.Context,
     files: Files,
     by: By = "",
     epsilon: Epsilon = None,
-    delta: ReleaseDelta = 1e-6,
-    sigma: Multiplier = None,
+    delta: Delta = 1e-6,
+    sigma: Sigma = None,
     suppress_below: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
     domain: Domains = None,
     bins: Bins = None,
     person: Person = None,
-    at_most: PersonAtMost = 1,
-    aggregated: Annotated[
-        str | None, typer.Option("--counts", help="A column of counts that were aggregated already.")
+    at_most: CellsOfOne = 1,
+    counts: Annotated[
+        str | None, typer.Option(help="A column of counts that were aggregated already.")
     ] = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
@@ -67,37 +138,23 @@ def counts(
     Example: ringfence release counts people.csv --by region,age --domain region=north,south
     --bins age=0,18,65,inf --suppress-below 10 --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.releases.counts import release_counts
+    from ringfence.releases import counts as jobs
 
-    carry_out(
-        release_counts,
-        out,
-        as_json,
-        files,
-        by=read_names(by),
-        epsilon=epsilon,
-        delta=delta,
-        sigma=sigma,
-        suppress_below=suppress_below,
-        domain=read_domains(domain or []),
-        bins=read_bins(bins or []),
-        person=person,
-        at_most=at_most,
-        counts=aggregated,
-    )
+    carry_out(jobs.release_counts, **ctx.params)
 
 
 @release.command("votes")
-def votes(
+def release_votes(
+    ctx: typer.Context,
     files: Files,
-    questions: Annotated[str, typer.Option(help="Columns of answers; all columns if left out.")] = "",
+    questions: Columns = "",
     epsilon: Epsilon = None,
-    delta: ReleaseDelta = 1e-6,
-    sigma: Multiplier = None,
-    at_most: VotesOf = None,
+    delta: Delta = 1e-6,
+    sigma: Sigma = None,
+    at_most: AnswersOfOne = None,
     person: Voter = None,
     ignore: Ignored = "",
-    neighbours: VoteNeighbours = "added",
+    neighbours: Neighbours = "added",
     publish_epsilon: Publish = False,
     out: Out = Path("release"),
     as_json: AsJson = False,
@@ -107,49 +164,39 @@ def votes(
     Example: ringfence release votes ballots.csv --person id --ignore group --at-most 20
     --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.releases.votes import release_votes
+    from ringfence.releases import votes as jobs
 
-    carry_out(
-        release_votes,
-        out,
-        as_json,
-        files,
-        read_names(questions) or None,
-        epsilon=epsilon,
-        delta=delta,
-        sigma=sigma,
-        at_most=at_most,
-        person=person,
-        ignore=read_names(ignore),
-        neighbours=neighbours,  # it is checked there
-        publish_epsilon=publish_epsilon,
-    )
+    carry_out(jobs.release_votes, **ctx.params)
 
 
 @release.command("winners")
-def winners(
+def release_winners(
+    ctx: typer.Context,
     files: Files,
     candidates: Annotated[
         str,
-        typer.Option(help="Public candidates, where rows are ballots: cat,dog,fox. Else rows are counts."),
+        typer.Option(
+            callback=read_names,
+            help="Public candidates, where rows are ballots: cat,dog,fox. Else rows are counts.",
+        ),
     ] = "",
-    queries: Annotated[str, typer.Option(help="Columns of ballots; all columns if left out.")] = "",
+    queries: Columns = "",
     query: Annotated[
         str | None, typer.Option(help="The column that names the query of a row of counts.")
     ] = None,
     epsilon: Epsilon = None,
-    delta: ReleaseDelta = 1e-6,
-    sigma: Multiplier = None,
+    delta: Delta = 1e-6,
+    sigma: Sigma = None,
     confident_above: Annotated[
         float | None, typer.Option(help="No answer where the largest noisy count is below this.")
     ] = None,
     threshold_sigma: Annotated[
         float | None, typer.Option(help="The noise of that question; twice sigma if left out.")
     ] = None,
-    at_most: VotesOf = None,
+    at_most: AnswersOfOne = None,
     person: Voter = None,
     ignore: Ignored = "",
-    neighbours: VoteNeighbours = "replaced",
+    neighbours: Neighbours = "replaced",
     publish_epsilon: Publish = False,
     out: Out = Path("release"),
     as_json: AsJson = False,
@@ -159,39 +206,22 @@ def winners(
     Example: ringfence release winners ballots.csv --candidates cat,dog,fox --person id
     --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.releases.winners import release_winners
+    from ringfence.releases import winners as jobs
 
-    carry_out(
-        release_winners,
-        out,
-        as_json,
-        files,
-        read_names(queries) or None,
-        epsilon=epsilon,
-        delta=delta,
-        sigma=sigma,
-        candidates=read_names(candidates) or None,
-        confident_above=confident_above,
-        threshold_sigma=threshold_sigma,
-        neighbours=neighbours,  # it is checked there
-        publish_epsilon=publish_epsilon,
-        at_most=at_most,
-        person=person,
-        query=query,
-        ignore=read_names(ignore),
-    )
+    carry_out(jobs.release_winners, **ctx.params)
 
 
 @release.command("means")
-def means(
+def release_means(
+    ctx: typer.Context,
     files: Files,
     of: Annotated[str, typer.Option(help="The column whose mean is released.")],
     lower: Annotated[float, typer.Option(help="Public limit: smaller values count as this.")],
     upper: Annotated[float, typer.Option(help="Public limit: larger values count as this.")],
     by: By = "",
     epsilon: Epsilon = None,
-    delta: ReleaseDelta = 1e-6,
-    sigma: Multiplier = None,
+    delta: Delta = 1e-6,
+    sigma: Sigma = None,
     suppress_below: Annotated[
         int | None,
         typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),
@@ -199,7 +229,7 @@ def means(
     domain: Domains = None,
     bins: Bins = None,
     person: Person = None,
-    at_most: PersonAtMost = 1,
+    at_most: CellsOfOne = 1,
     coverage: Annotated[float, typer.Option(help="How often an interval covers its mean.")] = 0.95,
     out: Out = Path("release"),
     as_json: AsJson = False,
@@ -209,40 +239,22 @@ def means(
     Example: ringfence release means people.csv --of income --by region --domain region=north,south
     --lower 0 --upper 100000 --epsilon 1 --delta 1e-6 --out release
     """
-    from ringfence.releases.means import release_means
+    from ringfence.releases import means as jobs
 
-    carry_out(
-        release_means,
-        out,
-        as_json,
-        files,
-        of,
-        by=read_names(by),
-        lower=lower,
-        upper=upper,
-        epsilon=epsilon,
-        delta=delta,
-        sigma=sigma,
-        suppress_below=suppress_below,
-        domain=read_domains(domain or []),
-        bins=read_bins(bins or []),
-        person=person,
-        at_most=at_most,
-        coverage=coverage,
-    )
+    carry_out(jobs.release_means, **ctx.params)
 
 
 def carry_out(
-    job: "Callable[..., Release]", folder: Path, as_json: bool, *arguments: Any, **options: Any
+    job: "Callable[..., Release]", files: list[str], out: Path, as_json: bool, **options: Any
 ) -> None:
     """Makes a release, saves it, and prints what may be published; private numbers are in one file only.
 
     A folder that holds something, or that another process is about to write, is refused before anything is
     released: the account in it is the only record of what a release cost.
     """
-    with busy("Releasing", quiet=as_json), new_folder(folder) as beside:
-        made = job(*arguments, **options)
-        paths = [folder / path.name for path in made.save(beside)]
+    with busy("Releasing", quiet=as_json), new_folder(out) as beside:
+        made = job(files, **options)
+        paths = [out / path.name for path in made.save(beside)]
     if as_json:
         plain: dict[str, Any] = {
             "statement": made.statement.public,
