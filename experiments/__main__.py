@@ -12,9 +12,18 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from experiments.progress import print_text, progress_bars
 from ringfence.cli.app import run
-from ringfence.cli.options import AsJson, Device, FeatureFile, Out, OutFile, PublicStatistics
-from ringfence.cli.terminal import print_files, print_table, print_text, progress_bars
+from ringfence.cli.common import (
+    AsJson,
+    Device,
+    FeatureFile,
+    Out,
+    OutFile,
+    PublicStatistics,
+    print_files,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from experiments.comparison_page import Compared

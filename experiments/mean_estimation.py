@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.drawing import SIGMA, Drawn, grouped
+from experiments.progress import Progress
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -16,7 +17,6 @@ from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.truncated_normal import TruncatedNormal
-from ringfence.progress import Progress
 from ringfence.report.chart import Chart, Line, Panel, flat
 
 ALPHA = 2.0  # the order of the divergence, which the paper calls epsilon

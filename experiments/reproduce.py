@@ -18,6 +18,7 @@ from experiments.information.chart import information_figure
 from experiments.information.probe import ProbeSettings
 from experiments.mean_estimation import draw_mean_estimation
 from experiments.motivation import draw_motivation
+from experiments.progress import Progress
 from experiments.sweep.data import digits, sweep_data
 from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.runner import Workers
@@ -26,7 +27,6 @@ from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.progress import Progress
 from ringfence.report.content import Report, Section, installed_versions
 from ringfence.report.drawing import save_chart, save_charts
 from ringfence.report.page import write_report

@@ -10,11 +10,11 @@ from statistics import median
 from typing import Any
 
 from experiments.drawing import Drawn, curve
+from experiments.progress import Progress
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.rounding import rounded_up
-from ringfence.progress import Progress
 from ringfence.releases.ballots import decision_account
 from ringfence.releases.votes import wrong_answers
 from ringfence.report.chart import Chart, Panel

@@ -619,7 +619,7 @@ BREAKAGES = [
     ),
     Breakage(
         "--out looked at after training",
-        "src/ringfence/cli/options.py",
+        "src/ringfence/cli/common.py",
         "if not place.is_dir() or not os.access(place, os.W_OK):",
         "if False:",
         ("tests/cli/test_app.py",),

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from experiments.features.backbones import Backbone, load_backbone
 from experiments.features.images.collection import ImageData, ImageSplit
 from experiments.features.images.layouts import read_images
+from experiments.progress import Progress
 from ringfence.checks import count
 from ringfence.files.atomic import replacing
 from ringfence.files.lock import locked
-from ringfence.progress import Progress
 
 DTYPES = ("float16", "uint8")
 

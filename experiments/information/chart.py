@@ -21,9 +21,9 @@ from experiments.information.network import (
 )
 from experiments.information.networks import NetworkRow, complete, read_csv
 from experiments.information.probe import InformationRow, ProbeSettings, frontier, probe_rows
+from experiments.progress import Progress
 from experiments.sweep.data import SweepData
 from experiments.sweep.settings import FairSearch
-from ringfence.progress import Progress
 from ringfence.report.chart import Chart, Line, Panel
 
 Eta = Callable[[InformationRow], float]

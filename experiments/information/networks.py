@@ -23,11 +23,11 @@ from experiments.information.network import (
     train_and_measure,
 )
 from experiments.information.probe import frontier
+from experiments.progress import Progress
 from experiments.sweep.data import SweepData
 from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
-from ringfence.progress import Progress
 from ringfence.training.engine.run import RunPlan
 
 ROWS = "network_information.csv"

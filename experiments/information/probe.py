@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from experiments.comparison import CLAMPED
+from experiments.progress import Progress
 from experiments.sweep.data import SweepData, digits, sweep_data
 from experiments.sweep.probes import linear_settings
 from experiments.sweep.settings import FairSearch, Grid, SweepSetting, label, read_grid
@@ -24,7 +25,6 @@ from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.progress import Progress
 from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
 

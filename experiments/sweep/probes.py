@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.progress import Progress
 from experiments.sweep.data import SweepData, sweep_data
 from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
 from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed
@@ -18,7 +19,6 @@ from ringfence.accounting.claim.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.progress import Progress
 from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.regression import LinearSettings
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ringfence.cli.options import (
+from ringfence.cli.common import (
     AsJson,
     AtMost,
     Delta,
@@ -17,9 +17,12 @@ from ringfence.cli.options import (
     Levels,
     LongestMove,
     Sigma,
+    busy,
+    law_beside_gaussian,
     one_record_moves,
+    print_statement,
+    print_table,
 )
-from ringfence.cli.terminal import busy, law_beside_gaussian, print_statement, print_table
 
 if TYPE_CHECKING:
     from ringfence.accounting.account_row import AccountRow

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from ringfence import __version__
 from ringfence.cli.account import account
 from ringfence.cli.certificate import certificate
-from ringfence.cli.options import saved_files
+from ringfence.cli.common import saved_files
 from ringfence.cli.probe import probe
 from ringfence.cli.project import project
 from ringfence.cli.release import release

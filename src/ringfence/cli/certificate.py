@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import AsJson
-from ringfence.cli.terminal import print_files
+from ringfence.cli.common import AsJson, print_files
 
 
 def certificate(

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from ringfence import checks
-from ringfence.cli.options import (
+from ringfence.cli.common import (
     AsJson,
     Delta,
     Device,
@@ -23,8 +23,11 @@ from ringfence.cli.options import (
     PublicScale,
     PublicStatistics,
     Seed,
+    busy,
+    law_beside_gaussian,
+    print_statement,
+    print_table,
 )
-from ringfence.cli.terminal import busy, law_beside_gaussian, print_statement, print_table
 from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import AsJson, OutFile
-from ringfence.cli.terminal import busy
+from ringfence.cli.common import AsJson, OutFile, busy
 
 
 def project(

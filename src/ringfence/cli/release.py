@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import AsJson, Out
-from ringfence.cli.terminal import busy, print_statement
+from ringfence.cli.common import AsJson, Out, busy, print_statement
 from ringfence.files.atomic import new_folder
 
 if TYPE_CHECKING:

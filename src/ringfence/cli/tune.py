@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ringfence.cli.options import (
+from ringfence.cli.common import (
     AsJson,
     Delta,
     Device,
@@ -19,8 +19,9 @@ from ringfence.cli.options import (
     PublicScale,
     PublicStatistics,
     Seed,
+    busy,
+    print_statement,
 )
-from ringfence.cli.terminal import busy, print_statement
 
 
 def tune(

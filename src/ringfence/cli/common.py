@@ -1,13 +1,18 @@
-"""The options and arguments that several commands take."""
+"""Options and arguments that several commands take, and what several commands print."""
 
 import errno
+import json
 import os
 import time
+from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
 
 from ringfence.mechanisms.base import Mechanism
 
@@ -97,3 +102,50 @@ def one_record_moves(sensitivity: float | None, at_most: int | None, norm: float
     if sensitivity is not None:
         Sensitivity.of(sensitivity)  # an error that names the option
     return Sensitivity(sensitivity, at_most, norm)
+
+
+def busy(what: str, quiet: bool) -> Status:
+    """A spinner for a person at a terminal, and nothing otherwise."""
+    return Console(stderr=True, quiet=quiet).status(f"{what} ...")
+
+
+def law_beside_gaussian(title: str, heading: str) -> Table:
+    """An empty table of what a law costs, beside what the Gaussian costs; ``heading`` is of the first column.
+
+    >>> [column.header for column in law_beside_gaussian("one release", "epsilon").columns]
+    ['epsilon', 'this law', 'Gaussian', 'what it is']
+    """
+    table = Table(title=title, title_justify="left")
+    table.add_column(heading)
+    table.add_column("this law", justify="right")
+    table.add_column("Gaussian", justify="right")
+    table.add_column("what it is")
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Prints a table as it is: the name of a data set may look like markup."""
+    Console(markup=False).print(table, highlight=False)
+
+
+def print_statement(text: str) -> None:
+    """Prints paragraphs as they are to files and pipes, and broken between words to a terminal.
+
+    >>> print_statement("One. " * 30 + "Two.")  # doctest: +ELLIPSIS
+    One. One. One. ...One. One. Two.
+    """
+    console = Console(markup=False)
+    console.print(text, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def print_files(files: Sequence[Path], as_json: bool) -> None:
+    """Prints the paths of files that were written, one per line or as one JSON object.
+
+    >>> print_files([Path("report.html")], as_json=True)
+    {"files": ["report.html"]}
+    """
+    if as_json:
+        typer.echo(json.dumps({"files": [str(file) for file in files]}))
+    else:
+        for file in files:
+            typer.echo(file)

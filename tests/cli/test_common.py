@@ -5,12 +5,13 @@ import io
 import pytest
 from rich.table import Table
 
-from ringfence.cli import terminal
+from experiments.progress import progress_bars
+from ringfence.cli import common
 
 
 def test_a_name_that_looks_like_markup_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("[b]law", title="[red]toy")
-    terminal.print_table(table)
+    common.print_table(table)
     shown = capsys.readouterr().out
     assert "[red]toy" in shown
     assert "[b]law" in shown
@@ -20,7 +21,7 @@ def test_bars_are_for_a_terminal_and_not_where_json_is_asked_for(monkeypatch: py
     monkeypatch.setenv("FORCE_COLOR", "1")
     for quiet in (False, True):
         monkeypatch.setattr("sys.stderr", shown := io.StringIO())
-        with terminal.progress_bars(quiet) as progress:
+        with progress_bars(quiet) as progress:
             progress("[b]votes", 0.5)
             progress("[b]votes", 1.0)
         assert ("[b]votes" in shown.getvalue()) is not quiet
@@ -35,6 +36,6 @@ def test_statements_are_broken_between_words_for_a_terminal_only(monkeypatch: py
         else:
             monkeypatch.delenv("TTY_COMPATIBLE")
         monkeypatch.setattr("sys.stdout", shown := io.StringIO())
-        terminal.print_statement("epsilon holds for every dataset")
+        common.print_statement("epsilon holds for every dataset")
         printed = [line.rstrip() for line in shown.getvalue().splitlines()]
         assert printed == (lines or ["epsilon holds for every dataset"])

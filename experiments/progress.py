@@ -1,0 +1,46 @@
+"""How long-running work tells how far it is, and what a person at a terminal sees of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+Progress = Callable[[str, float], None]  # the name of the part, and the share of it that is done, from 0 to 1
+
+
+@contextmanager
+def progress_bars(quiet: bool) -> Iterator[Progress]:
+    """A progress bar per part for a person at a terminal, and nothing otherwise.
+
+    >>> with progress_bars(quiet=True) as progress:
+    ...     progress("votes", 0.5)
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(name: str, share: float) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=1.0)
+            bars.update(tasks[name], completed=share)
+
+        yield show
+
+
+def print_text(*paragraphs: str) -> None:
+    """Prints paragraphs, broken between words where the terminal ends; empty ones are left out.
+
+    >>> print_text("One.", "")
+    One.
+    """
+    console = Console(markup=False)
+    for paragraph in filter(None, paragraphs):
+        console.print(paragraph, highlight=False)
