@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.distributions import Dirichlet, Multinomial
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
 from ringfence.accounting.decisions import decision_rdp
 
 

@@ -35,7 +35,7 @@ from torch import Tensor
 
 import ringfence as rf
 from benchmarks.pate import log_q, pate_epsilon
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.decisions import DecisionLaw, Neighbours
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.numerics.rounding import rounded_up

@@ -16,12 +16,7 @@ import math
 import torch
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import (
-    DEFAULT_ORDERS,
-    checked_orders,
-    epsilon_from_rdp,
-    gaussian_epsilon,
-)
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, gaussian_epsilon
 from ringfence.data.assembly.assembly import assembly_ballots
 
 SIGMA, DELTA = 10.0, 1e-5
@@ -41,8 +36,8 @@ def main() -> None:
         dtype=torch.float64,
     )
     for count in (1, 10, 99, 1000):
-        most = epsilon_from_rdp(orders, count * worst, DELTA)[0]
-        renyi = epsilon_from_rdp(orders, count * orders / (2 * SIGMA**2), DELTA)[0]
+        most = float(epsilon_from_rdp(orders, count * worst, DELTA))
+        renyi = float(epsilon_from_rdp(orders, count * orders / (2 * SIGMA**2), DELTA))
         least = max(
             rf.decision_profile(law, [float(place)] * count, neighbours="added").epsilon(DELTA)
             for place in torch.arange(0, 3.1 * SIGMA, SIGMA / 4)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from benchmarks.default_settings import MOMENTUM, Data, Settings, private_mean, rows, splits, trained
 from benchmarks.default_settings import default_settings as rule_of
-from ringfence.accounting.claim.conversion import gaussian_delta
+from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.selection import selection_delta
 
 EPSILONS, DELTA = (0.1, 0.3, 1.0, 3.0), 1e-5

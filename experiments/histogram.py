@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from experiments.drawing import SIGMA, Drawn, curve
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.profile import single_epsilons
 from ringfence.mechanisms.rectified import RectifiedGaussian

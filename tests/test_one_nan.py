@@ -6,10 +6,9 @@ from collections.abc import Callable
 import pytest
 
 import ringfence as rf
-from ringfence.accounting import voters
-from ringfence.accounting.claim import trade_off
-from ringfence.accounting.claim.trade_off import TradeOff
+from ringfence.accounting import trade_off, voters
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
+from ringfence.accounting.trade_off import TradeOff
 from ringfence.mechanisms.evaluation import without_nan
 from tests.tensors import float64
 

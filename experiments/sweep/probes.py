@@ -15,7 +15,7 @@ from experiments.sweep.data import SweepData, sweep_data
 from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
 from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed
 from ringfence import checks
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread

@@ -15,7 +15,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.calibration_question import (
         PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
     )
-    from ringfence.accounting.claim.guarantee import Guarantee as Guarantee
     from ringfence.accounting.decision_publication import (
         publishable_decision_epsilon as publishable_decision_epsilon,
     )
@@ -28,10 +27,12 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
     from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
     from ringfence.accounting.fisher import reconstruction_error_bound as reconstruction_error_bound
+    from ringfence.accounting.guarantee import Guarantee as Guarantee
     from ringfence.accounting.ledger import Ledger as Ledger
     from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
     from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
     from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
+    from ringfence.accounting.privacy_loss import PrivacyLoss as PrivacyLoss
     from ringfence.accounting.profile import PrivacyProfile as PrivacyProfile
     from ringfence.accounting.profile import privacy_profile as privacy_profile
     from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon

@@ -16,7 +16,7 @@ except ModuleNotFoundError as missing:
     ) from None
 
 from ringfence import checks
-from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer
 
 __all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]

@@ -13,7 +13,7 @@ except ModuleNotFoundError:
     ) from None
 
 from ringfence import checks
-from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.training.engine.engine import PrivacyEngine, private_for_trainer
 from ringfence.training.engine.private_objects import PrivateOptimizer
 

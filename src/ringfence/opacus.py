@@ -21,9 +21,9 @@ except ModuleNotFoundError:
     raise ModuleNotFoundError("ringfence.opacus needs opacus: pip install 'ringfence[opacus]'") from None
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import sampled_gaussian_epsilon
-from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.conversion import sampled_gaussian_epsilon
 from ringfence.accounting.examples import SampledExampleAccountant
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.mechanisms.gaussian import Gaussian

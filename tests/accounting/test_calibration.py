@@ -10,7 +10,7 @@ from dp_accounting import pld, rdp
 
 import ringfence as rf
 from ringfence.accounting import calibration, calibration_question
-from ringfence.accounting.claim.guarantee import EpsilonKind
+from ringfence.accounting.guarantee import EpsilonKind
 from tests.tensors import double_by_default
 
 pytestmark = pytest.mark.filterwarnings("ignore::ringfence.PerInstanceCalibrationWarning")

@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.calibration_question import CalibrationQuestion
-from ringfence.accounting.claim.guarantee import EpsilonKind
+from ringfence.accounting.guarantee import EpsilonKind
 
 THETA = torch.linspace(-2, 2, 60, dtype=torch.float64)
 LAW = rf.TruncatedGaussian(1.0, 3.0)

@@ -8,10 +8,10 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import decision_publication
-from ringfence.accounting.claim.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
+from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.decision_publication import _least_sure, _sign_cost, _tail_cost, smooth_cost, surety
 from ringfence.accounting.decisions import Pairs, decision_rdp, moves_of, pairs, zcdp
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import noise_for
 from tests.tensors import float64
 
@@ -209,15 +209,17 @@ def test_what_is_public_decides_on_the_defaults(at_most: int | None, monkeypatch
     assert (number.order, number.publishing_zcdp, number.delta) == (alpha, cost, delta)
     # finite randomness takes next to nothing of delta
     orders, sums = float64([alpha]), float64([total + alpha * cost])
-    assert number.ex_post_epsilon == pytest.approx(ex_post_epsilon(orders, sums, delta)[0], rel=1e-9)
-    assert number.per_instance_epsilon == pytest.approx(epsilon_from_rdp(orders, sums, delta)[0], rel=1e-9)
-    whole = data_independent_epsilon(every + cost, every + cost, delta)
+    assert number.ex_post_epsilon == pytest.approx(float(ex_post_epsilon(orders, sums, delta)), rel=1e-9)
+    assert number.per_instance_epsilon == pytest.approx(
+        float(epsilon_from_rdp(orders, sums, delta)), rel=1e-9
+    )
+    whole = PrivacyLoss.of_zcdp(every + cost, every + cost).epsilon(delta)
     assert number.epsilon == pytest.approx(whole, rel=1e-9)
     monkeypatch.setattr(decision_publication, "upper_bound", lambda *_: 5.0)
     most = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
     assert most.per_instance_epsilon <= most.epsilon  # the share is never above 1
     assert most.ex_post_epsilon == pytest.approx(
-        ex_post_epsilon(orders, float64([alpha * (every + cost)]), delta)[0], rel=1e-9
+        float(ex_post_epsilon(orders, float64([alpha * (every + cost)]), delta)), rel=1e-9
     )
 
 

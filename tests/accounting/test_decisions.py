@@ -11,7 +11,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import decisions
-from ringfence.accounting.claim.conversion import gaussian_delta
+from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.decisions import (
     Pairs,
     checked_at_most,

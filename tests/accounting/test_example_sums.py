@@ -8,7 +8,7 @@ from torch import Tensor
 
 import ringfence as rf
 from ringfence.accounting import example_sums
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
+from ringfence.accounting.conversion import DEFAULT_ORDERS
 from ringfence.accounting.example_sums import (
     InUnits,
     ShiftTable,

@@ -22,9 +22,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.accounting.costs.budget import BudgetExceededError
-from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.ledger import Entry
+from ringfence.accounting.ledger import BudgetExceededError, Entry
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.secure import release
 from tests.forks import FORK, ended
@@ -202,7 +201,7 @@ def test_the_statement_says_what_the_budget_covers() -> None:
 
 def test_what_is_no_cost_is_refused() -> None:
     ledger = rf.Ledger()
-    with pytest.raises(TypeError, match=r"cost must be an account, a Cost or a pair .* got 1\.0"):
+    with pytest.raises(TypeError, match=r"cost must be an account, a PrivacyLoss or a pair .* got 1\.0"):
         ledger.charge("a mean", 1.0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="estimator must be a LinearProbe, got Linear"):
         ledger.fit(nn.Linear(1, 1), FEATURES, LABELS)
@@ -315,7 +314,7 @@ def die_after_the_charge(path: Path) -> None:
 def die_before_the_charge(path: Path) -> None:
     ledger = rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
     with ledger._table.transaction() as append:
-        append({"what": "a mean", "cost": MEAN.cost().state()})
+        append({"what": "a mean", "cost": MEAN.privacy_loss().state()})
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -389,10 +388,10 @@ def test_a_ledger_of_version_0_6_is_read_and_kept(tmp_path: Path) -> None:
     header = {"kind": "Ledger", "version": 1, "neighbours": "added", "epsilon": 1.0, "delta": 1e-5}
     with Journal.start(path, {"run": "a1", **header, "planned": False}) as journal:
         for what in ("ages", "incomes"):
-            journal.append({"what": what, "cost": MEAN.cost().state()})
+            journal.append({"what": what, "cost": MEAN.privacy_loss().state()})
             same.charge(what, MEAN)
-        journal.append({"settles": 0, "cost": MEAN.cost().realised(Cost()).state()})
-        same.settle(0, Cost())
+        journal.append({"settles": 0, "cost": MEAN.privacy_loss().realised(PrivacyLoss()).state()})
+        same.settle(0, PrivacyLoss())
         with pytest.raises(BlockingIOError, match=r"study\.ledger is in use by another process"):
             rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
     old = path.read_bytes()
@@ -412,7 +411,7 @@ def test_what_is_left_of_a_half_imported_ledger_is_refused_until_it_is_put_back(
     path = tmp_path / "study.ledger"
     header = {"kind": "Ledger", "version": 1, "neighbours": "added", "epsilon": 1.0, "delta": 1e-5}
     with Journal.start(path, {"run": "a1", **header, "planned": False}) as journal:
-        journal.append({"what": "ages", "cost": MEAN.cost().state()})
+        journal.append({"what": "ages", "cost": MEAN.privacy_loss().state()})
     old = path.rename(tmp_path / "study.ledger.0.6")  # as a process leaves it that dies here
     for _ in range(2):
         with pytest.raises(ValueError, match=r"study\.ledger was removed.* knows of 2 rows"):
@@ -442,12 +441,12 @@ def test_totals_are_the_sums_of_entries_however_they_were_settled() -> None:
     for number in range(6):
         account = rf.PerInstanceAccountant(LAW, 0.1 * (number + 1))
         account.step([float(number)])
-        costs.append(account.cost())
+        costs.append(account.privacy_loss())
         ledger.charge("a mean", account)
     for number in (5, 2, 5, 0):
         ledger.settle(number, costs[1])
         costs[number] = costs[number].realised(costs[1])
-    total = Cost()
+    total = PrivacyLoss()
     for cost in costs:
         total = total + cost
     assert [entry.cost for entry in ledger.entries] == costs

@@ -8,7 +8,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import fisher
-from ringfence.accounting.claim.conversion import gaussian_delta
+from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.example_sums import InUnits, exact_bound

@@ -10,7 +10,7 @@ from mpmath import mpf
 
 import ringfence as rf
 from ringfence.accounting import profile as privacy_loss
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, gaussian_delta, gaussian_epsilon
+from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_delta, gaussian_epsilon
 from ringfence.accounting.profile import Pushes, _composed, composed_delta, single_epsilons
 from tests import oracle
 from tests.accounting.drawing import draw

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting import rdp
 from scipy.stats import norm
 
-from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.accounting.selection import _slack, selection_delta, selection_epsilon
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 import ringfence as rf
 from ringfence.accounting import voters
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
+from ringfence.accounting.conversion import DEFAULT_ORDERS
 from ringfence.accounting.induction import Grid, Loss
 from ringfence.accounting.voters import _block
 from tests.tensors import float64
@@ -47,11 +47,11 @@ def test_no_voter_costs_more_than_the_account_of_all() -> None:
     assert float(rf.voter_epsilons(law, BALLOTS, delta=1e-4).max()) <= whole * (1 + 1e-2)
 
 
-@pytest.mark.parametrize(("sigma", "delta"), [(1e6, 1e-5), (1e9, 1e-8)])
+@pytest.mark.parametrize(("sigma", "delta"), [(1e4, 1e-5), (1e7, 1e-8)])
 def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
     sigma: float, delta: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the Gaussian's exact epsilon is 0, Rényi sums still say more."""
+    """Where the Gaussian's exact epsilon is next to 0, Rényi sums still say more."""
     monkeypatch.setattr(voters, "_MOST_COMPOSED", 0)
     law, ballots = rf.StochasticSign(sigma), torch.tensor([[1.0, 1.0], [-1.0, 0.0]])
     account = rf.DecisionAccountant(law, neighbours="added", at_most=1)
@@ -192,7 +192,7 @@ def test_losses_whose_squares_floats_do_not_hold() -> None:
         first, *others = rf.voter_epsilons(rf.StochasticSign(sigma), ballots, delta=1e-5).tolist()
         assert first == pytest.approx(0.5 / sigma**2, rel=1e-3)
         assert max(others) < 50
-    with pytest.raises(FloatingPointError, match="epsilons of voters cannot be represented"):
+    with pytest.raises(FloatingPointError, match="cannot be represented"):
         rf.voter_epsilons(rf.StochasticSign(1e-155), ballots, delta=1e-5)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
 from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.decision import Decision
@@ -49,7 +49,7 @@ class DecisionTarget:
             low, high = (float(middle), high) if beyond else (low, float(middle))
         orders = checked_orders(DEFAULT_ORDERS)
         divergence = pieces.renyi(log_p.unsqueeze(2), rho.unsqueeze(2), orders).amax(dim=0)
-        return {"exact": high, "Rényi": epsilon_from_rdp(orders, divergence, self.delta)[0]}
+        return {"exact": high, "Rényi": float(epsilon_from_rdp(orders, divergence, self.delta))}
 
 
 def random_decisions(count: int, generator: torch.Generator) -> list[DecisionTarget]:

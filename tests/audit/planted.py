@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
 from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.rectified import RectifiedGaussian
@@ -26,7 +26,7 @@ def wrong_one_sided_claims(target: Target) -> dict[str, float]:
     """
     orders = checked_orders(DEFAULT_ORDERS)
     curve = target.mechanism.renyi_curve(target.theta, target.move, orders)
-    return {"one-sided": epsilon_from_rdp(orders, curve.sum(dim=1), target.delta)[0]}
+    return {"one-sided": float(epsilon_from_rdp(orders, curve.sum(dim=1), target.delta))}
 
 
 def one_sided_target() -> Target:
@@ -79,7 +79,7 @@ def wrong_quadrature_claims(target: Target) -> dict[str, float]:
             sums = torch.logsumexp(powers * p + (1 - powers) * q, dim=1)
             sides.append((sums / (orders - 1).unsqueeze(1)).sum(dim=1))
     worst = torch.stack(sides).amax(dim=0)
-    return {"quadrature": epsilon_from_rdp(orders, worst.clamp(min=0), target.delta)[0]}
+    return {"quadrature": float(epsilon_from_rdp(orders, worst.clamp(min=0), target.delta))}
 
 
 def wide_target() -> Target:

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import binom
 
 from ringfence import Gaussian
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
 from tests.tensors import float64
 

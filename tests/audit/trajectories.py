@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import ex_post_epsilon
+from ringfence.accounting.conversion import ex_post_epsilon
 from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
@@ -53,7 +53,7 @@ def audit_training(
         )
         loss = _losses(trained, data, record, mechanism, clip, public_size / learning_rate)
         accounts = [run.account for run in trained]
-        bounds = [ex_post_epsilon(account.orders, account.worst, delta)[0] for account in accounts]
+        bounds = [float(ex_post_epsilon(account.orders, account.worst, delta)) for account in accounts]
         realised = -loss if side else loss
         exceeding += sum(a > b for a, b in zip(realised.tolist(), bounds, strict=True))
         claim = accounts[0].guarantee(delta).epsilon

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from experiments.histogram import HistogramSettings, draw_histogram, histogram, utility
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import per_instance_rdp
 from tests.report.samples import assert_readable
 

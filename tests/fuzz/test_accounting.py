@@ -7,8 +7,8 @@ import torch
 from hypothesis import strategies as st
 
 import ringfence as rf
-from ringfence.accounting.claim import conversion
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
+from ringfence.accounting import conversion
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed
@@ -277,7 +277,7 @@ def test_calibration(
 def test_conversions(zcdp: Any, delta: Any, epsilon: Any) -> None:
     calls_well(conversion.gaussian_epsilon, zcdp, delta)
     calls_well(conversion.gaussian_delta, zcdp, epsilon)
-    calls_well(data_independent_epsilon, zcdp, zcdp, delta)
+    calls_well(lambda zcdp, delta: PrivacyLoss.of_zcdp(zcdp, zcdp).epsilon(delta), zcdp, delta)
 
 
 @fuzzed(

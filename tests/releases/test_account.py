@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.releases.account import Budget
 
 

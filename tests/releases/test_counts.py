@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.releases.counts import array_counts, shown, table_counts
 from tests.tensors import float64
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.releases.account import Budget, ReleaseAccount
 from ringfence.releases.means import MeanPlan, NoisyMeans, with_private_sizes, with_public_sizes
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.releases.votes import margin
 from tests.report.samples import assert_readable
 

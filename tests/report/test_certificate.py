@@ -15,8 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.accounting.costs.budget import composed_guarantee
-from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.report.certificate import Certificate, Source, read_source, verify
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text())
@@ -45,7 +44,7 @@ def test_the_numbers_are_those_of_every_dataset_and_follow_the_schema(written: P
 
 
 def test_a_pair_has_no_mu_and_still_follows_the_schema() -> None:
-    content = Certificate.of(Source("A mean.", Cost.of_pair(0.5, 1e-9), ()), 1e-5).content
+    content = Certificate.of(Source("A mean.", PrivacyLoss.of_pair(0.5, 1e-9), ()), 1e-5).content
     jsonschema.validate(content, SCHEMA, cls=jsonschema.Draft202012Validator)
     assert content["mu"] is None
     with pytest.raises(jsonschema.ValidationError):
@@ -113,7 +112,7 @@ def test_an_edited_page_is_not_verified(written: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_needs_a_name_of_its_own() -> None:
-    made = Certificate.of(Source("A mean.", Cost.of_pair(0.5, 0.0), ()), 1e-5)
+    made = Certificate.of(Source("A mean.", PrivacyLoss.of_pair(0.5, 0.0), ()), 1e-5)
     with pytest.raises(ValueError, match=r"--out must be the name of a page, such as certificate\.html"):
         made.write("certificate.json")
 
@@ -138,7 +137,7 @@ def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path:
     engine = saved_run(tmp_path / "run.ckpt", **changes)
     source = read_source(tmp_path / "run.ckpt")
     assert source.cost.steps == engine.account.steps > 0
-    ours, theirs = composed_guarantee(source.cost, DELTA), engine.guarantee(DELTA)
+    ours, theirs = source.cost.guarantee(DELTA), engine.guarantee(DELTA)
     assert ours.epsilon == pytest.approx(theirs.epsilon, rel=1e-3)
     assert source.assumptions == engine.run.assumptions
     assert dict(source.settings)["mechanism"] == "TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0))"
@@ -153,7 +152,7 @@ def test_the_account_of_a_table_with_its_statement(tmp_path: Path) -> None:
     assert source.what.startswith("These counts are protected by differential privacy")
     assert source.delta == 1e-6
     assert source.cost.numbers == 2
-    assert composed_guarantee(source.cost, 1e-6) == table.account.guarantee
+    assert source.cost.guarantee(1e-6) == table.account.guarantee
     assert "4711" not in repr(source)
     (tmp_path / "statement.txt").write_text("These counts satisfy (0.001, 1e-6)-differential privacy.")
     assert read_source(tmp_path / "account.json") == source
@@ -196,7 +195,7 @@ def test_accounts_as_they_are_saved(tmp_path: Path) -> None:
         path = tmp_path / "account.json"
         path.write_text(json.dumps(account.state_dict()))
         source = read_source(path)
-        assert source.cost == account.cost()
+        assert source.cost == account.privacy_loss()
         assert "no checksum" in source.assumptions[0]
 
 

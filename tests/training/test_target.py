@@ -5,8 +5,7 @@ import math
 import pytest
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import gaussian_epsilon
-from ringfence.accounting.costs.finite_randomness import secure_guarantee
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.training.target import Target, beginning
 
 
@@ -14,7 +13,7 @@ def claim(law: rf.Mechanism, delta: float, secure: bool = False) -> rf.Guarantee
     """Of 20 releases of 1,000 numbers that one record moves by a length of 0.5."""
     account = rf.PerInstanceAccountant(law, rf.Sensitivity(norm=0.5))
     account.step_of_any([0.0] * 1000, count=20)
-    return secure_guarantee(account.guarantee, account.steps * 1000 * secure, delta)
+    return account.privacy_loss().drawn_securely(account.steps * 1000 * secure).guarantee(delta)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 50.0])

@@ -6,9 +6,9 @@ from typing import Any, Protocol, Self
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.checks import Real
@@ -48,8 +48,8 @@ class Account(Protocol):
     def fresh(self) -> Self:
         """An account with the same settings and no steps."""
 
-    def cost(self) -> Cost:
-        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
+    def privacy_loss(self) -> PrivacyLoss:
+        """The steps so far as one value, which adds up with that of other accounts."""
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data with its kind and version."""

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.profile import privacy_profile
 from ringfence.accounting.sensitivity import Sensitivity

@@ -8,7 +8,7 @@ import torch
 
 from ringfence import checks
 from ringfence.accounting.calibration_question import CalibrationQuestion
-from ringfence.accounting.claim.guarantee import EpsilonKind
+from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.data_independent import data_independent_epsilon, data_independent_proof
-from ringfence.accounting.claim.guarantee import EpsilonKind, guarantee
+from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.per_instance import ceilings, per_instance_rdp
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.checks import Real
@@ -100,7 +100,7 @@ class CalibrationQuestion:
 
         def cost(steps: int) -> float:
             times = steps * self.scale
-            return data_independent_epsilon(times * gaussian, times * bounded, self.delta)
+            return PrivacyLoss.of_zcdp(times * gaussian, times * bounded).epsilon(self.delta)
 
         return cost
 
@@ -110,14 +110,15 @@ class CalibrationQuestion:
 
         def cost(steps: int) -> float:
             times = steps * self.scale
-            claim = guarantee(
+            loss = PrivacyLoss.of_zcdp(
+                times * gaussian,
+                times * bounded,
                 orders=rdp.orders,
-                worst=times * rdp.worst,
-                gaussian=times * gaussian * rdp.orders,
-                data_independent=data_independent_proof(times * gaussian, times * bounded, self.delta),
+                forward=times * rdp.forward,
+                backward=times * rdp.backward,
                 steps=steps,
-                delta=self.delta,
             )
+            claim = loss.guarantee(self.delta)
             return float(getattr(claim.per_instance, _FIELDS[self.kind]))
 
         return cost

@@ -21,9 +21,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import best_zcdp_order
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
-from ringfence.accounting.costs.finite_randomness import delta_left
+from ringfence.accounting.conversion import best_zcdp_order
 from ringfence.accounting.decisions import (
     DecisionLaw,
     Neighbours,
@@ -34,6 +32,7 @@ from ringfence.accounting.decisions import (
     pairs,
     zcdp,
 )
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
@@ -97,15 +96,13 @@ def publishable_decision_epsilon(
     share = math.log(min(1.0, total / (alpha * every)))
     noise = noise_for(beta + _COMPUTED, cost)
 
-    zcdps = every + cost, every + cost
-    # a confident decision counts as two numbers
-    left = delta_left(2 * queries + 1, delta, lambda at: data_independent_epsilon(*zcdps, at))
     published = math.exp(min(0.0, upper_bound(noise, share, failure_probability)))
+    sums = torch.tensor([alpha * (every * published + cost)], dtype=torch.float64)
+    loss = PrivacyLoss.of_zcdp(
+        every + cost, every + cost, orders=[alpha], forward=sums, backward=sums, steps=queries
+    )
     return PublishableEpsilon.of(
-        alpha * (every * published + cost),
-        zcdps,
-        left,
-        order=alpha,
+        loss.drawn_securely(2 * queries + 1),  # a confident decision counts as two numbers
         delta=delta,
         failure_probability=failure_probability,
         publishing_zcdp=cost,

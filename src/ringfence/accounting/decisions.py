@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders, gaussian_delta
-from ringfence.accounting.claim.data_independent import data_independent_proof
-from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, guarantee
-from ringfence.accounting.costs.account_cost import whole_cost
-from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, delta_from_rdp, gaussian_delta
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
 from ringfence.accounting.induction import atoms_delta
 from ringfence.accounting.per_instance import PerInstanceRdp
-from ringfence.accounting.profile import PrivacyProfile, renyi_delta
+from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
+from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
@@ -52,7 +50,7 @@ class Pairs(NamedTuple):
     repeats: Tensor
 
 
-class DecisionAccountant:
+class DecisionAccountant(Accountant):
     """Adds up the cost of decisions.
 
     Call ``step(votes)`` for the queries that are decided at a time: counts of voters, (queries, candidates),
@@ -103,32 +101,17 @@ class DecisionAccountant:
         self.gaussian_zcdp += moved * zcdp(self.law, self.neighbours)
         self.steps += queries
 
-    @property
-    def orders(self) -> Tensor:
-        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
-        return self._orders.clone()
-
-    @property
-    def worst(self) -> Tensor:
-        """The larger of the two running sums, order by order."""
-        return torch.maximum(self.forward, self.backward)
-
-    def guarantee(self, delta: float) -> Guarantee:
-        """The guarantee of all decisions so far, at this delta."""
-        return guarantee(
+    def privacy_loss(self) -> PrivacyLoss:
+        """The steps so far as one value, which adds up with that of other accounts."""
+        return PrivacyLoss.of_zcdp(
+            self.gaussian_zcdp,
+            self.gaussian_zcdp,
             orders=self._orders,
-            worst=self.worst,
-            gaussian=self.gaussian_zcdp * self._orders,
-            data_independent=data_independent_proof(self.gaussian_zcdp, self.gaussian_zcdp, delta),
+            forward=self.forward,
+            backward=self.backward,
             steps=self.steps,
-            delta=delta,
             change=REPLACED if self.neighbours == "replaced" else ADDED_OR_REMOVED,
         )
-
-    def cost(self) -> Cost:
-        """The decisions so far in a form that adds up with other accounts (``Ledger``)."""
-        change = REPLACED if self.neighbours == "replaced" else ADDED_OR_REMOVED
-        return whole_cost(self, bounded_zcdp=self.gaussian_zcdp, change=change)
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
@@ -190,7 +173,7 @@ def decision_profile(
     mu = math.sqrt(2 * most * (at_most or queries))
     proofs: dict[str, Callable[[float], float]] = {
         "Gaussian": lambda epsilon: gaussian_delta(mu, epsilon),
-        "Rényi": renyi_delta(orders, rdp.worst),
+        "Rényi": delta_from_rdp(orders, rdp.worst),
     }
     together = joined(every)
     if tight := atoms_delta(*together, at_most):

@@ -24,9 +24,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
-from ringfence.accounting.claim.guarantee import EpsilonKind
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, ex_post_epsilon
 from ringfence.accounting.coordinates import recentre
 from ringfence.accounting.example_sums import (
     EXACT_BLOCK,
@@ -39,7 +37,9 @@ from ringfence.accounting.example_sums import (
     polynomial_bound,
     table_bound,
 )
+from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.poisson_mixture import PoissonMixture, highest_moment
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import SAMPLED_ORDERS, checked_integer_orders
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -70,30 +70,6 @@ class ExampleGuarantee:
     def statement(self) -> str:
         """In plain English: what an example's epsilon promises, what it does not, who may see it."""
         return statement(self.steps)
-
-
-def ex_post_epsilons(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
-    """``conversion.ex_post_epsilon`` with one row of ``rdp`` per example.
-
-    >>> ex_post_epsilons(torch.tensor([2.0]), torch.tensor([[0.5], [1.5]]), delta=1.0)
-    tensor([0.5000, 1.5000])
-    """
-    return (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=1)
-
-
-def per_instance_epsilons_of(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
-    """dp_accounting.rdp.compute_epsilon with one row of ``rdp`` per example.
-
-    >>> orders, rdp = torch.tensor([2.0, 8.0]), torch.tensor([[0.01, 0.04]])
-    >>> per_instance_epsilons_of(orders, rdp, 1e-5).round(decimals=3)
-    tensor([1.2540])
-    """
-    epsilons = rdp + torch.log1p(-1 / orders) - torch.log(delta * orders) / (orders - 1)
-    # dp-accounting's threshold: near order 1 the formula is neither stable nor useful
-    epsilons = torch.where(orders > 1.01, epsilons, torch.inf)
-    # delta <= sqrt(1 - exp(-KL)), and the KL divergence is at most any of the Rényi divergences
-    epsilons = torch.where(delta**2 + torch.expm1(-rdp) > 0, 0.0, epsilons)
-    return epsilons.amin(dim=1).clamp(min=0)
 
 
 def statement(steps: int) -> str:
@@ -228,10 +204,8 @@ class ExampleAccountant:
         """Each example's own epsilon at this delta, in float64.
 
         ``kind="ex_post"`` is the minimum over the K orders of the sum + log(K / delta) / (order - 1), as
-        ``conversion.ex_post_epsilon``. ``kind="per_instance"`` converts the sums to (epsilon, delta) by
-        dp-accounting's formula (Canonne, Kamath and Steinke 2020, Proposition 12), which is written out in
-        ``per_instance_epsilons_of`` because dp-accounting converts one curve at a
-        time; no number is above what holds for every dataset of such examples.
+        ``conversion.ex_post_epsilon``. ``kind="per_instance"`` converts the sums to (epsilon, delta), as
+        ``conversion.epsilon_from_rdp``; no number is above what holds for every dataset of such examples.
 
         An example whose contribution was 0 throughout gets 0 and not the log(K / delta) term: with and
         without it the releases have the same law, so its loss is 0 whatever comes out.
@@ -244,12 +218,12 @@ class ExampleAccountant:
         """
         delta = checks.probability("delta", delta)
         checks.one_of("kind", kind, ("ex_post", "per_instance"))
-        convert = ex_post_epsilons if kind == "ex_post" else per_instance_epsilons_of
+        convert = ex_post_epsilon if kind == "ex_post" else epsilon_from_rdp
         worst = self.worst
-        epsilons = convert(self._orders, worst, delta) * (1 + ROUNDING)
+        epsilons = convert(self._orders, worst, delta)
         if kind == "per_instance":  # what holds for every theta holds for each example
             gaussian, bounded = self._zcdps.tolist()
-            epsilons = epsilons.clamp(max=data_independent_epsilon(gaussian, bounded, delta))
+            epsilons = epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
     def guarantee(self, delta: float) -> ExampleGuarantee:
@@ -417,7 +391,7 @@ class SampledExampleAccountant:
         delta = checks.probability("delta", delta)
         self._settle(torch.arange(self.examples))
         sums = self._estimates if estimated else self.sums
-        epsilons = ex_post_epsilons(self._orders, sums, delta) * (1 + ROUNDING)
+        epsilons = ex_post_epsilon(self._orders, sums, delta)
         return torch.where((sums == 0).all(dim=1), 0.0, epsilons)
 
     @property

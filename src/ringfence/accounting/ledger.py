@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.guarantee import REPLACED, Guarantee
-from ringfence.accounting.costs.account_cost import HasCost, as_cost
-from ringfence.accounting.costs.budget import BudgetExceededError, budget_epsilon, composed_guarantee
-from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.guarantee import REPLACED, Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import HasPrivacyLoss, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.files.journal import Journal
@@ -29,6 +27,10 @@ from ringfence.numerics.rounding import rounded_up
 _VERSION = 2  # 1 was a journal
 
 
+class BudgetExceededError(ValueError):
+    """A release would cost more than is left in a ledger: nothing was released."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of a ledger: what is released, in words, and what it costs.
@@ -37,7 +39,7 @@ class Entry:
     """
 
     what: str
-    cost: Cost
+    cost: PrivacyLoss
     run: str | None = None
     until: int = 0
 
@@ -47,10 +49,10 @@ class Ledger:
 
     ``release`` makes a release of a mechanism, ``fit`` trains a ``LinearProbe``, ``train`` reserves the steps
     of a ``PrivacyEngine``, and the jobs of tables and votes take ``ledger=``. ``charge`` is for everything
-    else: an account, a ``Cost``, or a pair (epsilon, delta) of another library. ``neighbours`` says what is
-    protected: that a record is there ("added"), or only what it says ("replaced"), for which releases that
-    protect the first are charged twice. With ``path`` the ledger is a SQLite file, which goes on where it
-    ended, also after a crash, and which threads and processes may share; it is as private as the data. A
+    else: an account, a ``PrivacyLoss``, or a pair (epsilon, delta) of another library. ``neighbours`` says
+    what is protected: that a record is there ("added"), or only what it says ("replaced"), for which releases
+    that protect the first are charged twice. With ``path`` the ledger is a SQLite file, which goes on where
+    it ended, also after a crash, and which threads and processes may share; it is as private as the data. A
     ledger is not copied or pickled: open the same path. Without ``epsilon`` costs are only added up.
 
     Guarantee: a release is charged, and written to the file where there is one, before it is made; its
@@ -82,7 +84,7 @@ class Ledger:
         self.neighbours = checks.one_of("neighbours", neighbours, ("added", "replaced"))
         self.planned = checks.flag("planned", planned)
         self._entries: list[Entry] = []
-        self._charged = Cost()  # of all entries, as they were charged
+        self._charged = PrivacyLoss()  # of all entries, as they were charged
         self._header: Record = {}
         self._closed = False
         header = {
@@ -156,18 +158,21 @@ class Ledger:
         run.stop_at(until)
         return number
 
-    def charge(self, what: str, cost: "Cost | HasCost | tuple[float, float]", *, numbers: int = 0) -> int:
+    def charge(
+        self, what: str, cost: "PrivacyLoss | HasPrivacyLoss | tuple[float, float]", *, numbers: int = 0
+    ) -> int:
         """Writes down what is about to be released and what it costs; returns the number of the entry.
 
-        ``cost`` is an account, a ``Cost``, or (epsilon, delta). ``numbers`` counts those of secure releases.
+        ``cost`` is an account, a ``PrivacyLoss``, or (epsilon, delta). ``numbers`` counts those of secure
+        releases.
         """
         checks.instance("what", what, str)
-        charged = as_cost(cost) + Cost(numbers=checks.count("numbers", numbers, at_least=0))
+        charged = PrivacyLoss.of(cost).drawn_securely(checks.count("numbers", numbers, at_least=0))
         with self._transaction(what) as append:
             append(self._charge(what, charged))
             return len(self._entries)
 
-    def settle(self, number: int, cost: "Cost | HasCost") -> None:
+    def settle(self, number: int, cost: "PrivacyLoss | HasPrivacyLoss") -> None:
         """Replaces what an entry was expected to cost the data at hand by what its releases did cost.
 
         What holds for every dataset, and the budget, stay as they were charged.
@@ -177,7 +182,7 @@ class Ledger:
             if number >= len(self._entries):
                 raise ValueError(f"number must be that of an entry, below {len(self._entries)}, got {number}")
             entry = self._entries[number]
-            settled = entry.cost.realised(self._seen(entry.what, as_cost(cost)))
+            settled = entry.cost.realised(self._seen(entry.what, PrivacyLoss.of(cost)))
             append({"settles": number, "cost": settled.state()})
 
     @property
@@ -187,13 +192,13 @@ class Ledger:
         return list(self._entries)
 
     @property
-    def total(self) -> Cost:
+    def total(self) -> PrivacyLoss:
         """The costs of all entries together."""
-        return reduce(Cost.__add__, (entry.cost for entry in self.entries), Cost())
+        return reduce(PrivacyLoss.__add__, (entry.cost for entry in self.entries), PrivacyLoss())
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """What may be said about all entries together; at the ledger's own delta unless another is given."""
-        return composed_guarantee(self.total, self.delta if delta is None else delta)
+        return self.total.guarantee(self.delta if delta is None else delta)
 
     @property
     def statement(self) -> str:
@@ -234,7 +239,7 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger(epsilon={self.epsilon!r}, delta={self.delta!r}, entries={len(self.entries)})"
 
-    def _seen(self, what: str, cost: Cost) -> Cost:
+    def _seen(self, what: str, cost: PrivacyLoss) -> PrivacyLoss:
         """The cost for the ledger's neighbours."""
         if self.neighbours == "replaced":
             return cost.of_replaced()
@@ -255,11 +260,11 @@ class Ledger:
             with self._table.transaction():
                 pass
 
-    def _charge(self, what: str, cost: Cost) -> Record:
+    def _charge(self, what: str, cost: PrivacyLoss) -> Record:
         """The row of a charge, which must not exceed the budget."""
         cost = self._seen(what, cost)
         if self.epsilon is not None:
-            spent = budget_epsilon(what, self._charged + cost, self.delta, planned=self.planned)
+            spent = self._compared(what, self._charged + cost).epsilon(self.delta)
             if not spent <= self.epsilon:
                 raise BudgetExceededError(
                     f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
@@ -267,17 +272,32 @@ class Ledger:
                 )
         return {"what": what, "cost": cost.state()}
 
+    def _compared(self, what: str, total: PrivacyLoss) -> PrivacyLoss:
+        """The loss whose epsilon is compared with the budget; ``what`` is the last release in ``total``.
+
+        Guarantee: unless all is ``planned``, that of ``PrivacyLoss.gaussian_bound``. Compositions of samples
+        have no such filter, so they are refused.
+        """
+        if self.planned:
+            return total
+        if not total.is_gaussian:
+            raise ValueError(
+                f"planned must be True, got False: {what} is of samples or known by epsilon and delta alone, "
+                "and a budget covers that only where no release is chosen by looking at others"
+            )
+        return total.gaussian_bound()
+
     def _take(self, row: Record) -> None:
         """Notes what a row of the table says; the first one is the header."""
         if not self._header:
             self._header = row
             return
-        cost = Cost.from_state(row["cost"])
+        cost = PrivacyLoss.from_state(row["cost"])
         if "settles" in row:
             self._entries[row["settles"]] = replace(self._entries[row["settles"]], cost=cost)
             return
         number = int(row.get("extends", len(self._entries)))
-        old = self._entries[number].cost if number < len(self._entries) else Cost()
+        old = self._entries[number].cost if number < len(self._entries) else PrivacyLoss()
         self._charged = self._charged + cost
         new = Entry(row["what"], old + cost, row.get("run"), row.get("until", 0))
         self._entries[number : number + 1] = [new]

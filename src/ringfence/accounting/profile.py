@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.central_limit import LossSums
-from ringfence.accounting.claim.conversion import (
+from ringfence.accounting.conversion import (
     DEFAULT_ORDERS,
     checked_orders,
+    delta_from_rdp,
     gaussian_delta,
     gaussian_epsilon,
 )
@@ -30,7 +31,6 @@ _BISECTIONS = 60
 _RELATIVE = 1e-7
 _LARGEST = 400  # the largest epsilon that is looked for, as a power of 2
 _MOSTLY = 2.0  # how many times as much all coordinates may cost for that bound to be worth its time
-_SMALLEST_RDP = 2.0**-52  # dp-accounting takes a logarithm of 1 - exp(-rdp)
 _SINGLE_BISECTIONS = 32
 
 # where hockey sticks are composed
@@ -130,7 +130,7 @@ def privacy_profile(
     if mu == 0:
         return PrivacyProfile(proofs)
     orders = checked_orders(DEFAULT_ORDERS[::2])  # this proof is a fallback, so every other order will do
-    proofs["Rényi"] = renyi_delta(orders, steps * per_instance_rdp(mechanism, theta, size, orders).worst)
+    proofs["Rényi"] = delta_from_rdp(orders, steps * per_instance_rdp(mechanism, theta, size, orders).worst)
     # that all coordinates may move holds whatever else is known, and is close where most of them may
     if size.is_plain or ceilings(mechanism, theta, farthest)[0] <= _MOSTLY * zcdp:
         directions = _loss_sums(mechanism, theta, farthest, steps)
@@ -138,21 +138,6 @@ def privacy_profile(
     if size.norm is None and (composed := composed_delta(mechanism, theta, farthest, steps, size.at_most)):
         proofs["backward induction"] = lambda epsilon: left_out + composed(epsilon)
     return PrivacyProfile(proofs)
-
-
-def renyi_delta(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
-    """delta(epsilon) of releases whose Rényi divergences are known at these orders, by dp-accounting.
-
-    >>> orders = checked_orders([2.0, 8.0, 32.0])
-    >>> round(renyi_delta(orders, 0.01 * orders)(0.5), 5)
-    4e-05
-    """
-    from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
-
-    sums = rdp.clamp(min=_SMALLEST_RDP).tolist()
-    return lambda epsilon: (
-        float(compute_delta(orders.tolist(), sums, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
-    )
 
 
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:

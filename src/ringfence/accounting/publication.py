@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
-from ringfence.accounting.costs.finite_randomness import delta_left
+from ringfence.accounting.conversion import best_zcdp_order
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.per_instance import ceilings
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -48,23 +47,25 @@ class PublishableEpsilon:
 
     @classmethod
     def of(
-        cls, divergence: float, zcdps: tuple[float, float], left: float, *, order: float, **settings: float
+        cls, loss: PrivacyLoss, *, delta: float, failure_probability: float, publishing_zcdp: float
     ) -> "PublishableEpsilon":
-        """From the published divergence at this order, and from ``zcdps``; ``left`` is what is left of delta.
+        """From the loss of the releases and of publishing, at one order, with the published sum for the data.
 
-        >>> settings = {"delta": 1e-5, "failure_probability": 1e-3, "publishing_zcdp": 1e-4}
-        >>> number = PublishableEpsilon.of(0.1, (0.02, 0.02), 1e-5, order=10.0, **settings)
+        >>> sums = torch.tensor([0.1])
+        >>> loss = PrivacyLoss.of_zcdp(0.02, 0.02, orders=[10], forward=sums, backward=sums)
+        >>> number = PublishableEpsilon.of(loss, delta=1e-5, failure_probability=1e-3, publishing_zcdp=1e-4)
         >>> number.per_instance_epsilon <= number.epsilon
         True
         """
-        orders, sums = torch.tensor([[order], [divergence]], dtype=torch.float64)
-        every = data_independent_epsilon(*zcdps, left)
+        claim = loss.guarantee(delta)
         return cls(
-            epsilon=every,
-            per_instance_epsilon=min(epsilon_from_rdp(orders, sums, left)[0], every),  # what holds for all
-            ex_post_epsilon=ex_post_epsilon(orders, sums, left)[0],
-            order=order,
-            **settings,
+            epsilon=claim.epsilon,
+            per_instance_epsilon=claim.per_instance.epsilon,
+            ex_post_epsilon=claim.per_instance.ex_post_epsilon,
+            order=loss.orders[0],
+            delta=delta,
+            failure_probability=failure_probability,
+            publishing_zcdp=publishing_zcdp,
         )
 
     @property
@@ -154,14 +155,18 @@ def publishable_epsilon(
         change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
     noise = noise_for(change, publishing_zcdp)
 
-    zcdps = gaussian + publishing_zcdp, bounded + publishing_zcdp
-    left = delta_left(count + 1, delta, lambda at: data_independent_epsilon(*zcdps, at))
     published = min(1.0, max(0.0, upper_bound(noise, share, failure_probability)))
+    sums = torch.tensor([largest * published + alpha * publishing_zcdp], dtype=torch.float64)
+    loss = PrivacyLoss.of_zcdp(
+        gaussian + publishing_zcdp,
+        bounded + publishing_zcdp,
+        orders=[alpha],
+        forward=sums,
+        backward=sums,
+        steps=len(steps),
+    )
     return PublishableEpsilon.of(
-        largest * published + alpha * publishing_zcdp,
-        zcdps,
-        left,
-        order=alpha,
+        loss.drawn_securely(count + 1),
         delta=delta,
         failure_probability=failure_probability,
         publishing_zcdp=publishing_zcdp,

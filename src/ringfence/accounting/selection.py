@@ -22,7 +22,7 @@ dp-accounting's RepeatAndSelectDpEvent has it, allows runs 0.64 to 0.75 times th
 import math
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.numerics.rounding import ROUNDING
 
 _BISECTIONS = 40

@@ -17,13 +17,9 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import checked_orders, epsilon_from_rdp, sampled_gaussian_epsilon
-from ringfence.accounting.claim.data_independent import GAUSSIAN, SAMPLED, ZCDP, DataIndependent
-from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, Guarantee, guarantee
-from ringfence.accounting.claim.trade_off import TradeOff
+from ringfence.accounting.conversion import checked_orders
 from ringfence.accounting.coordinates import recentre, released_shape
-from ringfence.accounting.costs.account_cost import at_orders
-from ringfence.accounting.costs.cost import Cost
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.per_instance import DivergenceTables, ceilings
 from ringfence.accounting.poisson_mixture import (
     MOST_COORDINATES,
@@ -33,6 +29,7 @@ from ringfence.accounting.poisson_mixture import (
     knots,
     log_excess_of_few,
 )
+from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -336,7 +333,7 @@ class _Batches:
             yield theta
 
 
-class SampledAccountant:
+class SampledAccountant(Accountant):
     """Adds up releases of Poisson samples and says what they cost.
 
     Call ``step(batches)`` once for each release, with the thetas of auxiliary batches: independent
@@ -464,60 +461,21 @@ class SampledAccountant:
         self.settings[setting] = self.settings.get(setting, 0) + count
         self.steps += count
 
-    @property
-    def orders(self) -> Tensor:
-        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
-        return self._orders.clone()
-
-    @property
-    def worst(self) -> Tensor:
-        """The larger of the two running sums, order by order."""
-        return torch.maximum(self.forward, self.backward)
-
-    def guarantee(self, delta: float) -> Guarantee:
-        """What may be said about all the steps so far, at this delta.
-
-        The ex-post numbers and those of Rényi sums hold at delta less what was spent on estimating, so that
-        they hold at delta altogether.
-        """
-        delta = checks.probability("delta", delta)
-        if delta <= self.spent:
-            raise ValueError(
-                f"delta must be above the {self.spent!r} spent on estimating averages over batches, "
-                f"got {delta!r}: use a smaller failure_probability"
-            )
-        ceiling, _ = epsilon_from_rdp(self._orders, self.data_independent, delta)
-        exact = sampled_gaussian_epsilon(self.settings, delta)
-        attacks = TradeOff(
-            tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
-            orders=tuple(self._orders.tolist()),
-            divergences=tuple(self.data_independent.tolist()),
-        )
-        proof = GAUSSIAN if all(rate == 1 for _, rate in self.settings) else SAMPLED
-        return guarantee(
-            orders=self._orders,
-            worst=self.worst,
-            gaussian=self.gaussian,
-            data_independent=DataIndependent(*min((exact, proof), (ceiling, ZCDP)), exact, attacks),
-            steps=self.steps,
-            delta=delta,
-            spent=self.spent,
-        )
-
     def fresh(self) -> Self:
         """An account with the same settings and no steps."""
         settings = (self.mechanism, self.sensitivity, self.sampling_rate, self._orders)
         return type(self)(*settings, self.failure_probability)
 
-    def cost(self) -> Cost:
-        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
-        return Cost(
+    def privacy_loss(self) -> PrivacyLoss:
+        """The steps so far as one value, which adds up with that of other accounts."""
+        return PrivacyLoss(
             releases=tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
             zcdp=math.inf,
-            ceiling=at_orders(self._orders, self.data_independent),
-            forward=at_orders(self._orders, self.forward),
-            backward=at_orders(self._orders, self.backward),
-            gaussian=at_orders(self._orders, self.gaussian),
+            orders=tuple(self._orders.tolist()),
+            ceiling=tuple(self.data_independent.tolist()),
+            forward=tuple(self.forward.tolist()),
+            backward=tuple(self.backward.tolist()),
+            gaussian=tuple(self.gaussian.tolist()),
             steps=self.steps,
             change=ADDED_OR_REMOVED,
             spent=self.spent,

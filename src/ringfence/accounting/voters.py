@@ -1,6 +1,5 @@
 """The cost of decisions to single voters: one epsilon each, from the voter's own ballot."""
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
 from ringfence.accounting.decisions import DecisionLaw, checked_law, zcdp
 from ringfence.accounting.induction import LARGEST_VARIANCE, Array, Grid, Loss, squares
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
@@ -61,8 +60,9 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     kinds, index = torch.unique(cast.choices, dim=0, return_inverse=True)  # equal ballots cost the same
     own, taken = cast._replace(choices=kinds), (kinds > 0).sum(dim=1).tolist()
     one = zcdp(law, "added")  # what holds for everybody who took part as often holds here
-    everybody = {count: data_independent_epsilon(count * one, count * one, delta) for count in {*taken}}
-    epsilons = torch.minimum(_by_renyi(own, delta), torch.tensor([everybody[count] for count in taken]))
+    everybody = {count: PrivacyLoss.of_zcdp(count * one, count * one).epsilon(delta) for count in {*taken}}
+    most = torch.tensor([everybody[count] for count in taken], dtype=torch.float64)
+    epsilons = torch.minimum(_by_renyi(own, delta), most)
     if kinds.numel() <= _MOST_COMPOSED:
         epsilons = torch.minimum(epsilons, _by_composition(own, delta))
     if bool(epsilons.isnan().any()):
@@ -108,9 +108,7 @@ def _by_renyi(cast: Ballots, delta: float) -> Tensor:
             made = cast.choices == choice
             if bool(made.any()):
                 own += made.double() @ (costs[choice] * (1 + ROUNDING) + UNDERFLOW)
-    # Canonne, Kamath and Steinke 2020, proposition 12
-    slack = torch.log1p(-1 / orders) - (math.log(delta) + torch.log(orders)) / (orders - 1)
-    epsilons = (sums.amax(dim=0) + slack).amin(dim=1).clamp(min=0) * (1 + ROUNDING)
+    epsilons = epsilon_from_rdp(orders, sums.amax(dim=0), delta)
     return torch.where((cast.choices > 0).any(dim=1), epsilons, 0.0)
 
 

@@ -163,7 +163,7 @@ def probe(
 
 def probe_table(row: "ProbeReport") -> Table:
     """Returns accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
-    from ringfence.accounting.claim.guarantee import RENYI
+    from ringfence.accounting.guarantee import RENYI
     from ringfence.numerics.rounding import rounded_up
 
     claim, own = row.guarantee, row.guarantee.per_instance

@@ -9,13 +9,11 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
-from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.costs.budget import composed_guarantee
-from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.costs.finite_randomness import delta_left
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss, delta_left
 from ringfence.accounting.profile import privacy_profile, single_epsilons
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.files.atomic import OWNER_ALONE, replacing
@@ -55,14 +53,14 @@ class ReleaseAccount:
     epsilon_tight: float
     proof: str
     details: Mapping[str, Any] = field(default_factory=dict)
-    cost: Cost = field(default_factory=Cost, repr=False)  # in the form in which a ledger adds it up
+    cost: PrivacyLoss = field(default_factory=PrivacyLoss, repr=False)
 
     @classmethod
     def of(
-        cls, cost: Cost, delta: float, tight: Iterable[tuple[float, str]] = (), **details: Any
+        cls, cost: PrivacyLoss, delta: float, tight: Iterable[tuple[float, str]] = (), **details: Any
     ) -> "ReleaseAccount":
         """The account of this cost; ``tight`` are other proofs of a per-instance epsilon."""
-        claim = composed_guarantee(cost, delta)
+        claim = cost.guarantee(delta)
         own = claim.per_instance
         return cls(claim, *min([(own.epsilon, own.proof), *tight]), details, cost)
 
@@ -227,8 +225,8 @@ def table_account(
     sensitivity = Sensitivity(each=each, at_most=at_most)
     accountant = PerInstanceAccountant(law, sensitivity)
     accountant.step(theta)
-    cost = replace(accountant.cost(), change=change, numbers=theta.numel())
-    exact = delta_left(cost.numbers, delta, lambda at: cost.guarantee(at).epsilon)
+    cost = replace(accountant.privacy_loss(), change=change, numbers=theta.numel())
+    exact = cost.delta_left(delta)
     tight = []
     details: dict[str, Any] = {"cell_values": theta.tolist()}
     if law.support.atoms:  # the Gaussian costs everybody the same, and its own account is exact

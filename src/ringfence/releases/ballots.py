@@ -10,9 +10,6 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS
-from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.costs.finite_randomness import delta_left
 from ringfence.accounting.decision_publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.decisions import (
     DecisionAccountant,
@@ -21,6 +18,8 @@ from ringfence.accounting.decisions import (
     checked_at_most,
     decision_profile,
 )
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
@@ -254,14 +253,14 @@ def decision_account(
     accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
     accountant.step(values)
     profile = decision_profile(law, values, neighbours=neighbours, at_most=at_most)
-    cost = replace(accountant.cost(), numbers=2 * accountant.steps)  # a confident decision is two numbers
-    exact = delta_left(cost.numbers, delta, lambda at: cost.guarantee(at).epsilon)
+    cost = accountant.privacy_loss().drawn_securely(2 * accountant.steps)  # a confident one is two numbers
+    exact = cost.delta_left(delta)
     tight = [(profile.epsilon(exact), profile.proof(exact))]
     details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": list(chances)}
     if votes is not None and votes.marks is not None:
         if values.numel() * len(votes.choices) <= _MOST:
             own = voter_epsilons(law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices))
-            everybody = min(cost.guarantee(exact).per_instance.epsilon, tight[0][0])
+            everybody = min(cost.guarantee(delta).per_instance.epsilon, tight[0][0])
             details["voter_epsilons"] = own.clamp(max=everybody).tolist()
         if votes.people is not None:
             details["voters"] = votes.people
@@ -271,13 +270,9 @@ def decision_account(
     return ReleaseAccount.of(cost, delta, tight, **details)
 
 
-def _gaussian_cost(zcdp: float, change: str | None) -> Cost:
+def _gaussian_cost(zcdp: float, change: str | None) -> PrivacyLoss:
     """The cost of one secure Gaussian release of a number."""
-    sums = tuple(zcdp * order for order in DEFAULT_ORDERS)
-    releases = ((math.sqrt(2 * zcdp), 1.0, 1),)
-    return Cost(
-        releases, zcdp, ceiling=sums, forward=sums, backward=sums, gaussian=sums, change=change, numbers=1
-    )
+    return PrivacyLoss.of_zcdp(zcdp, zcdp, steps=0, change=change or ADDED_OR_REMOVED).drawn_securely(1)
 
 
 def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.guarantee import REPLACED
+from ringfence.accounting.guarantee import REPLACED
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
@@ -228,7 +228,7 @@ def with_private_sizes(
     accountant = PerInstanceAccountant(size_law, Sensitivity(each=1.0, at_most=plan.at_most))
     accountant.step(sizes)
     accountant.step(sums, mechanism=sum_law)
-    account = ReleaseAccount.of(replace(accountant.cost(), numbers=2 * sizes.numel()), budget.delta)
+    account = ReleaseAccount.of(replace(accountant.privacy_loss(), numbers=2 * sizes.numel()), budget.delta)
     budget.charge(account, "release_means")
     size = budget.release(size_law, sizes, "sizes")
     total = budget.release(sum_law, sums, "sums")

@@ -10,11 +10,10 @@ from typing import Any
 
 from ringfence import checks
 from ringfence.accounting.account import accountant_from_state_dict
-from ringfence.accounting.claim.guarantee import ADDED_OR_REMOVED
-from ringfence.accounting.costs.budget import composed_guarantee
-from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.decisions import DecisionAccountant
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.ledger import Ledger
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.files.checkpoint import refuse_changed
 from ringfence.files.journal import Journal
@@ -58,12 +57,12 @@ class Source:
 
     ``files`` are the private files that it was read from, and ``delta`` is theirs where they name one.
 
-    >>> Source("A mean.", Cost.of_pair(0.5, 0.0), ()).cost.steps
+    >>> Source("A mean.", PrivacyLoss.of_pair(0.5, 0.0), ()).cost.steps
     1
     """
 
     what: str
-    cost: Cost
+    cost: PrivacyLoss
     files: tuple[Path, ...]
     settings: Pairs = ()
     assumptions: tuple[str, ...] = ()
@@ -74,7 +73,8 @@ class Source:
 class Certificate:
     """The content of a certificate as plain data, and the nonce of its commitments, which is private.
 
-    >>> made = Certificate.of(Source("A mean.", Cost(((0.5, 1.0, 1),), zcdp=0.125, steps=1), ()), delta=1e-5)
+    >>> loss = PrivacyLoss(((0.5, 1.0, 1),), zcdp=0.125, steps=1)
+    >>> made = Certificate.of(Source("A mean.", loss, ()), delta=1e-5)
     >>> round(made.content["mu"], 6), made.content["protects"]
     (0.5, 'every single record added or removed')
     """
@@ -85,9 +85,9 @@ class Certificate:
     @classmethod
     def of(cls, source: Source, delta: float | None = None, nonce: str | None = None) -> "Certificate":
         """The certificate of a source, with its epsilon at this delta, or at the source's own."""
-        claim = composed_guarantee(source.cost, source.delta if delta is None else delta)
+        claim = source.cost.guarantee(source.delta if delta is None else delta)
         deltas = [at for at in _DELTAS if at > source.cost.taken]
-        curve = [(at, composed_guarantee(source.cost, at).epsilon) for at in deltas]
+        curve = [(at, source.cost.guarantee(at).epsilon) for at in deltas]
         nonce = nonce or secrets.token_hex(32)
         content = {
             "format": "ringfence certificate",
@@ -244,7 +244,7 @@ def _of_run(path: Path) -> Source:
     account, _ = file.released(state)
     settings = state.settings
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
-    cost = account.cost() + Cost(numbers=account.steps * numbers if settings["secure"] else 0)
+    cost = account.privacy_loss() + PrivacyLoss(numbers=account.steps * numbers if settings["secure"] else 0)
     sampled = settings["sampling"] == "poisson"
     share = settings["batch_size"] / settings["public_size"]
     said = assumptions(size_given=True, seed_given=False, secure=settings["secure"])
@@ -288,11 +288,11 @@ def _of_account(path: Path) -> Source:
         return _of_release(path, state)
     if state["kind"] == "DecisionAccountant":
         decided = DecisionAccountant.from_state_dict(state)
-        what, cost = f"{decided.steps:,} decisions.", decided.cost()
+        what, cost = f"{decided.steps:,} decisions.", decided.privacy_loss()
         settings: Pairs = (("mechanism", repr(decided.law)),)
     else:
         account = accountant_from_state_dict(state)
-        what, cost = f"{account.steps:,} releases.", account.cost()
+        what, cost = f"{account.steps:,} releases.", account.privacy_loss()
         settings = (("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement))
     return Source(what, cost, (path,), settings, (_AS_GIVEN,))
 
@@ -305,7 +305,7 @@ def _of_release(path: Path, state: dict[str, Any]) -> Source:
             "earlier ones tells whether they were changed: certify the ledger that was charged for it"
         )
     refuse_changed(path, state)
-    cost = Cost.from_state(state["cost"])
+    cost = PrivacyLoss.from_state(state["cost"])
     return Source(
         what=state.get("statement", f"{cost.steps:,} releases."),
         cost=cost,

@@ -15,12 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.guarantee import EpsilonKind, Guarantee
-from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.costs.finite_randomness import secure_guarantee
 from ringfence.accounting.examples import ExampleAccountant
 from ringfence.accounting.fisher import InformationNorm
+from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.data.projection import PublicProjection, attribute_rates
 from ringfence.mechanisms.base import Mechanism
@@ -221,15 +220,15 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
         account = self.account_
-        claim = secure_guarantee(account.guarantee, account.steps * weights * self.secure, delta)
-        return replace(claim, assumptions=self.assumptions_)
+        loss = account.privacy_loss().drawn_securely(account.steps * weights * self.secure)
+        return replace(loss.guarantee(delta), assumptions=self.assumptions_)
 
-    def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> Cost:  # noqa: N803
+    def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> PrivacyLoss:  # noqa: N803
         """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
         probe: LinearProbe = clone(self)
         data = probe._prepared(X, y, sample_weight)
         plan = probe._planned(data)
-        return plan.account(data).cost() + Cost(numbers=plan.secure_numbers(data))
+        return plan.account(data).privacy_loss().drawn_securely(plan.secure_numbers(data))
 
     @cached_property
     def account_(self) -> PerInstanceAccountant:
@@ -377,7 +376,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         def claim(law: Mechanism, delta: float) -> Guarantee:
             one = replace(plan, settings=replace(settings, mechanism=law))
-            return secure_guarantee(one.account(data).guarantee, one.secure_numbers(data), delta)
+            return one.account(data).privacy_loss().drawn_securely(one.secure_numbers(data)).guarantee(delta)
 
         settings = replace(settings, mechanism=target.law(settings.mechanism, claim))
         if self.learning_rate is None:

@@ -9,8 +9,8 @@ import numpy as np
 from safetensors.numpy import save
 
 from ringfence import checks
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
-from ringfence.accounting.claim.guarantee import Guarantee
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.data.features import Features
 from ringfence.data.projection import PublicProjection
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
@@ -121,7 +121,7 @@ class ProbeReport:
             features=features.train_features.shape[1],
             test_accuracy=accuracy,
             guarantee=probe.guarantee(delta),
-            gaussian_epsilon=data_independent_epsilon(zcdp, zcdp, delta),
+            gaussian_epsilon=PrivacyLoss.of_zcdp(zcdp, zcdp).epsilon(delta),
             example_epsilons=quantiles,
             public_statistics=public_statistics,
         )

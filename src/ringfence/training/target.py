@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import gaussian_epsilon
-from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.accounting.costs.finite_randomness import TooLittleNoiseError
+from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.privacy_loss import TooLittleNoiseError
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import gaussian_delta, gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.accounting.selection import checked_runs, selection_epsilon
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up

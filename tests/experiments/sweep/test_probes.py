@@ -16,7 +16,7 @@ from experiments.sweep.data import SweepData, sweep_data
 from experiments.sweep.probes import linear_settings, measure, read_rows, run_sweep
 from experiments.sweep.runner import FILE
 from experiments.sweep.settings import FairSearch, Grid, SweepSetting
-from ringfence.accounting.claim.conversion import gaussian_delta
+from ringfence.accounting.conversion import gaussian_delta
 from tests.afresh import afresh
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 from tests.forks import forked

@@ -8,14 +8,11 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.claim.data_independent import data_independent_proof
-from ringfence.accounting.claim.guarantee import Guarantee, guarantee
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.coordinates import recentre, released_shape, split_by_setting
-from ringfence.accounting.costs.account_cost import whole_cost
-from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.divergence_sums import Charges, DivergenceTable, evaluated_charges, exact_sums
 from ringfence.accounting.equivalent_information import equivalent_information, natural_unit
+from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity, filled
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -223,7 +220,7 @@ class _Release:
         ]
 
 
-class PerInstanceAccountant:
+class PerInstanceAccountant(Accountant):
     """Adds up releases of theta and says what they cost.
 
     Call ``step(theta)`` once for each release, where theta is what the mechanism was applied to. A
@@ -314,34 +311,20 @@ class PerInstanceAccountant:
         """
         self.step(theta)
 
-    @property
-    def orders(self) -> Tensor:
-        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
-        return self._orders.clone()
-
-    @property
-    def worst(self) -> Tensor:
-        """The larger of the two running sums, order by order."""
-        return torch.maximum(self.forward, self.backward)
-
-    def guarantee(self, delta: float) -> Guarantee:
-        """What may be said about all the steps so far, at this delta."""
-        return guarantee(
-            orders=self._orders,
-            worst=self.worst,
-            gaussian=self.gaussian_zcdp * self._orders,
-            data_independent=data_independent_proof(self.gaussian_zcdp, self.bounded_zcdp, delta),
-            steps=self.steps,
-            delta=delta,
-        )
-
     def fresh(self) -> Self:
         """An account with the same settings and no steps."""
         return type(self)(self.mechanism, self.sensitivity, self._orders)
 
-    def cost(self) -> Cost:
-        """The steps so far in a form that adds up with those of other accounts (``Ledger``)."""
-        return whole_cost(self, bounded_zcdp=self.bounded_zcdp)
+    def privacy_loss(self) -> PrivacyLoss:
+        """The steps so far as one value, which adds up with that of other accounts."""
+        return PrivacyLoss.of_zcdp(
+            self.gaussian_zcdp,
+            self.bounded_zcdp,
+            orders=self._orders,
+            forward=self.forward,
+            backward=self.backward,
+            steps=self.steps,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""

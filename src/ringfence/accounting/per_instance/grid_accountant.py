@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.coordinates import Setting, kind_of
 from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.equivalent_information import equivalent_information

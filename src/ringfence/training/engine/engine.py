@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.account import Account
-from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.accounting.costs.cost import Cost
 from ringfence.accounting.fisher import InformationNorm
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
@@ -245,7 +245,7 @@ class PrivacyEngine:
         """Returns what training has cost so far, and what may be said about it."""
         return self.run.guarantee(delta)
 
-    def planned_cost(self, steps: int) -> Cost:
+    def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, for every dataset, to charge a ``Ledger``."""
         return self.run.planned_cost(checks.count("steps", steps, at_least=1, at_most=10**7))
 

@@ -16,10 +16,9 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.account import Account
-from ringfence.accounting.claim.guarantee import Guarantee
-from ringfence.accounting.costs.cost import Cost
-from ringfence.accounting.costs.finite_randomness import secure_guarantee
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.files.journal import Journal
@@ -121,7 +120,8 @@ class RunPlan:
             account.step_of_any(theta, count=steps)
             if estimated and isinstance(account, SampledAccountant):
                 account.spent = steps * account.failure_probability
-            return secure_guarantee(account.guarantee, account.steps * numbers * self.secure, delta)
+            loss = account.privacy_loss().drawn_securely(account.steps * numbers * self.secure)
+            return loss.guarantee(delta)
 
         def whole(law: Mechanism, delta: float) -> Guarantee:
             return claim(PerInstanceAccountant(law, self.sensitivity), delta)
@@ -422,15 +422,16 @@ class TrainingRun:
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
         numbers = self.account.steps * self.gradients.size * self.plan.secure
-        claim = secure_guarantee(self.account.guarantee, numbers, delta)
+        claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
         return replace(claim, assumptions=self.assumptions)
 
-    def planned_cost(self, steps: int) -> Cost:
+    def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
         account, numbers = self.account.fresh(), self.gradients.size
         account.step_of_any(torch.zeros(()).expand(numbers), count=steps)
         spent = 0.0 if self._examples is None else steps * getattr(account, "failure_probability", 0.0)
-        return account.cost() + Cost(spent=spent, numbers=steps * numbers if self.plan.secure else 0)
+        loss = account.privacy_loss() + PrivacyLoss(spent=spent)
+        return loss.drawn_securely(steps * numbers * self.plan.secure)
 
     def steps_until(self, steps: int) -> int:
         """Returns the releases of the account after this number of further steps; repeated ones are free."""

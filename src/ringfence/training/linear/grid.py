@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.coordinates import kind_of, stacked
 from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.equivalent_information import equivalent_information

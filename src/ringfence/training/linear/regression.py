@@ -138,8 +138,8 @@ def train_linear(
     settings and to the data, so that runs that differ in any of them share no noise (``run_noise``).
 
     ``secure``: releases are those of ``Mechanism.release``, with fresh randomness and no seed, and
-    everything is computed in float64. Their rounding is charged as a larger
-    sensitivity (``secure_run``); their finite randomness is not in the account, see ``secure_guarantee``.
+    everything is computed in float64. Their rounding is charged as a larger sensitivity (``secure_run``);
+    their finite randomness is not in the account, see ``PrivacyLoss.drawn_securely``.
 
     ``example_weights`` multiply clipped gradients: a record is then charged with the clip times their public
     bound, and the noise of a seed belongs to the weights too.

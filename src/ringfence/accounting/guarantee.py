@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.claim.conversion import epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.claim.data_independent import DataIndependent
-from ringfence.accounting.claim.trade_off import TradeOff
+from ringfence.accounting.trade_off import TradeOff
 from ringfence.checks import Real
 from ringfence.numerics.rounding import rounded_up
 
@@ -17,7 +15,11 @@ from ringfence.numerics.rounding import rounded_up
 EpsilonKind = Literal["ex_post", "per_instance", "data_independent"]
 
 ADDED_OR_REMOVED, REPLACED = "added or removed", "replaced by another one"
-RENYI = "Rényi sums"  # how an epsilon was proved, where not by what holds for every dataset
+# how an epsilon was proved
+RENYI = "Rényi sums"
+GAUSSIAN, ZCDP = "Gaussian, exactly", "zCDP of the law"
+SAMPLED = "Gaussian on Poisson samples, by privacy loss distributions"
+ADDED_UP = "epsilons added up"
 
 _RENAMED = {
     "epsilon_data_independent": "epsilon",
@@ -220,51 +222,3 @@ def _releases(steps: int, one: str = "", many: str = "") -> str:
     """The releases by number, with the verb that fits where one is given."""
     words = ("the release", one) if steps == 1 else (f"the {steps} releases", many)
     return " ".join(words).strip()
-
-
-def guarantee(
-    *,
-    orders: Tensor,
-    worst: Tensor,
-    gaussian: Tensor,
-    data_independent: DataIndependent,
-    steps: int,
-    delta: float,
-    spent: float = 0.0,
-    change: str = ADDED_OR_REMOVED,
-) -> Guarantee:
-    """The promise and the per-instance numbers, from realised sums and what holds for every theta.
-
-    ``worst`` and ``gaussian`` are the sums at each order, those of the releases and those of the Gaussian
-    with the same sigma. ``spent`` is the part of delta that was spent on estimating: what is computed from
-    the sums has the rest. ``change`` says what happens to a single record between neighbours.
-
-    Guarantee: (epsilon, delta)-indistinguishability of every two neighbours includes that of this dataset
-    and its neighbours, so the smaller of both epsilons is proved. The ex-post epsilon is not lowered: it
-    bounds the loss itself, about which (epsilon, delta) says less.
-
-    >>> from ringfence.accounting.claim.data_independent import data_independent_proof
-    >>> orders = torch.tensor([8.0, 64.0], dtype=torch.float64)
-    >>> claim = guarantee(orders=orders, worst=0.002 * orders, gaussian=0.02 * orders, steps=1, delta=1e-5,
-    ...     data_independent=data_independent_proof(0.02, 0.02, 1e-5))
-    >>> claim.per_instance.epsilon < claim.epsilon, claim.per_instance.proof
-    (True, 'Rényi sums')
-    """
-    delta = checks.probability("delta", delta)
-    left = delta - spent
-    gaussian_renyi = epsilon_from_rdp(orders, gaussian, left)[0]
-    renyi = epsilon_from_rdp(orders, worst, left)[0]
-    own = PerInstance(
-        epsilon=min(renyi, data_independent.epsilon),
-        proof=RENYI if renyi < data_independent.epsilon else data_independent.proof,
-        ex_post_epsilon=ex_post_epsilon(orders, worst, left)[0],
-        renyi_epsilon=renyi,
-        gaussian_epsilon=min(gaussian_renyi, data_independent.gaussian_epsilon),
-        gaussian_ex_post_epsilon=ex_post_epsilon(orders, gaussian, left)[0],
-        gaussian_renyi_epsilon=gaussian_renyi,
-        delta=delta,
-        steps=steps,
-        failure_probability=spent,
-        change=change,
-    )
-    return Guarantee(data_independent.epsilon, delta, steps, own, data_independent.trade_off, change=change)

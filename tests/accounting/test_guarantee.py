@@ -11,8 +11,8 @@ import torch
 from scipy.stats import norm
 
 import ringfence as rf
-from ringfence.accounting.claim.conversion import epsilon_from_rdp, ex_post_epsilon, gaussian_epsilon
-from ringfence.accounting.claim.data_independent import data_independent_epsilon
+from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, gaussian_epsilon
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.numerics.rounding import rounded_up
 
 THETA = torch.linspace(-3, 3, 200, dtype=torch.float64)
@@ -33,8 +33,8 @@ def test_the_three_numbers_are_what_they_are_called() -> None:
     account.step(THETA, count=10)
     got = account.guarantee(1e-5)
     worst = torch.maximum(account.forward, account.backward)
-    assert got.per_instance.ex_post_epsilon == ex_post_epsilon(account.orders, worst, 1e-5)[0]
-    assert got.per_instance.renyi_epsilon == epsilon_from_rdp(account.orders, worst, 1e-5)[0]
+    assert got.per_instance.ex_post_epsilon == float(ex_post_epsilon(account.orders, worst, 1e-5))
+    assert got.per_instance.renyi_epsilon == float(epsilon_from_rdp(account.orders, worst, 1e-5))
     mu = math.sqrt(10 * THETA.numel()) * 5e-3
     assert got.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
     assert (got.delta, got.steps) == (1e-5, 10)
@@ -44,7 +44,7 @@ def test_the_truncated_law_has_a_smaller_number_for_every_dataset() -> None:
     narrow = claim(law=rf.TruncatedGaussian(1.0, bound=0.5))
     factor = float(rf.TruncatedGaussian(1.0, bound=0.5).fisher_information(0.0))
     zcdp = 10 * THETA.numel() * 25e-6 / 2
-    expected = data_independent_epsilon(zcdp, zcdp * factor, 1e-5)
+    expected = PrivacyLoss.of_zcdp(zcdp, zcdp * factor).epsilon(1e-5)
     assert narrow.epsilon == pytest.approx(expected, rel=1e-10)
     assert narrow.epsilon < 0.5 * gaussian_epsilon(math.sqrt(2 * zcdp), 1e-5)
     assert factor == pytest.approx(0.0806, abs=1e-4)

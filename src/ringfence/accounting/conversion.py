@@ -5,7 +5,7 @@ else here.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,9 +32,13 @@ _SMALL, _LARGE = 1e-3, 1e5
 _BISECTIONS = 40
 _SMALLEST_DELTA = 1e-280  # a law may return 0 for less than 1e-290
 _LARGEST_ORDER = 1e15
+_AROUND = tuple(1.02**k for k in range(-40, 41))  # orders tried around the best one, as multiples
+_SMALLEST_RDP = 2.0**-52  # dp-accounting takes a logarithm of 1 - exp(-rdp)
 # Where a curve of (epsilon, delta) ends: at the first of these deltas that has a finite epsilon.
 _LAST_DELTAS = (1e-12, 1e-10, 1e-8, 1e-6)
 _MOST_POINTS, _LARGEST_EXPONENT = 1 << 14, 700.0
+# dp-accounting takes deltas from running sums, of which the rounding is charged here
+_DELTA_FACTOR, _DELTA_TERM = 1 + 1e-9, 1e-15
 
 
 def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
@@ -56,36 +60,80 @@ def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
     return tensor
 
 
-def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, float]:
-    """(epsilon, order): the minimum over the K orders of rdp + log(K / delta) / (order - 1).
+def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
+    """The minimum over the K orders of rdp + log(K / delta) / (order - 1), one number for each row of rdp.
 
     Guarantee: where rdp are the sums realised along a run, the privacy loss of the whole run exceeds
     epsilon with probability at most delta (by a supermartingale, Ville's inequality, and a union bound over
     the K orders, because the best one is picked afterwards).
 
-    >>> ex_post_epsilon(torch.tensor([2.0, 4.0]), torch.tensor([0.5, 1.0]), 1e-3)[1]
-    4.0
+    >>> ex_post_epsilon(torch.tensor([2.0, 4.0]), torch.tensor([0.5, 1.0]), 1e-3).round(decimals=3)
+    tensor(3.5340)
     """
     delta = checks.probability("delta", delta)
-    epsilons = rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)
-    best = int(torch.argmin(epsilons))
-    return _up(float(epsilons[best])), float(orders[best])
+    epsilons = (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=-1)
+    return _raised(epsilons)
 
 
-def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> tuple[float, float]:
-    """(epsilon, order) of an (order, rdp) curve, by the best conversion that dp-accounting has.
+def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
+    """The epsilon of Rényi divergences at these orders, one number for each row of rdp.
 
-    >>> epsilon, order = epsilon_from_rdp(torch.tensor([2.0, 8.0]), torch.tensor([0.01, 0.04]), 1e-5)
-    >>> round(epsilon, 3), order
-    (1.254, 8.0)
+    The conversion is Proposition 12 of Canonne, Kamath and Steinke (2020), the one of dp-accounting, which
+    converts one curve at a time.
+
+    >>> epsilon_from_rdp(torch.tensor([2.0, 8.0]), torch.tensor([0.01, 0.04]), 1e-5).round(decimals=3)
+    tensor(1.2540)
     """
-    from dp_accounting import rdp as dp_rdp
-
     delta = checks.probability("delta", delta)
-    if bool(torch.isnan(rdp).any()):
-        raise FloatingPointError("epsilon cannot be represented at these arguments")
-    epsilon, order = dp_rdp.compute_epsilon(orders.tolist(), rdp.tolist(), delta)
-    return _up(float(epsilon)), float(order)
+    epsilons = rdp + torch.log1p(-1 / orders) - torch.log(delta * orders) / (orders - 1)
+    # dp-accounting's threshold: near order 1 the formula is neither stable nor useful
+    epsilons = torch.where(orders > 1.01, epsilons, torch.inf)
+    # delta <= sqrt(1 - exp(-KL)), and the KL divergence is at most any of the Rényi divergences
+    epsilons = torch.where(delta**2 + torch.expm1(-rdp) > 0, 0.0, epsilons)
+    return _raised(epsilons.amin(dim=-1).clamp(min=0))
+
+
+def delta_from_rdp(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
+    """delta(epsilon) of releases whose Rényi divergences are known at these orders, by dp-accounting.
+
+    >>> orders = checked_orders([2.0, 8.0, 32.0])
+    >>> round(delta_from_rdp(orders, 0.01 * orders)(0.5), 5)
+    4e-05
+    """
+    from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
+
+    sums = rdp.clamp(min=_SMALLEST_RDP).tolist()
+    return lambda epsilon: (
+        float(compute_delta(orders.tolist(), sums, epsilon)[0]) * (1 + ROUNDING) + UNDERFLOW
+    )
+
+
+def zcdp_epsilon(zcdp: float, delta: float) -> float:
+    """The epsilon of divergences that are at most zcdp * order, at every order.
+
+    >>> round(zcdp_epsilon(0.0512, 1e-5), 4)
+    1.2537
+    """
+    orders = _orders_around(best_zcdp_order(zcdp, delta))
+    return float(epsilon_from_rdp(orders, zcdp * orders, delta))
+
+
+def zcdp_delta(zcdp: float, epsilon: float) -> float:
+    """The delta of divergences that are at most zcdp * order, at every order.
+
+    >>> round(zcdp_delta(0.0512, 1.2537), 7)
+    1e-05
+    """
+    if zcdp == 0:
+        return 0.0
+    # (order - 1) (zcdp order - epsilon) is least there
+    orders = _orders_around(min((epsilon / zcdp + 1) / 2, _LARGEST_ORDER))
+    return delta_from_rdp(orders, zcdp * orders)(epsilon)
+
+
+def _orders_around(best: float) -> Tensor:
+    """The default orders and many around the best one, which need not be among them."""
+    return checked_orders([*DEFAULT_ORDERS, *(best * step for step in _AROUND if best * step > 1.01)])
 
 
 def best_zcdp_order(zcdp: float, delta: float) -> float:
@@ -165,6 +213,23 @@ def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: fl
         return gaussian_epsilon(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), delta)
 
 
+def sampled_gaussian_delta(settings: dict[tuple[float, float], int], epsilon: float) -> float:
+    """delta(epsilon) of the same releases.
+
+    >>> round(sampled_gaussian_delta({(0.5, 0.01): 100}, 0.19), 6)
+    1e-05
+    """
+    whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
+    sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
+    if not sampled:
+        return gaussian_delta(whole, epsilon)
+    try:
+        delta = float(_composed(whole, tuple(sampled.items())).get_delta(epsilon))
+    except OverflowError:
+        return gaussian_delta(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), epsilon)
+    return min(1.0, delta * _DELTA_FACTOR + _DELTA_TERM)
+
+
 @lru_cache(maxsize=4)
 def sampled_gaussian_curve(settings: tuple[tuple[float, float, int], ...]) -> tuple[Tensor, Tensor] | None:
     """Many (epsilon, delta) of Gaussian releases (shift / sigma, sampling rate, how many), epsilon from 0 on.
@@ -189,8 +254,7 @@ def sampled_gaussian_curve(settings: tuple[tuple[float, float, int], ...]) -> tu
     interval *= max(1, math.ceil(end / interval / _MOST_POINTS))
     epsilons = interval * torch.arange(math.ceil(end / interval) + 1, dtype=torch.float64)
     deltas = torch.as_tensor(accountant.get_delta(epsilons.tolist()), dtype=torch.float64)
-    # dp-accounting takes them from running sums, of which the rounding is charged here
-    deltas = (deltas * (1 + 1e-9) + 1e-15).clamp(max=1.0)
+    deltas = (deltas * _DELTA_FACTOR + _DELTA_TERM).clamp(max=1.0)
     return epsilons, deltas.cummin(0).values
 
 
@@ -217,3 +281,9 @@ def _up(value: float) -> float:
     if math.isnan(value):
         raise FloatingPointError("epsilon cannot be represented at these arguments")
     return value * (1 + ROUNDING)
+
+
+def _raised(values: Tensor) -> Tensor:
+    if bool(values.isnan().any()):
+        raise FloatingPointError("epsilon cannot be represented at these arguments")
+    return values * (1 + ROUNDING)

@@ -1,1 +1,0 @@
-"""From divergences to what may be said."""

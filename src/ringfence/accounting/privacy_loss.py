@@ -1,0 +1,527 @@
+"""The one value that every kind of release becomes: what it costs, in a form that adds up."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.conversion import (
+    DEFAULT_ORDERS,
+    checked_orders,
+    delta_from_rdp,
+    epsilon_from_rdp,
+    ex_post_epsilon,
+    gaussian_epsilon,
+    sampled_gaussian_delta,
+    sampled_gaussian_epsilon,
+    zcdp_delta,
+    zcdp_epsilon,
+)
+from ringfence.accounting.guarantee import (
+    ADDED_OR_REMOVED,
+    ADDED_UP,
+    GAUSSIAN,
+    RENYI,
+    REPLACED,
+    SAMPLED,
+    ZCDP,
+    Guarantee,
+    PerInstance,
+)
+from ringfence.accounting.trade_off import TradeOff
+from ringfence.checks import Real
+from ringfence.mechanisms.secure.release import SecureRelease
+
+Sums = tuple[float, ...]  # one Rényi divergence per order
+
+_SUMS = ("ceiling", "forward", "backward", "gaussian")
+_KNOWN_DELTAS = (1e-1, 1e-2, 1e-3, 1e-4)  # where attacks on what was added up are bounded, besides delta
+_LARGEST_EPSILON = 1e6  # of finite randomness
+_CLEARLY = 1 - 1e-9  # a zCDP that is smaller by rounding alone is no smaller
+
+
+class TooLittleNoiseError(ValueError):
+    """The noise is too small for randomness of 256 bits, which would tell neighbours apart by itself."""
+
+
+class HasPrivacyLoss(Protocol):
+    """Anything that says what it costs: every accountant."""
+
+    def privacy_loss(self) -> "PrivacyLoss":
+        """What the releases cost."""
+
+
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """What releases cost between two neighbouring datasets, in a form that adds up (``+``).
+
+    What holds for every dataset: ``releases`` are Gaussian releases (shift / sigma, sampling rate, how many)
+    that leak at least as much in every test; ``zcdp`` and ``ceiling``, at each of ``orders``, bound the Rényi
+    divergences in both directions. Left out, ``zcdp`` is that of the Gaussian releases. It is infinite where
+    Poisson samples are released. ``pairs`` are (epsilon, delta) of releases of which nothing else is known,
+    and ``numbers`` counts the numbers that were drawn from randomness of finitely many bits.
+
+    What holds for the data at hand: ``forward`` and ``backward`` are the sums of Rényi divergences at
+    ``orders``, ``gaussian`` those of the Gaussian with the same sigma, and ``spent`` the part of delta that
+    went into estimating them.
+
+    ``steps`` counts releases. ``change`` says what happens to a single record between neighbours; it is None
+    where nothing was released.
+
+    >>> import ringfence as rf
+    >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
+    >>> account.step([0.0])
+    >>> total = account.privacy_loss() + account.privacy_loss()
+    >>> round(total.epsilon(delta=1e-5), 4), round(total.delta(epsilon=0.4842), 7), total.steps
+    (0.4842, 1e-05, 2)
+    """
+
+    releases: tuple[tuple[float, float, int], ...] = ()
+    zcdp: float | None = None
+    orders: Sums = ()
+    ceiling: Sums = ()
+    forward: Sums = ()
+    backward: Sums = ()
+    gaussian: Sums = ()
+    steps: int = 0
+    change: str | None = None
+    spent: float = 0.0
+    numbers: int = 0
+    pairs: tuple[tuple[float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.zcdp is None:
+            object.__setattr__(self, "zcdp", self.mu**2 / 2 if self._everything else math.inf)
+        for name in _SUMS:
+            if len(getattr(self, name)) != len(self.orders):
+                raise ValueError(
+                    f"{name} must hold one sum for each of {len(self.orders)} orders, got "
+                    f"{len(getattr(self, name))}"
+                )
+
+    @classmethod
+    def of_zcdp(
+        cls,
+        gaussian: float,
+        bounded: float,
+        *,
+        orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
+        forward: Tensor | None = None,
+        backward: Tensor | None = None,
+        steps: int = 1,
+        change: str = ADDED_OR_REMOVED,
+    ) -> "PrivacyLoss":
+        """Releases of everything that are ``bounded``-zCDP, and whose Gaussian is ``gaussian``-zCDP.
+
+        ``forward`` and ``backward`` are the sums for the data at hand; left out, those for every dataset.
+
+        >>> round(PrivacyLoss.of_zcdp(0.0512, 0.0512).epsilon(1e-5), 4)
+        1.2151
+        """
+        at = checked_orders(orders)
+        ceiling = tuple((bounded * at).tolist())
+        mu = math.sqrt(2 * gaussian)
+        return cls(
+            releases=((mu, 1.0, 1),) if mu > 0 else (),
+            zcdp=bounded,
+            orders=tuple(at.tolist()),
+            ceiling=ceiling,
+            forward=ceiling if forward is None else tuple(forward.tolist()),
+            backward=ceiling if backward is None else tuple(backward.tolist()),
+            gaussian=tuple((gaussian * at).tolist()),
+            steps=steps,
+            change=change,
+        )
+
+    @classmethod
+    def of_pair(cls, epsilon: float, delta: float, change: str = ADDED_OR_REMOVED) -> "PrivacyLoss":
+        """A release of which only its (epsilon, delta)-differential privacy is known."""
+        size = checks.number("epsilon", epsilon, checks.not_negative)
+        share = checks.number("delta", delta, checks.share)
+        checks.one_of("change", change, (ADDED_OR_REMOVED, REPLACED))
+        return cls(steps=1, change=change, pairs=((size, share),))
+
+    @classmethod
+    def of(cls, value: "PrivacyLoss | HasPrivacyLoss | tuple[float, float]") -> "PrivacyLoss":
+        """The privacy loss that an argument stands for: itself, an account's, or that of a pair.
+
+        >>> PrivacyLoss.of((0.5, 0.0)).pairs
+        ((0.5, 0.0),)
+        """
+        if isinstance(value, PrivacyLoss):
+            return value
+        if isinstance(value, tuple):
+            return cls.of_pair(*checks.listed("cost", value, length=2))
+        if not hasattr(value, "privacy_loss"):
+            raise TypeError(
+                f"cost must be an account, a PrivacyLoss or a pair (epsilon, delta), got {value!r}"
+            )
+        return value.privacy_loss()
+
+    def __add__(self, other: "PrivacyLoss") -> "PrivacyLoss":
+        if None not in (self.change, other.change) and self.change != other.change:
+            raise ValueError(
+                f"neighbours must be the same, got one record {self.change} and one record {other.change}"
+            )
+        counts: dict[tuple[float, float], int] = {}
+        for mu, rate, count in (*self.releases, *other.releases):
+            counts[mu, rate] = counts.get((mu, rate), 0) + count
+        first, second = _at_common_orders(self, other)
+        sums = {
+            name: tuple(a + b for a, b in zip(getattr(first, name), getattr(second, name), strict=True))
+            for name in _SUMS
+        }
+        return PrivacyLoss(
+            releases=tuple((mu, rate, count) for (mu, rate), count in counts.items()),
+            zcdp=self._zcdp + other._zcdp,
+            orders=first.orders,
+            **sums,
+            steps=self.steps + other.steps,
+            change=self.change or other.change,
+            spent=self.spent + other.spent,
+            numbers=self.numbers + other.numbers,
+            pairs=self.pairs + other.pairs,
+        )
+
+    def drawn_securely(self, numbers: int) -> "PrivacyLoss":
+        """The same releases, of which ``numbers`` more numbers are drawn from finite randomness."""
+        return replace(self, numbers=self.numbers + numbers)
+
+    @property
+    def mu(self) -> float:
+        """The mu of Gaussian differential privacy of all ``releases``, without what sampling hides."""
+        return math.sqrt(math.fsum(count * mu * mu for mu, _, count in self.releases))
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether a Gaussian release of everything dominates every release, which mu alone describes."""
+        return not self.pairs and self._everything
+
+    @property
+    def _everything(self) -> bool:
+        return all(rate == 1 for _, rate, _ in self.releases)
+
+    @property
+    def _zcdp(self) -> float:
+        return math.inf if self.zcdp is None else self.zcdp
+
+    @property
+    def _pair(self) -> tuple[float, float]:
+        """The (epsilon, delta) of all pairs together."""
+        return math.fsum(size for size, _ in self.pairs), math.fsum(share for _, share in self.pairs)
+
+    @property
+    def taken(self) -> float:
+        """The part of delta that pairs and estimates take."""
+        return 2 * self._pair[1] + self.spent
+
+    def epsilon(self, delta: float) -> float:
+        """The epsilon of (epsilon, delta)-differential privacy, for every dataset.
+
+        Guarantee: Gaussian releases and Rényi divergences are composed, and the smaller epsilon counts: no
+        law here leaks more in any test than the Gaussian, exactly, and the truncated law has a smaller Rényi
+        curve. The epsilons of pairs are added, and their deltas are taken from delta, as is the error of
+        finite randomness.
+
+        >>> law = PrivacyLoss(releases=((0.32, 1.0, 1),), zcdp=0.004)  # a truncated law, narrow
+        >>> round(law.epsilon(1e-5), 3), round(PrivacyLoss(law.releases).epsilon(1e-5), 3)
+        (0.349, 1.215)
+        """
+        return self._every_dataset(self.delta_left(delta)).epsilon
+
+    def delta(self, epsilon: float) -> float:
+        """The delta of (epsilon, delta)-differential privacy, for every dataset.
+
+        >>> round(PrivacyLoss.of_pair(0.5, 1e-6).delta(0.5), 9), PrivacyLoss.of_pair(0.5, 1e-6).delta(0.4)
+        (1e-06, 1.0)
+        """
+        epsilon = checks.number("epsilon", epsilon, checks.not_negative)
+        added, share = self._pair
+        if epsilon < added:
+            return 1.0
+        left = epsilon - added
+        found = [sampled_gaussian_delta(self._settings, left)]
+        if self._zcdp < math.inf:
+            found.append(zcdp_delta(self._zcdp, left))
+        elif self.orders:
+            found.append(delta_from_rdp(*self._tensors("orders", "ceiling"))(left))
+        randomness = (
+            SecureRelease.delta(self.numbers, min(epsilon, _LARGEST_EPSILON)) if self.numbers else 0.0
+        )
+        return min(1.0, min(found) + share + randomness)
+
+    def trade_off(self, false_positive_rates: Real) -> Tensor:
+        """The smallest false negative rate of any attack, at each of these false positive rates.
+
+        >>> PrivacyLoss(releases=((1.0, 1.0, 1),)).trade_off([0.001, 0.5]).numpy().round(4).tolist()
+        [0.9817, 0.1587]
+        """
+        rates = checks.share("false_positive_rates", false_positive_rates).double().cpu()
+        return self._attacks(_KNOWN_DELTAS).rates(rates.reshape(-1))[1].reshape(rates.shape)
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """The promise at this delta, and the numbers of the data at hand.
+
+        Guarantee: the promise is ``epsilon``. (epsilon, delta)-indistinguishability of every two neighbours
+        includes that of this dataset and its neighbours, so the smaller of both epsilons is proved. The
+        ex-post epsilon is not lowered: it bounds the loss itself, about which (epsilon, delta) says less. The
+        loss of an (epsilon, delta)-private release exceeds epsilon + log 2 with probability at most 2 delta,
+        which the ex-post number adds.
+
+        >>> loss = PrivacyLoss.of_zcdp(0.02, 0.02, orders=[8, 64], forward=torch.tensor([0.016, 0.128]))
+        >>> claim = replace(loss, backward=loss.forward).guarantee(1e-5)
+        >>> claim.per_instance.epsilon < claim.epsilon, claim.per_instance.proof
+        (True, 'Rényi sums')
+        """
+        at = self.delta_left(delta)
+        every = self._every_dataset(at)
+        left = math.nextafter(at - self.taken, 0.0) if self.taken else at
+        added = self._pair[0]
+        loss = added + math.log(2) * sum(share > 0 for _, share in self.pairs)
+        worst = ex_post = gaussian = gaussian_ex_post = 0.0
+        if self.orders:
+            orders, forward, backward, of_gaussian = self._tensors(
+                "orders", "forward", "backward", "gaussian"
+            )
+            sums = torch.stack((torch.maximum(forward, backward), of_gaussian))
+            worst, gaussian = epsilon_from_rdp(orders, sums, left).tolist()
+            ex_post, gaussian_ex_post = ex_post_epsilon(orders, sums, left).tolist()
+        own = PerInstance(
+            epsilon=min(worst + added, every.epsilon),
+            proof=ADDED_UP if self.pairs else RENYI if worst < every.epsilon else every.proof,
+            ex_post_epsilon=ex_post + loss,
+            renyi_epsilon=worst + added,
+            gaussian_epsilon=min(gaussian + added, every.gaussian_epsilon),
+            gaussian_ex_post_epsilon=gaussian_ex_post + loss,
+            gaussian_renyi_epsilon=gaussian + added,
+            delta=delta,
+            steps=self.steps,
+            failure_probability=self.spent,
+            change=self.change or ADDED_OR_REMOVED,
+        )
+        attacks = self._attacks((*_KNOWN_DELTAS, delta))
+        return Guarantee(every.epsilon, delta, self.steps, own, attacks, change=own.change)
+
+    def gaussian_bound(self) -> "PrivacyLoss":
+        """The Gaussian releases that dominate these, and nothing else that is known about them.
+
+        Guarantee: where all of them are of everything, the epsilon of a sum is a function of the sum of
+        mu^2, so that it may be compared with a budget also where releases are chosen by looking at earlier
+        ones (Smith and Thakurta 2022, arXiv 2210.17520: Gaussian differential privacy has a filter at the
+        parameters of ordinary composition).
+
+        >>> law = PrivacyLoss(releases=((1.0, 1.0, 1),), zcdp=0.1)
+        >>> round(law.epsilon(1e-5), 2), round(law.gaussian_bound().epsilon(1e-5), 2)
+        (1.91, 4.38)
+        """
+        if not self.is_gaussian:
+            raise ValueError("releases of samples, and pairs, are not bounded by a Gaussian alone")
+        return PrivacyLoss(self.releases, steps=self.steps, change=self.change, numbers=self.numbers)
+
+    def of_replaced(self) -> "PrivacyLoss":
+        """What the same releases cost where one record is replaced: it is removed, and another one is added.
+
+        Guarantee: two records together are 2 mu-GDP where one is mu-GDP (Dong, Roth and Su 2022, Theorem
+        2.14), (4 rho)-zCDP where one is rho-zCDP (Bun and Steinke 2016, Proposition 27), and (2 epsilon,
+        (1 + e^epsilon) delta)-private. Samples count as releases of everything, and the sums for the data at
+        hand, which are about one record, become those for every dataset.
+        """
+        if self.change != ADDED_OR_REMOVED:
+            return self
+        gaussian = 2 * self.mu**2
+        zcdp = min(4 * self._zcdp, gaussian)
+        ceiling = tuple(zcdp * order for order in self.orders)
+        return replace(
+            self,
+            releases=tuple((2 * mu, 1.0, count) for mu, _, count in self.releases),
+            zcdp=zcdp,
+            ceiling=ceiling,
+            forward=ceiling,
+            backward=ceiling,
+            gaussian=tuple(gaussian * order for order in self.orders),
+            change=REPLACED,
+            spent=0.0,
+            pairs=tuple((2 * size, min(1.0, (1 + math.exp(size)) * share)) for size, share in self.pairs),
+        )
+
+    def realised(self, sums: "PrivacyLoss") -> "PrivacyLoss":
+        """This loss with the sums for the data at hand of ``sums``, which were known when all was released.
+
+        What holds for every dataset stays as it was planned: how many releases were made may depend on data.
+        """
+        planned, known = _at_common_orders(self, sums)
+        return replace(planned, forward=known.forward, backward=known.backward, spent=sums.spent)
+
+    def state(self) -> dict[str, Any]:
+        """The loss as plain data, which JSON keeps; ``from_state`` restores it exactly."""
+        own = {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
+        if self.orders in ((), DEFAULT_ORDERS):
+            del own["orders"]
+        return own
+
+    @classmethod
+    def from_state(cls, state: Any) -> "PrivacyLoss":
+        """The loss that a ``state`` describes, also one of version 0.6."""
+        names = {field.name for field in fields(cls)}
+        if "orders" not in checks.mapping("cost", state):
+            state = {**state, "orders": DEFAULT_ORDERS if state.get("forward") else ()}
+        checks.keys("cost", state, names)
+        return cls(**{name: _tupled(value) for name, value in state.items()})
+
+    @property
+    def _settings(self) -> dict[tuple[float, float], int]:
+        return {(mu, rate): count for mu, rate, count in self.releases}
+
+    def _tensors(self, *names: str) -> list[Tensor]:
+        return [torch.tensor(getattr(self, name), dtype=torch.float64) for name in names]
+
+    def delta_left(self, delta: float) -> float:
+        """The part of delta that finite randomness leaves."""
+        delta = checks.probability("delta", delta)
+        if not delta > self.taken:
+            raise ValueError(
+                f"delta must be above {self.taken!r}, which pairs and estimates take, got {delta!r}"
+            )
+        return delta_left(self.numbers, delta, lambda at: self._every_dataset(at).epsilon, self.taken)
+
+    def _every_dataset(self, delta: float) -> "_EveryDataset":
+        """The epsilon for every dataset at a delta of which finite randomness took its part."""
+        added, share = self._pair
+        left = math.nextafter(delta - share, 0.0) if share else delta
+        exact = (
+            gaussian_epsilon(self.mu, left)
+            if self._everything
+            else sampled_gaussian_epsilon(self._settings, left)
+        )
+        if self._zcdp < math.inf or not self.orders:
+            bound = zcdp_epsilon(self._zcdp, left) if self._zcdp < math.inf else math.inf
+        else:
+            orders, ceiling = self._tensors("orders", "ceiling")
+            bound = float(epsilon_from_rdp(orders, ceiling, left))
+        epsilon, proof = min((exact, GAUSSIAN if self._everything else SAMPLED), (bound, ZCDP))
+        return _EveryDataset(epsilon + added, proof, exact + added)
+
+    def _attacks(self, deltas: Iterable[float]) -> TradeOff:
+        """The bounds of attacks; those of pairs by the epsilons that hold at these deltas."""
+        # delta at epsilon 0 is twice the total variation, once for each of two neighbours
+        off_by = SecureRelease.delta(self.numbers, 0.0) / 2 if self.numbers else 0.0
+        if self.pairs:
+            share = self._pair[1]
+            usable = sorted((at for at in {*deltas} if at > share), reverse=True)
+            # in order of epsilon, and the smallest delta of each
+            known = {self._every_dataset(at).epsilon: at for at in usable}
+            return TradeOff(((math.inf, 1.0, 1),), known=tuple(known.items()), off_by=off_by)
+        if self._everything and self._zcdp < math.inf:
+            # at the same zCDP the Gaussian's own rates are the smaller ones
+            smaller = self._zcdp < self.mu**2 / 2 * _CLEARLY
+            return TradeOff(((self.mu, 1.0, 1),), zcdp=self._zcdp if smaller else math.inf, off_by=off_by)
+        finite = [place for place, value in enumerate(self.ceiling) if value < math.inf]
+        return TradeOff(
+            self.releases,
+            orders=tuple(self.orders[place] for place in finite),
+            divergences=tuple(self.ceiling[place] for place in finite),
+            off_by=off_by,
+        )
+
+
+class _EveryDataset(NamedTuple):
+    """An epsilon that holds for every dataset, how it was proved, and that of the Gaussian releases."""
+
+    epsilon: float
+    proof: str
+    gaussian_epsilon: float
+
+
+class Accountant:
+    """Running Rényi sums over releases, at orders that are fixed at construction, and what they promise.
+
+    A class of accounts has ``privacy_loss`` and everything else follows.
+    """
+
+    _orders: Tensor
+    forward: Tensor  # sum over releases of D(M(theta) || M(neighbour)), one number per order
+    backward: Tensor
+    steps: int
+
+    def privacy_loss(self) -> PrivacyLoss:
+        """The releases so far as one value, which adds up with that of other accounts."""
+        raise NotImplementedError
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """The promise of all releases so far at this delta, and what they cost the data at hand."""
+        return self.privacy_loss().guarantee(delta)
+
+    @property
+    def orders(self) -> Tensor:
+        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
+        return self._orders.clone()
+
+    @property
+    def worst(self) -> Tensor:
+        """The larger of the two running sums, order by order."""
+        return torch.maximum(self.forward, self.backward)
+
+
+def delta_left(numbers: int, delta: float, epsilon: Callable[[float], float], taken: float = 0.0) -> float:
+    """The part of delta that the finite randomness of ``numbers`` secure releases leaves to an account.
+
+    ``epsilon(at)`` holds for every dataset at the delta ``at``, and ``taken`` is the part of delta that the
+    account takes for itself: whether there is an answer does not depend on the data.
+
+    Guarantee: the answer holds for every epsilon that is not above ``epsilon(delta / 2)``, and for ex-post
+    losses, which are those of the exact law: a draw differs from it with probability 2^-200 per number.
+
+    >>> delta_left(0, 1e-5, lambda at: 1.0), delta_left(1000, 1e-5, lambda at: 1.0) < 1e-5
+    (1e-05, True)
+    """
+    half = (checks.probability("delta", delta) - taken) / 2
+    if not numbers:
+        return delta
+    least = SecureRelease.delta(numbers, 0.0)
+    if least > half:
+        raise ValueError(
+            f"delta must be larger, got {delta!r}: finite randomness of {numbers} numbers takes {least:.3g}"
+        )
+    largest = epsilon(delta - half)
+    added = SecureRelease.delta(numbers, min(largest, _LARGEST_EPSILON))
+    if added > half:
+        raise TooLittleNoiseError(
+            f"the noise is too small for 256-bit randomness: epsilon would be {largest:.4g}, and there the "
+            f"finite randomness of {numbers} numbers takes {added:.3g} of delta {delta!r}. Give a larger "
+            "sigma or a smaller epsilon, or a larger delta"
+        )
+    return math.nextafter(delta - added, 0.0)
+
+
+def _at_common_orders(*losses: PrivacyLoss) -> list[PrivacyLoss]:
+    """The losses at the orders that all of them have, or at the default ones where they differ.
+
+    Guarantee: upper bounds, since Rényi divergences do not fall with the order: where an order is missing,
+    the sum of the next larger one counts, and infinity beyond the last.
+    """
+    grids = {loss.orders for loss in losses if loss.orders}
+    orders = grids.pop() if len(grids) == 1 else DEFAULT_ORDERS if grids else ()
+
+    def at_orders(loss: PrivacyLoss) -> PrivacyLoss:
+        if loss.orders == orders:
+            return loss
+        sums: dict[str, Any] = {}
+        for name in _SUMS:
+            known = list(zip(loss.orders, getattr(loss, name), strict=True))
+            above = ((value for at, value in known if at >= order) for order in orders)
+            sums[name] = tuple(min(values, default=math.inf if known else 0.0) for values in above)
+        return replace(loss, orders=orders, **sums)
+
+    return [at_orders(loss) for loss in losses]
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,238 @@
+"""What different kinds of releases cost adds up, and finite randomness is paid for out of delta."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import pytest
+import torch
+from dp_accounting import pld
+
+import ringfence as rf
+from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
+from ringfence.accounting.guarantee import ADDED_UP, GAUSSIAN, RENYI, ZCDP
+from ringfence.accounting.privacy_loss import PrivacyLoss, TooLittleNoiseError, delta_left
+from ringfence.releases.account import ReleaseAccount
+
+DELTA = 1e-5
+LAW = rf.RectifiedGaussian(1.0, bound=2.0)
+VALUES = {"of": 0, "lower": 0, "upper": 1}
+RELEASES: dict[str, Callable[[float], ReleaseAccount]] = {
+    "counts": lambda sigma: rf.release_counts(np.array([0, 1]), sigma=sigma).account,
+    "suppressed": lambda sigma: rf.release_counts(np.array([0, 1]), sigma=sigma, suppress_below=3).account,
+    "means": lambda sigma: rf.release_means(np.ones((9, 1)), **VALUES, sigma=sigma).account,
+    "sizes": lambda sigma: rf.release_means(np.ones((9, 1)), **VALUES, sizes=[9], sigma=sigma).account,
+    "votes": lambda sigma: rf.release_votes(np.ones((9, 1)), sigma=sigma).account,
+    "winners": lambda sigma: rf.release_winners(np.array([[9, 1]]), sigma=1.4142 * sigma).account,
+}
+
+
+def gaussian(mu: float, count: int = 1) -> PrivacyLoss:
+    account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=mu)
+    account.step([0.0], count=count)
+    return account.privacy_loss()
+
+
+def sampled() -> rf.SampledAccountant:
+    account = rf.SampledAccountant(rf.Gaussian(1.0), sensitivity=0.3, sampling_rate=0.05)
+    account.step_of_any([0.0], count=40)
+    return account
+
+
+def decided(neighbours: Any) -> rf.DecisionAccountant:
+    account = rf.DecisionAccountant(rf.NoisyWinner(20.0), neighbours=neighbours)
+    account.step([[230, 12, 8], [140, 90, 20]])
+    return account
+
+
+def test_epsilon_and_delta_are_inverse() -> None:
+    truncated = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=0.5), sensitivity=0.1)
+    truncated.step(torch.zeros(50))
+    for account in (truncated, decided("replaced"), sampled()):
+        loss = account.privacy_loss()
+        assert loss.epsilon(DELTA) == account.guarantee(DELTA).epsilon
+        for more in (loss, loss.drawn_securely(1000), loss + PrivacyLoss.of_pair(0.5, 1e-7, loss.change)):
+            assert 0.9 * DELTA <= more.delta(more.epsilon(DELTA)) <= DELTA * (1 + 1e-3)
+        rates = [1e-3, 0.5]
+        assert torch.equal(loss.trade_off(rates), account.guarantee(DELTA).trade_off(rates))
+
+
+def test_the_smaller_epsilon_of_two_proofs_counts() -> None:
+    exact, narrow = PrivacyLoss.of_zcdp(0.0512, 0.0512), PrivacyLoss.of_zcdp(0.0512, 0.004)
+    claims = [loss.guarantee(DELTA) for loss in (exact, narrow)]
+    assert claims[0].epsilon == pytest.approx(gaussian_epsilon(0.32, DELTA), rel=1e-12)
+    assert [claim.per_instance.proof for claim in claims] == [GAUSSIAN, ZCDP]
+    assert claims[0].every_dataset.zcdp == math.inf  # the Gaussian's own rates are the smaller ones
+    assert claims[1].every_dataset.zcdp == 0.004
+    assert claims[1].advantage < 0.5 * claims[0].advantage
+    assert claims[1].epsilon < claims[1].per_instance.gaussian_epsilon == claims[0].epsilon
+    smaller = PrivacyLoss.of_zcdp(0.0512, 0.0512, forward=exact._tensors("forward")[0] / 100)
+    assert replace(smaller, backward=smaller.forward).guarantee(DELTA).per_instance.proof == RENYI
+    assert smaller.guarantee(DELTA).per_instance == claims[0].per_instance  # the worse direction counts
+
+
+def test_losses_at_different_orders_add_up_to_an_upper_bound() -> None:
+    """A missing order has the sum of the next larger one, and infinity beyond the last."""
+    few = PrivacyLoss.of_zcdp(0.25, 0.25, orders=[3.0, 32.0])
+    assert (few + few).orders == (3.0, 32.0)
+    assert (few + PrivacyLoss(numbers=1) + PrivacyLoss.of_pair(0.1, 0.0)).orders == (3.0, 32.0)
+    total = few + PrivacyLoss.of_zcdp(0.0, 0.0)
+    by_order = dict(zip(total.orders, total.forward, strict=True))
+    assert total.orders == DEFAULT_ORDERS
+    assert [by_order[at] for at in (1.5, 3.0, 3.5, 32.0, 36.0)] == [0.75, 0.75, 8.0, 8.0, math.inf]
+    with pytest.raises(ValueError, match="forward must hold one sum for each of 1 orders, got 0"):
+        PrivacyLoss(orders=(2.0,), ceiling=(1.0,))
+
+
+def test_only_mu_counts_where_releases_may_be_chosen_by_others() -> None:
+    """zCDP of the law may say less, but no filter is known for the smaller of both."""
+    law = PrivacyLoss(releases=((0.5, 1.0, 1),), zcdp=0.01, numbers=3)
+    bound = law.gaussian_bound()
+    assert bound.epsilon(1e-5) == pytest.approx(gaussian_epsilon(0.5, 1e-5), rel=1e-12)
+    assert law.epsilon(1e-5) < bound.epsilon(1e-5)
+    assert bound.numbers == 3
+    for other in (PrivacyLoss.of_pair(0.2, 1e-7), PrivacyLoss(releases=((0.1, 0.1, 10),))):
+        with pytest.raises(ValueError, match="are not bounded by a Gaussian alone"):
+            (law + other).gaussian_bound()
+
+
+def test_gaussians_and_samples_compose_exactly() -> None:
+    total = (gaussian(0.3) + gaussian(0.4, count=3)).guarantee(DELTA)
+    exact = dp_accounting.get_epsilon_gaussian(1 / math.sqrt(0.09 + 3 * 0.16), DELTA)
+    assert total.epsilon == pytest.approx(exact, rel=1e-6)
+    mixed = (gaussian(0.3) + sampled().privacy_loss()).guarantee(DELTA).epsilon
+    accountant = pld.PLDAccountant()
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / 0.3))
+    once = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(1 / 0.3))
+    accountant.compose(dp_accounting.SelfComposedDpEvent(once, 40))
+    assert mixed == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
+
+
+def test_what_is_known_by_a_pair_is_added_up() -> None:
+    pair = PrivacyLoss.of_pair(0.5, 1e-7)
+    claim = (gaussian(0.3) + pair).guarantee(DELTA)
+    alone = gaussian(0.3).guarantee(DELTA - 2e-7)
+    assert claim.delta == DELTA
+    assert claim.epsilon == pytest.approx(gaussian(0.3).epsilon(DELTA - 1e-7) + 0.5, rel=1e-9)
+    for name in ("epsilon", "renyi_epsilon", "ex_post_epsilon"):
+        more = 0.5 + math.log(2) * (name == "ex_post_epsilon")
+        for field in (name, f"gaussian_{name}"):
+            own, rest = (getattr(one.per_instance, field) for one in (claim, alone))
+            assert own == pytest.approx(rest + more, rel=2e-3 if name == "epsilon" else 1e-9), field
+    assert claim.per_instance.delta == DELTA
+    assert claim.per_instance.proof == ADDED_UP
+    with pytest.raises(ValueError, match="delta must be above 2e-07, which pairs and estimates take"):
+        pair.guarantee(1e-7)
+
+
+def test_attacks_on_a_pair_are_no_better_than_the_worst_pair_allows() -> None:
+    """Randomised response at epsilon 1 has the rates e x, up to the corner: the bound is just above."""
+    claim = PrivacyLoss.of_pair(1.0, 0.0).guarantee(DELTA)
+    for rate in (1e-3, 0.1):
+        assert math.e * rate <= claim.true_positive_rate(rate) <= math.e * rate + 2 * DELTA
+    assert math.tanh(0.5) <= claim.advantage <= math.tanh(0.5) + 2 * DELTA
+    assert claim.mu == math.inf
+
+
+def test_neighbours_are_the_same_or_refused() -> None:
+    total = decided("added").privacy_loss() + gaussian(0.1)
+    assert total.change == "added or removed"
+    with pytest.raises(ValueError, match="neighbours must be the same, got one record added or removed"):
+        _ = total + decided("replaced").privacy_loss()
+
+
+def test_a_record_that_is_replaced_is_removed_and_added() -> None:
+    """A Gaussian release of a sum of 1s, moved by 2: exactly twice the shift."""
+    cost = gaussian(0.3).of_replaced()
+    moved = gaussian(0.6).guarantee(DELTA)
+    assert cost.guarantee(DELTA).per_instance.ex_post_epsilon == pytest.approx(
+        moved.per_instance.ex_post_epsilon
+    )
+    assert cost.guarantee(DELTA).epsilon == pytest.approx(moved.epsilon)
+    assert (cost + decided("replaced").privacy_loss()).change == "replaced by another one"
+    assert decided("replaced").privacy_loss().of_replaced() == decided("replaced").privacy_loss()
+    assert sampled().privacy_loss().of_replaced().is_gaussian
+    assert PrivacyLoss.of_pair(1.0, 1e-9).of_replaced().pairs == ((2.0, (1 + math.e) * 1e-9),)
+
+
+def test_a_cost_survives_json() -> None:
+    cost = sampled().privacy_loss() + gaussian(0.3) + PrivacyLoss.of_pair(0.1, 0.0) + PrivacyLoss(numbers=7)
+    assert PrivacyLoss.from_state(json.loads(json.dumps(cost.state()))) == cost
+    with pytest.raises(ValueError, match=r"cost has missing keys .*'zcdp'"):
+        PrivacyLoss.from_state({"steps": 1})
+
+
+def test_finite_randomness_takes_its_share_of_delta() -> None:
+    account = rf.PerInstanceAccountant(LAW, 0.1)
+    account.step(torch.zeros(5, dtype=torch.float64))
+    plain, loss = account.guarantee(1e-5), account.privacy_loss().drawn_securely(5)
+    result = loss.guarantee(1e-5)
+    assert result.delta == result.per_instance.delta == 1e-5
+    assert loss.delta_left(1e-5) < 1e-5  # rounded down: 1e-5 - 1e-59 is 1e-5 in floats
+    assert result.per_instance.ex_post_epsilon >= plain.per_instance.ex_post_epsilon
+    assert 2 * 5 * 2.0**-200 < result.true_positive_rate(0.0) < 1e-50  # once in 2^200 per number, either way
+    assert plain.true_positive_rate(0.0) == 0
+    assert result.mu == plain.mu
+    with pytest.raises(ValueError, match="delta must be larger, got 1e-59"):
+        loss.guarantee(1e-59)
+    assert replace(loss, numbers=0).guarantee(1e-5) == plain
+
+
+def test_noise_that_256_bits_cannot_carry_is_refused_by_name() -> None:
+    """At sigma 0.02 the releases of 0 and of 1 are never the same, whatever epsilon is claimed."""
+    with pytest.raises(TooLittleNoiseError, match="too small for 256-bit randomness: epsilon would be 1494"):
+        gaussian(50.0).drawn_securely(1).epsilon(1e-6)
+
+
+def test_the_epsilon_of_every_dataset_decides() -> None:
+    """e^epsilon 2^-200 is half of delta 1e-6 at epsilon 124.1, for one number."""
+    assert delta_left(1, 1e-6, lambda at: 123.0) < 0.9e-6
+    with pytest.raises(TooLittleNoiseError, match="Give a larger sigma or a smaller epsilon, or a larger de"):
+        delta_left(1, 1e-6, lambda at: 125.0)
+    with pytest.raises(TooLittleNoiseError, match="10 numbers"):
+        delta_left(10, 1e-6, lambda at: 123.0)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_release_of_a_table_keeps_back_what_its_randomness_takes(release: str) -> None:
+    """Epsilon about 110, where 2^-200 per number is no longer lost in the last digit of delta."""
+    account = RELEASES[release](0.09)
+    assert account.delta == account.guarantee.delta == 1e-6
+    assert account.epsilon > replace(account.cost, numbers=0).guarantee(1e-6).epsilon
+    assert account.guarantee == account.cost.guarantee(1e-6)
+    with pytest.raises(TooLittleNoiseError, match="too small for 256-bit randomness"):
+        RELEASES[release](0.02)
+
+
+def test_nothing_is_charged_for_noise_that_is_refused() -> None:
+    ledger = rf.Ledger()
+    with pytest.raises(TooLittleNoiseError):
+        rf.release_counts(np.array([0, 1]), sigma=0.02, ledger=ledger)
+    with pytest.raises(TooLittleNoiseError, match=r"epsilon would be 1487, .* or a smaller epsilon"):
+        rf.release_counts(np.array([0, 1]), epsilon=1487.0, ledger=ledger)
+    assert not ledger.entries
+
+
+def test_a_published_number_pays_for_every_draw_and_not_for_one() -> None:
+    """At epsilon 122, which 256 bits carry for one number at this delta, and not for 201."""
+    assert delta_left(1, 1e-6, lambda at: 123.0) > 0
+    law, surpluses = rf.StochasticSign(0.475), torch.zeros(200)
+    for claim in (
+        lambda: rf.publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-6, at_most=30),
+        lambda: rf.publishable_epsilon(
+            law,
+            surpluses,
+            rf.Sensitivity(each=1.0, at_most=30),
+            delta=1e-6,
+            publishing_zcdp=0.1,
+            failure_probability=1e-3,
+        ),
+    ):
+        with pytest.raises(
+            TooLittleNoiseError, match=r"epsilon would be 12[12].*randomness of (401|201) numbers"
+        ):
+            claim()
