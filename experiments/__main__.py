@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 
-from experiments.progress import print_text, progress_bars
+from experiments.progress import progress_bars
 from ringfence.cli.app import run
-from ringfence.cli.common import (
-    AsJson,
-    Device,
-    FeatureFile,
-    Out,
-    OutFile,
-    PublicStatistics,
-    print_files,
-    print_table,
-)
+from ringfence.cli.common import AsJson, Device, Out, OutFile, PublicStatistics, print_table
 
 if TYPE_CHECKING:
     from experiments.comparison_page import Compared
@@ -50,6 +42,9 @@ FIGURES = {
 GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
 ]
+FeatureFile = Annotated[
+    Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
+]
 Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[
     str | None, typer.Option(help="Address of a Ray cluster; without it, a local one is started.")
@@ -66,7 +61,6 @@ def reproduce(
     public_statistics: PublicStatistics = None,
     device: Device = "cpu",
     publishable: Publishable = False,
-    as_json: AsJson = False,
 ) -> None:
     """Every figure of the paper and ours, and one HTML report; minutes on two cores.
 
@@ -77,7 +71,7 @@ def reproduce(
     values, public = sweep_features(data, features, public_statistics)
     from experiments import reproduce as whole
 
-    with progress_bars(quiet=as_json) as show:
+    with progress_bars() as show:
         files = whole.reproduce(
             out,
             grid=data,
@@ -87,7 +81,7 @@ def reproduce(
             publishable=publishable,
             progress=show,
         )
-    print_files(files, as_json)
+    _print(*files)
 
 
 @app.command()
@@ -98,7 +92,6 @@ def figure(
     features: FeatureFile = None,
     public_statistics: PublicStatistics = None,
     device: Device = "cpu",
-    as_json: AsJson = False,
 ) -> None:
     """Draw one figure of the paper: PNG, PDF and CSV.
 
@@ -113,14 +106,13 @@ def figure(
     from experiments.sweep.data import digits
     from experiments.sweep.settings import read_grid
 
-    with progress_bars(quiet=as_json) as show:
+    with progress_bars() as show:
         if name == "pdp":
-            files = whole.draw_comparisons(
-                read_grid(data), values or digits(), out, public=public, device=device, progress=show
-            )
+            grid, values = read_grid(data), values or digits()
+            files = whole.draw_comparisons(grid, values, out, public=public, device=device, progress=show)
         else:
             files = whole.draw(name, out, show)
-    print_files(files, as_json)
+    _print(*files)
 
 
 @app.command()
@@ -137,7 +129,6 @@ def sweep(
     engine: Engine = "local",
     address: Address = None,
     device: Device = "cpu",
-    as_json: AsJson = False,
 ) -> None:
     """Train every setting of a grid; a sweep may be killed at any moment and started again.
 
@@ -150,7 +141,7 @@ def sweep(
 
     settings = read_grid(grid)
     values, public = sweep_features(grid, features, public_statistics)
-    with progress_bars(quiet=as_json) as show:
+    with progress_bars() as show:
         file = run_sweep(
             settings,
             values or digits(),
@@ -160,7 +151,7 @@ def sweep(
             show,
             public=public,
         )
-    print_files([file], as_json)
+    _print(file)
 
 
 @app.command()
@@ -190,13 +181,13 @@ def compare(
         typer.echo(json.dumps(plain))
         return
     for one in data:
-        print_text(f"{one.everything.data}: {answer(one)}")
+        _print(f"{one.everything.data}: {answer(one)}")
         print_table(terminal_table(epsilon_table(one.everything)))
         print_table(terminal_table(ratio_table(one.clips)))
         for result in one.clips:
             print_table(terminal_table(comparison_table(result)))
-            print_text(*result.warnings)
-        print_text(NOTE)
+            _print(*result.warnings)
+        _print(NOTE)
 
 
 @app.command()
@@ -208,7 +199,6 @@ def report(
         typer.Option(help="per-instance (the default), ex-post, data-independent or tightest epsilon."),
     ] = None,
     publishable: Publishable = False,
-    as_json: AsJson = False,
 ) -> None:
     """Sweeps as one HTML page that opens offline.
 
@@ -226,7 +216,7 @@ def report(
         )
     default = "data-independent" if publishable else "per-instance"
     data = compared(folders, kind or default, step=0.01)
-    print_files([write_comparison(data, out, publishable)], as_json)
+    _print(write_comparison(data, out, publishable))
 
 
 def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[Compared]":
@@ -239,6 +229,13 @@ def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[Compar
         Compared(compare(rows, kind=cast(Kind, kind), step=step), compare_all(rows, step=step))
         for rows in map(read_rows, folders)
     ]
+
+
+def _print(*paragraphs: object) -> None:
+    """Prints text, broken between words where a terminal ends; paths of files are never broken."""
+    console = Console(markup=False)
+    for paragraph in paragraphs:
+        console.print(str(paragraph), highlight=False, soft_wrap=isinstance(paragraph, Path))
 
 
 def terminal_table(cells: "Cells") -> Table:
@@ -267,7 +264,6 @@ def features(
     pooling: Annotated[
         str | None, typer.Option(help="pooler, cls or mean; by default what the model has.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Extract features of images with a frozen network; an interrupted run continues.
 
@@ -275,7 +271,7 @@ def features(
     """
     from experiments.features.extraction import extract
 
-    with progress_bars(quiet=as_json) as show:
+    with progress_bars() as show:
         file = extract(
             images,
             backbone,
@@ -286,7 +282,7 @@ def features(
             pooling=pooling,
             progress=show,
         )
-    print_files([file], as_json)
+    _print(file)
 
 
 def sweep_features(

@@ -1,12 +1,14 @@
-"""A figure with the rows it was drawn from, and curves made of rows."""
+"""Figures, the rows they are drawn from, and curves made of rows."""
 
+import csv
+from codecs import getwriter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from experiments.csv_file import write_csv
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.report.chart import Chart, Line
 from ringfence.report.drawing import save_chart
 
@@ -15,6 +17,22 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"  # ruff takes the letter itself for an o
+
+
+def write_csv(rows: "Sequence[DataclassInstance]", path: Path) -> Path:
+    """Writes one line per row; the columns are the fields of the rows.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from ringfence.mechanisms.law import Look
+    >>> with TemporaryDirectory() as folder:
+    ...     write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv").read_text().split()
+    ['color,marker,point', '#000000,,x']
+    """
+    with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
+        writer = csv.DictWriter(getwriter("utf-8")(file), [field.name for field in fields(rows[0])])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+    return path
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long-running work tells how far it is, and what a person at a terminal sees of it."""
+"""How far long-running work is, and bars that show it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ Progress = Callable[[str, float], None]  # the name of the part, and the share o
 
 
 @contextmanager
-def progress_bars(quiet: bool) -> Iterator[Progress]:
+def progress_bars() -> Iterator[Progress]:
     """A progress bar per part for a person at a terminal, and nothing otherwise.
 
-    >>> with progress_bars(quiet=True) as progress:
+    >>> with progress_bars() as progress:
     ...     progress("votes", 0.5)
     """
     console = Console(stderr=True)
@@ -24,7 +24,7 @@ def progress_bars(quiet: bool) -> Iterator[Progress]:
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
+    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(name: str, share: float) -> None:
@@ -33,14 +33,3 @@ def progress_bars(quiet: bool) -> Iterator[Progress]:
             bars.update(tasks[name], completed=share)
 
         yield show
-
-
-def print_text(*paragraphs: str) -> None:
-    """Prints paragraphs, broken between words where the terminal ends; empty ones are left out.
-
-    >>> print_text("One.", "")
-    One.
-    """
-    console = Console(markup=False)
-    for paragraph in filter(None, paragraphs):
-        console.print(paragraph, highlight=False)

@@ -13,7 +13,7 @@ import ringfence
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SOURCES = sorted(path for folder in ("src", "experiments") for path in (ROOT / folder).rglob("*.py"))
 # Names of packages on the index whose modules are called otherwise.
 MODULES = {"scikit-learn": "sklearn", "pillow": "PIL"}
 # Imported only where another dependency brings it: triton comes with torch on a machine with a GPU.
@@ -39,7 +39,7 @@ def imported() -> set[str]:
             elif isinstance(node, ast.ImportFrom):
                 found.add(node.module)
     tops = {name.split(".")[0] for name in found}
-    return tops - sys.stdlib_module_names - {"ringfence", "_typeshed"}
+    return tops - sys.stdlib_module_names - {"ringfence", "experiments", "_typeshed"}
 
 
 def test_what_is_imported_is_declared() -> None:

@@ -135,7 +135,7 @@ def _loaded(name: str, source: str, local: bool) -> tuple[Any, Any, set[str]]:
         import_module("PIL.Image")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"backbones need transformers and Pillow ({error}): pip install 'ringfence[data]'"
+            f"backbones need transformers and Pillow ({error}): pip install 'ringfence[experiments]'"
         ) from None
     safe = {"trust_remote_code": False, "local_files_only": local}
     try:

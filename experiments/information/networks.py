@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from experiments.csv_file import write_csv
+from experiments.drawing import write_csv
 from experiments.information.network import (
     METHODS,
     NetworkSettings,

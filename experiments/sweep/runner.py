@@ -324,7 +324,7 @@ def _ray(address: str | None) -> Iterator[Any]:
     try:
         ray = import_module("ray")
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[cluster]'") from None
+        raise ModuleNotFoundError("engine ray needs ray: pip install 'ringfence[experiments]'") from None
     ray.cloudpickle.register_pickle_by_value(experiments)  # machines of a cluster have ringfence alone
     mine = not ray.is_initialized()
     if mine:

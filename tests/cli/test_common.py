@@ -5,7 +5,6 @@ import io
 import pytest
 from rich.table import Table
 
-from experiments.progress import progress_bars
 from ringfence.cli import common
 
 
@@ -15,16 +14,6 @@ def test_a_name_that_looks_like_markup_is_printed_as_it_is(capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "[red]toy" in shown
     assert "[b]law" in shown
-
-
-def test_bars_are_for_a_terminal_and_not_where_json_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    for quiet in (False, True):
-        monkeypatch.setattr("sys.stderr", shown := io.StringIO())
-        with progress_bars(quiet) as progress:
-            progress("[b]votes", 0.5)
-            progress("[b]votes", 1.0)
-        assert ("[b]votes" in shown.getvalue()) is not quiet
 
 
 def test_statements_are_broken_between_words_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """``python -m experiments``: what each command leaves behind, errors in one line, and interrupts."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from experiments.__main__ import FIGURES, app, terminal_table
 from experiments.comparison_page import comparison_table
 from experiments.features import extraction
 from experiments.features.backbones import Backbone
+from experiments.progress import progress_bars
 from experiments.sweep.probes import read_rows
 from ringfence.data.features import read_features
 from tests.afresh import afresh
@@ -95,6 +97,16 @@ def test_an_interrupt_says_what_was_saved(tmp_path: Path, monkeypatch: pytest.Mo
     assert "other" not in run.stderr
 
 
+def test_bars_are_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (True, False):
+        monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
+        monkeypatch.setattr("sys.stderr", shown := io.StringIO())
+        with progress_bars() as progress:
+            progress("[b]votes", 0.5)
+            progress("[b]votes", 1.0)
+        assert ("[b]votes" in shown.getvalue()) is terminal
+
+
 def test_options_of_reproduce_reach_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
@@ -121,8 +133,7 @@ def test_a_figure_is_png_pdf_and_csv(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert files[2].read_text().startswith("mechanism,sigma,theta,fisher_information_loss,")
     assert run.stderr == ""  # no spinner into a pipe
     monkeypatch.setattr(reproduce, "draw", lambda name, out, _: [out / name])
-    named = experiments("figure", "votes", "--out", tmp_path, "--json").stdout
-    assert json.loads(named)["files"] == [str(tmp_path / "votes")]
+    assert experiments("figure", "votes", "--out", tmp_path).stdout == f"{tmp_path / 'votes'}\n"
     monkeypatch.setattr(reproduce, "draw_comparisons", lambda grid, *_, **__: [Path(grid.name)])
     assert experiments("figure", "pdp", "--out", tmp_path).stdout == "digits\n"
 
@@ -154,9 +165,9 @@ def test_features_are_written_by_the_library(tmp_path: Path, monkeypatch: pytest
     pictures = np.zeros((10, 2, 2, 3), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", x_train=pictures, y_train=np.arange(10) % 2)
     out = tmp_path / "features.npz"
-    run = experiments("features", tmp_path / "images.npz", "--backbone", "any", "--out", out, "--json")
+    run = experiments("features", tmp_path / "images.npz", "--backbone", "any", "--out", out)
     assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == {"files": [str(out)]}
+    assert run.stdout == f"{out}\n"
     assert read_features(out).train_features.shape == (10, 3)
 
 

@@ -34,7 +34,7 @@ def decoded(path: Path) -> Picture:
     try:
         pillow = import_module("PIL.Image")
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("image files need Pillow: pip install 'ringfence[data]'") from None
+        raise ModuleNotFoundError("image files need Pillow: pip install 'ringfence[experiments]'") from None
     broken = (OSError, SyntaxError, ValueError, EOFError, struct.error, pillow.DecompressionBombError)
     try:
         with pillow.open(path) as image:

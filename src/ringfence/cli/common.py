@@ -59,9 +59,6 @@ Out = Annotated[
     Path, typer.Option("--out", callback=writable, file_okay=False, help="Folder of files; made if missing.")
 ]
 OutFile = Annotated[Path, typer.Option("--out", callback=writable, dir_okay=False, help="The file to write.")]
-FeatureFile = Annotated[
-    Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
-]
 PublicStatistics = Annotated[
     Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
 ]

@@ -246,4 +246,4 @@ def test_what_is_not_installed_is_named(
     with pytest.raises(ModuleNotFoundError, match=r"^backbones need transformers and Pillow \(.*") as error:
         load_backbone(str(folder))
     assert library in str(error.value)
-    assert str(error.value).endswith("): pip install 'ringfence[data]'")
+    assert str(error.value).endswith("): pip install 'ringfence[experiments]'")

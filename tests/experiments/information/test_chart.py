@@ -7,8 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.comparison import CLAMPED
-from experiments.csv_file import write_csv
-from experiments.drawing import Drawn
+from experiments.drawing import Drawn, write_csv
 from experiments.information import chart as figure
 from experiments.information.chart import (
     draw_networks,

@@ -10,7 +10,7 @@ from torch import nn, zeros
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from experiments.csv_file import write_csv
+from experiments.drawing import write_csv
 from experiments.information import networks
 from experiments.information.network import METHODS
 from experiments.information.networks import (
