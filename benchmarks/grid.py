@@ -23,14 +23,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import peak_memory, seconds
+from experiments import linear_grid
+from experiments.linear_grid import accuracies, train_linear_grid
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.training.clipping import Clamp, Norm
 from ringfence.training.kernels.outer_sum import plain_outer_sum
-from ringfence.training.linear import grid as linear_grid
-from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.regression import LinearRun, LinearSettings
 
 CLIPS, RATIOS, BOUNDS = (1e-3, 2e-3, 5e-3, 1e-2), (1e3, 2e3, 1e4, 2e4, 5e4), (4.0, 8.0, 16.0, 32.0, 64.0)

@@ -676,10 +676,10 @@ BREAKAGES = [
     ),
     Breakage(
         "pages read without the margin above their chords",
-        f"{ACCOUNTING}/per_instance/block_sums.py",
+        "experiments/grid_accounts.py",
         "* (raised * (1 + ROUNDING))",
         "* (1 + ROUNDING)",
-        accounting("per_instance/block_sums"),
+        ("tests/experiments/test_block_sums.py",),
     ),
     Breakage(
         "a chord raised by an eighth of the squared spacing, not by a sixth",
@@ -733,7 +733,7 @@ BREAKAGES = [
     ),
     Breakage(
         "a sum not capped by what holds for every theta",
-        f"{ACCOUNTING}/per_instance/__init__.py",
+        f"{ACCOUNTING}/per_instance.py",
         "forward, backward = torch.minimum(sums, bounded * self._orders)",
         "forward, backward = sums",
         accounting("per_instance", "guarantee"),
@@ -747,21 +747,21 @@ BREAKAGES = [
     ),
     Breakage(
         "count forgotten in the backward sum",
-        f"{ACCOUNTING}/per_instance/__init__.py",
+        f"{ACCOUNTING}/per_instance.py",
         "self.backward + count * backward",
         "self.backward + backward",
         accounting("per_instance", "contract", "guarantee"),
     ),
     Breakage(
         "count forgotten in what holds for every theta",
-        f"{ACCOUNTING}/per_instance/__init__.py",
+        f"{ACCOUNTING}/per_instance.py",
         "self.bounded_zcdp += count * bounded",
         "self.bounded_zcdp += bounded",
         accounting("per_instance", "contract", "guarantee"),
     ),
     Breakage(
         "the backward sum not restored",
-        f"{ACCOUNTING}/per_instance/__init__.py",
+        f"{ACCOUNTING}/per_instance.py",
         'for name in ("forward", "backward"):',
         'for name in ("forward",):',
         accounting("per_instance", "contract"),
@@ -1914,10 +1914,10 @@ BREAKAGES = [
     ),
     Breakage(
         "one noise for all settings of a call of the sampler",
-        f"{TRAINING}/linear/grid.py",
+        "experiments/linear_grid.py",
         "draws = side_by_side(self.noise, step",
         "draws = side_by_side(self.noise[:1] * len(self.noise), step",
-        training("linear/grid"),
+        ("tests/experiments/test_linear_grid.py",),
     ),
     Breakage(
         "one noise for engines of one seed",

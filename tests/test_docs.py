@@ -21,7 +21,7 @@ SUITES = (
     "tests/mechanisms/test_ternary.py",
     "tests/test_every_law.py",
     "tests/accounting/test_scale.py",
-    "tests/training/linear/test_grid.py",
+    "tests/experiments/test_linear_grid.py",
     "src/ringfence/mechanisms/ternary.py",
 )
 # Plugins take time to load, and no test here needs one; what is loaded already cannot be rewritten.

@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from experiments.comparison import CLAMPED
+from experiments.linear_grid import accuracies, train_linear_grid
 from experiments.progress import Progress
 from experiments.sweep.data import SweepData, digits, sweep_data
 from experiments.sweep.probes import linear_settings
@@ -25,7 +26,6 @@ from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.information import information_losses
 
 

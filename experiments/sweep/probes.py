@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.linear_grid import accuracies, train_linear_grid
 from experiments.progress import Progress
 from experiments.sweep.data import SweepData, sweep_data
 from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
@@ -19,7 +20,6 @@ from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.training.linear.grid import accuracies, train_linear_grid
 from ringfence.training.linear.regression import LinearSettings
 
 _BATCH = {"cpu": 48, "cuda": 240}  # how many jobs are trained together

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from experiments.grid_accounts import GridAccountant, block_sums
 from ringfence.accounting.coordinates import Setting, recentre
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
-from ringfence.accounting.per_instance.block_sums import block_sums
-from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from tests.tensors import float64
 

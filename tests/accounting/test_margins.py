@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import ringfence as rf
+from experiments.grid_accounts import block_sums, exact_sums_of_many
 from ringfence.accounting import fisher
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.example_sums import InUnits, exact_bound
-from ringfence.accounting.per_instance.block_sums import block_sums, exact_sums_of_many
 from ringfence.accounting.poisson_mixture import PoissonMixture
 from ringfence.accounting.profile import composed_delta
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders

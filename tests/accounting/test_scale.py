@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import ringfence as rf
+from experiments.grid_accounts import GridAccountant
 from ringfence.accounting.divergence_sums import DivergenceTable
-from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case

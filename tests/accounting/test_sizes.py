@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from experiments import grid_accounts
 from ringfence.accounting import divergence_sums, equivalent_information, example_sums, examples, per_instance
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import exact_sums
-from ringfence.accounting.per_instance import block_sums
 from ringfence.mechanisms import pieces
 from ringfence.numerics import normal, singular_values
 from tests.accounting.drawing import draw
@@ -37,7 +37,7 @@ def paged() -> Tensor:
     table = divergence_sums.DivergenceTable(ORDERS)
     settings = [Setting.of(LAW, size) for size in (0.1, 0.2, 0.1)]
     thetas = [0.2 * draw(3, 30, seed=seed) for seed in (0, 1, 0)]
-    return torch.stack([block_sums.block_sums(table, settings, theta) for theta in thetas])
+    return torch.stack([grid_accounts.block_sums(table, settings, theta) for theta in thetas])
 
 
 def by_settings() -> Tensor:
@@ -84,7 +84,7 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (divergence_sums, "_COUNTED_AT_ONCE_ELSEWHERE", tabulated),
     (per_instance, "_TOGETHER", by_norms),
     (divergence_sums, "_FILLED_TOGETHER", paged),
-    (block_sums, "_READ_TOGETHER", paged),
+    (grid_accounts, "_READ_TOGETHER", paged),
     (divergence_sums, "_KEPT", paged),
     (divergence_sums, "_KEPT", by_settings),
     (equivalent_information, "_TOGETHER", by_norms),

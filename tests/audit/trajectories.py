@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from experiments.linear_grid import train_linear_grid
 from ringfence import checks
 from ringfence.accounting.conversion import ex_post_epsilon
 from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
-from ringfence.training.linear.grid import train_linear_grid
 from ringfence.training.linear.regression import LinearRun, LinearSettings
 
 Data = tuple[Tensor, Tensor]  # features (n, p) in float64, labels (n,)

@@ -31,7 +31,6 @@ _ONE_SIGN = {ast.USub: "-", ast.Not: "not ", ast.Invert: "~"}
 # How much is held or kept at once. No result depends on them, which tests/accounting/test_sizes.py, or the
 # test of the file, asserts with other sizes: another size shows in memory or time alone.
 SIZES = {
-    "src/ringfence/accounting/per_instance/block_sums.py": ("_READ_TOGETHER",),
     "src/ringfence/accounting/divergence_sums.py": (
         *("_EVALUATED_TOGETHER", "_COUNTED_AT_ONCE", "_COUNTED_AT_ONCE_ELSEWHERE"),
         *("_FILLED_TOGETHER", "_KEPT"),

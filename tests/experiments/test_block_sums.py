@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from experiments import grid_accounts as reader
+from experiments.grid_accounts import block_sums, exact_sums_of_many
 from ringfence.accounting import divergence_sums
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.equivalent_information import equivalent_information
-from ringfence.accounting.per_instance import block_sums as reader
-from ringfence.accounting.per_instance.block_sums import block_sums, exact_sums_of_many
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from experiments.grid_accounts import GridAccountant
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
 from ringfence.accounting.coordinates import kind_of, stacked
 from ringfence.accounting.divergence_sums import DivergenceTable
 from ringfence.accounting.equivalent_information import equivalent_information
-from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side

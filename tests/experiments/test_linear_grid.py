@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear import grid as linear_grid
-from ringfence.training.linear.grid import accuracies, train_linear_grid
+from experiments import linear_grid
+from experiments.linear_grid import accuracies, train_linear_grid
 from ringfence.training.linear.regression import LinearSettings
 from tests.mechanisms.cases import CASES, Case
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import ringfence as rf
+from experiments.grid_accounts import GridAccountant
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.per_instance import DivergenceTables
-from ringfence.accounting.per_instance.grid_accountant import GridAccountant
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
 from tests.tensors import float64
