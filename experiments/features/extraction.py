@@ -24,7 +24,7 @@ from experiments.features.images.layouts import read_images
 from experiments.progress import Progress
 from ringfence.checks import count
 from ringfence.files.atomic import replacing
-from ringfence.files.lock import locked
+from ringfence.files.journal import locked
 
 DTYPES = ("float16", "uint8")
 

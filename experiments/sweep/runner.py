@@ -25,7 +25,7 @@ import ringfence
 from experiments.sweep.settings import Job, SweepSetting, digest
 from ringfence import checks
 from ringfence.files.atomic import OWNER_ALONE
-from ringfence.files.lock import locked, unlock
+from ringfence.files.journal import locked, unlock
 
 FILE = "sweep.sqlite"
 Work = Callable[[Sequence[Job]], list[dict[str, Any]]]

@@ -69,7 +69,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.training.clipping import Norm as Norm
     from ringfence.training.clipping import Scale as Scale
     from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
-    from ringfence.training.engine.progress import StepProgress as StepProgress
     from ringfence.training.engine.run import StepReport as StepReport
     from ringfence.training.linear.regression import LinearRun as LinearRun
     from ringfence.training.linear.regression import train_linear as train_linear

@@ -15,7 +15,7 @@ from experiments.features.backbones import Backbone
 from experiments.features.extraction import extract
 from experiments.features.images.layouts import read_images
 from ringfence.data.features import Features, read_features
-from ringfence.files.lock import locked
+from ringfence.files.journal import locked
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, put, read_only, some, tried
 
 COUNT = 40

@@ -13,7 +13,7 @@ import torch
 
 from experiments.features import extraction
 from experiments.features.backbones import Backbone
-from ringfence.files.lock import locked
+from ringfence.files.journal import locked
 from tests.experiments.conftest import GRID
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
 from tests.shell import experiments

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringfence.files import journal as module
-from ringfence.files.journal import Journal
+from ringfence.files.journal import Journal, locked, unlock
 from tests.faults.conditions import folder_for_anyone, put, read_only
 from tests.files.test_atomic import full
 from tests.files.test_checkpoint import flipped_bit
@@ -315,3 +315,16 @@ def test_a_read_only_folder_is_the_systems_error() -> None:
             with pytest.raises(PermissionError):
                 Journal.start(path, {"run": "b2"})
             assert Journal.read(path) == (HEADER, RECORDS)
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    lock = locked(path)
+    with pytest.raises(BlockingIOError, match=f"^{path} is in use by another process or engine$"):
+        locked(path)
+    copy = os.dup(lock)  # as a forked process has it
+    unlock(lock)
+    unlock(locked(path))
+    os.close(copy)
+    assert path.with_name("run.lock").stat().st_mode & 0o777 == 0o600
+    assert not path.exists()

@@ -377,7 +377,6 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "PrivacyEngine.save": (lambda **given: _engine()[0].save(**given), {"path": "run"}),
     "PrivacyEngine.load": (lambda **given: _engine()[0].load(**given), {"path": "nowhere"}),
     "PrivateModule": (_step, {"input": torch.ones(2, 2)}),
-    "StepProgress": (rf.StepProgress, {"steps": 3, "delta": 1e-5, "console": None}),
     "release_counts": (rf.release_counts, {**_TABLE, "counts": None}),
     "release_means": (
         rf.release_means,

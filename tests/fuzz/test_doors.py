@@ -49,7 +49,6 @@ def test_good_arguments_are_taken(door: str) -> None:
         ("LinearProbe", "device", "no such device"),
         ("LinearProbe", "momentum", "0.5"),
         ("LinearProbe.fit", "X", np.ones(6)),
-        ("StepProgress", "console", 1),
         ("PublicProjection.save", "path", "\0"),
         ("SecureRelease", "law", 1.0),
         ("SecureRelease.draw", "draws", 1.0),

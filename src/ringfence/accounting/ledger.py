@@ -18,8 +18,7 @@ from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import HasPrivacyLoss, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
-from ringfence.files.journal import Journal
-from ringfence.files.lock import locked, unlock
+from ringfence.files.journal import Journal, locked, unlock
 from ringfence.files.shared_table import Record, SharedTable, first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up

@@ -1,15 +1,18 @@
-"""A file of records that only grows: what is about to be released is written down here first."""
+"""Journals: files of records that only grow, for what is about to be released, and their locks."""
 
 import hashlib
 import io
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, Self
 
 from ringfence.files.atomic import replacing
 from ringfence.files.checkpoint import exact_json
-from ringfence.files.lock import locked, unlock
+
+if sys.platform != "win32":
+    import fcntl
 
 Record = dict[str, Any]
 
@@ -205,3 +208,33 @@ def _write_fully(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
+
+
+def locked(path: Path) -> int:
+    """Opens the file PATH.lock and locks it; while it is open, no other process can lock it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lock = locked(Path(folder, "run"))
+    ...     locked(Path(folder, "run"))
+    Traceback (most recent call last):
+    BlockingIOError: ... is in use by another process or engine
+    >>> unlock(lock)
+    """
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            os.close(lock)
+            if isinstance(error, BlockingIOError):
+                raise BlockingIOError(f"{path} is in use by another process or engine") from None
+            raise
+    return lock
+
+
+def unlock(lock: int) -> None:
+    """Unlocks what ``locked`` returned, also where a forked process holds a copy of it."""
+    if sys.platform != "win32":
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)

@@ -16,7 +16,7 @@ from experiments.sweep import runner
 from experiments.sweep.probes import ProbeWork, read_rows, run_sweep
 from experiments.sweep.runner import FILE, HERE, RowFile, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job
-from ringfence.files.lock import locked, unlock
+from ringfence.files.journal import locked, unlock
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 
 ABOUT = {"name": "toy", "grid": "a" * 64}
