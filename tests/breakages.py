@@ -1414,24 +1414,24 @@ BREAKAGES = [
     ),
     Breakage(
         "batch normalisation let through",
-        f"{TRAINING}/engine/model_checks.py",
+        f"{TRAINING}/per_example/model_checks.py",
         "    if isinstance(layer, _BatchNorm) and not is_frozen(layer):",
         "    if False:",
-        training("engine/model_checks"),
+        training("engine/layers"),
     ),
     Breakage(
         "a frozen normalisation thawed by train()",
         f"{TRAINING}/engine/private_objects.py",
         "            layer.eval()\n",
         "            pass\n",
-        training("engine/model_checks"),
+        training("engine/layers"),
     ),
     Breakage(
         "layers switched back behind the engine's back",
-        f"{TRAINING}/engine/private_objects.py",
-        "            refuse_layers(self.module)",
-        "            pass",
-        training("engine/model_checks"),
+        f"{TRAINING}/per_example/gradients.py",
+        "        refuse_layers(self.model)\n",
+        "",
+        training("engine/layers"),
     ),
     Breakage(
         "a word clipped at each of its places",
@@ -1519,9 +1519,9 @@ BREAKAGES = [
     ),
     Breakage(
         "unfreezing after make_private",
-        f"{TRAINING}/engine/private_objects.py",
-        "            refuse_other_parameters(self.module, self._trained)",
-        "            pass",
+        f"{TRAINING}/per_example/gradients.py",
+        "        refuse_other_parameters(self.model, self.parameters)\n",
+        "",
         training("isolation"),
     ),
     Breakage(
@@ -1557,7 +1557,7 @@ BREAKAGES = [
         f"{TRAINING}/engine/batches.py",
         "if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:",
         "if False:",
-        training("engine/model_checks"),
+        training("engine/layers"),
     ),
     Breakage(
         "dropout drawn anew for the gradient",

@@ -32,11 +32,11 @@ from ringfence.training import assumptions
 from ringfence.training.clipping import Norm
 from ringfence.training.engine.batches import Examples
 from ringfence.training.engine.engine import PrivacyEngine, Private
-from ringfence.training.engine.model_checks import refuse_random_layers
 from ringfence.training.engine.run import cotangents_of, targets_of
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs
+from ringfence.training.per_example.model_checks import refuse_random_layers
 
 __all__ = ["OpacusRun", "RingfenceAccountant", "convert", "watch"]
 

@@ -79,8 +79,6 @@ def test_a_pass_trains_what_copies_of_the_model_train(sampling: str, clip: rf.Cl
     assert torch.allclose(fused.weights(), slow.weights(), atol=1e-5)
     assert fused.engine.fallback_reason is None
     assert "vmap" in slow.engine.fallback_reason
-    with refused("one_by_one is gone"):
-        Run(**settings, one_by_one=True)
 
 
 def test_code_that_mixes_examples_has_nothing_to_mix() -> None:

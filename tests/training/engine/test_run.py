@@ -159,9 +159,9 @@ def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     with refused("needs a batch"):
         run.optimizer.step()
     inputs, labels = next(iter(run.loader))
-    with refused("argument 0 has 8 rows, the batch 16"):
+    with refused("input 0 has 8 rows, the batch 16"):
         run.model(inputs[:8])
-    with refused("takes tensors with one row for each example, got list as argument 0", TypeError):
+    with refused("takes tensors with one row for each example, got list as input 0", TypeError):
         run.model([inputs])
     loss = nn.functional.cross_entropy(run.model(inputs), labels)
     with refused("needs a gradient: call loss.backward"):
@@ -307,7 +307,7 @@ def test_bad_numbers_release_nothing() -> None:
     bad = INPUTS.clone()
     bad[5, 0, 1, 1] = torch.nan
     run = Run(inputs=bad)
-    with refused(r"inputs \(argument 0\) must be finite, got nan at index \[5, 0, 1, 1\]"):
+    with refused(r"input 0 must be finite, got nan at index \[5, 0, 1, 1\]"):
         run.train(1)
     assert run.engine.account.steps == 0
     run = Run(labels=torch.full((60,), 2))

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import LBFGS, Optimizer
 from torch.utils.data import DataLoader
 
 from ringfence import checks
@@ -19,12 +20,12 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.model_checks import checked_model, refuse_random_layers, unwrapped
 from ringfence.training.engine.private_objects import PrivateLoader, PrivateModule, PrivateOptimizer
 from ringfence.training.engine.run import RunPlan, StepReport, TrainingRun
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.model_checks import refuse_layers, refuse_random_layers
 from ringfence.training.per_example.recording import RecordedGradients
 from ringfence.training.secure_run import NEEDS_SIZE
 from ringfence.training.target import Target
@@ -100,7 +101,6 @@ class PrivacyEngine:
         auxiliary_batches: int = 0,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
-        one_by_one: bool = False,
         cuda_graphs: bool = False,
         seed: int | None = None,
         secure: bool = False,
@@ -127,8 +127,6 @@ class PrivacyEngine:
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
-        if checks.flag("one_by_one", one_by_one):
-            raise ValueError("one_by_one is gone: every pass isolates examples by construction, leave it out")
         self.cuda_graphs = checks.flag("cuda_graphs", cuda_graphs)
         if cuda_graphs and (secure or clip.looks_at == "all"):
             raise ValueError("cuda_graphs must be False with secure or Scale, got True")
@@ -161,7 +159,7 @@ class PrivacyEngine:
         target, plan = Target.asked(target_epsilon, target_delta), self._plan(model, loader)
         if target is None:
             raise ValueError("target_epsilon and target_delta must be given, got None")
-        checked_model(gradients := ExampleGradients(unwrapped(model)), optimizer, self.mechanism)
+        _check(gradients := ExampleGradients(_unwrapped(model)), optimizer, self.mechanism)
         law = plan.law(target, self.mechanism, gradients.size, epochs, estimated=self.auxiliary_batches > 0)
         return self._start(model, optimizer, plan, law)
 
@@ -169,9 +167,9 @@ class PrivacyEngine:
         self._noise.require_own_process()
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
-        module = unwrapped(model)
+        module = _unwrapped(model)
         gradients = self._gradients(module, plan.batches.rows)
-        checked_model(gradients, optimizer, mechanism)
+        _check(gradients, optimizer, mechanism)
         fisher = None
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
@@ -203,7 +201,7 @@ class PrivacyEngine:
 
     def _plan(self, model: nn.Module, loader: DataLoader[Any]) -> RunPlan:
         mean = self.loss_reduction == "mean"
-        parameters = unwrapped(model).parameters() if mean else ()
+        parameters = _unwrapped(model).parameters() if mean else ()
         rounding = max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0)
         given = (loader, self.clip, self.public_size, self.sampling)
         return RunPlan.of(*given, secure=self.secure, rounding=rounding)
@@ -307,3 +305,48 @@ def private_for_trainer(
             f"{loader.batch_size}; the engine's memory_budget decides how many pass at once"
         )
     return private
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Returns the model inside of DistributedDataParallel and ``torch.compile``, whose layers are watched."""
+    checks.instance("model", model, nn.Module)
+    if isinstance(model, DistributedDataParallel):
+        return _unwrapped(model.module)
+    inside = getattr(model, "_orig_mod", None)  # of what torch.compile returns
+    return _unwrapped(inside) if isinstance(inside, nn.Module) else model
+
+
+def _check(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechanism) -> None:
+    """Raises an error that names what cannot be trained privately in the model or with the optimizer."""
+    refuse_layers(gradients.model)
+    parameters = gradients.parameters
+    if not parameters:
+        raise ValueError("model must have parameters that require a gradient, got none")
+    kinds = {(p.device, p.dtype) for p in parameters.values()}
+    if len(kinds) > 1:
+        raise ValueError(f"model must have one device and dtype, got {sorted(map(str, kinds))}")
+    device, dtype = kinds.pop()
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"model must be float32 or float64, got {dtype}")
+    if isinstance(optimizer, LBFGS):
+        raise ValueError(
+            "LBFGS asks for several gradients in each step, and each would be a release: use SGD"
+        )
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
+    names = {id(p): name for name, p in parameters.items()}
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    missing = [name for key, name in names.items() if key not in held]
+    if missing:
+        raise ValueError(
+            f"optimizer must hold every trained parameter of the model, {missing[0]!r} is missing"
+        )
+    if held - set(names):
+        raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
+    theta = torch.zeros(gradients.size, dtype=dtype, device=device)
+    shape = mechanism.fisher_information(theta).shape
+    if shape != theta.shape:
+        raise ValueError(
+            f"mechanism must fit the model's {theta.numel()} trained parameters as one vector, "
+            f"its own shape is {list(shape)}"
+        )

@@ -12,10 +12,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ringfence.noise import Noise
 from ringfence.training.engine.batches import Examples, FullBatches, MicroBatch, PoissonBatches
-from ringfence.training.engine.model_checks import refuse_layers, refuse_other_parameters
 from ringfence.training.engine.run import TrainingRun
 from ringfence.training.per_example.layers import is_frozen
-from ringfence.training.per_example.model_state import state_of
+from ringfence.training.per_example.model_checks import refuse_layers, refuse_other_parameters
 
 
 class PrivateModule(nn.Module):
@@ -33,8 +32,7 @@ class PrivateModule(nn.Module):
         self._run_forward = torch.compiler.disable(run.forward)  # layers are watched one by one
         self.training = module.training
         self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
-        self._trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        self._state: tuple[Any, ...] = ()  # that of the module when it was checked
+        self._trained = run.gradients.parameters
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode of all layers but the frozen ones."""
@@ -46,18 +44,15 @@ class PrivateModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if not self.training:
             return self.module(*args, **kwargs)
-        state = state_of(self.module)
-        if state != self._state:  # because the user may have changed it
+        if not torch.is_grad_enabled():  # a pass in training mode may write to the model
             refuse_layers(self.module)
             refuse_other_parameters(self.module, self._trained)
-            self._state = state
-        if not torch.is_grad_enabled():  # a pass in training mode may write to the model
             return deepcopy(self.module)(*args, **kwargs)
         for name, value in (*enumerate(args), *kwargs.items()):
-            if not isinstance(value, Tensor):
+            if not isinstance(value, Tensor) or not value.dim():
                 raise TypeError(
                     "in training the model takes tensors with one row for each example, got "
-                    f"{type(value).__name__} as argument {name}"
+                    f"{type(value).__name__} as input {name}"
                 )
         return self._run_forward((args, kwargs))
 

@@ -255,9 +255,9 @@ class TrainingRun:
         args, kwargs = inputs
         for name, value in (*enumerate(args), *kwargs.items()):
             if len(value) != len(batch.indices):
-                raise ValueError(f"argument {name} has {len(value)} rows, the batch {len(batch.indices)}")
+                raise ValueError(f"input {name} has {len(value)} rows, the batch {len(batch.indices)}")
             if value.is_floating_point():
-                checks.require(f"inputs (argument {name})", "must be finite", value, torch.isfinite(value))
+                checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
         with self._seeded(batch, inputs):
             outputs = tree_map(_in_float32, self.gradients.forward(inputs))
         for output in tree_leaves(outputs):

@@ -28,6 +28,7 @@ from ringfence.training.per_example.isolation import (
     map_leaves,
     without_gradients,
 )
+from ringfence.training.per_example.model_checks import refuse_layers, refuse_other_parameters
 from ringfence.training.per_example.model_state import KeptError, nothing_kept, refuse_changed, state_of
 
 
@@ -249,7 +250,13 @@ class ExampleGradients:
         return self.fallback_reason is not None
 
     def _decided(self, inputs: Inputs) -> str | None:
-        """Finds the layers that can be watched; returns why vmap cannot run the model, or None."""
+        """Finds the layers that can be watched; returns why vmap cannot run the model, or None.
+
+        Layers that cannot be trained privately are refused by name, and so is another set of trained
+        parameters: the user may have changed the model since.
+        """
+        refuse_layers(self.model)
+        refuse_other_parameters(self.model, self.parameters)
         self._known, self._reasons, self._fitting = known_layers(self.model), {}, None
         self._layers = list(self.model.modules())
         self._calls = Calls(self.model, self._known.values())

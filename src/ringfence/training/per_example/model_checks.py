@@ -1,32 +1,12 @@
-"""What a model and its optimizer must be to be trained privately."""
+"""Checks of models: layers that cannot be trained privately are refused by name, and so are other changes."""
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.optim import LBFGS, Optimizer
 
-from ringfence import checks
-from ringfence.mechanisms.base import Mechanism
-from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import is_frozen
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside of DistributedDataParallel and ``torch.compile``: its own layers are watched.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> unwrapped(torch.compile(layer, backend="eager")) is layer
-    True
-    """
-    checks.instance("model", model, nn.Module)
-    if isinstance(model, DistributedDataParallel):
-        return unwrapped(model.module)
-    inside = getattr(model, "_orig_mod", None)  # of what torch.compile returns
-    return unwrapped(inside) if isinstance(inside, nn.Module) else model
 
 
 def refuse_layers(model: nn.Module) -> None:
@@ -72,18 +52,18 @@ def _reason_against(layer: nn.Module) -> str | None:
     return None
 
 
-def refuse_other_parameters(model: nn.Module, trained: list[tuple[str, nn.Parameter]]) -> None:
+def refuse_other_parameters(model: nn.Module, before: dict[str, nn.Parameter]) -> None:
     """Raises a ValueError that names the first parameter that is trained now and was not, or the reverse.
 
     >>> model = nn.Linear(2, 2)
-    >>> trained = list(model.named_parameters())
+    >>> trained = dict(model.named_parameters())
     >>> _ = model.bias.requires_grad_(False)
     >>> refuse_other_parameters(model, trained)
     Traceback (most recent call last):
     ...
     ValueError: parameter 'bias' is trained no longer: ...
     """
-    before, now = dict(trained), {name: p for name, p in model.named_parameters() if p.requires_grad}
+    now = {name: p for name, p in model.named_parameters() if p.requires_grad}
     for name in {**before, **now}:
         if before.get(name) is not now.get(name):
             what = "is trained no longer" if name not in now else "was not trained before"
@@ -109,46 +89,3 @@ def refuse_random_layers(model: nn.Module) -> None:
                 f"layer {name!r} ({type(layer).__name__}) draws at random: "
                 "Fisher information loss is not known for it"
             )
-
-
-def checked_model(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechanism) -> None:
-    """Raises an error that names what cannot be trained privately in the model or with the optimizer.
-
-    >>> from ringfence import Gaussian
-    >>> model, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    >>> checked_model(ExampleGradients(model), torch.optim.SGD(other.parameters(), lr=1.0), Gaussian(1.0))
-    Traceback (most recent call last):
-    ValueError: optimizer must hold every trained parameter of the model, 'weight' is missing
-    """
-    refuse_layers(gradients.model)
-    parameters = gradients.parameters
-    if not parameters:
-        raise ValueError("model must have parameters that require a gradient, got none")
-    kinds = {(p.device, p.dtype) for p in parameters.values()}
-    if len(kinds) > 1:
-        raise ValueError(f"model must have one device and dtype, got {sorted(map(str, kinds))}")
-    device, dtype = kinds.pop()
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"model must be float32 or float64, got {dtype}")
-    if isinstance(optimizer, LBFGS):
-        raise ValueError(
-            "LBFGS asks for several gradients in each step, and each would be a release: use SGD"
-        )
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
-    names = {id(p): name for name, p in parameters.items()}
-    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
-    missing = [name for key, name in names.items() if key not in held]
-    if missing:
-        raise ValueError(
-            f"optimizer must hold every trained parameter of the model, {missing[0]!r} is missing"
-        )
-    if held - set(names):
-        raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
-    theta = torch.zeros(gradients.size, dtype=dtype, device=device)
-    shape = mechanism.fisher_information(theta).shape
-    if shape != theta.shape:
-        raise ValueError(
-            f"mechanism must fit the model's {theta.numel()} trained parameters as one vector, "
-            f"its own shape is {list(shape)}"
-        )

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import ringfence as rf
-from ringfence.training.engine.model_checks import refuse_random_layers
+from ringfence.training.per_example.model_checks import refuse_random_layers
 from tests.training.engine.runs import CLIP, INPUTS, LAW, Run, clipped_sum, network
 
 # torch falls back to a loop over the examples for some of these
