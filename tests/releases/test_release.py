@@ -1,14 +1,17 @@
 """The result of a job: its words, its chart, and what its files say and do not say."""
 
 import csv
+import gc
 import io
 import json
 import math
 import os
+import pickle
 import stat
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +109,26 @@ def test_a_killed_process_leaves_whole_folders(seconds: float, tmp_path: Path) -
     assert whole
     for folder in whole:
         assert len(list(folder.iterdir())) == 6
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda data: rf.release_counts(data, sigma=4.0),
+        lambda data: rf.release_counts(data, 0, domain={0: [0, 1]}, sigma=4.0),
+        lambda data: rf.release_means(data, 1, lower=0, upper=1, sigma=4.0),
+        lambda data: rf.release_votes(data, sigma=4.0),
+        lambda data: rf.release_winners(data, sigma=4.0),
+    ],
+)
+def test_a_release_keeps_no_data_but_its_account(job: Any) -> None:
+    data = np.ones((5, 2))
+    kept = weakref.ref(data)
+    table = pickle.loads(pickle.dumps(made := job(data)))
+    assert table.columns == made.columns
+    del data
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_spreadsheet_runs_nothing_of_the_table() -> None:

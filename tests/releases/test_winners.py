@@ -130,6 +130,11 @@ def test_the_chart_counts_wins() -> None:
         (COUNTS, {"at_most": 1}, "at_most must be left out where neighbours is 'replaced'"),
         (COUNTS, {"threshold_sigma": 1.0}, "threshold_sigma needs confident_above and sigma"),
         (COUNTS, {"confident_above": math.inf}, "confident_above must be finite"),
+        (
+            COUNTS,
+            {"epsilon": None, "sigma": 1.0, "confident_above": 9, "threshold_sigma": 0.0},
+            "threshold_sigma must be > 0",
+        ),
         (COUNTS, {"neighbours": "both"}, "neighbours must be"),
         (BALLOTS, {"candidates": ["cat"]}, "candidates must be at least 2, got 1"),
         (BALLOTS, {"candidates": "cat"}, "candidates must be a list of values, got 'cat'"),
