@@ -218,17 +218,14 @@ class DivergenceTable:
             bins = min(_FEW_BINS_PER_CELL, at_once(fast, each=len(places) * CELLS))
         counts, occupied = _count(theta, setting.sigma, places, bins)
         kept = counts.reshape(-1).nonzero().squeeze(1)
-        page, cell = kept // (bins * CELLS), kept // bins % CELLS
         middle = ((kept % bins).double() + 0.5) / bins
-        pages = (
-            self._pages_at(setting, occupied).to(theta.device).view(len(occupied), 2, len(self.orders), -1)
-        )
+        pages = self._pages_at(setting, occupied).to(theta.device)
+        values = pages.view(len(occupied), 2, len(self.orders), -1).permute(1, 2, 0, 3).flatten(2)
+        at = kept // (bins * CELLS) * (2 * CELLS + 1) + kept // bins % CELLS  # the node on the left
         margin = self.margin([setting])[0].to(theta.device)
 
         def between(orders: slice) -> tuple[Tensor, Tensor]:
-            left, right, steepest = (
-                pages[page, :, orders, cell + first].permute(1, 2, 0) for first in (0, 1, CELLS + 1)
-            )
+            left, right, steepest = (values[:, orders, at + first] for first in (0, 1, CELLS + 1))
             raised = margin[orders].unsqueeze(1)
             upper = (torch.lerp(left, right, middle) + steepest * ((0.5 + _MISPLACED) / bins)) * raised
             return upper - steepest / bins * raised, upper
