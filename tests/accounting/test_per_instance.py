@@ -51,6 +51,9 @@ def test_never_above_what_holds_for_every_theta() -> None:
         got = rf.per_instance_rdp(law, torch.zeros(1000), 0.1, ORDERS)
         ceiling = 1000 * 0.5 * 0.1**2 * float(law.information_bound()) * float64(ORDERS)
         assert bool((got.worst <= ceiling * (1 + 1e-11)).all())
+        account = rf.PerInstanceAccountant(law, 0.1, ORDERS)
+        account.step(torch.zeros(1000))
+        assert torch.equal(account.worst, got.worst)
         assert bool((got.worst <= 1000 * 0.5 * (0.1 / 2) ** 2 * float64(ORDERS) * (1 + 1e-11)).all())
 
 
