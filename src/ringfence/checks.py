@@ -1,4 +1,4 @@
-"""Checks of arguments. Every refusal names the argument and the value."""
+"""Checks of arguments: each returns the value, or raises an error that names the argument and the value."""
 
 import math
 import os
@@ -194,7 +194,7 @@ def listed(name: str, value: object, length: int | None = None) -> Sequence[Any]
 
 
 def keys(name: str, state: object, expected: set[str]) -> None:
-    """Refuses a state that is not a dict with exactly the expected keys."""
+    """Raises ValueError naming missing and unknown keys, unless the state is a dict with exactly these."""
     given = set(mapping(name, state))
     missing, unknown = (sorted(some, key=str) for some in (expected - given, given - expected))
     if missing or unknown:
@@ -257,7 +257,7 @@ def sums(name: str, values: object, count: int) -> Tensor:
 
 
 def state(kind: str, version: int, value: object, expected: set[str]) -> None:
-    """Refuses a saved state of another kind or version, or without exactly the expected keys."""
+    """Raises ValueError unless a saved state is of this kind and version, with exactly the expected keys."""
     keys(f"state of {kind}", value, {"kind", "version", *expected})
     for name, wanted in (("kind", kind), ("version", version)):
         found = mapping(kind, value)[name]

@@ -1,4 +1,4 @@
-"""Numbers from whatever holds them: tensors, arrays, lists, and Series and DataFrames of any library."""
+"""Converts numbers and what holds them (tensors, arrays, lists, Series, DataFrames) to tensors."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ _INTEGERS = (
 
 
 def tensor(name: str, value: object) -> Tensor:
-    """``value``, a number or a container of numbers, as a float32 or float64 tensor, whatever its values.
+    """``value``, a number or a container of numbers, as a float32 or float64 tensor; it may hold NaN.
 
     Of a Series or a DataFrame only the values count, in their order, and no index. Arrays and tensors of
     floats keep their dtype; all others become float64.
@@ -41,7 +41,7 @@ def tensor(name: str, value: object) -> Tensor:
 
 
 def _as_tensor(value: object) -> Tensor:
-    """A Series or a DataFrame by its values; a number or a list in float64, as Python has no other floats."""
+    """Converts a Series or a DataFrame by its values, and a number or a list to float64, Python's own."""
     if isinstance(value, Tensor):
         return value
     if type(value) is float:
@@ -57,7 +57,7 @@ def _as_tensor(value: object) -> Tensor:
 
 
 def _exact(name: str, integers: Tensor) -> Tensor:
-    """Integers in float64, which must hold them exactly."""
+    """Converts integers to float64, which must hold them exactly."""
     values = integers.double()
     if not bool((values.abs() < 2.0**53).all()):
         raise ValueError(

@@ -117,12 +117,17 @@ def test_sizes_left_alone_are_constants_of_their_files() -> None:
 
 
 def test_report_fails_below_nine_in_ten(capsys: pytest.CaptureFixture[str]) -> None:
-    killed, survived = [("a", "killed")], [("a", "survived")]
+    file, other = "src/ringfence/training/a.py", "src/ringfence/noise.py"
+    killed, survived = [(file, "killed")], [(file, "survived")]
     assert report(9 * killed + survived) == 0
-    assert report(8 * killed + [("b", "timeout")] + survived) == 0
+    assert report(8 * killed + [(file, "timeout")] + survived) == 0
     assert report(8 * killed + 2 * survived) == 1
-    assert report(8 * killed + [("a", "uncovered")] + [("a", "error")]) == 1
+    assert report(8 * killed + [(file, "uncovered")] + [(file, "error")]) == 1
     assert "8 of    10   80.0%  all" in capsys.readouterr().out
+    assert (
+        report(99 * [(other, "killed")] + killed + survived) == 1
+    )  # one package is not made up for by others
+    assert "1 of     2   50.0%  training" in capsys.readouterr().out
 
 
 # Changes of normal.py that its tests must notice, and one that makes no difference: at 0 both

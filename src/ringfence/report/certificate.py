@@ -38,7 +38,8 @@ CHOSEN = (
 KEPT = (
     "A commitment is the SHA-256 of a secret nonce followed by the file. The nonce is in the .key file, "
     "which stays with the private files: a plain checksum would let anybody check a guess of what is in "
-    "them. Whoever has both can verify that this page is about them: ringfence certificate FILE --verify."
+    "them. With the files and the key, ringfence certificate FILE --verify checks that this page is about "
+    "them."
 )
 
 _CHANGED = "it was changed, or made by another version"
@@ -155,7 +156,7 @@ class Certificate:
                 ),
                 Section(
                     "What attacks can achieve",
-                    ("Whoever knows all other records and sees all releases finds at most these shares.",),
+                    ("With all other records and all releases, an attacker finds at most these shares.",),
                     tables=(Table("Attacks", ("false alarms", "records found, at most"), rates),),
                 ),
                 Section("What was assumed", tuple(content["assumptions"])),
@@ -292,7 +293,7 @@ def _of_account(path: Path) -> Source:
         settings: Pairs = (("mechanism", repr(decided.law)),)
     else:
         account = accountant_from_state_dict(state)
-        what, cost = f"{account.steps:,} releases.", account.privacy_loss()
+        what, cost = _releases(account.steps), account.privacy_loss()
         settings = (("mechanism", repr(account.mechanism)), ("sensitivity", account.sensitivity.statement))
     return Source(what, cost, (path,), settings, (_AS_GIVEN,))
 
@@ -307,9 +308,13 @@ def _of_release(path: Path, state: dict[str, Any]) -> Source:
     refuse_changed(path, state)
     cost = PrivacyLoss.from_state(state["cost"])
     return Source(
-        what=state.get("statement", f"{cost.steps:,} releases."),
+        what=state.get("statement", _releases(cost.steps)),
         cost=cost,
         files=(path,),
         assumptions=tuple(state["assumptions"]),
         delta=state["delta"],
     )
+
+
+def _releases(number: int) -> str:
+    return "One release." if number == 1 else f"{number:,} releases."
