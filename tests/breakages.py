@@ -826,8 +826,8 @@ BREAKAGES = [
     Breakage(
         "calibration returns the end that fails",
         f"{ACCOUNTING}/calibration.py",
-        "            failing = middle\n    return passing",
-        "            failing = middle\n    return failing",
+        "            return passing[0]\n",
+        "            return failing[0]\n",
         accounting("calibration"),
     ),
     Breakage(
@@ -841,14 +841,14 @@ BREAKAGES = [
     ),
     Breakage(
         "an answer from theta without its warning",
-        f"{ACCOUNTING}/calibration_question.py",
+        f"{ACCOUNTING}/calibration.py",
         '        if self.kind == "data_independent":\n            return\n',
         "        return\n",
         accounting("calibration"),
     ),
     Breakage(
         "one sampled release calibrated for many",
-        f"{ACCOUNTING}/calibration_question.py",
+        f"{ACCOUNTING}/calibration.py",
         "account.step_of_any(self.theta, count=steps)",
         "account.step_of_any(self.theta, count=1)",
         accounting("calibration"),

@@ -9,12 +9,12 @@ import warnings as _warnings
 # What is exported. Type checkers run these imports; Python loads a name when it is first used, since torch
 # takes seconds to import and scikit-learn another one.
 if _typing.TYPE_CHECKING:
+    from ringfence.accounting.calibration import (
+        PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
+    )
     from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
     from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
     from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
-    from ringfence.accounting.calibration_question import (
-        PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
-    )
     from ringfence.accounting.decision_publication import (
         publishable_decision_epsilon as publishable_decision_epsilon,
     )

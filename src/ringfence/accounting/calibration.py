@@ -1,18 +1,25 @@
 """The noise, the bound or the number of releases that meets a target epsilon."""
 
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count as counted
+from typing import Self
 
 import torch
+from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.calibration_question import CalibrationQuestion
 from ringfence.accounting.guarantee import EpsilonKind
+from ringfence.accounting.per_instance import ceilings, per_instance_rdp
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.rounding import rounded_up
 
 _TOLERANCE = 1e-3  # relative, of the parameter found
 _LARGEST = 1e12
@@ -43,9 +50,8 @@ def calibrate_sigma(
     are almost free to release without noise, and the answer says so to everyone who sees it. These kinds
     raise a ``PerInstanceCalibrationWarning`` and cannot be combined with sampling. Use them on public or
     simulated data. Their cost need not fall with sigma everywhere. The answer is therefore found from
-    above, where the Gaussian's noise meets the target for every theta, and every sigma tried on the way
-    down was checked. theta may be a model: a sample whose cost is scaled up to ``coordinates``, unless
-    ``sensitivity`` has ``at_most`` or ``norm``.
+    above, where the Gaussian's noise meets the target for every theta. theta may be a model: a sample whose
+    cost is scaled up to ``coordinates``, unless ``sensitivity`` has ``at_most`` or ``norm``.
 
     Guarantee: the cost at the answer was computed and is not over the target.
 
@@ -62,14 +68,15 @@ def calibrate_sigma(
     steps = checks.count("steps", steps, at_least=1)
 
     def law(sigma: float) -> Mechanism:
-        own = {"sigma": torch.tensor(sigma, dtype=torch.float64)}
-        return mechanism.with_parameters({**mechanism.parameters(), **own})
+        return with_sigma(mechanism, sigma)
 
+    # the cost for this dataset need not fall with sigma everywhere: the search goes down in small steps
+    stride = 2.0**10 if question.kind == "data_independent" else 2.0
     start = float(mechanism.sigma.double().mean())
     if question.sampling_rate < 1:  # releases of everything cost more, and their sigma is found sooner
         whole = replace(question, sampling_rate=1.0)
-        start = _smallest(lambda sigma: whole.costs(law(sigma))(steps), epsilon, start)
-    sigma = _smallest(lambda sigma: question.costs(law(sigma))(steps), epsilon, start)
+        start = smallest_sigma(lambda sigma: whole.costs(law(sigma))(steps), epsilon, start)
+    sigma = smallest_sigma(lambda sigma: question.costs(law(sigma))(steps), epsilon, start, stride=stride)
     question.warn("sigma", sigma, law(sigma), steps)
     return sigma
 
@@ -167,18 +174,71 @@ def calibrate_steps(
     return steps
 
 
-def _smallest(cost: Callable[[float], float], epsilon: float, start: float) -> float:
-    """A sigma that meets the target, found from above: every sigma tried on the way down was checked."""
-    passing = start
-    while cost(passing) > epsilon:
-        passing *= 2
-        if passing > _LARGEST:
-            raise ValueError(
-                f"epsilon must be attainable, got {epsilon!r}: no sigma up to {_LARGEST:g} meets it"
-            )
-    while passing > 1 / _LARGEST and cost(passing / 2) <= epsilon:
-        passing /= 2
-    return _bisect(lambda sigma: cost(sigma) <= epsilon, failing=passing / 2, passing=passing)
+def with_sigma(mechanism: Mechanism, sigma: float) -> Mechanism:
+    """The law with this one sigma, and its other parameters as they are.
+
+    >>> with_sigma(Gaussian(1.0), 2.0)
+    Gaussian(sigma=2.0)
+    """
+    own = {"sigma": torch.tensor(sigma, dtype=torch.float64)}
+    return mechanism.with_parameters({**mechanism.parameters(), **own})
+
+
+def smallest_sigma(
+    cost: Callable[[float], float],
+    epsilon: float,
+    start: float,
+    *,
+    stride: float = 2.0**10,
+    name: str = "epsilon",
+) -> float:
+    """A sigma whose cost is at most epsilon, and at most 0.1 % above one whose cost is not.
+
+    Between two places the cost is about proportional to a power of 1 / sigma, so that few evaluations find
+    the answer, of which each may take a second. One is at most ``stride`` times as far as the last one until
+    the answer lies between two of them. ``name`` is that of the target in errors.
+
+    Guarantee: the cost at the answer was computed and is not over the target.
+
+    >>> round(smallest_sigma(lambda sigma: 3 / sigma, 1.0, start=1.0), 2)
+    3.0
+    """
+    passing = failing = None
+    sigma = start
+    for attempt in counted():
+        value = cost(sigma)
+        if value <= epsilon:
+            passing = (sigma, value)
+        else:
+            failing = (sigma, value)
+        if failing is None:
+            if sigma < 1 / _LARGEST:
+                return sigma
+            sigma *= max(1 / stride, min(0.5, value / epsilon))
+        elif passing is None:
+            if sigma > _LARGEST:
+                raise ValueError(
+                    f"{name} must be attainable, got {epsilon!r}: no sigma up to {_LARGEST:g} meets it"
+                )
+            sigma *= max(2.0, min(stride, value / epsilon))
+        elif passing[0] - failing[0] <= _TOLERANCE * passing[0]:
+            return passing[0]
+        elif attempt % 4 == 3:  # a curve of another form must not take long
+            sigma = math.sqrt(failing[0] * passing[0])
+        else:
+            sigma = _between(failing, passing, epsilon)
+    raise AssertionError("unreachable")
+
+
+def _between(failing: tuple[float, float], passing: tuple[float, float], epsilon: float) -> float:
+    """The next sigma to try between one that fails and one that passes, each with its cost."""
+    (low, above), (high, below) = failing, passing
+    if not 0 < below < above < math.inf or high / low > 2:
+        return math.sqrt(low * high)
+    share = math.log(above / epsilon) / math.log(above / below)
+    step = 0.6 * _TOLERANCE  # away from both ends, so that an answer close to one is confirmed at once
+    guess = low * float((high / low) ** share)
+    return min(max(guess, low * (1 + step)), high * (1 - step))
 
 
 def _most(meets: Callable[[int], bool], largest: float = _LARGEST) -> int:
@@ -206,3 +266,133 @@ def _bisect(meets: Callable[[float], bool], *, failing: float, passing: float) -
         else:
             failing = middle
     return passing
+
+
+class PerInstanceCalibrationWarning(UserWarning):
+    """An answer was found from theta: it meets the target for this dataset only, and is sensitive itself.
+
+    This is a warning and not a field of the answer, because the answer is a number and soon a part of other
+    numbers, where a field would be lost. The message names the epsilon that the answer costs for every
+    dataset. Silence the warning where theta is public or simulated.
+
+    >>> issubclass(PerInstanceCalibrationWarning, UserWarning)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class CalibrationQuestion:
+    """What is released, and which epsilon of it must meet the target.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> question = CalibrationQuestion.asked(None, 1e-2, 1e-5, "data_independent", 100, 1.0)
+    >>> cost = question.costs(Gaussian(1.0))
+    >>> round(cost(1), 3), round(cost(10), 3)
+    (0.341, 1.199)
+    """
+
+    theta: Tensor
+    sensitivity: Sensitivity
+    delta: float
+    kind: EpsilonKind
+    scale: float  # how many coordinates each of theta's stands for
+    sampling_rate: float
+
+    @classmethod
+    def asked(
+        cls,
+        theta: Real | None,
+        sensitivity: Real | Sensitivity,
+        delta: float,
+        kind: EpsilonKind,
+        coordinates: int | None,
+        sampling_rate: float,
+    ) -> Self:
+        """The question with every argument checked once, before the search."""
+        checks.one_of("kind", kind, ("data_independent", "per_instance", "ex_post"))
+        delta = checks.probability("delta", delta)
+        sampling_rate = checks.rate("sampling_rate", sampling_rate)
+        count = None if coordinates is None else checks.count("coordinates", coordinates, at_least=1)
+        size = Sensitivity.of(sensitivity)
+        if kind != "data_independent" and sampling_rate < 1:
+            raise ValueError(
+                f"kind must be 'data_independent' where sampling_rate is {sampling_rate:g}, got {kind!r}: "
+                "what a sampled release of this theta costs takes batches (SampledAccountant.step)"
+            )
+        if theta is None and kind != "data_independent":
+            raise ValueError(f"theta must be given for kind {kind!r}, got None")
+        values = None if theta is None else checks.finite("theta", theta)
+        if values is not None and count is not None and not size.is_plain and count != values.numel():
+            if kind != "data_independent":
+                raise ValueError(
+                    "coordinates must be left out, or theta hold all of them, where sensitivity has at_most "
+                    f"or norm, got {count}: a sample does not tell which coordinates a record moves"
+                )
+            values = None  # of which only the shape counts
+        if values is None:
+            if count is None:
+                size, count = _of_any_number(size)
+            values = torch.zeros((), dtype=torch.float64).expand(count)
+        scale = 1.0 if count is None else count / max(1, values.numel())
+        return cls(values, size, delta, kind, scale, sampling_rate)
+
+    def costs(self, law: Mechanism) -> Callable[[int], float]:
+        """The epsilon as a function of the number of releases; the sums are evaluated once."""
+        if self.sampling_rate < 1:
+            return self._costs_of_samples(law)
+        gaussian, bounded = ceilings(law, self.theta, self.sensitivity)
+        rdp = None
+        if self.kind != "data_independent":
+            rdp = per_instance_rdp(law, self.theta, self.sensitivity)
+
+        def cost(steps: int) -> float:
+            times = steps * self.scale
+            if rdp is None:
+                return PrivacyLoss.of_zcdp(times * gaussian, times * bounded).epsilon(self.delta)
+            loss = PrivacyLoss.of_zcdp(
+                times * gaussian,
+                times * bounded,
+                orders=rdp.orders,
+                forward=times * rdp.forward,
+                backward=times * rdp.backward,
+                steps=steps,
+            )
+            own = loss.guarantee(self.delta).per_instance
+            return own.ex_post_epsilon if self.kind == "ex_post" else own.epsilon
+
+        return cost
+
+    def _costs_of_samples(self, law: Mechanism) -> Callable[[int], float]:
+        # s coordinates that move by c have the ceilings of one that moves by c sqrt(s)
+        size = self.sensitivity.times(math.sqrt(self.scale))
+
+        def cost(steps: int) -> float:
+            account = SampledAccountant(law, size, self.sampling_rate)
+            account.step_of_any(self.theta, count=steps)
+            return account.privacy_loss().epsilon(self.delta)
+
+        return cost
+
+    def warn(self, name: str, answer: float, law: Mechanism, steps: int) -> None:
+        """Warns what an answer from theta costs for every dataset, unless it holds for every dataset."""
+        if self.kind == "data_independent":
+            return
+        everyone = replace(self, kind="data_independent").costs(law)(steps)
+        warnings.warn(
+            f"{name} = {answer:.6g} was found from theta and meets the target for this dataset only (kind "
+            f"{self.kind!r}); for every dataset it costs epsilon = {rounded_up(everyone)}. It is sensitive: "
+            "do not publish it, nor what is released with it, unless theta is public or simulated.",
+            PerInstanceCalibrationWarning,
+            stacklevel=3,
+        )
+
+
+def _of_any_number(size: Sensitivity) -> tuple[Sensitivity, int]:
+    """Moves of a known number of coordinates that are as long as those of any number of coordinates."""
+    if size.farthest.numel() == 1 and size.at_most is not None:
+        return size, size.at_most
+    if size.farthest.numel() == 1 and size.norm is not None:
+        return Sensitivity(norm=size.norm), 1  # all of the move in one coordinate
+    raise ValueError(
+        "coordinates must be given where theta is None, got None: the length of a move depends on them"
+    )

@@ -3,20 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Self
 
-import torch
-
 from ringfence import checks
+from ringfence.accounting.calibration import smallest_sigma, with_sigma
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.privacy_loss import TooLittleNoiseError
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 
-_TOLERANCE = 1e-3  # relative, of sigma
-_LARGEST = 1e12  # of sigma, and of a target: more is no promise
+_LARGEST = 1e12  # of a target: more is no promise
 
 # An account adds up releases one by one, which rounds differently from what was planned.
 _ROOM = 1 - 1e-9
@@ -84,8 +81,7 @@ class Target:
         """
 
         def law(sigma: float) -> Mechanism:
-            own = {"sigma": torch.tensor(sigma, dtype=torch.float64)}
-            return mechanism.with_parameters({**mechanism.parameters(), **own})
+            return with_sigma(mechanism, sigma)
 
         def cost(sigma: float) -> float:
             try:
@@ -96,51 +92,12 @@ class Target:
         return law(self.sigma(cost, start=float(mechanism.sigma.double().mean())))
 
     def sigma(self, cost: Callable[[float], float], start: float) -> float:
-        """A sigma that meets the target, and at most 0.1 % above one that does not.
-
-        The cost falls with sigma. Between two places it is about proportional to a power of 1 / sigma, so
-        that few evaluations find the answer, of which each may take a second.
+        """The smallest sigma that meets the target, from above to 0.1 %.
 
         >>> round(Target(1.0, 1e-5).sigma(lambda sigma: 3 / sigma, start=1.0), 2)
         3.0
         """
-        passing = failing = None
-        sigma = start
-        for attempt in count():
-            value = cost(sigma)
-            if value <= self.epsilon:
-                passing = (sigma, value)
-            else:
-                failing = (sigma, value)
-            if failing is None:
-                if sigma < 1 / _LARGEST:
-                    return sigma
-                sigma *= max(2.0**-10, min(0.5, value / self.epsilon))
-            elif passing is None:
-                if sigma > _LARGEST:
-                    raise ValueError(
-                        f"target_epsilon must be attainable, got {self.epsilon!r}: no sigma up to "
-                        f"{_LARGEST:g} meets it"
-                    )
-                sigma *= max(2.0, min(2.0**10, value / self.epsilon))
-            elif passing[0] - failing[0] <= _TOLERANCE * passing[0]:
-                return passing[0]
-            elif attempt % 4 == 3:  # a curve of another form must not take long
-                sigma = math.sqrt(failing[0] * passing[0])
-            else:
-                sigma = _between(failing, passing, self.epsilon)
-        raise AssertionError("unreachable")
-
-
-def _between(failing: tuple[float, float], passing: tuple[float, float], epsilon: float) -> float:
-    """The next sigma to try between one that fails and one that passes, each with its cost."""
-    (low, above), (high, below) = failing, passing
-    if not 0 < below < above < math.inf or high / low > 2:
-        return math.sqrt(low * high)
-    share = math.log(above / epsilon) / math.log(above / below)
-    step = 0.6 * _TOLERANCE  # away from both ends, so that an answer close to one is confirmed at once
-    guess = low * float((high / low) ** share)
-    return min(max(guess, low * (1 + step)), high * (1 - step))
+        return smallest_sigma(cost, self.epsilon, start, name="target_epsilon")
 
 
 def beginning(mechanism: Mechanism | str | None) -> Mechanism:
