@@ -1141,7 +1141,7 @@ BREAKAGES = [
     Breakage(
         "a voter's own epsilon above what is promised to everybody",
         f"{ACCOUNTING}/voters.py",
-        "torch.minimum(_by_renyi(own, delta), torch.tensor([everybody[count] for count in taken]))",
+        "torch.minimum(_by_renyi(own, delta), most)",
         "_by_renyi(own, delta)",
         accounting("voters"),
     ),
