@@ -14,7 +14,7 @@ from torch import Tensor
 import ringfence as rf
 from benchmarks.timing import peak_memory, seconds
 from ringfence.training.linear.information import linear_information
-from ringfence.training.linear.regression import Step, residuals
+from ringfence.training.linear.regression import Step, residuals, train_linear
 
 
 def dense(law: rf.Mechanism, step: Step, features: Tensor, labels: Tensor, clip: rf.Clamp) -> Tensor:
@@ -74,7 +74,7 @@ def main() -> None:
     )
     for bound in (2e-3, 2e-2, 0.5):
         clip = rf.Clamp(bound)
-        run = rf.train_linear(
+        run = train_linear(
             features,
             labels,
             classes,

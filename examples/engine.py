@@ -6,6 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
+from ringfence.training.engine.run import StepReport
 
 images, labels = load_digits(return_X_y=True)
 inputs, labels = torch.tensor(images, dtype=torch.float32).view(-1, 1, 8, 8) / 8 - 1, torch.tensor(labels)
@@ -17,7 +18,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.8)
 loader = DataLoader(train, batch_size=250)
 
 
-def show(report: rf.StepReport) -> None:
+def show(report: StepReport) -> None:
     """Print the epsilon so far: it holds for every dataset and may be published, unlike the loss."""
     print(f"step {report.steps}: epsilon {report.guarantee(1e-4).epsilon:.2f}")
 

@@ -12,6 +12,10 @@ import torch
 
 import ringfence as rf
 from ringfence import checks
+from ringfence.accounting.fisher import fisher_information_bounds, reconstruction_error_bound
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.numerics.operators import LinearOperator
+from ringfence.training.linear.regression import train_linear
 
 LAW = rf.RectifiedGaussian(1.0, bound=4.0)
 COUNTS = np.array([[9, 4, 0], [5, 5, 3], [0, 2, 7]])  # integers: what every container here can hold
@@ -32,7 +36,7 @@ def stepped(account: Any, *values: Any) -> Any:
 ENTRIES: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
     "sample": lambda of: LAW.sample(of(ROW), generator=generator()),
     "release": lambda of: LAW.release(of(ROW)).shape,
-    "SecureRelease": lambda of: rf.SecureRelease(LAW).draw(of(ROW)).shape,
+    "SecureRelease": lambda of: SecureRelease(LAW).draw(of(ROW)).shape,
     "log_prob": lambda of: LAW.log_prob(of(ROW), of(ROW)),
     "fisher_information": lambda of: LAW.fisher_information(of(ROW)),
     "renyi_divergence": lambda of: LAW.renyi_divergence(of(ROW), of(ROW), of(ROW + 2)),
@@ -58,10 +62,10 @@ ENTRIES: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
         ).order
     ),
     "fisher_information_loss": lambda of: rf.fisher_information_loss(LAW, of(ROW), of(COUNTS)),
-    "fisher_information_bounds": lambda of: rf.fisher_information_bounds(LAW, of(ROW), of(COUNTS)),
+    "fisher_information_bounds": lambda of: fisher_information_bounds(LAW, of(ROW), of(COUNTS)),
     "FisherAccountant": lambda of: stepped(rf.FisherAccountant(LAW), of(ROW), of(COUNTS)).upper_bound(),
-    "LinearOperator": lambda of: rf.LinearOperator.of(of(COUNTS)).apply(torch.eye(3).double()),
-    "reconstruction_error_bound": lambda of: rf.reconstruction_error_bound(of(ROW + 1)),
+    "LinearOperator": lambda of: LinearOperator.of(of(COUNTS)).apply(torch.eye(3).double()),
+    "reconstruction_error_bound": lambda of: reconstruction_error_bound(of(ROW + 1)),
     "trade_off": lambda of: (
         stepped(rf.PerInstanceAccountant(LAW, 0.1), of(ROW)).guarantee(1e-5).trade_off(of(LABELS))
     ),
@@ -79,7 +83,7 @@ ENTRIES: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
     ),
     "Clamp": lambda of: rf.Clamp(of(ROW[:1])),
     "train_linear": lambda of: (
-        rf.train_linear(
+        train_linear(
             of(COUNTS),
             of(LABELS),
             2,

@@ -11,7 +11,17 @@ import pytest
 
 import ringfence as rf
 from ringfence import accounting, mechanisms
-from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.accounting.fisher import fisher_information_bounds
+from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.mechanisms.law import Support
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.numerics.operators import (
+    BatchedOperator,
+    LinearOperator,
+    probable_bounds_of_many,
+    probable_traces,
+)
+from ringfence.numerics.singular_values import SingularValueBounds
 from tests.tensors import float64
 
 
@@ -54,7 +64,7 @@ DEFAULTS = [
         {"failure_probability": 0.0, "assumptions": [], "every_dataset": None, "change": "added or removed"},
     ),
     (rf.Ledger, {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False, "path": None}),
-    (rf.LinearOperator, {"rounding": 1e-12}),
+    (LinearOperator, {"rounding": 1e-12}),
     (BatchedOperator, {"rounding": 1e-12, "device": "cpu"}),
     (
         probable_bounds_of_many,
@@ -68,15 +78,15 @@ DEFAULTS = [
     (rf.SampledAccountant, {"orders": INTEGERS, "failure_probability": 1e-9}),
     (rf.SampledAccountant.step, SAMPLED),
     (rf.SampledAccountant.step_of_any, SAMPLED),
-    (rf.SecureRelease, {"step": None}),
-    (rf.SingularValueBounds, {"failure_probability": 0.0}),
-    (rf.Support, {"atoms": []}),
+    (SecureRelease, {"step": None}),
+    (SingularValueBounds, {"failure_probability": 0.0}),
+    (Support, {"atoms": []}),
     (rf.calibrate_bound, {"steps": 1, **CALIBRATED}),
     (rf.calibrate_sigma, {"steps": 1, **CALIBRATED}),
     (rf.calibrate_steps, CALIBRATED),
-    (rf.fisher_information_bounds, {**BOUNDS, "tolerance": 0.01, "maximum_degree": 256}),
+    (fisher_information_bounds, {**BOUNDS, "tolerance": 0.01, "maximum_degree": 256}),
     (rf.fisher_information_loss, {"kind": "spectral"}),
-    (rf.fixed_batch_rdp, {"orders": INTEGERS, "record": "added"}),
+    (fixed_batch_rdp, {"orders": INTEGERS, "record": "added"}),
     (rf.per_instance_rdp, {"orders": ORDERS, "exact": False}),
     (rf.privacy_profile, {"steps": 1}),
     (rf.publishable_epsilon, {"order": None}),

@@ -8,8 +8,10 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import example_sums
+from ringfence.accounting.fisher import poisson_information_factor
 from ringfence.accounting.subsampling import checked_integer_orders
-from ringfence.numerics.operators import BatchedOperator
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.numerics.operators import BatchedOperator, LinearOperator
 from tests.tensors import float64
 
 GAUSSIAN = rf.Gaussian(1.0)
@@ -29,11 +31,11 @@ def batched(count: int = 1, rounding: float = 0.0) -> None:
 
 
 def linear(width: int = 1, rounding: float = 0.0) -> None:
-    rf.LinearOperator((1, width), lambda v: v, lambda v: v, rounding)
+    LinearOperator((1, width), lambda v: v, lambda v: v, rounding)
 
 
 def secure(step: float, sigma: float = 1.0, bound: float = 1024.0) -> None:
-    rf.SecureRelease(rf.RectifiedGaussian(sigma, bound), step=step)
+    SecureRelease(rf.RectifiedGaussian(sigma, bound), step=step)
 
 
 # a call, the last value it takes, and towards where the next one is refused
@@ -52,9 +54,9 @@ LIMITS: dict[str, tuple[Callable[[float], object], float, float]] = {
     "finest step of the width": (lambda x: secure(x, sigma=9.0, bound=0.5), 2.0**-20, 0.0),
     "largest step": (lambda x: secure(x, bound=2.0), 4.0, INFINITY),
     "farthest bound": (lambda x: secure(2.0**-20, bound=x), math.nextafter(2.0**31, 0.0), INFINITY),
-    "largest sigma of a secure release": (lambda x: rf.SecureRelease(rf.Gaussian(x)), 1e290, INFINITY),
+    "largest sigma of a secure release": (lambda x: SecureRelease(rf.Gaussian(x)), 1e290, INFINITY),
     "smallest order": (lambda x: rf.per_instance_rdp(GAUSSIAN, 0.0, 1.0, [x]), math.nextafter(1.0, 2.0), 0.0),
-    "sampling rate": (lambda x: rf.poisson_information_factor(x, 1.0), 1.0, INFINITY),
+    "sampling rate": (lambda x: poisson_information_factor(x, 1.0), 1.0, INFINITY),
     "smallest sensitivity": (lambda x: rf.per_instance_rdp(GAUSSIAN, 0.0, x), 0.0, -INFINITY),
     "smallest sigma": (rf.Gaussian, math.ulp(0.0), 0.0),
     "largest delta": (lambda x: rf.PerInstanceAccountant(GAUSSIAN, 1.0).guarantee(x), 1 - 2.0**-53, INFINITY),
@@ -68,7 +70,7 @@ COUNTS: dict[str, tuple[Callable[[int], object], int, int]] = {
     "narrowest operator": (lambda n: linear(width=n), 1, -1),
     "fewest steps": (lambda n: rf.privacy_profile(GAUSSIAN, 0.0, 0.0, steps=n), 1, -1),
     "fewest attributes kept": (lambda n: rf.FisherAccountant(GAUSSIAN, gram_limit=n), 0, -1),
-    "fewest released": (lambda n: rf.SecureRelease(GAUSSIAN).delta(n, 1.0), 0, -1),
+    "fewest released": (lambda n: SecureRelease(GAUSSIAN).delta(n, 1.0), 0, -1),
 }
 
 

@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold
 import ringfence as rf
 from ringfence.noise import CipherDraws, GeneratorDraws, Noise, side_by_side
 from ringfence.training.engine.batches import PoissonBatches
+from ringfence.training.linear.regression import train_linear
 from tests.forks import ended
 
 CPU = torch.device("cpu")
@@ -79,7 +80,7 @@ def test_probes_that_differ_in_a_setting_share_no_noise(change: dict[str, Any]) 
     features, labels = torch.randn(300, 200, generator=generator), torch.arange(300) % 2
     noises = []
     for setting in ({**SETTING, "seed": 1}, {**SETTING, "seed": 1, **change}):
-        run = rf.train_linear(features, labels, 2, **setting)
+        run = train_linear(features, labels, 2, **setting)
         after = [*(step.weights for step in run.trajectory), run.weights][1]
         noises.append(-after * setting["public_size"] / setting["learning_rate"] - run.trajectory[0].theta)
     assert float(noises[0].std()) == pytest.approx(5.0, rel=0.15)

@@ -20,9 +20,17 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 from ringfence.accounting.examples import SampledExampleAccountant
+from ringfence.accounting.fisher import fisher_information_bounds
 from ringfence.accounting.selection import selection_epsilon
-from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.numerics.operators import (
+    BatchedOperator,
+    LinearOperator,
+    probable_bounds_of_many,
+    probable_traces,
+)
 from tests.tensors import float64, seeded_releases
 
 RECORD = Path(__file__).parent / "unchanged.json"
@@ -75,13 +83,13 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     fisher.step(THETA, spread(3, 6, 2))
     fisher.step(THETA + 0.1, spread(3, 6, 2), sampling_rate=0.3, pure_epsilon=2.0)
     yield "information loss", fisher.fisher_information_loss()
-    operator = rf.LinearOperator.of(spread(6, 9))
-    found = rf.fisher_information_bounds(
+    operator = LinearOperator.of(spread(6, 9))
+    found = fisher_information_bounds(
         law, THETA, operator, generator=torch.Generator().manual_seed(0), tolerance=0.1, maximum_degree=32
     )
     yield "information bounds", [found.lower, found.upper]
     for record in ("added", "removed"):
-        batch = rf.fixed_batch_rdp(law, THETA, 0.05, 0.2, [2, 3, 40, 200], record=record)  # type: ignore[arg-type]
+        batch = fixed_batch_rdp(law, THETA, 0.05, 0.2, [2, 3, 40, 200], record=record)  # type: ignore[arg-type]
         yield f"one batch, {record}", [batch.forward, batch.backward]
     average = rf.subsampled_rdp(law, spread(10, 6), 0.05, 0.2, [2, 4, 32], failure_probability=1e-6)
     yield "batches", [average.forward, average.backward]
@@ -111,7 +119,7 @@ def numbers_of_training() -> Iterator[tuple[str, Any]]:
         rf.calibrate_sigma(law, None, 0.05, steps=30, coordinates=100, sampling_rate=0.1, **target),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rf.PerInstanceCalibrationWarning)
+        warnings.simplefilter("ignore", PerInstanceCalibrationWarning)
         yield (
             "bound",
             rf.calibrate_bound(law, spread(100), 0.2, kind="per_instance", epsilon=0.6, delta=DELTA),

@@ -9,9 +9,6 @@ import warnings as _warnings
 # What is exported. Type checkers run these imports; Python loads a name when it is first used, since torch
 # takes seconds to import and scikit-learn another one.
 if _typing.TYPE_CHECKING:
-    from ringfence.accounting.calibration import (
-        PerInstanceCalibrationWarning as PerInstanceCalibrationWarning,
-    )
     from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
     from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
     from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
@@ -22,43 +19,28 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.decisions import decision_profile as decision_profile
     from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
     from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
-    from ringfence.accounting.fisher import FisherGuarantee as FisherGuarantee
-    from ringfence.accounting.fisher import fisher_information_bounds as fisher_information_bounds
     from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
-    from ringfence.accounting.fisher import poisson_information_factor as poisson_information_factor
-    from ringfence.accounting.fisher import reconstruction_error_bound as reconstruction_error_bound
     from ringfence.accounting.guarantee import Guarantee as Guarantee
     from ringfence.accounting.ledger import Ledger as Ledger
     from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
-    from ringfence.accounting.per_instance import PerInstanceRdp as PerInstanceRdp
     from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
     from ringfence.accounting.privacy_loss import PrivacyLoss as PrivacyLoss
-    from ringfence.accounting.profile import PrivacyProfile as PrivacyProfile
     from ringfence.accounting.profile import privacy_profile as privacy_profile
-    from ringfence.accounting.publication import PublishableEpsilon as PublishableEpsilon
     from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
     from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
     from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
-    from ringfence.accounting.subsampling import SubsampledRdp as SubsampledRdp
-    from ringfence.accounting.subsampling import fixed_batch_rdp as fixed_batch_rdp
     from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
     from ringfence.accounting.voters import voter_epsilons as voter_epsilons
     from ringfence.data.projection import PublicProjection as PublicProjection
     from ringfence.mechanisms.base import Mechanism as Mechanism
-    from ringfence.mechanisms.decision import Decision as Decision
     from ringfence.mechanisms.gaussian import Gaussian as Gaussian
-    from ringfence.mechanisms.law import LossMoments as LossMoments
-    from ringfence.mechanisms.law import Support as Support
     from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussian
     from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
-    from ringfence.mechanisms.secure.release import SecureRelease as SecureRelease
     from ringfence.mechanisms.sign import StochasticSign as StochasticSign
     from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
     from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
     from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
     from ringfence.noise import Noise as Noise
-    from ringfence.numerics.operators import LinearOperator as LinearOperator
-    from ringfence.numerics.singular_values import SingularValueBounds as SingularValueBounds
     from ringfence.releases.counts import release_counts as release_counts
     from ringfence.releases.means import release_means as release_means
     from ringfence.releases.release import Release as Release
@@ -69,17 +51,34 @@ if _typing.TYPE_CHECKING:
     from ringfence.training.clipping import Norm as Norm
     from ringfence.training.clipping import Scale as Scale
     from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
-    from ringfence.training.engine.run import StepReport as StepReport
-    from ringfence.training.linear.regression import LinearRun as LinearRun
-    from ringfence.training.linear.regression import train_linear as train_linear
     from ringfence.training.probe import LinearProbe as LinearProbe
-    from ringfence.training.tune import Tuned as Tuned
     from ringfence.training.tune import tune as tune
 
 __version__ = "0.6.0"
 
-# No longer exported: these still work from here, with a warning, until the version named in the changelog.
-_MOVED = {"clipped_outer_sum": "ringfence.training.kernels.outer_sum"}
+# Exported until 0.6: these still work from here in 0.7, with a warning that says where they are.
+_MOVED = {
+    "PerInstanceCalibrationWarning": "ringfence.accounting.calibration",
+    "FisherGuarantee": "ringfence.accounting.fisher",
+    "fisher_information_bounds": "ringfence.accounting.fisher",
+    "poisson_information_factor": "ringfence.accounting.fisher",
+    "reconstruction_error_bound": "ringfence.accounting.fisher",
+    "PerInstanceRdp": "ringfence.accounting.per_instance",
+    "PrivacyProfile": "ringfence.accounting.profile",
+    "PublishableEpsilon": "ringfence.accounting.publication",
+    "SubsampledRdp": "ringfence.accounting.subsampling",
+    "fixed_batch_rdp": "ringfence.accounting.subsampling",
+    "LossMoments": "ringfence.mechanisms.law",
+    "Support": "ringfence.mechanisms.law",
+    "Decision": "ringfence.mechanisms.decision",
+    "LinearOperator": "ringfence.numerics.operators",
+    "SingularValueBounds": "ringfence.numerics.singular_values",
+    "StepReport": "ringfence.training.engine.run",
+    "LinearRun": "ringfence.training.linear.regression",
+    "train_linear": "ringfence.training.linear.regression",
+    "Tuned": "ringfence.training.tune",
+    "SecureRelease": "ringfence.mechanisms.secure.release",
+}
 _RENAMED = {"DecisionRelease": "Release"}
 
 

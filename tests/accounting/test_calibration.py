@@ -11,11 +11,13 @@ from dp_accounting import pld, rdp
 
 import ringfence as rf
 from ringfence.accounting import calibration
-from ringfence.accounting.calibration import CalibrationQuestion
+from ringfence.accounting.calibration import CalibrationQuestion, PerInstanceCalibrationWarning
 from ringfence.accounting.guarantee import EpsilonKind
 from tests.tensors import double_by_default
 
-pytestmark = pytest.mark.filterwarnings("ignore::ringfence.PerInstanceCalibrationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ringfence.accounting.calibration.PerInstanceCalibrationWarning"
+)
 
 THETA = torch.linspace(-2, 2, 60, dtype=torch.float64)
 LAW = rf.TruncatedGaussian(1.0, 3.0)
@@ -39,13 +41,11 @@ def test_an_answer_from_theta_comes_with_what_it_costs_everyone(kind: EpsilonKin
     sign, clamp = rf.StochasticSign(1e-12), rf.RectifiedGaussian(1.0, 1.0)
     given = {"kind": kind, "epsilon": 1.0, "delta": 1e-5}
     only = rf"for this dataset only \(kind '{kind}'\); for every dataset it costs epsilon ="
-    with pytest.warns(
-        rf.PerInstanceCalibrationWarning, match=rf"sigma = [\d.]+e-13 was .* {only} \d{{25}}\."
-    ):
+    with pytest.warns(PerInstanceCalibrationWarning, match=rf"sigma = [\d.]+e-13 was .* {only} \d{{25}}\."):
         rf.calibrate_sigma(sign, VOTES, 1.0, **given)
-    with pytest.warns(rf.PerInstanceCalibrationWarning, match=rf"bound = \d+.*{only} 8\.\d"):
+    with pytest.warns(PerInstanceCalibrationWarning, match=rf"bound = \d+.*{only} 8\.\d"):
         rf.calibrate_bound(clamp, VOTES, 1.0, **given)
-    with pytest.warns(rf.PerInstanceCalibrationWarning, match=rf"steps = \d+.*{only} \d+") as heard:
+    with pytest.warns(PerInstanceCalibrationWarning, match=rf"steps = \d+.*{only} \d+") as heard:
         rf.calibrate_steps(rf.StochasticSign(30.0), VOTES, 1.0, **given)
     assert heard[0].filename == __file__
 

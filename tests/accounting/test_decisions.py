@@ -23,6 +23,7 @@ from ringfence.accounting.decisions import (
     rdp_of_pairs,
     zcdp,
 )
+from ringfence.accounting.profile import PrivacyProfile
 from tests.tensors import float64
 
 VOTES = [[230, 12, 8], [140, 90, 20], [90, 80, 80]]
@@ -281,9 +282,7 @@ def test_sharper_than_renyi_and_the_gaussian() -> None:
     )
     for sigma in (20.0, 60.0):
         profile = rf.decision_profile(rf.NoisyWinner(sigma), counts, neighbours="replaced")
-        alone = {
-            name: rf.PrivacyProfile({name: proof}).epsilon(1e-5) for name, proof in profile.proofs.items()
-        }
+        alone = {name: PrivacyProfile({name: proof}).epsilon(1e-5) for name, proof in profile.proofs.items()}
         assert alone["backward induction"] < 0.97 * alone["Rényi"]
         assert alone["backward induction"] < 0.95 * alone["Gaussian"]
 

@@ -10,7 +10,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting import induction as method
 from ringfence.accounting.induction import Grid, Loss, atoms_delta, envelope, induction, worst_losses
-from ringfence.accounting.profile import composed_delta
+from ringfence.accounting.profile import PrivacyProfile, composed_delta
 from tests.accounting.exact_profile import enumerated_delta
 from tests.tensors import float64
 
@@ -224,7 +224,7 @@ def test_ninety_nine_questions_are_sharper_than_renyi() -> None:
     for sigma in (10.0, 40.0):
         profile = rf.privacy_profile(rf.StochasticSign(sigma), surplus, 1.0)
         assert profile.proof(1e-5) == "backward induction"
-        renyi = rf.PrivacyProfile({"": profile.proofs["Rényi"]}).epsilon(1e-5)
+        renyi = PrivacyProfile({"": profile.proofs["Rényi"]}).epsilon(1e-5)
         assert profile.epsilon(1e-5) < 0.93 * renyi
 
 

@@ -13,9 +13,11 @@ from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.example_sums import InUnits, exact_bound
+from ringfence.accounting.fisher import poisson_information_factor, reconstruction_error_bound
 from ringfence.accounting.poisson_mixture import PoissonMixture
 from ringfence.accounting.profile import composed_delta
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
+from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.numerics import singular_values
 from ringfence.numerics.operators import LinearOperator, probable_bounds
 from ringfence.numerics.singular_values import Gram
@@ -99,8 +101,8 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         2 / math.pi,
         1e-12 + 2 * 2.0**-50,
     ),
-    "an error of reconstruction": (lambda: float(rf.reconstruction_error_bound(1.0)), 1.0, -(2.0**-50)),
-    "a factor of sampling": (lambda: rf.poisson_information_factor(0.5, 0.0), 0.25, 2.0**-50),
+    "an error of reconstruction": (lambda: float(reconstruction_error_bound(1.0)), 1.0, -(2.0**-50)),
+    "a factor of sampling": (lambda: poisson_information_factor(0.5, 0.0), 0.25, 2.0**-50),
     "an evaluated sum": (
         lambda: float(exact_sums(GAUSSIAN, torch.zeros(4), float64(0.5), TWO)[0]),
         1.0,
@@ -151,7 +153,7 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         0.5,
         5e-13,
     ),
-    "failures of a secure release": (lambda: rf.SecureRelease(GAUSSIAN).delta(3, 0.0) * 2.0**200, 6.0, 1e-12),
+    "failures of a secure release": (lambda: SecureRelease(GAUSSIAN).delta(3, 0.0) * 2.0**200, 6.0, 1e-12),
 }
 
 

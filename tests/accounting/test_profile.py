@@ -11,7 +11,7 @@ from mpmath import mpf
 import ringfence as rf
 from ringfence.accounting import profile as privacy_loss
 from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_delta, gaussian_epsilon
-from ringfence.accounting.profile import Pushes, _composed, composed_delta, single_epsilons
+from ringfence.accounting.profile import PrivacyProfile, Pushes, _composed, composed_delta, single_epsilons
 from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
@@ -287,7 +287,7 @@ def test_as_many_moves_are_charged_as_there_are(law: rf.Mechanism) -> None:
 
 def test_what_was_found_is_neither_shown_nor_compared() -> None:
     proofs = {"pure": lambda epsilon: math.exp(-epsilon)}
-    asked, fresh = rf.PrivacyProfile(proofs), rf.PrivacyProfile(proofs)
+    asked, fresh = PrivacyProfile(proofs), PrivacyProfile(proofs)
     asked.epsilon(1e-5)
     assert (asked, repr(asked)) == (fresh, repr(fresh))
 
@@ -297,10 +297,10 @@ def test_a_proof_is_never_asked_about_an_infinite_epsilon() -> None:
         assert math.isfinite(epsilon)
         return math.exp(-epsilon)
 
-    some = rf.PrivacyProfile({"first": finite, "nothing": lambda epsilon: 1.0})
+    some = PrivacyProfile({"first": finite, "nothing": lambda epsilon: 1.0})
     assert some.epsilon(1e-3) == pytest.approx(math.log(1e3), rel=1e-7)
     assert some.proof(1e-3) == "first"
-    none = rf.PrivacyProfile({"first": lambda epsilon: finite(epsilon) + 0.1, "nothing": lambda epsilon: 1.0})
+    none = PrivacyProfile({"first": lambda epsilon: finite(epsilon) + 0.1, "nothing": lambda epsilon: 1.0})
     assert none.epsilon(1e-3) == math.inf
 
 
@@ -312,7 +312,7 @@ def test_a_majority_of_one_vote_almost_without_noise_has_an_epsilon() -> None:
 
 def test_what_was_found_once_is_kept() -> None:
     asked = []
-    profile = rf.PrivacyProfile({"one": lambda epsilon: asked.append(epsilon) or math.exp(-5 - epsilon)})
+    profile = PrivacyProfile({"one": lambda epsilon: asked.append(epsilon) or math.exp(-5 - epsilon)})
     found = profile.epsilon(1e-3), profile.epsilon(1e-4)
     many = len(asked)
     assert (profile.epsilon(1e-3), profile.epsilon(1e-4), profile.proof(1e-4)) == (*found, "one")

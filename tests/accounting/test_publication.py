@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.publication import _worst, noise_for, upper_bound
+from ringfence.accounting.publication import PublishableEpsilon, _worst, noise_for, upper_bound
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.secure.release import SecureRelease
 from tests.tensors import double_by_default, float64, seeded_releases
@@ -24,12 +24,12 @@ def stream() -> Iterator[None]:
         yield
 
 
-def publish(thetas: object, **changes: object) -> rf.PublishableEpsilon:
+def publish(thetas: object, **changes: object) -> PublishableEpsilon:
     law = rf.RectifiedGaussian(1.0, bound=1.0)
     return rf.publishable_epsilon(law, thetas, 1e-3, **{**SETTINGS, **changes})
 
 
-def _sum_behind(number: rf.PublishableEpsilon) -> float:
+def _sum_behind(number: PublishableEpsilon) -> float:
     """The divergence the ex-post number was made of: one order, so it can be read back."""
     total = number.ex_post_epsilon - float(torch.log(float64(1 / number.delta))) / (number.order - 1)
     return total - number.order * number.publishing_zcdp
@@ -186,7 +186,7 @@ def test_nothing_passes_through_float32() -> None:
     """It was: the epsilon that was published came out up to 2e-8 too low."""
     theta = torch.full((50,), 0.7, dtype=torch.float64)
 
-    def number(seed: int) -> rf.PublishableEpsilon:
+    def number(seed: int) -> PublishableEpsilon:
         with seeded_releases(seed):
             return publish(theta)
 

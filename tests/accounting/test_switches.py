@@ -11,6 +11,7 @@ from ringfence.accounting import divergence_sums, example_sums, per_instance
 from ringfence.accounting import fisher as fisher_account
 from ringfence.accounting.coordinates import Setting, split_by_setting
 from ringfence.accounting.divergence_sums import DivergenceTable
+from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.numerics import singular_values
 from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many
 from tests.tensors import float64
@@ -42,7 +43,7 @@ def sampled(coordinates: float) -> object:
 
 
 def known(coordinates: float) -> object:
-    return rf.fixed_batch_rdp(LAW, torch.zeros(int(coordinates)), 0.1, 0.5, [2])
+    return fixed_batch_rdp(LAW, torch.zeros(int(coordinates)), 0.1, 0.5, [2])
 
 
 def settings(count: float) -> rf.Mechanism:

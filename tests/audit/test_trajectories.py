@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from ringfence import Clamp, Gaussian, RectifiedGaussian, TruncatedGaussian, train_linear
+from ringfence import Clamp, Gaussian, RectifiedGaussian, TruncatedGaussian
 from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
-from ringfence.training.linear.regression import data_digest, run_noise
+from ringfence.training.linear.regression import data_digest, run_noise, train_linear
 from tests.audit import trajectories
 from tests.audit.trajectories import audit_training
 from tests.tensors import float64

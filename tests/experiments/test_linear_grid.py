@@ -11,7 +11,7 @@ import torch
 import ringfence as rf
 from experiments import linear_grid
 from experiments.linear_grid import accuracies, train_linear_grid
-from ringfence.training.linear.regression import LinearSettings
+from ringfence.training.linear.regression import LinearRun, LinearSettings, train_linear
 from tests.mechanisms.cases import CASES, Case
 
 FEATURES = torch.randn(300, 30, generator=torch.Generator().manual_seed(0))
@@ -48,24 +48,24 @@ GRID = [
 ]
 
 
-def grid(settings: list[LinearSettings] = GRID, **changes: Any) -> list[rf.LinearRun]:
+def grid(settings: list[LinearSettings] = GRID, **changes: Any) -> list[LinearRun]:
     arguments = {"features": FEATURES, "labels": LABELS, "classes": 3, "public_size": 300, **changes}
     return train_linear_grid(settings=settings, **arguments)
 
 
 @cache
-def usual() -> list[rf.LinearRun]:
+def usual() -> list[LinearRun]:
     """The grid as it stands, trained once for all who compare with it."""
     return grid()
 
 
-def alone(one: LinearSettings, **changes: Any) -> rf.LinearRun:
+def alone(one: LinearSettings, **changes: Any) -> LinearRun:
     arguments = {name.name: getattr(one, name.name) for name in dataclasses.fields(one)}
     data = {"features": FEATURES, "labels": LABELS, "classes": 3, "public_size": 300, **changes}
-    return rf.train_linear(**data, **arguments)
+    return train_linear(**data, **arguments)
 
 
-def assert_same(one: rf.LinearRun, other: rf.LinearRun) -> None:
+def assert_same(one: LinearRun, other: LinearRun) -> None:
     assert torch.allclose(one.weights, other.weights, rtol=1e-4, atol=1e-5)
     assert one.account.steps == other.account.steps
     for name in ("forward", "backward"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ringfence import PerInstanceCalibrationWarning
+from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 
 
 class ContractError(AssertionError):

@@ -26,6 +26,17 @@ import torch
 from torch import nn
 
 import ringfence as rf
+from ringfence.accounting.fisher import (
+    fisher_information_bounds,
+    poisson_information_factor,
+    reconstruction_error_bound,
+)
+from ringfence.accounting.profile import PrivacyProfile
+from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.mechanisms.decision import Decision
+from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.numerics.operators import LinearOperator
+from ringfence.training.linear.regression import train_linear
 from tests.fuzz.contract import ContractError, calls_well
 from tests.fuzz.strategies import HOSTILE
 
@@ -97,7 +108,7 @@ def _kept_probe() -> Any:
 
 
 @cache
-def _profile() -> rf.PrivacyProfile:
+def _profile() -> PrivacyProfile:
     return rf.privacy_profile(LAW, THETA, 0.1)
 
 
@@ -189,9 +200,9 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Mechanism.loss_moments": (LAW.loss_moments, {"theta": THETA, "shift": 0.1}),
     "Mechanism.pair": (rf.StochasticSign(1.0).pair, {"theta": THETA, "shift": 0.1}),
     "Mechanism.from_state_dict": (rf.Mechanism.from_state_dict, {"state": LAW.state_dict()}),
-    "SecureRelease": (rf.SecureRelease, {"law": LAW, "step": None}),
-    "SecureRelease.draw": (rf.SecureRelease(LAW).draw, {"theta": THETA, "draws": None}),
-    "SecureRelease.delta": (rf.SecureRelease(LAW).delta, {"coordinates": 3, "epsilon": 1.0}),
+    "SecureRelease": (SecureRelease, {"law": LAW, "step": None}),
+    "SecureRelease.draw": (SecureRelease(LAW).draw, {"theta": THETA, "draws": None}),
+    "SecureRelease.delta": (SecureRelease(LAW).delta, {"coordinates": 3, "epsilon": 1.0}),
     "Decision.release": (rf.NoisyWinner(1.0).release, {"counts": COUNTS, "draws": None}),
     "Decision.sample": (rf.NoisyWinner(1.0).sample, {"counts": COUNTS, "generator": GENERATOR}),
     "Decision.log_prob": (rf.NoisyWinner(1.0).log_prob, {"winner": 1, "counts": COUNTS}),
@@ -204,7 +215,7 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"counts": COUNTS, "move": torch.ones(3), "epsilon": 1.0},
     ),
     "Decision.chance_of_error": (rf.NoisyWinner(1.0).chance_of_error, {"counts": COUNTS}),
-    "Decision.from_state_dict": (rf.Decision.from_state_dict, {"state": rf.NoisyWinner(1.0).state_dict()}),
+    "Decision.from_state_dict": (Decision.from_state_dict, {"state": rf.NoisyWinner(1.0).state_dict()}),
     "Clamp": (rf.Clamp, {"sensitivity": 0.1}),
     "Scale": (rf.Scale, {"sensitivity": 0.1}),
     "Norm": (rf.Norm, {"norm": 0.1, "each": None}),
@@ -269,18 +280,15 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"mechanism": LAW, "theta": THETA, "jacobian": _JACOBIAN, "kind": "spectral"},
     ),
     "fisher_information_bounds": (
-        rf.fisher_information_bounds,
+        fisher_information_bounds,
         {
             **{"mechanism": LAW, "theta": THETA, "jacobian": _JACOBIAN, "generator": GENERATOR},
             **{"failure_probability": 1e-6, "tolerance": 0.01, "maximum_degree": 16},
         },
     ),
-    "poisson_information_factor": (
-        rf.poisson_information_factor,
-        {"sampling_rate": 0.1, "pure_epsilon": 1.0},
-    ),
-    "reconstruction_error_bound": (rf.reconstruction_error_bound, {"fisher_information_loss": 1.0}),
-    "LinearOperator.of": (rf.LinearOperator.of, {"matrix": _JACOBIAN}),
+    "poisson_information_factor": (poisson_information_factor, {"sampling_rate": 0.1, "pure_epsilon": 1.0}),
+    "reconstruction_error_bound": (reconstruction_error_bound, {"fisher_information_loss": 1.0}),
+    "LinearOperator.of": (LinearOperator.of, {"matrix": _JACOBIAN}),
     "calibrate_sigma": (rf.calibrate_sigma, {**_TARGET, "steps": 1}),
     "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "steps": 1, "kind": "per_instance", "epsilon": 0.6}),
     "calibrate_steps": (rf.calibrate_steps, _TARGET),
@@ -292,7 +300,7 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         },
     ),
     "fixed_batch_rdp": (
-        rf.fixed_batch_rdp,
+        fixed_batch_rdp,
         {**_LAW_AND_THETA, "sampling_rate": 0.1, "orders": [2, 8], "record": "added"},
     ),
     "SampledAccountant": (
@@ -345,7 +353,7 @@ DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "PublicProjection.save": (rf.PublicProjection.of(X, 1).save, {"path": "p.npz"}),
     "PublicProjection.load": (rf.PublicProjection.load, {"path": "nowhere.npz"}),
     "train_linear": (
-        rf.train_linear,
+        train_linear,
         {
             **{"features": torch.from_numpy(X), "labels": torch.from_numpy(Y), "classes": 2},
             **{"mechanism": LAW, "clip": rf.Clamp(0.1), "learning_rate": 1.0, "steps": 2},

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 import ringfence as rf
 from ringfence.accounting import conversion
+from ringfence.accounting.fisher import (
+    fisher_information_bounds,
+    poisson_information_factor,
+    reconstruction_error_bound,
+)
 from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.subsampling import fixed_batch_rdp
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed
@@ -103,7 +109,7 @@ def test_sampled_accounts(
     law: Any, theta: Any, sensitivity: Any, rate: Any, orders: Any, failure: Any, delta: Any, batches: int
 ) -> None:
     several = [theta] * batches if batches else theta
-    calls_well(rf.fixed_batch_rdp, law, theta, sensitivity, rate, orders, names=NAMES)
+    calls_well(fixed_batch_rdp, law, theta, sensitivity, rate, orders, names=NAMES)
     calls_well(
         rf.subsampled_rdp, law, several, sensitivity, rate, orders, failure_probability=failure, names=NAMES
     )
@@ -155,10 +161,10 @@ def test_information_accounts(
 ) -> None:
     loss = calls_well(rf.fisher_information_loss, law, theta, jacobian, kind=kind, names=NAMES)
     assert loss is None or bool((loss >= 0).all())
-    ends = calls_well(rf.fisher_information_bounds, law, theta, jacobian, names=NAMES)
+    ends = calls_well(fisher_information_bounds, law, theta, jacobian, names=NAMES)
     assert ends is None or bool((ends.lower <= ends.upper).all())
-    calls_well(rf.poisson_information_factor, rate, pure_epsilon)
-    calls_well(rf.reconstruction_error_bound, theta)
+    calls_well(poisson_information_factor, rate, pure_epsilon)
+    calls_well(reconstruction_error_bound, theta)
     account = calls_well(rf.FisherAccountant, law, names=NAMES)
     if account is not None:
         for _ in range(2):

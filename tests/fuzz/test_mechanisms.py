@@ -8,6 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 import ringfence as rf
+from ringfence.mechanisms.secure.release import SecureRelease
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import ContractError, calls_well, nan_in
 from tests.fuzz.properties import fuzzed
@@ -117,7 +118,7 @@ def test_releases(law: rf.Mechanism, theta: Any, secure: Any, step: Any, generat
 
 @fuzzed("mechanisms", share=0.5, few=10, law=fuzz.mechanisms(), coordinates=fuzz.hostile(), epsilon=epsilons)
 def test_what_a_secure_release_adds(law: rf.Mechanism, coordinates: Any, epsilon: Any) -> None:
-    secure = calls_well(rf.SecureRelease, law, names=PARAMETERS)
+    secure = calls_well(SecureRelease, law, names=PARAMETERS)
     if secure is not None:
         added = calls_well(secure.delta, coordinates, epsilon)
         assert added is None or 0 <= added <= 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import ringfence as rf
 from ringfence.noise import Noise
 from ringfence.training.engine.batches import FullBatches, PoissonBatches
+from ringfence.training.linear.regression import train_linear
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed
@@ -103,7 +104,7 @@ def test_linear_training(
     law: Any, learning_rate: Any, steps: Any, features: Any, labels: Any, classes: Any, seed: Any
 ) -> None:
     run = calls_well(
-        rf.train_linear,
+        train_linear,
         features,
         labels,
         classes,

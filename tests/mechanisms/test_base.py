@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.mechanisms.secure.release import SecureRelease
 
 
 def test_a_curve_needs_an_order() -> None:
@@ -32,7 +33,7 @@ def test_secure_is_a_flag() -> None:
 
 
 def test_what_a_secure_release_adds_is_about_one_epsilon() -> None:
-    secure = rf.SecureRelease(rf.Gaussian(1.0))
+    secure = SecureRelease(rf.Gaussian(1.0))
     with pytest.raises(ValueError, match="epsilon must be a single number"):
         secure.delta(1, torch.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="coordinates must be at most"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear.regression import clipped_gradients
+from ringfence.training.linear.regression import clipped_gradients, train_linear
 from ringfence.training.probe_data import unit_rows
 
 RNG = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def with_law(**changes: Any) -> rf.LinearProbe:
 
 def test_fitting_makes_no_account_and_asking_gives_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = torch.from_numpy(FEATURES), torch.from_numpy(LABELS)
-    run = rf.train_linear(
+    run = train_linear(
         features, labels, 3, mechanism=rf.RectifiedGaussian(1.0, 2.0), **SETTINGS, public_size=120, seed=0
     )
     with monkeypatch.context() as patched:

@@ -15,7 +15,7 @@ import ringfence as rf
 from ringfence.accounting.selection import selection_epsilon
 from ringfence.training import tune as tuning
 from ringfence.training.target import Target
-from ringfence.training.tune import TuningPlan, read_tuning_grid, tuning_settings
+from ringfence.training.tune import Tuned, TuningPlan, read_tuning_grid, tuning_settings
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 300)
@@ -32,7 +32,7 @@ def _each_plan_once() -> Iterator[None]:
         yield
 
 
-def watched(grid: dict[str, Any], **options: Any) -> tuple[rf.Tuned, list[tuple[Any, int]]]:
+def watched(grid: dict[str, Any], **options: Any) -> tuple[Tuned, list[tuple[Any, int]]]:
     """What tuning returns, and every run of it with its score."""
     runs: list[tuple[Any, int]] = []
     scored = tuning._scored

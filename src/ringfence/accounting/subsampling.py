@@ -75,7 +75,7 @@ class SubsampledRdp:
     probability ``failure_probability`` over the auxiliary batches.
 
     >>> import ringfence as rf
-    >>> rdp = rf.fixed_batch_rdp(rf.Gaussian(1.0), 0.0, sensitivity=1.0, sampling_rate=0.5, orders=[2, 4])
+    >>> rdp = fixed_batch_rdp(rf.Gaussian(1.0), 0.0, sensitivity=1.0, sampling_rate=0.5, orders=[2, 4])
     >>> rdp.orders.tolist(), [round(cost, 3) for cost in rdp.worst.tolist()], rdp.failure_probability
     ([2.0, 4.0], [0.357, 1.151], 0.0)
     """

@@ -31,7 +31,7 @@ class Decision(ABC):
     digits.
 
     >>> import ringfence as rf
-    >>> isinstance(rf.NoisyWinner(8.0), rf.Decision), isinstance(rf.NoisyWinner(8.0), rf.Mechanism)
+    >>> isinstance(rf.NoisyWinner(8.0), Decision), isinstance(rf.NoisyWinner(8.0), rf.Mechanism)
     (True, False)
     """
 

@@ -9,6 +9,7 @@ from torch import nn
 import ringfence as rf
 from ringfence.noise import Noise, side_by_side
 from ringfence.training.engine.batches import PoissonBatches
+from ringfence.training.engine.run import StepReport
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network, refused
 
 
@@ -368,7 +369,7 @@ def test_the_sum_of_a_step_belongs_to_the_parameters_seen_in_on_step() -> None:
     """Whoever measures other examples at a step needs both."""
     heard: list[bool] = []
 
-    def compare(report: rf.StepReport) -> None:
+    def compare(report: StepReport) -> None:
         expected = clipped_sum(run.original, INPUTS, LABELS, CLIP)
         heard.append(torch.allclose(run.engine.run.theta, expected, atol=1e-6))
 
@@ -378,7 +379,7 @@ def test_the_sum_of_a_step_belongs_to_the_parameters_seen_in_on_step() -> None:
 
 
 def test_reports_of_steps() -> None:
-    heard: list[rf.StepReport] = []
+    heard: list[StepReport] = []
     run = Run(on_step=heard.append, loss=nn.functional.cross_entropy)
     first = nn.functional.cross_entropy(network()(INPUTS), LABELS)
     run.train(3)

@@ -8,6 +8,7 @@ import torch
 
 import ringfence as rf
 from ringfence.training.linear.regression import (
+    LinearRun,
     LinearSettings,
     accurate_residuals,
     checked_examples,
@@ -15,13 +16,14 @@ from ringfence.training.linear.regression import (
     relative_error,
     residuals,
     shares_and_others,
+    train_linear,
 )
 
 FEATURES = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
 LABELS = (FEATURES[:, 0] > 0).long() + (FEATURES[:, 1] > 1).long()
 
 
-def train(**changes: object) -> rf.LinearRun:
+def train(**changes: object) -> LinearRun:
     arguments = {
         "features": FEATURES,
         "labels": LABELS,
@@ -34,7 +36,7 @@ def train(**changes: object) -> rf.LinearRun:
         "seed": 1,
         **changes,
     }
-    return rf.train_linear(**arguments)
+    return train_linear(**arguments)
 
 
 def test_theta_is_the_sum_of_clipped_gradients_and_is_what_is_charged() -> None:

@@ -89,7 +89,7 @@ class LinearRun:
     depends on when the account is made: it is made when it is first asked for.
 
     >>> import ringfence as rf
-    >>> run = rf.train_linear(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=rf.Gaussian(1.0),
+    >>> run = train_linear(torch.ones(8, 3), torch.tensor([0, 1] * 4), 2, mechanism=rf.Gaussian(1.0),
     ...     clip=rf.Clamp(0.1), learning_rate=1.0, steps=2, public_size=8, seed=0)
     >>> run.weights.shape, run.account.steps, len(run.trajectory)
     (torch.Size([2, 3]), 2, 2)
