@@ -102,7 +102,8 @@ def main() -> None:
     """Prints the table."""
     import ringfence as rf
 
-    for name, folder in {"src/ringfence": SOURCE, "tests": ROOT / "tests"}.items():
+    folders = {"src/ringfence": SOURCE, "experiments": ROOT / "experiments", "tests": ROOT / "tests"}
+    for name, folder in folders.items():
         texts = [path.read_text() for path in sorted(folder.rglob("*.py"))]
         files = sum(path.name != "__init__.py" for path in folder.rglob("*.py"))
         lines = sum(text.count("\n") for text in texts)
