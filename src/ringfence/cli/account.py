@@ -25,7 +25,7 @@ from ringfence.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from ringfence.accounting.account_row import AccountRow
+    from ringfence.accounting.account import AccountRow
 
 
 def account(
@@ -48,7 +48,7 @@ def account(
     A person sits in one cell of a table: ringfence account counts.npy --mechanism gaussian --sigma 4
     --sensitivity 1 --at-most 1
     """
-    from ringfence.accounting.account_row import account_row
+    from ringfence.accounting.account import account_row
     from ringfence.data.theta_file import read_theta
     from ringfence.mechanisms.base import Mechanism
 
@@ -69,7 +69,7 @@ def account_table(row: "AccountRow") -> Table:
 
     >>> import ringfence as rf
     >>> from torch import zeros
-    >>> from ringfence.accounting.account_row import account_row
+    >>> from ringfence.accounting.account import account_row
     >>> account_table(account_row(rf.StochasticSign(1.0), zeros(3), 1e-2, steps=1, delta=1e-5)).row_count
     4
     """
