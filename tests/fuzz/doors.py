@@ -458,20 +458,8 @@ def fallen(door: str, argument: str, value: Any) -> str | None:
 # what else a refusal may name: the parts of an argument
 _PARTS = (
     *("sigma", "bound", "lower", "upper", "theta", "mechanism", "orders", "each", "norm", "at_most", "state"),
-    *(
-        "counts",
-        "clip",
-        "parameter",
-        "parameters",
-        "law",
-        "kind",
-        "weights",
-        "features",
-        "sensitivity",
-        "file",
-        "data",
-    ),
-    *("column", "table", "columns"),
+    *("counts", "clip", "parameter", "parameters", "law", "kind", "weights", "features", "sensitivity"),
+    *("file", "data", "column", "table", "columns"),
 )
 
 

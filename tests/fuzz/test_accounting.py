@@ -21,29 +21,9 @@ from tests.fuzz.properties import fuzzed
 
 NAMES = (
     *("sigma", "bound", "lower", "upper", "levels", "theta", "sensitivity", "orders", "delta", "count"),
-    *(
-        "gaussian_zcdp",
-        "bounded_zcdp",
-        "steps",
-        "forward",
-        "backward",
-        "kind",
-        "version",
-        "state",
-        "mechanism",
-        "each",
-        "at_most",
-        "norm",
-    ),
-    *(
-        "gradients",
-        "jacobian",
-        "batches",
-        "sampling_rate",
-        "failure_probability",
-        "pure_epsilon",
-        "generator",
-    ),
+    *("gaussian_zcdp", "bounded_zcdp", "steps", "forward", "backward", "kind", "version", "state", "norm"),
+    *("mechanism", "each", "at_most", "gradients", "jacobian", "batches", "sampling_rate", "generator"),
+    *("failure_probability", "pure_epsilon"),
 )
 
 thetas = fuzz.mostly(fuzz.spread(fuzz.signed()))
@@ -198,19 +178,8 @@ KEYS = sorted({key for _, state in SAVED for key in state})
 def test_a_saved_account_is_read_or_refused(which: int, state: Any) -> None:
     kind, saved = SAVED[which]
     changed = state.draw(fuzz.changed(copy.deepcopy(saved)))
-    names = (
-        *NAMES,
-        *KEYS,
-        "law",
-        "parameters",
-        "settings",
-        "dtype",
-        "value",
-        "parameter",
-        "records[0]",
-        "records[1]",
-    )
-    account = calls_well(kind.from_state_dict, changed, names=names)
+    names = ("law", "parameters", "settings", "dtype", "value", "parameter", "records[0]", "records[1]")
+    account = calls_well(kind.from_state_dict, changed, names=(*NAMES, *KEYS, *names))
     if account is not None:
         assert kind.from_state_dict(account.state_dict()).state_dict() == account.state_dict()
 
@@ -246,35 +215,28 @@ def test_profiles(law: Any, theta: Any, sensitivity: Any, steps: Any, delta: Any
     law=fuzz.mostly(fuzz.usual_mechanisms(), one_in=12),
     theta=usual_thetas,
     sensitivity=usual_moves,
-    delta=fuzz.mostly(fuzz.sizes(1e-9, 1e-2)),
-    epsilon=fuzz.mostly(fuzz.sizes(1e-2, 10.0)),
-    kind=st.sampled_from(("ex_post", "per_instance", "data_independent", "", None, [])),
+    target=st.fixed_dictionaries(
+        {
+            "epsilon": fuzz.mostly(fuzz.sizes(1e-2, 10.0)),
+            "delta": fuzz.mostly(fuzz.sizes(1e-9, 1e-2)),
+            "kind": st.sampled_from(("ex_post", "per_instance", "data_independent", "", None, [])),
+            "coordinates": st.one_of(st.none(), fuzz.mostly(st.integers(1, 10**6))),
+            "sampling_rate": st.sampled_from(
+                (1.0, 1.0, 1.0, 1, 0.0, -0.5, 2.0, float("nan"), None, "half", [])
+            ),
+        }
+    ),
     steps=fuzz.mostly(st.integers(1, 100)),
-    coordinates=st.one_of(st.none(), fuzz.mostly(st.integers(1, 10**6))),
-    sampling_rate=st.sampled_from((1.0, 1.0, 1.0, 1, 0.0, -0.5, 2.0, float("nan"), None, "half", [])),
     which=st.integers(0, 2),
 )
 def test_calibration(
-    law: Any,
-    theta: Any,
-    sensitivity: Any,
-    delta: Any,
-    epsilon: Any,
-    kind: Any,
-    steps: Any,
-    coordinates: Any,
-    sampling_rate: Any,
-    which: int,
+    law: Any, theta: Any, sensitivity: Any, target: dict[str, Any], steps: Any, which: int
 ) -> None:
-    arguments = {
-        **{"epsilon": epsilon, "delta": delta, "kind": kind},
-        **{"coordinates": coordinates, "sampling_rate": sampling_rate},
-    }
     if which == 0:
-        calls_well(rf.calibrate_steps, law, theta, sensitivity, **arguments, names=NAMES)
+        calls_well(rf.calibrate_steps, law, theta, sensitivity, **target, names=NAMES)
     else:
         function = rf.calibrate_sigma if which == 1 else rf.calibrate_bound
-        calls_well(function, law, theta, sensitivity, steps=steps, **arguments, names=NAMES)
+        calls_well(function, law, theta, sensitivity, steps=steps, **target, names=NAMES)
 
 
 @fuzzed(

@@ -35,51 +35,35 @@ Y = np.array([0, 1, 0, 1, 1, 0])
 laws = fuzz.mostly(fuzz.mechanisms(), one_in=10)
 
 
+SETTINGS = {
+    "mechanism": laws,
+    "clip": fuzz.mostly(st.one_of(fuzz.extreme_sizes(), st.builds(rf.Clamp, fuzz.sizes(1e-3, 1.0)))),
+    "learning_rate": fuzz.mostly(fuzz.extreme_sizes()),
+    "steps": fuzz.mostly(st.integers(1, 3)).filter(lambda steps: not (isinstance(steps, int) and steps > 99)),
+}
+
+
 @fuzzed(
     "training",
     share=0.2,
     few=8,
-    law=laws,
-    clip=fuzz.mostly(st.one_of(fuzz.extreme_sizes(), st.builds(rf.Clamp, fuzz.sizes(1e-3, 1.0)))),
-    learning_rate=fuzz.mostly(fuzz.extreme_sizes()),
-    steps=fuzz.mostly(st.integers(1, 3)).filter(lambda steps: not (isinstance(steps, int) and steps > 99)),
-    momentum=fuzz.mostly(st.floats(0, 0.99)),
-    public_size=st.one_of(st.none(), fuzz.mostly(fuzz.extreme_sizes())),
-    center=fuzz.mostly(fuzz.signed()),
-    scale=fuzz.mostly(fuzz.extreme_sizes()),
-    classes=st.one_of(st.none(), fuzz.mostly(st.just([0, 1]))),
-    random_state=fuzz.mostly(st.integers(0, 9), one_in=8),
+    settings=st.fixed_dictionaries(
+        {
+            **SETTINGS,
+            "momentum": fuzz.mostly(st.floats(0, 0.99)),
+            "public_size": st.one_of(st.none(), fuzz.mostly(fuzz.extreme_sizes())),
+            "public_center": fuzz.mostly(fuzz.signed()),
+            "public_scale": fuzz.mostly(fuzz.extreme_sizes()),
+            "public_classes": st.one_of(st.none(), fuzz.mostly(st.just([0, 1]))),
+            "random_state": fuzz.mostly(st.integers(0, 9), one_in=8),
+        }
+    ),
     features=fuzz.mostly(st.just(X), one_in=3),
     labels=fuzz.mostly(st.just(Y), one_in=4),
     delta=fuzz.mostly(fuzz.deltas),
 )
-def test_probes(
-    law: Any,
-    clip: Any,
-    learning_rate: Any,
-    steps: Any,
-    momentum: Any,
-    public_size: Any,
-    center: Any,
-    scale: Any,
-    classes: Any,
-    random_state: Any,
-    features: Any,
-    labels: Any,
-    delta: Any,
-) -> None:
-    probe = rf.LinearProbe(
-        law,
-        clip,
-        learning_rate,
-        steps,
-        momentum=momentum,
-        public_size=public_size,
-        public_center=center,
-        public_scale=scale,
-        public_classes=classes,
-        random_state=random_state,
-    )
+def test_probes(settings: dict[str, Any], features: Any, labels: Any, delta: Any) -> None:
+    probe = rf.LinearProbe(**settings)
     # scikit-learn's own checks of X and y speak of arrays, samples and targets
     words = ("array", "samples", "Input", "input", "target", "label", "Sparse", "sparse", "dtype", "numeric")
     words += ("float", "Complex", "ScalarType", "convert", "complex")
@@ -92,30 +76,20 @@ def test_probes(
     "training",
     share=0.2,
     few=5,
-    law=laws,
-    learning_rate=fuzz.mostly(fuzz.sizes(1e-3, 10.0)),
-    steps=fuzz.mostly(st.integers(1, 3)).filter(lambda steps: not (isinstance(steps, int) and steps > 99)),
+    settings=st.fixed_dictionaries(
+        {
+            **SETTINGS,
+            "clip": st.just(rf.Clamp(0.1)),
+            "learning_rate": fuzz.mostly(fuzz.sizes(1e-3, 10.0)),
+            "seed": fuzz.mostly(st.none() | st.integers(0, 2**200), one_in=8),
+        }
+    ),
     features=fuzz.mostly(st.just(torch.from_numpy(X)), one_in=3),
     labels=fuzz.mostly(st.just(torch.from_numpy(Y)), one_in=3),
     classes=fuzz.mostly(st.just(2)).filter(lambda classes: not (isinstance(classes, int) and classes > 99)),
-    seed=fuzz.mostly(st.none() | st.integers(0, 2**200), one_in=8),
 )
-def test_linear_training(
-    law: Any, learning_rate: Any, steps: Any, features: Any, labels: Any, classes: Any, seed: Any
-) -> None:
-    run = calls_well(
-        train_linear,
-        features,
-        labels,
-        classes,
-        mechanism=law,
-        clip=rf.Clamp(0.1),
-        learning_rate=learning_rate,
-        steps=steps,
-        public_size=6,
-        seed=seed,
-        names=NAMES,
-    )
+def test_linear_training(settings: dict[str, Any], features: Any, labels: Any, classes: Any) -> None:
+    run = calls_well(train_linear, features, labels, classes, public_size=6, **settings, names=NAMES)
     assert run is None or bool(torch.isfinite(run.weights).all())
 
 
@@ -156,17 +130,7 @@ def test_engines(law: Any, clip: Any, choices: dict[str, Any]) -> None:
             model,
             torch.optim.SGD(model.parameters(), lr=1.0),
             torch.utils.data.DataLoader(data, batch_size=3),
-            names=(
-                "sigma",
-                "bound",
-                "lower",
-                "upper",
-                "theta",
-                "mechanism",
-                "batch_size",
-                "public_size",
-                "memory_budget",
-            ),
+            names=(*NAMES, "lower", "upper", "batch_size", "memory_budget"),
         )
 
 
