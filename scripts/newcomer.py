@@ -1,11 +1,11 @@
-"""A newcomer with a wheel: an empty environment, the README followed to the letter, and a watch.
+"""A newcomer in a clone: an empty environment, the README followed to the letter, and a watch.
 
-    python scripts/newcomer.py dist              installs from the index, then goes through the three doors
-    python scripts/newcomer.py dist --borrow     the last door, with the dependencies that this Python has
+    python scripts/newcomer.py dist              installs from the clone, then runs the three examples
+    python scripts/newcomer.py dist --borrow     the last example, with the dependencies that this Python has
     python scripts/newcomer.py dist --extras     instead: one empty environment per extra, or per extra named
 
 ``dist`` is the folder of the wheel. With ``--borrow`` pip still resolves every requirement, the extras too,
-and installs the wheel, but nothing is downloaded. A door that takes five minutes or more, installation
+and installs the wheel, but nothing is downloaded or built. A door that takes five minutes or more, installation
 included, is a failure, and so is a command that fails.
 """
 
@@ -83,7 +83,10 @@ def follow_the_readme(folder: Path, wheel: Path, borrow: bool) -> None:
     variables = environment(folder / "environment", borrow)
     variables["PIP_FIND_LINKS"] = f"{wheel.parent.resolve()} {variables.get('PIP_FIND_LINKS', '')}".strip()
     install, code = doors((ROOT / "README.md").read_text())
-    installing = run(["bash", "-ec", install], folder, variables)
+    if borrow:  # the wheel instead of a build in an environment of its own, which would be downloaded
+        installing = run(["bash", "-ec", install.replace("'.[", "'ringfence[")], folder, variables)
+    else:
+        installing = run(["bash", "-ec", install], ROOT, variables)
     print(f"{installing:6.1f} s  {install.strip()}", flush=True)
     for name, lines in list(code.items())[-1 if borrow else 0 :]:
         place = folder / name.replace(" ", "_")

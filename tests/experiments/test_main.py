@@ -147,7 +147,7 @@ def test_a_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     run = experiments("figure", "motivation")
     assert run.returncode == 2
-    assert run.stderr == "experiments: figures need matplotlib: pip install 'ringfence[plots]'\n"
+    assert run.stderr == "experiments: figures need matplotlib: pip install 'ringfence[report]'\n"
 
 
 def test_the_same_sweep_again_changes_nothing(swept: Path) -> None:

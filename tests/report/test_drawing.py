@@ -58,7 +58,7 @@ def test_a_chart_without_panels_or_lines(tmp_path: Path) -> None:
 
 def test_matplotlib_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match=r"ringfence\[plots\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"ringfence\[report\]"):
         paper_figure(everything())
 
 

@@ -26,7 +26,7 @@ def read_parquet(path: Path) -> Arrays:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[data]'") from None
+        raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[tables]'") from None
     path.open("rb").close()  # a missing file is the system's error, and not a damaged file
     try:
         table = parquet.read_table(path, partitioning=None)

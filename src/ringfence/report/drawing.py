@@ -151,7 +151,7 @@ def _figure(width: float, height: float, layout: Literal["constrained"] | None =
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[plots]'") from None
+        raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[report]'") from None
     return Figure(figsize=(width, height), layout=layout)
 
 
