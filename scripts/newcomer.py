@@ -5,8 +5,8 @@
     python scripts/newcomer.py dist --extras     instead: one empty environment per extra, or per extra named
 
 ``dist`` is the folder of the wheel. With ``--borrow`` pip still resolves every requirement, the extras too,
-and installs the wheel, but nothing is downloaded or built. A door that takes five minutes or more, installation
-included, is a failure, and so is a command that fails.
+and installs the wheel, but nothing is downloaded or built. An example that takes five minutes or more,
+installation included, is a failure, and so is a command that fails.
 """
 
 import argparse
