@@ -260,27 +260,19 @@ def features(
     out: OutFile,
     batch_size: Annotated[int, typer.Option(help="How many images the network is given at once.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; by default whichever is there.")] = None,
-    dtype: Annotated[str, typer.Option(help="float16 or uint8 (features in [0, 6] only).")] = "float16",
     pooling: Annotated[
         str | None, typer.Option(help="pooler, cls or mean; by default what the model has.")
     ] = None,
 ) -> None:
-    """Extract features of images with a frozen network; an interrupted run continues.
+    """Extract features of images with a frozen network.
 
     Example: python -m experiments features images/ --backbone hf:google/vit-large-patch16-384 --out f.npz
     """
-    from experiments.features.extraction import extract
+    from experiments.features import extract
 
     with progress_bars() as show:
         file = extract(
-            images,
-            backbone,
-            out,
-            batch_size=batch_size,
-            device=device,
-            dtype=dtype,
-            pooling=pooling,
-            progress=show,
+            images, backbone, out, batch_size=batch_size, device=device, pooling=pooling, progress=show
         )
     _print(file)
 

@@ -2075,17 +2075,10 @@ BREAKAGES = [
     ),
     Breakage(
         "features that everybody may read",
-        "experiments/features/extraction.py",
-        "replacing(out, scratch=parts)",
-        "replacing(out, scratch=parts, mode=0o666)",
-        ("tests/experiments/features/test_extraction.py",),
-    ),
-    Breakage(
-        "every batch of images reads all before it",
-        "experiments/features/images/archive.py",
-        "opened[:] = opened or [",
-        "opened[:] = [",
-        ("tests/experiments/features/images/test_archive.py",),
+        "experiments/features.py",
+        "replacing(out)",
+        "replacing(out, mode=0o666)",
+        ("tests/experiments/test_features.py",),
     ),
     Breakage(
         "a person in as many cells as there are",

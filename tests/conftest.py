@@ -45,7 +45,6 @@ LONG = (
 # forks, which takes seconds to import what they need.
 FORKING = (
     "tests/experiments/test_main.py",
-    "tests/experiments/features/test_extraction.py",
     "tests/faults/test_kills.py",
     "tests/files/test_checkpoint.py",
     "tests/files/test_journal.py",

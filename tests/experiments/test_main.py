@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -16,11 +15,8 @@ import ringfence
 from experiments import reproduce
 from experiments.__main__ import FIGURES, app, terminal_table
 from experiments.comparison_page import comparison_table
-from experiments.features import extraction
-from experiments.features.backbones import Backbone
 from experiments.progress import progress_bars
 from experiments.sweep.probes import read_rows
-from ringfence.data.features import read_features
 from tests.afresh import afresh
 from tests.cli.test_app import DEEP, interrupted
 from tests.experiments.conftest import sweep_arguments
@@ -157,18 +153,19 @@ def test_the_same_sweep_again_changes_nothing(swept: Path) -> None:
     assert read_rows(swept / "out") == before
 
 
-def test_features_are_written_by_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str, pooling: str | None, device: str | None) -> Backbone:
-        return Backbone(name, pooling or "mean", 3, "0" * 64, "cpu", lambda some: torch.ones(len(some), 3))
+def test_options_of_features_reach_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
 
-    monkeypatch.setattr(extraction, "load_backbone", load)
-    pictures = np.zeros((10, 2, 2, 3), dtype=np.uint8)
-    np.savez(tmp_path / "images.npz", x_train=pictures, y_train=np.arange(10) % 2)
+    def extract(*given: Any, **options: Any) -> Path:
+        asked.extend([*given, options["batch_size"], options["pooling"]])
+        return Path(given[2])
+
+    monkeypatch.setattr("experiments.features.extract", extract)
     out = tmp_path / "features.npz"
-    run = experiments("features", tmp_path / "images.npz", "--backbone", "any", "--out", out)
+    run = experiments("features", tmp_path, "--backbone", "any", "--out", out, "--pooling", "cls")
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{out}\n"
-    assert read_features(out).train_features.shape == (10, 3)
+    assert asked == [tmp_path, "any", out, 64, "cls"]
 
 
 def test_the_table_of_a_terminal_holds_the_numbers() -> None:

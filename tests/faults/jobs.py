@@ -1,20 +1,14 @@
-"""Three jobs to be killed: each works in a folder and tells what it has made known; a parent looks after.
+"""Two jobs to be killed: each works in a folder and tells what it has made known; a parent looks after.
 
 ``work`` runs in a process that may die at any moment, and tells the parent only what it has done.
 ``broken`` looks at the folder of a process that died, and names what should not be.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from experiments.features import extraction
-from experiments.features.backbones import Backbone
 from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.runner import FILE
 from experiments.sweep.settings import Grid
@@ -125,53 +119,8 @@ class Sweep:
         return rows
 
 
-class Extraction:
-    """Features of 160 small images, 8 in a chunk, by a backbone that takes the mean of each."""
-
-    COUNT, BATCH = 160, 4
-
-    def __init__(self) -> None:
-        self.parts: dict[str, str] = {}
-
-    def work(self, folder: Path, tell: Tell) -> None:
-        images = folder / "images.npz"
-        if not images.exists():
-            values = np.zeros((self.COUNT, 4, 4, 3), np.uint8) + np.arange(self.COUNT)[:, None, None, None]
-            partial = folder / "partial.npz"
-            np.savez(partial, x_train=values.astype(np.uint8), y_train=np.arange(self.COUNT) % 3)
-            os.utime(partial, (0, 0))
-            partial.rename(images)
-
-        def forward(pictures: Sequence[Any]) -> torch.Tensor:
-            tell(int(pictures[0][0, 0, 0]))  # an image's grey is its number
-            return torch.tensor(np.stack([p.mean((0, 1)) / 7 for p in pictures])).float()
-
-        extraction._BATCHES = 2
-        extraction.load_backbone = lambda name, *_: Backbone(name, "mean", 3, "0" * 64, "cpu", forward)
-        if not (folder / "f.npz").exists() or (folder / "f.npz.parts").exists():
-            extraction.extract(images, "any", folder / "f.npz", batch_size=self.BATCH)
-
-    def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
-        """No finished chunk is gone, changed or made again."""
-        problems = []
-        for number in told:
-            if f"train-{number - number % (2 * self.BATCH):09d}.npy" in self.parts:
-                problems.append(f"image {number} was done, and was done again")
-        now = {file.name: _digest(file.read_bytes()) for file in (folder / "f.npz.parts").glob("train-*.npy")}
-        if not (folder / "f.npz").exists():  # once it is there its parts may go
-            problems += [
-                f"{name} is gone or changed" for name in self.parts if now.get(name) != self.parts[name]
-            ]
-        self.parts = now
-        return problems
-
-    def result(self, folder: Path) -> Any:
-        left = sorted(entry.name for entry in folder.iterdir())
-        return _digest((folder / "f.npz").read_bytes()), left
-
-
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-JOBS: dict[str, type[Any]] = {"training": Training, "sweep": Sweep, "extraction": Extraction}
+JOBS: dict[str, type[Any]] = {"training": Training, "sweep": Sweep}

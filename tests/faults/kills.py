@@ -1,4 +1,4 @@
-"""Kills training, sweeps and feature extraction with SIGKILL at random moments, and starts them again.
+"""Kills training and sweeps with SIGKILL at random moments, and starts them again.
 
     python -m tests.faults.kills --kills 100 --seed 0
 
@@ -121,9 +121,9 @@ def killed(name: str, kills: int, moments: random.Random, scratch: Path) -> Outc
 
 
 def killings(kills: int, seed: int, scratch: Path) -> dict[str, Outcome]:
-    """``kills`` in all, shared out among the three jobs."""
-    names = ("training", "sweep", "extraction")
-    shares = [kills // 3 + (place < kills % 3) for place in range(3)]
+    """``kills`` in all, shared out among the jobs."""
+    names = ("training", "sweep")
+    shares = [kills // len(names) + (place < kills % len(names)) for place in range(len(names))]
     return {
         name: killed(name, share, random.Random(f"{seed} {name}"), scratch)
         for name, share in zip(names, shares, strict=True)

@@ -3,17 +3,11 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from experiments.features import extraction
-from experiments.features.backbones import Backbone
-from ringfence.files.journal import locked
 from tests.experiments.conftest import GRID
 from tests.faults.conditions import flipped, folder_for_anyone, no_room_beyond, read_only
 from tests.shell import experiments
@@ -121,26 +115,3 @@ def test_damaged_inputs(inputs: Path, tmp_path: Path) -> None:
         (tmp_path / "grid.toml").write_bytes(text)
         said = complaint("sweep", tmp_path / "grid.toml", "--features", inputs / "f.npz", "--out", tmp_path)
         assert f"{tmp_path / 'grid.toml'} is not TOML: " in said
-
-
-def test_features_that_meet_with_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forward(pictures: Sequence[Any]) -> torch.Tensor:
-        return torch.zeros(len(pictures), 400)
-
-    monkeypatch.setattr(
-        extraction, "load_backbone", lambda name, *_: Backbone(name, "mean", 400, "0" * 64, "cpu", forward)
-    )
-    images, out = tmp_path / "images.npz", tmp_path / "f.npz"
-    np.savez(images, x_train=np.zeros((8, 2, 2, 3), np.uint8), y_train=np.arange(8) % 2)
-    arguments = ("features", images, "--backbone", "any", "--out", out, "--batch-size", 8)
-    with no_room_beyond(7000):
-        assert complaint(*arguments) == f"experiments: File too large: {out}"
-    assert [entry.name for entry in tmp_path.glob("f.npz*")] == ["f.npz.parts"]
-    lock = locked(out)
-    assert complaint(*arguments) == f"experiments: {out} is in use by another process or engine"
-    os.close(lock)
-    [part] = (tmp_path / "f.npz.parts").glob("*.npy")
-    part.write_bytes(flipped(part.read_bytes(), 5000))
-    assert complaint(*arguments) == f"experiments: {part} is damaged: delete it, and the run makes it again"
-    images.write_bytes(images.read_bytes()[:-100])
-    assert f"{images} is not a .npz file" in complaint(*arguments)

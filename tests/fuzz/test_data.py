@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from experiments.features.images.pickled_batch import read_batch
+from experiments.features import read_batch
 from experiments.sweep.settings import read_grid
 from ringfence.data.features import read_array, read_features
 from ringfence.data.projection import PublicProjection

@@ -1,0 +1,369 @@
+"""Features of images from a frozen, public model of transformers: one row per image.
+
+IMAGES is one of these; nothing that is in them is run:
+
+FILE.npz             x_train, y_train and perhaps x_test, y_test, classes; x is uint8 of shape
+                     (n, height, width, 3) or, where the images are grey, (n, height, width)
+CIFAR-10, CIFAR-100  the folder of the python version: data_batch_1 to 5 and test_batch, or train and test
+Oxford-IIIT Pet      images/*.jpg, annotations/trainval.txt and test.txt
+folders              CLASS/*.png (also jpg, jpeg, bmp, webp), or train/CLASS/... and perhaps test/CLASS/...
+
+The model comes from the Hugging Face hub (``hf:NAME``) or from a folder that ``save_pretrained`` wrote.
+Weights are read from safetensors only, and no code of a model's repository is run.
+"""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from experiments.progress import Progress
+from ringfence import checks
+from ringfence.data.features import open_archive, read_member
+from ringfence.files.atomic import replacing
+
+POOLINGS = ("pooler", "cls", "mean")
+_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Pictures of each split, arrays of pixels or files, with their labels; label k means ``classes[k]``."""
+
+    splits: Mapping[str, tuple[Any, NDArray[np.int64]]]  # "train", and perhaps "test"
+    classes: tuple[str, ...]
+
+
+def extract(
+    images: Path,
+    backbone: str,
+    out: Path,
+    *,
+    batch_size: int = 64,
+    device: str | None = None,
+    pooling: str | None = None,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Path:
+    """Writes the features of ``images`` under ``backbone`` to the .npz file ``out``, in float16.
+
+    The file holds train_features, train_labels, perhaps test_features, test_labels, and classes, as
+    ``read_features`` reads them. ``pooling`` says what the features are: ``pooler`` is the model's own pooled
+    output, ``cls`` the class token after the last layer, ``mean`` the mean of the patch tokens; without it,
+    the first of these that the model has. ``workers`` processes decode images.
+
+    Guarantee: a row depends on its own image and on public things alone. Nothing is fitted to the data.
+
+    >>> extract(Path("photos"), "hf:google/vit-large-patch16-384", Path("features.npy"))
+    Traceback (most recent call last):
+    ValueError: out must end in .npz, got features.npy
+    """
+    checks.count("batch_size", batch_size, at_least=1)
+    if out.suffix != ".npz":
+        raise ValueError(f"out must end in .npz, got {out}")
+    if pooling is not None and pooling not in POOLINGS:
+        raise ValueError(f"pooling must be pooler, cls or mean, got {pooling!r}")
+    if out.exists():
+        raise FileExistsError(f"{out} is there already")
+    data = read_images(images)
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    processor, model, untrained = load_backbone(backbone)
+    model.to(place)
+    arrays: dict[str, NDArray[Any]] = {"classes": np.array(data.classes, dtype=np.str_)}
+    for name, (pictures, labels) in data.splits.items():
+        rows: list[NDArray[np.float16]] = []
+        for pixels in DataLoader(Pixels(pictures, processor), batch_size, num_workers=workers):
+            with torch.inference_mode():
+                found = poolings(model(pixel_values=pixels.to(place)), pixels, model.config, untrained)
+            chosen = pooling or next((kind for kind in POOLINGS if kind in found), "pooler")
+            if chosen not in found:
+                has = f"pooling may be {', '.join(found)}" if found else "it has none of the others"
+                raise ValueError(f"backbone {backbone} has no trained {chosen} output: {has}")
+            values = found[chosen].float().cpu().numpy()
+            if not (np.abs(values) <= 65504).all():  # which NaN is not either
+                raise ValueError(f"features must fit float16, got a larger one or NaN in {name}")
+            rows.append(values.astype(np.float16))
+            if progress is not None:
+                progress(name, sum(map(len, rows)) / len(labels))
+        arrays |= {f"{name}_features": np.concatenate(rows), f"{name}_labels": labels}
+    with replacing(out) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    return out
+
+
+class Pixels(Dataset[Tensor]):
+    """Pictures as the model takes them; images of any size and mode become RGB first."""
+
+    def __init__(self, pictures: Sequence[Any], processor: Any) -> None:
+        self._pictures, self._processor = pictures, processor
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def __getitem__(self, index: int) -> Tensor:
+        prepared = self._processor(picture(self._pictures[index]), return_tensors="pt")
+        pixels: Tensor = prepared["pixel_values"][0]
+        return pixels
+
+
+def picture(source: Any) -> Any:
+    """A file, or an array of pixels, as a Pillow image in RGB; transparency is dropped."""
+    from PIL import Image, UnidentifiedImageError
+
+    if not isinstance(source, Path):
+        return Image.fromarray(np.asarray(source)).convert("RGB")
+    try:
+        with Image.open(source) as image:
+            if image.mode in ("I", "F"):
+                raise ValueError(f"pixels of 32 bits (mode {image.mode}) have no known scale")
+            if image.mode.startswith("I;16"):  # because Pillow would clip at 255
+                return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+            if image.mode == "P" and "transparency" in image.info:
+                return image.convert("RGBA").convert("RGB")
+            return image.convert("RGB")
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError, ValueError, EOFError, UnidentifiedImageError) as error:
+        raise ValueError(f"{source} cannot be read as an image: {error}") from None
+
+
+def load_backbone(name: str) -> tuple[Any, Any, bool]:
+    """The image processor and the frozen model, and whether the file lacks the weights of its pooler.
+
+    The file of a classifier often lacks them; transformers then draws them at random, and such a pooler is
+    not used.
+
+    >>> load_backbone("nothing")
+    Traceback (most recent call last):
+    ValueError: backbone must be hf:NAME or a folder with a config.json, got 'nothing'
+    """
+    local = not name.startswith("hf:")
+    if local and not (Path(name) / "config.json").is_file():
+        raise ValueError(f"backbone must be hf:NAME or a folder with a config.json, got {name!r}")
+    try:
+        import transformers
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("backbones need transformers: pip install 'ringfence[data]'") from None
+    safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
+    source = name.removeprefix("hf:")
+    try:
+        processor = transformers.AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
+            source, backend="pil", **safe
+        )
+        model, report = transformers.AutoModel.from_pretrained(
+            source, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **safe
+        )
+    except (OSError, ValueError, ImportError, RuntimeError, KeyError, TypeError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ValueError(f"backbone {name} cannot be loaded: {' '.join(lines[:2]) or repr(error)}") from None
+    missing = set(report["missing_keys"])
+    strange = sorted(key for key in missing if not key.startswith("pooler."))
+    if strange:
+        raise ValueError(f"backbone {name} has no weights for {len(strange)} tensors: {strange[0]} ...")
+    return processor, model.eval().requires_grad_(False), bool(missing)
+
+
+def poolings(result: Any, pixels: Tensor, config: Any, untrained: bool) -> dict[str, Tensor]:
+    """Every pooling that the output allows; the number of tokens tells if one is the class token."""
+    found = {}
+    pooled, tokens = getattr(result, "pooler_output", None), getattr(result, "last_hidden_state", None)
+    patch = getattr(config, "patch_size", None)
+    if pooled is not None and not untrained:
+        found["pooler"] = pooled.flatten(1)
+    if tokens is not None and tokens.ndim == 4:  # (n, channels, height, width) of a convolutional network
+        found["mean"] = tokens.mean((2, 3))
+    elif tokens is not None and patch is not None:
+        height, width = patch if isinstance(patch, Sequence) else (patch, patch)
+        patches = (pixels.shape[2] // height) * (pixels.shape[3] // width)
+        if tokens.shape[1] > patches:
+            found["cls"] = tokens[:, 0]
+        found["mean"] = tokens[:, -patches:].mean(1)  # all tokens, where the model merged patches
+    return found
+
+
+def read_images(path: Path) -> ImageData:
+    """Finds the images at ``path``, in one of the layouts above.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "two.npz"
+    ...     np.savez(file, x_train=np.zeros((2, 32, 32, 3), np.uint8), y_train=[0, 1])
+    ...     read_images(file).classes
+    ('0', '1')
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no such file or folder: {path}")
+    if path.suffix == ".npz" and path.is_file():
+        return _archive(path)
+    if not path.is_dir():
+        raise ValueError(f"{path} must be a .npz file or a folder of images")
+    if (path / "data_batch_1").is_file():
+        train = [path / f"data_batch_{i}" for i in range(1, 6)]
+        return _cifar(train, path / "test_batch", path / "batches.meta", "label")
+    if (path / "train").is_file():
+        return _cifar([path / "train"], path / "test", path / "meta", "fine_label")
+    return _pets(path) if (path / "annotations").is_dir() else _folders(path)
+
+
+def _archive(path: Path) -> ImageData:
+    splits = {}
+    with open_archive(path) as archive:
+        files = {name.removesuffix(".npy"): name for name in archive.namelist()}
+        for split in ("train", "test") if {"x_test", "y_test"} & set(files) else ("train",):
+            if missing := {f"x_{split}", f"y_{split}"} - set(files):
+                raise ValueError(f"{path} must hold x_{split} and y_{split}, got no {min(missing)}")
+            x, y = (read_member(path, archive, files[f"{kind}_{split}"]) for kind in "xy")
+            grey = x.ndim == 3
+            if x.dtype != np.uint8 or not (grey or (x.ndim == 4 and x.shape[3] == 3)) or not x.size:
+                wanted = "uint8 of shape (n, height, width, 3) or (n, height, width)"
+                raise ValueError(f"{path}: x_{split} must be {wanted}, got {x.dtype} {list(x.shape)}")
+            y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y  # Keras has such columns
+            if y.dtype.kind not in "iu" or y.shape != x.shape[:1] or y.min() < 0:
+                raise ValueError(f"{path}: y_{split} must be {len(x)} integers >= 0")
+            splits[split] = x, y.astype(np.int64)
+        given = read_member(path, archive, files["classes"]).tolist() if "classes" in files else None
+    count = 1 + max(int(labels.max()) for _, labels in splits.values())
+    if given is not None and len(given) < count:
+        raise ValueError(f"{path}: classes must name {count} classes, got {len(given)}")
+    return ImageData(splits, tuple(map(str, range(count) if given is None else given)))
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads CIFAR's pickles: of all that a pickle may name, it knows arrays of bytes alone."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in _NAMED:
+            raise pickle.UnpicklingError(f"it names {module}.{name}")
+        return _NAMED[f"{module}.{name}"]
+
+
+def _byte(kind: Any, *_: Any) -> Any:
+    if kind not in ("u1", b"u1"):
+        raise pickle.UnpicklingError(f"an array of {kind!r}, not of bytes")
+    return np.dtype("u1", copy=True)
+
+
+def _encode(text: str, codec: str) -> bytes:
+    if codec != "latin1":
+        raise pickle.UnpicklingError(f"a text in {codec!r}")
+    return text.encode("latin-1")
+
+
+def _empty(kind: Any, shape: Any, code: Any) -> NDArray[np.uint8]:
+    return np.ndarray((0,), np.uint8)
+
+
+_NAMED: dict[str, Any] = {
+    "numpy.core.multiarray._reconstruct": _empty,
+    "numpy._core.multiarray._reconstruct": _empty,
+    "numpy.ndarray": None,  # the kind that the function above is given
+    "numpy.dtype": _byte,
+    "_codecs.encode": _encode,  # Python 3 writes bytes for Python 2 like this
+}
+
+
+def read_batch(path: Path) -> dict[str, Any]:
+    """Reads the dict in one of CIFAR's pickles. Its keys become text; texts of Python 2 are bytes.
+
+    Guarantee: nothing that the file names is imported or called.
+    """
+    try:
+        with path.open("rb") as file:
+            content = _Unpickler(file, encoding="bytes").load()
+        return {
+            key.decode("latin-1") if isinstance(key, bytes) else str(key): content[key] for key in content
+        }
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no such file: {path}") from None
+    except Exception as error:  # a damaged pickle raises anything
+        raise ValueError(f"{path} is not a CIFAR batch that can be read safely: {error}") from None
+
+
+def _cifar(train: list[Path], test: Path, meta: Path, key: str) -> ImageData:
+    names = read_batch(meta).get(f"{key}_names")
+    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+        raise ValueError(f"{meta} must hold {key}_names")
+    classes = tuple(name.decode("latin-1") if isinstance(name, bytes) else name for name in names)
+
+    def split(files: list[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        pictures, labels = [], []
+        for file in files:
+            content = read_batch(file)
+            own, data = content.get(f"{key}s"), content.get("data")
+            if not isinstance(own, list) or not all(
+                type(one) is int and 0 <= one < len(classes) for one in own
+            ):
+                raise ValueError(f"{file} must hold a list {key}s of integers from 0 to {len(classes) - 1}")
+            if not isinstance(data, np.ndarray) or data.shape != (len(own), 3072) or data.dtype != np.uint8:
+                raise ValueError(f"{file}: data must be bytes of shape [{len(own)}, 3072]")
+            pictures.append(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+            labels += own
+        return np.concatenate(pictures), np.array(labels, np.int64)
+
+    return ImageData({"train": split(train), "test": split([test])}, classes)
+
+
+def _pets(path: Path) -> ImageData:
+    splits: dict[str, tuple[list[Path], NDArray[np.int64]]] = {}
+    names: dict[int, str] = {}
+    for split, file in (
+        ("train", path / "annotations/trainval.txt"),
+        ("test", path / "annotations/test.txt"),
+    ):
+        files: list[Path] = []
+        labels: list[int] = []
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            words = line.split()
+            if not words or line.startswith("#"):
+                continue
+            if len(words) != 4 or not words[1].isdecimal() or int(words[1]) < 1 or "/" in words[0]:
+                raise ValueError(f"{file}:{number} must be NAME CLASS-ID SPECIES BREED-ID, got {line!r}")
+            files.append(path / "images" / f"{words[0]}.jpg")
+            labels.append(int(words[1]) - 1)
+            if not files[-1].is_file():
+                raise FileNotFoundError(f"{file}:{number} names an image that is missing: {files[-1]}")
+            breed = words[0].rpartition("_")[0]
+            if names.setdefault(labels[-1], breed) != breed:
+                raise ValueError(
+                    f"{file}:{number} gives class {words[1]} to {words[0]}, not to {breed}s alone"
+                )
+        splits[split] = files, np.array(labels, np.int64)
+    if set(names) != set(range(len(names))) or set(splits["train"][1].tolist()) != set(names):
+        raise ValueError(f"{path / 'annotations/trainval.txt'} must have images of every class")
+    return ImageData(splits, tuple(names[label] for label in range(len(names))))
+
+
+def _folders(path: Path) -> ImageData:
+    def folders(where: Path) -> list[str]:
+        names = sorted(entry.name for entry in where.iterdir() if entry.is_dir() and entry.name[0] != ".")
+        if not names:
+            raise ValueError(f"{where} must hold a folder for each class, got none")
+        return names
+
+    found = folders(path)
+    places = {"train": path}
+    if "train" in found:
+        if set(found) - {"train", "test"}:
+            raise ValueError(f"{path} must hold train and perhaps test, got also {', '.join(found)}")
+        places = {name: path / name for name in ("train", "test") if name in found}
+    classes, splits = folders(places["train"]), {}
+    for split, place in places.items():
+        files: list[Path] = []
+        labels: list[int] = []
+        for name in folders(place):
+            if name not in classes:
+                raise ValueError(f"{place / name}: there are no training images of this class")
+            own = sorted(file for file in (place / name).iterdir() if file.suffix.lower() in _ENDINGS)
+            if not own:
+                raise ValueError(f"{place / name} holds no images ({', '.join(_ENDINGS)})")
+            files += own
+            labels += [classes.index(name)] * len(own)
+        splits[split] = files, np.array(labels, np.int64)
+    return ImageData(splits, tuple(classes))

@@ -1,1 +1,0 @@
-"""Features of images, extracted with a frozen network."""

@@ -1,0 +1,400 @@
+"""Features of tiny models, saved here, are what their parts give; every layout of images is read safely."""
+
+import json
+import os
+import pickle
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from experiments import features
+from experiments.features import extract, load_backbone, picture, read_batch, read_images
+from ringfence.data.features import read_features
+from tests.later import Later
+
+RNG = np.random.default_rng(0)
+SIZE = 16
+TINY: dict[str, Any] = {
+    **{"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
+    **{"image_size": SIZE, "patch_size": 8, "initializer_range": 0.5},
+}
+transformers = Later("transformers")
+
+
+@pytest.fixture(autouse=True)
+def _without_bars() -> None:
+    transformers.utils.logging.disable_progress_bar()
+
+
+def pictures(count: int, height: int = 32, width: int = 32) -> np.ndarray:
+    return RNG.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+
+
+def put(path: Path, value: int = 0, size: tuple[int, int] = (6, 4)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (value,) * 3).save(path)
+    return path
+
+
+def vit(folder: Path, head: bool = False, **changes: Any) -> Path:
+    kind = transformers.ViTForImageClassification if head else transformers.ViTModel
+    torch.manual_seed(0)
+    model = kind(transformers.ViTConfig(**TINY, **changes))
+    for parameter in model.parameters():  # not those of a fresh model: ones, zeros, nearly nothing
+        torch.nn.init.normal_(parameter, std=0.5)
+    model.save_pretrained(folder)
+    settings = {"do_resize": True, "size": {"height": SIZE, "width": SIZE}, "resample": 2}
+    settings |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_normalize": True}
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({"image_processor_type": "ViTImageProcessor", **settings})
+    )
+    return folder
+
+
+@torch.no_grad()
+def tokens(folder: Path, images: Any) -> tuple[Any, torch.Tensor]:
+    """The model, and its tokens after the last layer of images that are prepared by hand."""
+    model = transformers.ViTModel.from_pretrained(folder).eval()
+    small = [Image.fromarray(one).resize((SIZE, SIZE), Image.Resampling.BILINEAR) for one in images]
+    pixels = np.stack([(np.asarray(one) / 255 - 0.5) / 0.5 for one in small])
+    return model, model(torch.tensor(pixels).permute(0, 3, 1, 2).float()).last_hidden_state
+
+
+def test_features_are_what_the_parts_of_the_model_give(tmp_path: Path) -> None:
+    images, labels, folder = pictures(5), [0, 2, 1, 1, 0], vit(tmp_path / "vit", hidden_dropout_prob=0.5)
+    np.savez(
+        tmp_path / "i.npz", x_train=images, y_train=labels, x_test=images[:2], y_test=labels[:2],
+        classes=np.array(["cat", "dog", "owl"]),
+    )  # fmt: skip
+    model, hidden = tokens(folder, images)
+    pooler = torch.tanh(hidden[:, 0] @ model.pooler.dense.weight.T + model.pooler.dense.bias)
+    told: list[tuple[str, float]] = []
+    for kind, wanted in ((None, pooler), ("cls", hidden[:, 0]), ("mean", hidden[:, 1:].mean(1))):
+        out, how = tmp_path / f"{kind}.npz", {"batch_size": 2, "pooling": kind, "device": "cpu"}
+        extract(tmp_path / "i.npz", str(folder), out, **how, progress=lambda *part: told.append(part))
+        found = read_features(out)
+        assert wanted.abs().max() > 0.1  # a zero would be close to anything
+        np.testing.assert_allclose(found.train_features, wanted.detach(), atol=1e-2)
+        np.testing.assert_allclose(found.test_features, wanted[:2].detach(), atol=1e-2)
+        assert found.train_labels.tolist() == labels
+    assert np.load(out)["classes"].tolist() == ["cat", "dog", "owl"]
+    assert told[:4] == [("train", 0.4), ("train", 0.8), ("train", 1.0), ("test", 1.0)]
+    with pytest.raises(FileExistsError, match=r"mean\.npz is there already"):
+        extract(tmp_path / "i.npz", str(folder), out)
+
+
+def test_a_pooler_without_weights_is_never_used(tmp_path: Path) -> None:
+    folder, images = vit(tmp_path / "vit", head=True), pictures(3)
+    np.savez(tmp_path / "i.npz", x_train=images, y_train=[0, 1, 0])
+    _, hidden = tokens(folder, images)
+    found = read_features(extract(tmp_path / "i.npz", str(folder), tmp_path / "f.npz", device="cpu"))
+    np.testing.assert_allclose(found.train_features, hidden[:, 0].detach(), atol=1e-2)
+    with pytest.raises(ValueError, match="has no trained pooler output: pooling may be cls, mean"):
+        extract(tmp_path / "i.npz", str(folder), tmp_path / "g.npz", pooling="pooler")
+
+
+def test_features_are_their_owners_alone_and_must_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = vit(tmp_path / "vit")
+    np.savez(tmp_path / "i.npz", x_train=pictures(2), y_train=[0, 1])
+    old = os.umask(0)
+    try:
+        out = extract(tmp_path / "i.npz", str(folder), tmp_path / "f.npz")
+    finally:
+        os.umask(old)
+    assert out.stat().st_mode & 0o777 == 0o600
+    for value in (torch.nan, 7e4):
+        monkeypatch.setattr(features, "poolings", lambda *_, v=value: {"cls": torch.full((2, 3), v)})
+        with pytest.raises(ValueError, match="features must fit float16"):
+            extract(tmp_path / "i.npz", str(folder), tmp_path / "g.npz")
+    assert not (tmp_path / "g.npz").exists()
+
+
+def test_pickled_weights_missing_layers_and_code_are_refused(tmp_path: Path) -> None:
+    folder = vit(tmp_path / "vit")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+    with pytest.raises(ValueError, match="has no weights for 16 tensors: "):
+        load_backbone(str(folder))
+    del config["model_type"]
+    config["auto_map"] = {"AutoConfig": "attack.Config", "AutoModel": "attack.Model"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "attack.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: pass\n")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_backbone(str(folder))
+    assert not (tmp_path / "ran").exists()
+    other = vit(tmp_path / "other")
+    torch.save(transformers.ViTModel.from_pretrained(other).state_dict(), other / "pytorch_model.bin")
+    (other / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"cannot be loaded: .*safetensors"):
+        load_backbone(str(other))
+
+
+def rows(images: np.ndarray) -> np.ndarray:
+    """As CIFAR has them: 1,024 reds, then greens, then blues."""
+    return np.stack([np.concatenate([image[..., c].ravel() for c in range(3)]) for image in images])
+
+
+def python3(content: dict[Any, Any]) -> bytes:
+    """Protocol 2, with the name that numpy 1 gave its arrays."""
+    data = pickle.dumps(content, protocol=2)
+    return data.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def python2(content: dict[str, Any]) -> bytes:
+    """What Python 2's cPickle and numpy 1 wrote for the official files, instruction by instruction."""
+
+    def text(value: bytes) -> bytes:
+        return b"U" + bytes([len(value)]) + value
+
+    def value(item: Any) -> bytes:
+        if isinstance(item, str):
+            return text(item.encode())
+        if isinstance(item, int):
+            return b"K" + bytes([item])
+        if isinstance(item, list):
+            return b"](" + b"".join(map(value, item)) + b"e"
+        shape = b"".join(b"M" + struct.pack("<H", size) for size in item.shape) + b"\x86"
+        dtype = b"cnumpy\ndtype\nq\x0a" + text(b"u1") + b"K\x00K\x01\x87Rq\x0b"
+        dtype += b"(K\x03" + text(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        raw = item.tobytes()
+        return (
+            b"cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85"
+            + text(b"b")
+            + b"\x87Rq\x09(K\x01"
+            + shape
+            + dtype
+            + b"\x89T"
+            + struct.pack("<i", len(raw))
+            + raw
+            + b"tb"
+        )
+
+    items = b"".join(text(key.encode()) + value(content[key]) for key in content)
+    return b"\x80\x02}q\x01(" + items + b"u."
+
+
+def cifar10(folder: Path, write: Any = python2) -> tuple[np.ndarray, list[int]]:
+    images, labels = pictures(17), RNG.integers(0, 3, 17).tolist()
+    folder.mkdir(exist_ok=True)
+    for i in range(6):
+        name = f"data_batch_{i + 1}" if i < 5 else "test_batch"
+        chosen = slice(3 * i, 3 * i + 3)
+        batch = {"batch_label": name, "labels": labels[chosen], "data": rows(images[chosen])}
+        (folder / name).write_bytes(write({**batch, "filenames": ["a.png"] * len(labels[chosen])}))
+    (folder / "batches.meta").write_bytes(
+        write({"num_cases_per_batch": 3, "label_names": ["cat", "dog", "owl"]})
+    )
+    return images, labels
+
+
+@pytest.mark.parametrize("write", [python2, python3, lambda content: pickle.dumps(content, protocol=3)])
+def test_cifar10(write: Any, tmp_path: Path) -> None:
+    images, labels = cifar10(tmp_path, write)
+    data = read_images(tmp_path)
+    for split, part in (("train", slice(0, 15)), ("test", slice(15, 17))):
+        assert np.array_equal(data.splits[split][0], images[part])
+        assert data.splits[split][1].tolist() == labels[part]
+    assert data.classes == ("cat", "dog", "owl")
+    (tmp_path / "data_batch_3").unlink()
+    with pytest.raises(FileNotFoundError, match="data_batch_3"):
+        read_images(tmp_path)
+
+
+class Shell:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_malicious_pickle_is_refused_and_not_run(protocol: int, tmp_path: Path) -> None:
+    cifar10(tmp_path / "data")
+    marker = tmp_path / "ran"
+    attack = pickle.dumps({"labels": [0], "data": Shell(marker)}, protocol=protocol)
+    (tmp_path / "data" / "data_batch_2").write_bytes(attack)
+    with pytest.raises(ValueError, match=r"data_batch_2 is not a CIFAR batch .*: it names posix\.system"):
+        read_images(tmp_path / "data")
+    assert not marker.exists()
+    pickle.loads(attack)  # the attack is a real one
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"cbuiltins\neval\nX\x03\0\0\x001+1\x85R.", r"it names builtins\.eval"),
+        (b"c_codecs\nencode\nX\x01\0\0\0aX\x05\0\0\0rot13\x86R.", "a text in .*rot13"),
+        (b"cnumpy\ndtype\nU\x02O8K\0K\1\x87R.", "an array of b'O8', not of bytes"),
+        (b"cnumpy.core.multiarray\n_reconstruct\ncos\nsystem\nK\0\x85U\1b\x87R.", "it names os.system"),
+        (b"\x8c\x02os\x8c\x06system\x93.", "it names os.system"),
+        (b"]K\x01a.", "."),
+        (b".", "."),
+    ],
+)
+def test_what_does_not_belong_in_a_batch(body: bytes, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "batch").write_bytes(b"\x80\x02" + body)
+    with pytest.raises(ValueError, match=rf"batch is not a CIFAR batch .* safely: .*{complaint}"):
+        read_batch(tmp_path / "batch")
+
+
+def test_random_damage_is_a_value_error_or_another_picture(tmp_path: Path) -> None:
+    good = python2({"labels": [6, 9], "data": RNG.integers(0, 256, (2, 8), dtype=np.uint8)})
+    for _ in range(1000):
+        damaged = bytearray(good[: RNG.integers(1, len(good) + 1)])
+        damaged[RNG.integers(len(damaged))] = RNG.integers(256)
+        (tmp_path / "batch").write_bytes(damaged)
+        with suppress(ValueError):  # and nothing else
+            assert isinstance(read_batch(tmp_path / "batch"), dict)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"labels": [0, 3, 1]}, "must hold a list labels of integers from 0 to 2"),
+        ({"labels": [0, 1]}, r"data must be bytes of shape \[2, 3072\]"),
+        ({"labels": "text"}, "must hold a list labels of integers"),
+        ({"data": "text"}, r"data must be bytes of shape \[3, 3072\]"),
+    ],
+)
+def test_a_wrong_batch_is_named(change: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    cifar10(tmp_path)
+    batch = {"labels": [0, 1, 2], "data": rows(pictures(3)), **change}
+    (tmp_path / "data_batch_3").write_bytes(python2(batch))
+    with pytest.raises(ValueError, match=rf"data_batch_3:? {complaint}"):
+        read_images(tmp_path)
+
+
+def test_cifar100_has_its_fine_labels(tmp_path: Path) -> None:
+    images, labels = pictures(5), [3, 0, 1, 2, 3]
+    for name, chosen in (("train", slice(0, 3)), ("test", slice(3, 5))):
+        batch = {"coarse_labels": [0] * 2, "fine_labels": labels[chosen], "data": rows(images[chosen])}
+        (tmp_path / name).write_bytes(python2(batch))
+    (tmp_path / "meta").write_bytes(python2({"fine_label_names": ["a", "b", "c", "d"]}))
+    data = read_images(tmp_path)
+    assert data.splits["train"][1].tolist() == labels[:3]
+    assert np.array_equal(data.splits["test"][0], images[3:])
+    assert data.classes == ("a", "b", "c", "d")
+
+
+X, Y = pictures(2), np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"y_train": Y}, "must hold x_train and y_train, got no x_train"),
+        ({"x_train": X, "y_train": Y, "x_test": X}, "must hold x_test and y_test, got no y_test"),
+        ({"x_train": X / 255, "y_train": Y}, "x_train must be uint8 .*, got float64"),
+        ({"x_train": X[..., :2], "y_train": Y}, r"got uint8 \[2, 32, 32, 2\]"),
+        ({"x_train": X[:0], "y_train": Y[:0]}, r"got uint8 \[0, 32, 32, 3\]"),
+        ({"x_train": X, "y_train": Y[:1]}, "y_train must be 2 integers >= 0"),
+        ({"x_train": X, "y_train": Y - 1}, "y_train must be 2 integers >= 0"),
+        ({"x_train": X, "y_train": Y, "classes": ["cat"]}, "classes must name 2 classes, got 1"),
+        ({"x_train": X, "y_train": np.array([{}, {}])}, "y_train cannot be read as an array"),
+    ],
+)
+def test_what_is_wrong_in_an_npz_is_named(arrays: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=complaint) as error:
+        read_images(tmp_path / "a.npz")
+    assert str(error.value).startswith(str(tmp_path / "a.npz"))
+
+
+def pets(folder: Path) -> Path:
+    for i, name in enumerate(("Abyssinian_1", "Abyssinian_2", "great_pyrenees_7", "great_pyrenees_10")):
+        put(folder / "images" / f"{name}.jpg", 50 * i, (7 + i, 5))
+    (folder / "annotations").mkdir()
+    (folder / "annotations" / "trainval.txt").write_text("great_pyrenees_7 2 2 1\nAbyssinian_2 1 1 1\n")
+    (folder / "annotations" / "test.txt").write_text(
+        "#Image CLASS-ID\nAbyssinian_1 1 1 1\ngreat_pyrenees_10 2 2 1\n"
+    )
+    return folder
+
+
+def test_pets(tmp_path: Path) -> None:
+    data = read_images(pets(tmp_path))
+    assert data.classes == ("Abyssinian", "great_pyrenees")
+    assert data.splits["train"][1].tolist() == [1, 0]
+    assert [file.name for file in data.splits["test"][0]] == ["Abyssinian_1.jpg", "great_pyrenees_10.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("Abyssinian_9 1 1 1", r"trainval\.txt:2 names an image that is missing: .*Abyssinian_9\.jpg"),
+        ("Abyssinian_2 1 1", r"trainval\.txt:2 must be NAME CLASS-ID SPECIES BREED-ID"),
+        ("Abyssinian_2 0 1 1", r"trainval\.txt:2 must be NAME"),
+        ("../Abyssinian_2 1 1 1", r"trainval\.txt:2 must be NAME"),
+        ("Abyssinian_2 2 1 1", "gives class 2 to Abyssinian_2, not to Abyssinians alone"),
+        ("", r"trainval\.txt must have images of every class"),
+    ],
+)
+def test_wrong_lists_of_pets_are_named(line: str, complaint: str, tmp_path: Path) -> None:
+    file = pets(tmp_path) / "annotations" / "trainval.txt"
+    file.write_text(f"great_pyrenees_7 2 2 1\n{line}\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=complaint):
+        read_images(tmp_path)
+
+
+def test_folders_of_classes_and_of_splits(tmp_path: Path) -> None:
+    for name in ("dog/b.JPG", "cat/2.png", "cat/1.jpeg"):
+        put(tmp_path / "one" / name)
+    (tmp_path / "one" / "cat" / "notes.txt").write_text("no image")
+    (tmp_path / "one" / ".cache").mkdir()
+    data = read_images(tmp_path / "one")
+    assert data.classes == ("cat", "dog")
+    assert [file.name for file in data.splits["train"][0]] == ["1.jpeg", "2.png", "b.JPG"]
+    assert data.splits["train"][1].tolist() == [0, 0, 1]
+    two = tmp_path / "two"
+    for name in ("train/cat", "train/dog", "train/owl", "test/owl", "test/cat"):
+        put(two / name / "1.png")
+    assert read_images(two).splits["test"][1].tolist() == [0, 2]
+    put(two / "test" / "fox" / "1.png")
+    with pytest.raises(ValueError, match=r"test/fox: there are no training images of this class"):
+        read_images(two)
+    put(two / "val" / "fox" / "1.png")
+    with pytest.raises(ValueError, match="must hold train and perhaps test, got also test, train, val"):
+        read_images(two)
+    (tmp_path / "one" / "owl").mkdir()
+    with pytest.raises(ValueError, match=r"owl holds no images \(\.png"):
+        read_images(tmp_path / "one")
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        read_images(tmp_path / "nothing")
+    (tmp_path / "cifar.tar.gz").touch()
+    with pytest.raises(ValueError, match=r"cifar\.tar\.gz must be a \.npz file or a folder"):
+        read_images(tmp_path / "cifar.tar.gz")
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "P", "1", "CMYK", "I;16"])
+def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
+    if mode == "I;16":
+        values = RNG.integers(0, 2**16, (6, 8)).astype(np.uint16)
+        image, wanted = Image.fromarray(values), np.stack([values // 256] * 3, axis=2)
+    else:
+        image = Image.fromarray(pictures(1, 6, 8)[0]).convert(mode)
+        wanted = np.asarray(image.convert("RGBA").convert("RGB") if mode == "LA" else image.convert("RGB"))
+    file = tmp_path / ("a.tiff" if mode == "CMYK" else "a.png")
+    image.save(file)
+    assert np.array_equal(np.asarray(picture(file)), wanted)
+
+
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
+    file = put(tmp_path / "1.png", size=(200, 200))
+    whole = file.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"no image", whole[:20] + b"\xff" * 40 + whole[60:]):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"1\.png cannot be read as an image"):
+            picture(file)
+    Image.fromarray(np.ones((2, 2), np.float32)).save(tmp_path / "a.tiff")
+    with pytest.raises(ValueError, match=r"a\.tiff cannot be read as an image: pixels of 32 bits \(mode F\)"):
+        picture(tmp_path / "a.tiff")
