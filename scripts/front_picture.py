@@ -1,4 +1,4 @@
-"""Draws the picture of the README: ``python scripts/front_picture.py docs``.
+"""Draws the picture of the README: ``python -m scripts.front_picture docs``.
 
 The left half is computed. The right half has numbers of docs/results/README.md and of
 docs/decisions_against_peers.md.
