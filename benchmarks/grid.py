@@ -31,7 +31,7 @@ from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.training.clipping import Clamp, Norm
 from ringfence.training.kernels.outer_sum import plain_outer_sum
-from ringfence.training.linear.regression import LinearRun, LinearSettings
+from ringfence.training.linear import LinearRun, LinearSettings
 
 CLIPS, RATIOS, BOUNDS = (1e-3, 2e-3, 5e-3, 1e-2), (1e3, 2e3, 1e4, 2e4, 5e4), (4.0, 8.0, 16.0, 32.0, 64.0)
 RATES, STEPS = (8.0, 16.0), (10, 20)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import ringfence as rf
 from benchmarks.timing import peak_memory, seconds
-from ringfence.training.linear.information import linear_information
-from ringfence.training.linear.regression import Step, residuals, train_linear
+from ringfence.training.linear import Step, residuals, train_linear
+from ringfence.training.linear_information import linear_information
 
 
 def dense(law: rf.Mechanism, step: Step, features: Tensor, labels: Tensor, clip: rf.Clamp) -> Tensor:

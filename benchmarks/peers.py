@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.timing import peak_memory, ratio, seconds
 from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
-from ringfence.training.linear.regression import residuals
+from ringfence.training.linear import residuals
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -11,7 +11,7 @@ import torch
 
 import ringfence as rf
 from benchmarks.timing import ratio, seconds
-from ringfence.training.linear.regression import train_linear
+from ringfence.training.linear import train_linear
 
 CPU = torch.device("cpu")
 LAWS = {

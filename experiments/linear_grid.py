@@ -20,13 +20,7 @@ from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length, row_lengths
 from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.outer_sum import finite_outer_sum
-from ringfence.training.linear.regression import (
-    LinearRun,
-    LinearSettings,
-    Step,
-    checked_examples,
-    data_digest,
-)
+from ringfence.training.linear import LinearRun, LinearSettings, Step, checked_examples, data_digest
 
 # How many scores, n times classes times settings, are held at once; there are three such tensors. A
 # GPU needs long launches.

@@ -94,10 +94,10 @@ BREAKAGES = [
     ),
     Breakage(
         "the noise of a seed does not belong to the weights of examples",
-        f"{TRAINING}/linear/regression.py",
+        f"{TRAINING}/linear.py",
         "data_digest(features, labels, *own)",
         "data_digest(features, labels)",
-        training("linear/example_weights"),
+        training("example_weights"),
     ),
     Breakage(
         "a certificate commits to a private file without a secret",
@@ -269,17 +269,17 @@ BREAKAGES = [
     ),
     Breakage(
         "the weight of an example is not charged",
-        f"{TRAINING}/linear/regression.py",
+        f"{TRAINING}/linear.py",
         "sensitivity = sensitivity.times(example_weights.largest)",
         "pass",
-        training("linear/example_weights"),
+        training("example_weights"),
     ),
     Breakage(
         "the weight of an example is not part of a target",
         f"{TRAINING}/probe.py",
         "moves.times(data.largest_weight)",
         "moves",
-        training("linear/example_weights"),
+        training("example_weights"),
     ),
     Breakage(
         "integers are rounded to float64 in silence",
@@ -598,7 +598,7 @@ BREAKAGES = [
     ),
     Breakage(
         "steps without end",
-        f"{TRAINING}/linear/regression.py",
+        f"{TRAINING}/linear.py",
         "at_least=1, at_most=_MOST_STEPS)",
         "at_least=1)",
         ("tests/fuzz/test_doors.py",),
@@ -1242,7 +1242,7 @@ BREAKAGES = [
         "src/ringfence/data/projection.py",
         "return rates * PublicProjection.from_argument(public_projection).rates * UP",
         "return rates",
-        (*training("linear/information"), "tests/data/test_projection.py"),
+        (*training("linear_information"), "tests/data/test_projection.py"),
     ),
     Breakage(
         "a projection that the statement does not mention",
@@ -1274,10 +1274,10 @@ BREAKAGES = [
     ),
     Breakage(
         "the L2 clip's own derivative left out",
-        f"{TRAINING}/linear/information.py",
+        f"{TRAINING}/linear_information.py",
         "spread = inner.spread - unit * (unit.mT @ inner.spread)",
         "spread = inner.spread",
-        training("linear/information"),
+        training("linear_information"),
     ),
     Breakage(
         "the sum divided by the examples that came",
@@ -1858,7 +1858,7 @@ BREAKAGES = [
     ),
     Breakage(
         "one noise for every setting of a seed",
-        f"{TRAINING}/linear/regression.py",
+        f"{TRAINING}/linear.py",
         '.of("linear", *setting, data)',
         '.of("linear", data)',
         ("tests/test_noise.py",),
@@ -1886,9 +1886,9 @@ BREAKAGES = [
     ),
     Breakage(
         "the sigma that fails the target",
-        f"{TRAINING}/target.py",
-        "return passing[0]",
-        "return failing[0]",
+        f"{ACCOUNTING}/calibration.py",
+        "            return passing[0]\n        elif attempt",
+        "            return failing[0]\n        elif attempt",
         training("target"),
     ),
     Breakage(
@@ -1907,7 +1907,7 @@ BREAKAGES = [
     ),
     Breakage(
         "one noise for every dataset of a seed",
-        f"{TRAINING}/linear/regression.py",
+        f"{TRAINING}/linear.py",
         '.of("linear", *setting, data)',
         '.of("linear", *setting)',
         ("tests/test_noise.py",),

@@ -54,7 +54,7 @@ FORKING = (
     "tests/test_docs.py",
     "tests/test_notebooks.py",
     "tests/training/engine/test_run_file.py",
-    "tests/training/linear/test_information.py",
+    "tests/training/test_linear_information.py",
     "tests/training/test_distributed.py",
 )
 

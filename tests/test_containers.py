@@ -15,7 +15,7 @@ from ringfence import checks
 from ringfence.accounting.fisher import fisher_information_bounds, reconstruction_error_bound
 from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.numerics.operators import LinearOperator
-from ringfence.training.linear.regression import train_linear
+from ringfence.training.linear import train_linear
 
 LAW = rf.RectifiedGaussian(1.0, bound=4.0)
 COUNTS = np.array([[9, 4, 0], [5, 5, 3], [0, 2, 7]])  # integers: what every container here can hold

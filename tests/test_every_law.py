@@ -1,7 +1,7 @@
 """A law of the package works in every room: on the command line, in sweeps, audits, charts and the docs.
 
 What a law computes is in tests/mechanisms/test_contract.py, and a grid of probes in
-tests/training/linear/test_grid.py. Like those, these tests run for every row of tests/mechanisms/cases.py.
+tests/experiments/test_linear_grid.py. Like those, these tests run for every row of tests/mechanisms/cases.py.
 """
 
 import json

@@ -17,7 +17,7 @@ from sklearn.model_selection import KFold
 import ringfence as rf
 from ringfence.noise import CipherDraws, GeneratorDraws, Noise, side_by_side
 from ringfence.training.engine.batches import PoissonBatches
-from ringfence.training.linear.regression import train_linear
+from ringfence.training.linear import train_linear
 from tests.forks import ended
 
 CPU = torch.device("cpu")

@@ -26,7 +26,7 @@ from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.training.linear.information import information_losses
+from ringfence.training.linear_information import information_losses
 
 
 class _Chosen(Protocol):

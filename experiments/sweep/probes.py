@@ -20,7 +20,7 @@ from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.training.linear.regression import LinearSettings
+from ringfence.training.linear import LinearSettings
 
 _BATCH = {"cpu": 48, "cuda": 240}  # how many jobs are trained together
 

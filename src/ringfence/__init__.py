@@ -74,8 +74,8 @@ _MOVED = {
     "LinearOperator": "ringfence.numerics.operators",
     "SingularValueBounds": "ringfence.numerics.singular_values",
     "StepReport": "ringfence.training.engine.run",
-    "LinearRun": "ringfence.training.linear.regression",
-    "train_linear": "ringfence.training.linear.regression",
+    "LinearRun": "ringfence.training.linear",
+    "train_linear": "ringfence.training.linear",
     "Tuned": "ringfence.training.tune",
     "SecureRelease": "ringfence.mechanisms.secure.release",
 }

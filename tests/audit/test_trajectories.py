@@ -6,7 +6,7 @@ import torch
 from ringfence import Clamp, Gaussian, RectifiedGaussian, TruncatedGaussian
 from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
-from ringfence.training.linear.regression import data_digest, run_noise, train_linear
+from ringfence.training.linear import data_digest, run_noise, train_linear
 from tests.audit import trajectories
 from tests.audit.trajectories import audit_training
 from tests.tensors import float64
@@ -67,7 +67,7 @@ def test_losses_are_those_of_the_trajectory() -> None:
 
 def test_an_account_of_too_few_steps_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accounts that forget what was realised: the ex-post claim falls."""
-    monkeypatch.setattr(trajectories, "ex_post_epsilon", lambda orders, worst, delta: (0.05, 2.0))
+    monkeypatch.setattr(trajectories, "ex_post_epsilon", lambda orders, worst, delta: 0.05)
     result = audited(Gaussian(1.0), 200)
     assert result.violated == ("ex-post",)
     assert result.exceeded is not None

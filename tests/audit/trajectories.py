@@ -12,7 +12,7 @@ from ringfence.accounting.conversion import ex_post_epsilon
 from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
-from ringfence.training.linear.regression import LinearRun, LinearSettings
+from ringfence.training.linear import LinearRun, LinearSettings
 
 Data = tuple[Tensor, Tensor]  # features (n, p) in float64, labels (n,)
 

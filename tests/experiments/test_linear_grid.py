@@ -11,7 +11,7 @@ import torch
 import ringfence as rf
 from experiments import linear_grid
 from experiments.linear_grid import accuracies, train_linear_grid
-from ringfence.training.linear.regression import LinearRun, LinearSettings, train_linear
+from ringfence.training.linear import LinearRun, LinearSettings, train_linear
 from tests.mechanisms.cases import CASES, Case
 
 FEATURES = torch.randn(300, 30, generator=torch.Generator().manual_seed(0))

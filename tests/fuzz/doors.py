@@ -36,7 +36,7 @@ from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.numerics.operators import LinearOperator
-from ringfence.training.linear.regression import train_linear
+from ringfence.training.linear import train_linear
 from tests.fuzz.contract import ContractError, calls_well
 from tests.fuzz.strategies import HOSTILE
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import ringfence as rf
 from ringfence.noise import Noise
 from ringfence.training.engine.batches import FullBatches, PoissonBatches
-from ringfence.training.linear.regression import train_linear
+from ringfence.training.linear import train_linear
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear.regression import clipped_gradients, train_linear
+from ringfence.training.linear import clipped_gradients, train_linear
 from ringfence.training.probe_data import unit_rows
 
 RNG = np.random.default_rng(0)

@@ -11,8 +11,8 @@ import torch
 
 import ringfence as rf
 from ringfence.mechanisms.secure.release import SecureRelease
-from ringfence.training.linear import regression as linear
-from ringfence.training.linear.regression import train_linear
+from ringfence.training import linear
+from ringfence.training.linear import train_linear
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.secure_run import largest_count, stretched
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, network

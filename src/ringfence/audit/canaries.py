@@ -16,7 +16,7 @@ from ringfence import checks
 from ringfence.audit.lower_bound import AuditResult
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.engine import PrivacyEngine
-from ringfence.training.linear.regression import clipped_gradients
+from ringfence.training.linear import clipped_gradients
 
 if TYPE_CHECKING:
     from ringfence.training.probe import LinearProbe

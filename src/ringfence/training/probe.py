@@ -29,8 +29,7 @@ from ringfence.numerics.blocks import one_thread
 from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions
 from ringfence.training.clipping import Clamp, Clip, Norm
-from ringfence.training.linear.information import information_losses
-from ringfence.training.linear.regression import (
+from ringfence.training.linear import (
     LinearRun,
     LinearSettings,
     charged_sensitivity,
@@ -40,6 +39,7 @@ from ringfence.training.linear.regression import (
     run_noise,
     train_linear,
 )
+from ringfence.training.linear_information import information_losses
 from ringfence.training.probe_data import ProbeData, class_codes, seed_of, unit_rows, validated
 from ringfence.training.secure_run import NEEDS_SIZE
 from ringfence.training.target import Target, beginning

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ringfence.training.linear.regression import ExampleWeights
+from ringfence.training.linear import ExampleWeights
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A target epsilon instead of a sigma: which noise a training run needs, found before there is data."""
+"""Targets: the noise with which a training run meets an (epsilon, delta), found before there is data."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Target:
 
     @classmethod
     def asked(cls, target_epsilon: Any, target_delta: Any) -> Self | None:
-        """The target that two arguments describe; None where neither is given.
+        """Returns the target that two arguments describe; None where neither is given.
 
         >>> Target.asked(1.0, None)
         Traceback (most recent call last):
@@ -63,7 +63,7 @@ class Target:
         return 1 / self.sigma(cost, start=1.0)
 
     def law(self, mechanism: Mechanism, claim: Callable[[Mechanism, float], Guarantee]) -> Mechanism:
-        """The mechanism with the smallest sigma that meets the target, and its bound as it is.
+        """Returns the mechanism with the smallest sigma that meets the target, and its bound as it is.
 
         ``claim(law, delta)`` is what will be said of the run with that law, whatever the data. The search
         begins at the mechanism's own sigma. Where sigma is a tensor the answer has one number instead.
@@ -92,7 +92,7 @@ class Target:
         return law(self.sigma(cost, start=float(mechanism.sigma.double().mean())))
 
     def sigma(self, cost: Callable[[float], float], start: float) -> float:
-        """The smallest sigma that meets the target, from above to 0.1 %.
+        """Returns the smallest sigma that meets the target, from above to 0.1 %.
 
         >>> round(Target(1.0, 1e-5).sigma(lambda sigma: 3 / sigma, start=1.0), 2)
         3.0
@@ -101,7 +101,7 @@ class Target:
 
 
 def beginning(mechanism: Mechanism | str | None) -> Mechanism:
-    """The law whose sigma is to be found: a mechanism, the name of one without a bound, or the Gaussian.
+    """Returns the law whose sigma is to be found: a mechanism, one named that has no bound, or the Gaussian.
 
     >>> beginning("sign"), beginning(None)
     (StochasticSign(sigma=1.0), Gaussian(sigma=1.0))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear.regression import (
+from ringfence.training.linear import (
     LinearRun,
     LinearSettings,
     accurate_residuals,
@@ -102,7 +102,7 @@ def test_it_learns_when_there_is_little_noise() -> None:
 def test_bad_input_is_refused_before_anything_is_released(
     changes: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.training.linear.regression.run_noise", None)  # noise would be an error
+    monkeypatch.setattr("ringfence.training.linear.run_noise", None)  # noise would be an error
     with pytest.raises(ValueError, match=message):
         train(**changes)
 

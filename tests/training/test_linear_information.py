@@ -10,8 +10,8 @@ from torch import Tensor
 
 import ringfence as rf
 from ringfence.numerics import diagonal_plus_low_rank
-from ringfence.training.linear import information as subject
-from ringfence.training.linear.information import linear_information
+from ringfence.training import linear_information as subject
+from ringfence.training.linear_information import linear_information
 from tests.afresh import afresh
 from tests.mechanisms.cases import CASES, Case
 
@@ -197,7 +197,7 @@ def test_bad_arguments_are_refused_by_name(changes: dict[str, Any], message: str
 
 
 def test_needs_no_scikit_learn() -> None:
-    ran = afresh("import ringfence.training.linear.information", without=["sklearn"])
+    ran = afresh("import ringfence.training.linear_information", without=["sklearn"])
     assert ran.returncode == 0, ran.stderr
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.training.linear import regression as module
-from ringfence.training.linear.regression import ExampleWeights
+from ringfence.training import linear as module
+from ringfence.training.linear import ExampleWeights
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 60)

@@ -31,7 +31,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.diagonal_plus_low_rank import DiagonalPlusLowRank
 from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Clamp, Clip, Norm, Scale
-from ringfence.training.linear.regression import (
+from ringfence.training.linear import (
     Step,
     accurate_residuals,
     check_labels,

@@ -1,1 +1,0 @@
-"""Private softmax regression on features."""
