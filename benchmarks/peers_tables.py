@@ -55,8 +55,9 @@ def spared(frame: DataFrame, by: list[str], sigma: float, below: int) -> str:
     shares = [float(people[own <= account.epsilon / part].sum() / people.sum()) for part in (2, 10)]
     return (
         f"{' x '.join(by)}, {len(people)} cells, noise {sigma:g}, below {below} suppressed: epsilon "
-        f"{rounded_up(account.epsilon)} for every dataset, {rounded_up(account.epsilon_tight)} for the worst "
-        f"cell here; at most a half of it for {shares[0]:.1%} of the people, and at most a tenth for "
+        f"{rounded_up(account.epsilon)} for every dataset, "
+        f"{rounded_up(account.per_instance.epsilon)} for the worst cell here; at most a half of it for "
+        f"{shares[0]:.1%} of the people, and at most a tenth for "
         f"{shares[1]:.1%}"
     )
 

@@ -76,8 +76,8 @@ def votes(
         found = {
             DATA_INDEPENDENT: [account.epsilon],
             PUBLISHABLE: drawn,
-            RENYI: [account.guarantee.per_instance.epsilon],
-            TIGHT: [account.epsilon_tight],
+            RENYI: [account.per_instance.renyi_epsilon],
+            TIGHT: [account.per_instance.epsilon],
         }
         error = float(chances.mean())
         for statement, values in found.items():

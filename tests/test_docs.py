@@ -117,7 +117,7 @@ def test_the_assembly_of_the_page_of_decisions_costs_what_it_says() -> None:
     exec(code, names)
     account = names["votes"].account
     assert f"# {rounded_up(account.epsilon)} for every dataset" in code
-    assert f"# {rounded_up(account.epsilon_tight)} for this one" in code
+    assert f"# {rounded_up(account.per_instance.epsilon)} for this one" in code
 
 
 def test_the_grid_of_the_page_of_files_has_every_key_and_is_one(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def audit_job(job: Job, *, noise: Noise, confidence: float, flawed: float = 1.0)
     bound = float(epsilon_lower_bound(ours, theirs, delta, confidence))
     claims = {
         "data-independent": account.epsilon,
-        "per-instance": account.guarantee.per_instance.epsilon,
-        "tight": account.epsilon_tight,
+        "per-instance": min(account.epsilon, account.per_instance.renyi_epsilon),
+        "tight": account.per_instance.epsilon,
     }
     return AuditResult(job.name, DELTA, confidence, inside.shape[1], bound, claims)
 

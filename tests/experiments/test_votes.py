@@ -19,8 +19,8 @@ def test_the_job_says_the_same(rows):
     release = rf.release_votes(assembly_ballots(), sigma=40.0, delta=1e-5)
     here = {row.statement: row for row in rows if row.sigma == 40.0}
     assert here[DATA_INDEPENDENT].epsilon == release.account.epsilon
-    assert here[TIGHT].epsilon == release.account.epsilon_tight
-    assert here[RENYI].epsilon == release.account.guarantee.per_instance.epsilon
+    assert here[TIGHT].epsilon == release.account.per_instance.epsilon
+    assert here[RENYI].epsilon == release.account.per_instance.renyi_epsilon
     assert here[TIGHT].error == pytest.approx(float(release.errors.mean()), rel=1e-12)
 
 

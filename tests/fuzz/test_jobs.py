@@ -59,9 +59,9 @@ def well(made: Any, epsilon: Any) -> None:
     if made is None:
         return
     account = made.account
-    assert account.epsilon_tight <= account.epsilon * (1 + 1e-9)
+    assert account.per_instance.epsilon <= account.epsilon * (1 + 1e-9)
     assert epsilon is None or account.epsilon <= epsilon
-    assert max(account.details.get("voter_epsilons", [0.0])) <= account.epsilon_tight
+    assert max(account.details.get("voter_epsilons", [0.0])) <= account.per_instance.epsilon
     assert "\n" not in made.statement.public
     assert len(made.rows()) == len(made.values)
     for sentence in made.statement.sensitive:
@@ -129,5 +129,5 @@ def test_tables(data: Any, sigma: Any, by: Any) -> None:
     domain = None if by is None else {by: [*range(40), None]}
     made = calls_well(rf.release_counts, data, by, domain=domain, sigma=sigma, names=NAMES)
     if made is not None:
-        assert made.account.epsilon_tight <= made.account.epsilon * (1 + 1e-9)
+        assert made.account.per_instance.epsilon <= made.account.epsilon * (1 + 1e-9)
     calls_well(rf.release_means, data, "c1", by, domain=domain, lower=0, upper=9, sigma=sigma, names=NAMES)

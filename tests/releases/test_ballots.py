@@ -27,8 +27,8 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
         law, surplus, neighbours="added", at_most=None, delta=1e-6, chances=[0.02, 0.001], votes=votes
     )
     profile = rf.decision_profile(law, surplus, neighbours="added")
-    assert account.epsilon_tight == min(profile.epsilon(1e-6), account.guarantee.per_instance.epsilon)
-    assert max(account.details["voter_epsilons"]) <= account.epsilon_tight < account.epsilon
+    assert account.per_instance.epsilon == min(profile.epsilon(1e-6), account.per_instance.renyi_epsilon)
+    assert max(account.details["voter_epsilons"]) <= account.per_instance.epsilon < account.epsilon
     said = sensitive_sentences(account, ["a", "b"])
     assert "largest at a, 0.02001; 0.02101 of 2 decisions" in said[1]
     assert "plus or minus any one person" in account.sentence
@@ -36,7 +36,7 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
         law, surplus, neighbours="replaced", at_most=None, delta=1e-6, chances=[0.02, 0.001]
     )
     assert "the values of any one person replaced" in replaced.sentence
-    assert replaced.epsilon_tight > account.epsilon_tight
+    assert replaced.per_instance.epsilon > account.per_instance.epsilon
 
 
 def test_publishing_is_in_the_sums_of_both_directions() -> None:

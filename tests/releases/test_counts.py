@@ -64,10 +64,10 @@ def test_people_in_suppressed_cells_pay_less_and_that_is_sensitive() -> None:
     alone = table.account.details["cell_epsilons"]
     assert alone[0] == pytest.approx(everywhere, rel=1e-3)
     assert alone[2] == alone[3] == 0.0
-    assert table.account.epsilon_tight == pytest.approx(max(alone))
+    assert table.account.per_instance.epsilon == pytest.approx(max(alone))
     law = rf.RectifiedGaussian(5.0, (39.0, math.inf))
     profile = rf.privacy_profile(law, float64([200, 99, 1, 0]), rf.Sensitivity(1.0, at_most=1))
-    assert table.account.epsilon_tight == pytest.approx(profile.epsilon(1e-6), rel=1e-5)
+    assert table.account.per_instance.epsilon == pytest.approx(profile.epsilon(1e-6), rel=1e-5)
     (_, gain) = table.statement.sensitive
     assert "2 of 4 cells were suppressed, with 1 people in them" in gain
     assert "epsilon between 0 and 0," in gain
@@ -78,7 +78,7 @@ def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
     table = rf.release_counts(PEOPLE, "region", domain=REGIONS, suppress_below=40, epsilon=1.0, delta=1e-6)
     assert table.statement.public == (
         "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
-        "row is taken as one person): random noise with a standard deviation of 4.23 was added to every "
+        "row is taken as one person): random noise with a standard deviation of 4.22 was added to every "
         "count, and noisy counts below 40 are not shown."
     )
     text = str(table.statement)

@@ -184,7 +184,7 @@ def test_a_bounded_support_spares_people_whose_mean_is_far_from_its_limits_nothi
     ten = torch.full((1,), 10.0, dtype=torch.float64)
     inner, _ = made(1000 * ten, 0 * ten, 1, public=True)
     edge, _ = made(ten, ten, 1, public=True)
-    assert edge.epsilon_tight < 0.98 * inner.epsilon_tight
+    assert edge.per_instance.epsilon < 0.98 * inner.per_instance.epsilon
 
 
 def test_lost_sizes_have_the_widest_interval() -> None:

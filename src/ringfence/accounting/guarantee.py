@@ -20,6 +20,7 @@ RENYI = "Rényi sums"
 GAUSSIAN, ZCDP = "Gaussian, exactly", "zCDP of the law"
 SAMPLED = "Gaussian on Poisson samples, by privacy loss distributions"
 ADDED_UP = "epsilons added up"
+_EVERY_DATASET = (GAUSSIAN, ZCDP, SAMPLED, ADDED_UP)
 
 _RENAMED = {
     "epsilon_data_independent": "epsilon",
@@ -88,7 +89,7 @@ class PerInstance:
 
     def _per_instance(self) -> str:
         sensitive = "It speaks of this dataset only, is computed from it and must not be published."
-        if self.proof != RENYI:
+        if self.proof in _EVERY_DATASET:
             holds = "This holds for every dataset, also where theta depends on earlier releases."
             sensitive = (
                 "That nothing smaller is proved was computed from this dataset and must not be published."

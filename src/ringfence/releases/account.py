@@ -10,7 +10,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.calibration import calibrate_sigma
 from ringfence.accounting.coordinates import distinct, with_numbers
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, PerInstance
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss, delta_left
@@ -36,22 +36,20 @@ _PRIVATE = (
 class ReleaseAccount:
     """The cost of a release. All of it but ``epsilon`` and ``delta`` is sensitive.
 
-    ``epsilon`` holds for every dataset and may be published. ``guarantee`` has the per-instance numbers by
-    Rényi sums, ``epsilon_tight`` is the smallest per-instance epsilon that is proved, and ``proof`` names the
-    proof. ``details`` are further sensitive numbers as plain data, such as the epsilon of each cell.
+    ``epsilon`` holds for every dataset and may be published. ``per_instance.epsilon`` is the smallest
+    per-instance epsilon that is proved, by a tight profile or by Rényi sums, and ``per_instance.proof`` names
+    the proof. ``details`` are further sensitive numbers as plain data, such as the epsilon of each cell.
 
     >>> import numpy as np
     >>> import ringfence as rf
     >>> account = rf.release_counts(np.array([120, 3]), suppress_below=30, epsilon=1.0, delta=1e-6).account
-    >>> account.delta, account.epsilon_tight <= account.epsilon <= 1.0
+    >>> account.delta, account.per_instance.epsilon <= account.epsilon <= 1.0
     (1e-06, True)
     >>> account.to_json()[:13]
     '{"private": "'
     """
 
     guarantee: Guarantee
-    epsilon_tight: float
-    proof: str
     details: Mapping[str, Any] = field(default_factory=dict)
     cost: PrivacyLoss = field(default_factory=PrivacyLoss, repr=False)
 
@@ -62,7 +60,15 @@ class ReleaseAccount:
         """The account of this cost; ``tight`` are other proofs of a per-instance epsilon."""
         claim = cost.guarantee(delta)
         own = claim.per_instance
-        return cls(claim, *min([(own.epsilon, own.proof), *tight]), details, cost)
+        epsilon, proof = min([(own.epsilon, own.proof), *tight])
+        claim = replace(claim, per_instance=replace(own, epsilon=epsilon, proof=proof))
+        return cls(claim, details, cost)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("epsilon_tight", "proof"):
+            new = "epsilon" if name == "epsilon_tight" else name
+            raise AttributeError(f"ReleaseAccount.{name} is now ReleaseAccount.per_instance.{new}")
+        raise AttributeError(f"'ReleaseAccount' object has no attribute {name!r}")
 
     @property
     def delta(self) -> float:
@@ -75,20 +81,18 @@ class ReleaseAccount:
         return self.guarantee.epsilon
 
     @property
+    def per_instance(self) -> PerInstance:
+        """The numbers that are computed from the data and must not be published."""
+        return self.guarantee.per_instance
+
+    @property
     def replaced(self) -> bool:
         """Whether neighbours differ in the values of a person, and not in whether the person takes part."""
         return self.guarantee.change == REPLACED
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {
-            "private": _PRIVATE,
-            **self.guarantee.as_dict(),
-            "epsilon_tight": self.epsilon_tight,
-            "proof": self.proof,
-            **self.details,
-            "cost": self.cost.state(),
-        }
+        return {"private": _PRIVATE, **self.guarantee.as_dict(), **self.details, "cost": self.cost.state()}
 
     def to_json(self, path: str | Path | None = None) -> Any:
         """The account as JSON with its checksum, or written to a file for its owner alone: then the path."""
@@ -107,9 +111,9 @@ class ReleaseAccount:
         )
         return (
             f"For this dataset, and with {change}, the release is "
-            f"({rounded_up(self.epsilon_tight)}, {self.delta:.3g})-indistinguishable (proved by: "
-            f"{self.proof}). By Rényi sums epsilon is "
-            f"{rounded_up(self.guarantee.per_instance.renyi_epsilon)}, and for every dataset it is "
+            f"({rounded_up(self.per_instance.epsilon)}, {self.delta:.3g})-indistinguishable (proved by: "
+            f"{self.per_instance.proof}). By Rényi sums epsilon is "
+            f"{rounded_up(self.per_instance.renyi_epsilon)}, and for every dataset it is "
             f"{rounded_up(self.epsilon)}."
         )
 
@@ -125,7 +129,7 @@ class Budget:
     ``epsilon`` at ``delta``, for every dataset, whatever is computed from the noisy values.
 
     >>> round(Budget.checked(1.0, 1e-6).multiplier, 2), Budget.checked(None, 1e-6, sigma=8.0).multiplier
-    (4.23, 8.0)
+    (4.22, 8.0)
     >>> Budget.checked(1.0, 1e-6, sigma=8.0)
     Traceback (most recent call last):
     ValueError: epsilon or sigma must be given, and not both, got epsilon=1.0 and sigma=8.0
@@ -219,8 +223,8 @@ def table_account(
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> law = RectifiedGaussian(4.0, (30.0, torch.inf))
     >>> account = table_account(law, torch.tensor([0.0, 80.0]).double(), 1.0, 1, 1e-6)
-    >>> [round(value, 3) for value in account.details["cell_epsilons"]], round(account.epsilon_tight, 3)
-    ([0.0, 1.061], 1.061)
+    >>> [round(value, 3) for value in (*account.details["cell_epsilons"], account.per_instance.epsilon)]
+    [0.0, 1.061, 1.061]
     """
     sensitivity = Sensitivity(each=each, at_most=at_most)
     accountant = PerInstanceAccountant(law, sensitivity)

@@ -247,7 +247,7 @@ def decision_account(
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
     >>> account = decision_account(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None,
     ...                            delta=1e-6, chances=[0.0, 0.4])
-    >>> account.epsilon_tight < account.guarantee.per_instance.renyi_epsilon < account.epsilon
+    >>> account.per_instance.epsilon < account.per_instance.renyi_epsilon < account.epsilon
     True
     """
     accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)

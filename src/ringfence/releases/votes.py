@@ -71,7 +71,7 @@ def release_votes(
     >>> votes = rf.release_votes(people, epsilon=1.0, delta=1e-6)
     >>> votes.rows()
     [('more trees', 'yes'), ('more cars', 'no')]
-    >>> votes.account.epsilon_tight < 0.01 < votes.account.epsilon <= 1.0
+    >>> votes.account.per_instance.epsilon < 0.01 < votes.account.epsilon <= 1.0
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger)

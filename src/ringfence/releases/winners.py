@@ -83,7 +83,7 @@ def release_winners(
     >>> winners = rf.release_winners(counts, sigma=20.0)
     >>> winners.rows()
     [('1', 'cat'), ('2', 'dog')]
-    >>> winners.account.epsilon_tight < 1e-3 < winners.account.epsilon
+    >>> winners.account.per_instance.epsilon < 1e-3 < winners.account.epsilon
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
