@@ -112,7 +112,7 @@ def zcdp_epsilon(zcdp: float, delta: float) -> float:
     """The epsilon of divergences that are at most zcdp * order, at every order.
 
     >>> round(zcdp_epsilon(0.0512, 1e-5), 4)
-    1.2537
+    1.3252
     """
     orders = _orders_around(best_zcdp_order(zcdp, delta))
     return float(epsilon_from_rdp(orders, zcdp * orders, delta))
@@ -121,7 +121,7 @@ def zcdp_epsilon(zcdp: float, delta: float) -> float:
 def zcdp_delta(zcdp: float, epsilon: float) -> float:
     """The delta of divergences that are at most zcdp * order, at every order.
 
-    >>> round(zcdp_delta(0.0512, 1.2537), 7)
+    >>> round(zcdp_delta(0.0512, 1.3252), 7)
     1e-05
     """
     if zcdp == 0:
