@@ -61,7 +61,8 @@ def add(tree: Path) -> None:
         assert not (tree / path).exists()
         (tree / path).write_text(text)
     lines = (tree / exports).read_text().splitlines(keepends=True)
-    place = next(i for i, old in enumerate(lines) if old.startswith("from ringfence.mech") and old > line)
+    line = f"    {line}"
+    place = next(i for i, old in enumerate(lines) if old.startswith("    from ringfence.mech") and old > line)
     (tree / exports).write_text("".join([*lines[:place], line, *lines[place:]]))
     content = (tree / cases).read_text()
     assert content.endswith("\n]\n")

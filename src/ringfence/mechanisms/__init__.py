@@ -1,8 +1,7 @@
 """Mechanisms, one law per file. Importing any of them makes every law known by its name."""
 
-from ringfence.mechanisms import gaussian as gaussian
-from ringfence.mechanisms import quantized as quantized
-from ringfence.mechanisms import rectified as rectified
-from ringfence.mechanisms import sign as sign
-from ringfence.mechanisms import truncated as truncated
-from ringfence.mechanisms import winner as winner
+from importlib import import_module as _import_module
+from pkgutil import iter_modules as _iter_modules
+
+for _module in _iter_modules(__path__):
+    _import_module(f"{__name__}.{_module.name}")
