@@ -776,7 +776,7 @@ BREAKAGES = [
     ),
     Breakage(
         "the sign of log(1 / delta) in an example's epsilon",
-        f"{ACCOUNTING}/examples.py",
+        f"{ACCOUNTING}/conversion.py",
         "- torch.log(delta * orders) / (orders - 1)",
         "+ torch.log(delta * orders) / (orders - 1)",
         accounting("examples"),
@@ -849,8 +849,8 @@ BREAKAGES = [
     Breakage(
         "one sampled release calibrated for many",
         f"{ACCOUNTING}/calibration.py",
-        "account.step_of_any(self.theta, count=steps)",
-        "account.step_of_any(self.theta, count=1)",
+        "account.step_worst_case(self.theta, count=steps)",
+        "account.step_worst_case(self.theta, count=1)",
         accounting("calibration"),
     ),
     # ------------------------------------------------------------------ accounting: profiles
@@ -1880,7 +1880,7 @@ BREAKAGES = [
     Breakage(
         "a target that forgets the private mean",
         f"{TRAINING}/probe.py",
-        "account.step_of_any(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)",
+        "account.step_worst_case(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)",
         "pass",
         training("probe_target"),
     ),
@@ -1894,8 +1894,8 @@ BREAKAGES = [
     Breakage(
         "a run of many epochs planned as one step",
         f"{TRAINING}/engine/run.py",
-        "account.step_of_any(theta, count=steps)",
-        "account.step_of_any(theta, count=1)",
+        "account.step_worst_case(theta, count=steps)",
+        "account.step_worst_case(theta, count=1)",
         training("engine/engine"),
     ),
     Breakage(
@@ -1935,9 +1935,9 @@ BREAKAGES = [
     ),
     Breakage(
         "a sampled epsilon said to be the Gaussian's",
-        f"{ACCOUNTING}/subsampling.py",
-        "else SAMPLED",
-        "else GAUSSIAN",
+        f"{ACCOUNTING}/privacy_loss.py",
+        "if self._everything else SAMPLED",
+        "if self._everything else GAUSSIAN",
         accounting("sampled_accountant"),
     ),
     Breakage(

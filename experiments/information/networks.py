@@ -220,7 +220,7 @@ def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: 
     loader: DataLoader[Any] = DataLoader(range(examples), batch_size=batch_size)  # type: ignore[arg-type]
     plan = RunPlan.of(loader, setting.gradient_clip, None, "poisson", secure=False, rounding=2.0**-24)
     account = plan.account(setting.law)
-    account.step_of_any(torch.zeros(()).expand(parameters), count=setting.steps)
+    account.step_worst_case(torch.zeros(()).expand(parameters), count=setting.steps)
     return account.guarantee(delta).epsilon
 
 

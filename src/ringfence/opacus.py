@@ -101,7 +101,7 @@ register_accountant(RingfenceAccountant.mechanism(), RingfenceAccountant, force=
 def _charge(account: SampledAccountant, history: Iterable[tuple[float, float, int]]) -> None:
     """Charges what Opacus released: noise multiplier, sampling rate and steps, in units of max_grad_norm."""
     for noise_multiplier, rate, steps in history:
-        account.step_of_any(
+        account.step_worst_case(
             torch.zeros(1),
             mechanism=Gaussian(noise_multiplier),
             sensitivity=Sensitivity(norm=1.0),
@@ -331,7 +331,7 @@ class OpacusRun:
         if self._every_norm is not None and self._norms_every and self.steps % self._norms_every == 0:
             norms, chosen = _clipped(self._every_norm.measured(), largest), None
         self.account.step(noise_multiplier=noise, sample_rate=rate)
-        self.examples.step(norms, chosen, sigma=noise * largest, longest=largest)
+        self.examples.step(norms, chosen, sigma=noise * largest, clip=largest)
 
 
 def _clipped(norms: Tensor, largest: float) -> Tensor:

@@ -32,7 +32,7 @@ def test_a_charge_is_the_step_that_the_account_would_make() -> None:
 
     charged, stepped = sampled(), sampled()
     charged.charge(THETA)
-    stepped.step_of_any(THETA)
+    stepped.step_worst_case(THETA)
     assert charged.state_dict() == stepped.state_dict()
     charged.charge(torch.full_like(THETA, 100.0), iter(BATCHES))  # the released batch is not looked at
     stepped.step(iter(BATCHES))

@@ -95,7 +95,7 @@ def test_sampled_answers_are_what_the_account_charges() -> None:
 
     def charged(law: rf.Mechanism, steps: int) -> float:
         account = rf.SampledAccountant(law, 0.5, rate)
-        account.step_of_any(THETA, count=steps)
+        account.step_worst_case(THETA, count=steps)
         return account.guarantee(1e-5).epsilon
 
     sigma = rf.calibrate_sigma(law, None, 0.5, coordinates=60, **given, steps=5, sampling_rate=rate)
@@ -300,7 +300,7 @@ def test_the_account_says_the_same(kind: EpsilonKind, field: str) -> None:
 
 def test_sampled_releases_cost_what_their_account_says() -> None:
     account = rf.SampledAccountant(LAW, 0.05, 0.5)
-    account.step_of_any(THETA, count=4)
+    account.step_worst_case(THETA, count=4)
     question = CalibrationQuestion.asked(THETA, 0.05, 1e-5, "data_independent", None, 0.5)
     assert question.costs(LAW)(4) == account.guarantee(1e-5).epsilon
 

@@ -39,7 +39,7 @@ def gaussian(mu: float, count: int = 1) -> PrivacyLoss:
 
 def sampled() -> rf.SampledAccountant:
     account = rf.SampledAccountant(rf.Gaussian(1.0), sensitivity=0.3, sampling_rate=0.05)
-    account.step_of_any([0.0], count=40)
+    account.step_worst_case([0.0], count=40)
     return account
 
 

@@ -66,7 +66,7 @@ def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
 def test_a_law_with_smaller_divergences_is_attacked_with_less_success() -> None:
     narrow, wide = (account(law) for law in (rf.TruncatedGaussian(1.0, 0.3), rf.Gaussian(1.0)))
     for running in (narrow, wide):
-        running.step_of_any(BATCHES[0], count=10)
+        running.step_worst_case(BATCHES[0], count=10)
     ours, theirs = narrow.guarantee(1e-5), wide.guarantee(1e-5)
     assert ours.advantage < 0.5 * theirs.advantage
     assert ours.true_positive_rate(0.1) < theirs.true_positive_rate(0.1)
@@ -198,12 +198,12 @@ def test_refusals_name_the_argument() -> None:
     assert running.guarantee(1e-5).epsilon == 0
 
 
-def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
+def test_a_step_worst_case_dataset_is_never_below_one_that_was_estimated() -> None:
     law = rf.RectifiedGaussian(1.0, bound=0.5)
     batches = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).double()
     seen, unseen = (rf.SampledAccountant(law, 0.1, 0.2, orders=[2, 8, 32]) for _ in range(2))
     seen.step(batches, count=7)
-    unseen.step_of_any(torch.zeros(3), count=7)
+    unseen.step_worst_case(torch.zeros(3), count=7)
     assert bool((unseen.worst >= seen.worst).all())
     assert torch.equal(unseen.worst, unseen.data_independent)
     assert unseen.spent == 0
@@ -211,21 +211,21 @@ def test_a_step_of_any_dataset_is_never_below_one_that_was_estimated() -> None:
     claims = seen.guarantee(1e-5), unseen.guarantee(1e-5)
     assert claims[0].epsilon == claims[1].epsilon
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
-        unseen.step_of_any(torch.zeros(3), count=0)
+        unseen.step_worst_case(torch.zeros(3), count=0)
 
 
-def test_a_step_of_any_dataset_may_have_settings_of_its_own() -> None:
+def test_a_step_worst_case_dataset_may_have_settings_of_its_own() -> None:
     other = {"mechanism": rf.RectifiedGaussian(2.0, 1.0), "sensitivity": 0.3, "sampling_rate": 0.2}
     account, alone = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5), rf.SampledAccountant(*other.values())
-    account.step_of_any(torch.zeros(3), **other)
-    alone.step_of_any(torch.zeros(3))
+    account.step_worst_case(torch.zeros(3), **other)
+    alone.step_worst_case(torch.zeros(3))
     torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
     torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)
     own = account.fresh()
     for settings in ({}, other, {}):  # the cost of an account's own step is kept, for its own steps alone
-        own.step_of_any(torch.zeros(3), **settings)
+        own.step_worst_case(torch.zeros(3), **settings)
     single = account.fresh()
-    single.step_of_any(torch.zeros(3), count=2)
+    single.step_worst_case(torch.zeros(3), count=2)
     torch.testing.assert_close(own.forward, single.forward + alone.forward, rtol=1e-12, atol=0)
 
 
@@ -244,7 +244,7 @@ def test_a_norm_costs_for_every_dataset_what_other_accountants_say() -> None:
     from dp_accounting.rdp import RdpAccountant
 
     running = SampledAccountant(rf.Gaussian(2.2), rf.Sensitivity(norm=2.0), 0.02)
-    running.step_of_any(torch.zeros(1000), count=500)
+    running.step_worst_case(torch.zeros(1000), count=500)
     claim = running.guarantee(1e-5)
     release = SelfComposedDpEvent(PoissonSampledDpEvent(0.02, GaussianDpEvent(1.1)), 500)
     exact = PLDAccountant().compose(release).get_epsilon(1e-5)
@@ -275,13 +275,13 @@ def test_the_privacy_loss_has_the_sums_at_their_own_orders() -> None:
 
 def test_what_holds_for_every_dataset_is_computed_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     account = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.2, [2, 8])
-    account.step_of_any(torch.zeros(3))
+    account.step_worst_case(torch.zeros(3))
     once = account.worst.clone()
     monkeypatch.setattr(subsampling, "SampledDivergence", None)
-    account.step_of_any(torch.zeros(3))
+    account.step_worst_case(torch.zeros(3))
     torch.testing.assert_close(account.worst, 2 * once, rtol=1e-12, atol=0)
     with pytest.raises(TypeError):
-        account.step_of_any(torch.zeros(4))
+        account.step_worst_case(torch.zeros(4))
 
 
 def test_how_an_epsilon_was_proved_is_said() -> None:
@@ -290,5 +290,5 @@ def test_how_an_epsilon_was_proved_is_said() -> None:
         (0.1, "Gaussian on Poisson samples, by privacy loss dist"),
     ):
         account = rf.SampledAccountant(rf.Gaussian(1.0), 1.0, rate)
-        account.step_of_any([0.0], count=20)
+        account.step_worst_case([0.0], count=20)
         assert account.guarantee(1e-5).per_instance.proof.startswith(proof)

@@ -22,7 +22,7 @@ def per_instance() -> rf.PerInstanceAccountant:
 
 def sampled() -> rf.SampledAccountant:
     account = rf.SampledAccountant(LAW, 0.1, 0.5, [2])
-    account.step_of_any(0.0)
+    account.step_worst_case(0.0)
     return account
 
 

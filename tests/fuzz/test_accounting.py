@@ -96,7 +96,7 @@ def test_sampled_accounts(
     account = calls_well(rf.SampledAccountant, law, sensitivity, rate, orders, failure, names=NAMES)
     if account is not None:
         calls_well(account.step, several, names=NAMES)
-        calls_well(account.step_of_any, theta, names=NAMES)
+        calls_well(account.step_worst_case, theta, names=NAMES)
         if account.steps and batches == 2:  # the sampled Gaussian's own curve takes a while
             claim = calls_well(account.guarantee, delta, names=(*NAMES, "spent"))
             if claim is not None:

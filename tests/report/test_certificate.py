@@ -190,7 +190,7 @@ def test_accounts_as_they_are_saved(tmp_path: Path) -> None:
     decided = rf.DecisionAccountant(rf.NoisyWinner(20.0), neighbours="replaced")
     decided.step([[230, 12, 8]])
     sampled = rf.SampledAccountant(rf.Gaussian(1.0), sensitivity=1.0, sampling_rate=0.1)
-    sampled.step_of_any([0.0], count=3)
+    sampled.step_worst_case([0.0], count=3)
     for account in (decided, sampled):
         path = tmp_path / "account.json"
         path.write_text(json.dumps(account.state_dict()))

@@ -12,7 +12,7 @@ from ringfence.training.target import Target, beginning
 def claim(law: rf.Mechanism, delta: float, secure: bool = False) -> rf.Guarantee:
     """Of 20 releases of 1,000 numbers that one record moves by a length of 0.5."""
     account = rf.PerInstanceAccountant(law, rf.Sensitivity(norm=0.5))
-    account.step_of_any([0.0] * 1000, count=20)
+    account.step_worst_case([0.0] * 1000, count=20)
     return account.privacy_loss().drawn_securely(account.steps * 1000 * secure).guarantee(delta)
 
 

@@ -44,7 +44,7 @@ def calibrate_sigma(
     theta only the shape counts, and theta may be None where ``coordinates`` says how many numbers are
     released, or where ``sensitivity`` bounds a move of any number of coordinates (``norm``, ``at_most``).
     With ``sampling_rate`` below 1 each release is of a Poisson sample and costs what
-    ``SampledAccountant.step_of_any`` charges.
+    ``SampledAccountant.step_worst_case`` charges.
 
     The kinds "per_instance" and "ex_post" are about this theta and must be asked for: three confident votes
     are almost free to release without noise, and the answer says so to everyone who sees it. These kinds
@@ -368,7 +368,7 @@ class CalibrationQuestion:
 
         def cost(steps: int) -> float:
             account = SampledAccountant(law, size, self.sampling_rate)
-            account.step_of_any(self.theta, count=steps)
+            account.step_worst_case(self.theta, count=steps)
             return account.privacy_loss().epsilon(self.delta)
 
         return cost

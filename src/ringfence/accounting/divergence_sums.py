@@ -169,7 +169,7 @@ class DivergenceTable:
         return total
 
     def charges(self, setting: Setting, theta: Tensor, finest: bool) -> list[Charges]:
-        """What single coordinates are charged, where not all of them count: few numbers for a long theta.
+        """Charges of single coordinates, where not all of them count: few numbers for a long theta.
 
         ``finest`` asks for the finest bins; without it there are as few as usually will do.
         """

@@ -47,7 +47,7 @@ from ringfence.numerics.rounding import ROUNDING
 
 _PER_OCTAVE, _OCTAVES = 64, 16  # nodes of x: 64 per octave, from the largest x down to 1.5e-5 of it, and 0
 _ESTIMATED = (
-    "An estimated epsilon charges the steps in which the record's gradient was not measured with the length "
+    "An estimated epsilon charges the steps in which the record's gradient was not measured with the norm "
     "that was measured last (Yu et al. 2023, arXiv 2206.02617): it is an estimate and not a guarantee."
 )
 
@@ -73,7 +73,7 @@ class ExampleGuarantee:
 
 
 def statement(steps: int) -> str:
-    """What an example's epsilon promises after so many steps, what it does not, and who may see it.
+    """In plain English: what an example's epsilon promises, what it does not, and who may see it.
 
     >>> "do not publish it" in statement(10)
     True
@@ -97,7 +97,7 @@ def statement(steps: int) -> str:
         f"The per-instance (epsilon, delta) number, kind='per_instance', {holds}.\n\n"
         "Neither is differential privacy: they say nothing about records that are not in the data, about "
         "other datasets or about other runs. Each number is computed from its record and, through theta, "
-        "from all the others, and is itself sensitive: do not publish it, do not show it to whoever may "
+        "from all the others, and is itself sensitive: do not publish it, do not show it to anybody who may "
         "not see the data, and do not stop, go on, leave out examples or change the noise because of it."
     )
 
@@ -227,7 +227,7 @@ class ExampleAccountant:
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
     def guarantee(self, delta: float) -> ExampleGuarantee:
-        """What may be said about each example after all the steps so far, at this delta.
+        """Both kinds of epsilon of each example after all the steps so far, at this delta.
 
         >>> from ringfence.mechanisms.gaussian import Gaussian
         >>> account = ExampleAccountant(Gaussian(sigma=1.0))
@@ -295,8 +295,8 @@ class ExampleAccountant:
 class SampledExampleAccountant:
     """Each example's own privacy loss in a run that releases Poisson samples with Gaussian noise.
 
-    Call ``step`` once for each release, with the lengths of the clipped gradients that were measured. The
-    examples that were not measured in a step are charged ``longest``, the length that the clip allows:
+    Call ``step`` once for each release, with the norms of the clipped gradients that were measured. The
+    examples that were not measured in a step are charged ``clip``, the largest norm that the clip allows:
     whether an example is in the batch must not matter, because the charge is about a batch that stays
     unknown.
 
@@ -308,7 +308,7 @@ class SampledExampleAccountant:
 
     >>> account = SampledExampleAccountant(examples=3, sampling_rate=0.1)
     >>> for _ in range(100):
-    ...     account.step(torch.tensor([1.0, 0.1]), torch.tensor([0, 1]), sigma=2.0, longest=1.0)
+    ...     account.step(torch.tensor([1.0, 0.1]), torch.tensor([0, 1]), sigma=2.0, clip=1.0)
     >>> [round(epsilon, 2) for epsilon in account.epsilons(delta=1e-5).tolist()]
     [3.53, 0.28, 3.53]
     """
@@ -323,45 +323,47 @@ class SampledExampleAccountant:
         self.measured = torch.zeros(examples, dtype=torch.int64)  # in how many steps each was measured
         self.steps = 0
         self._estimates = torch.zeros_like(self.sums)
-        self._last = torch.ones(examples, dtype=torch.float64)  # the length measured last, in longest ones
+        self._last = torch.ones(
+            examples, dtype=torch.float64
+        )  # the norm measured last, as a share of the clip
         self._owed = torch.zeros(examples, dtype=torch.int64)  # steps that the estimates do not hold yet
         self._table: _Table | None = None
 
     def step(
         self,
-        lengths: Tensor,
+        norms: Tensor,
         indices: Tensor | None = None,
         *,
         sigma: float,
-        longest: float,
+        clip: float,
         sampling_rate: float | None = None,
         count: int = 1,
     ) -> None:
-        """Adds ``count`` releases with noise ``sigma``; no example adds more than ``longest`` to their sums.
+        """Adds ``count`` releases with noise ``sigma``; no example adds more than ``clip`` to their sums.
 
-        ``lengths`` are those of the clipped gradients of the examples with these ``indices``, or of all
+        ``norms`` are those of the clipped gradients of the examples with these ``indices``, or of all
         examples in their order. The sampling rate is the account's own unless another is given. An error
         leaves the account as it was.
         """
         count = checks.count("count", count, at_least=1)
         rate = self.sampling_rate if sampling_rate is None else checks.rate("sampling_rate", sampling_rate)
-        longest = checks.number("longest", longest, checks.positive)
+        clip = checks.number("clip", clip, checks.positive)
         sigma = checks.number("sigma", sigma, checks.positive)
-        lengths = checks.not_negative("lengths", lengths).detach().double().cpu()
-        checks.require("lengths", f"must be at most longest {longest!r}", lengths, lengths <= longest)
+        norms = checks.not_negative("norms", norms).detach().double().cpu()
+        checks.require("norms", f"must be at most clip {clip!r}", norms, norms <= clip)
         chosen = torch.arange(self.examples) if indices is None else indices.cpu().long()
-        if lengths.shape != chosen.shape or len(chosen.unique()) != chosen.numel():
+        if norms.shape != chosen.shape or len(chosen.unique()) != chosen.numel():
             raise ValueError(
-                f"lengths must be one number for each of {chosen.numel()} different examples, "
-                f"got shape {list(lengths.shape)}"
+                f"norms must be one number for each of {chosen.numel()} different examples, "
+                f"got shape {list(norms.shape)}"
             )
-        table = _Table.of(rate, longest / sigma, tuple(self._orders.tolist()))
-        own = self.sums[chosen] + count * table.costs(lengths / longest)
+        table = _Table.of(rate, clip / sigma, tuple(self._orders.tolist()))
+        own = self.sums[chosen] + count * table.costs(norms / clip)
         self.sums += count * table.largest
         self.sums[chosen] = own
         # what an example owes the estimates does not change until it is measured again
         self._settle(chosen if table is self._table else torch.arange(self.examples))
-        self._last[chosen], self._table = lengths / longest, table
+        self._last[chosen], self._table = norms / clip, table
         self._owed += count
         self.measured[chosen] += count
         self.steps += count
@@ -384,7 +386,7 @@ class SampledExampleAccountant:
         with it and without it.
 
         >>> account = SampledExampleAccountant(examples=2, sampling_rate=1.0)
-        >>> account.step(torch.tensor([0.5, 0.0]), sigma=1.0, longest=1.0)
+        >>> account.step(torch.tensor([0.5, 0.0]), sigma=1.0, clip=1.0)
         >>> [round(epsilon, 2) for epsilon in account.epsilons(delta=1e-5).tolist()]
         [2.9, 0.0]
         """
@@ -406,7 +408,7 @@ class SampledExampleAccountant:
             "provided every record was in every batch with the sampling rate that is accounted for, "
             "independently, its gradient depends on itself and on earlier releases only, and delta was fixed "
             "beforehand. The probability is for each example by itself, not for all of them at once. Of all "
-            f"examples and steps, {share:.1%} were measured; the others are charged with the longest "
+            f"examples and steps, {share:.1%} were measured; the others are charged with the largest "
             f"gradient that the clip allows. {_ESTIMATED}\n\n"
             "This is not differential privacy: the numbers say nothing about records that are not in the "
             "data, about other datasets or about other runs. They are computed from the records and are "
@@ -437,9 +439,9 @@ class _Table:
     def of(sampling_rate: float, largest: float, orders: tuple[float, ...]) -> "_Table":
         return _Table(sampling_rate, largest, orders)
 
-    def costs(self, lengths: Tensor) -> Tensor:
-        """The chords at these lengths, given as shares of the longest: one row per length."""
-        x = lengths.square()
+    def costs(self, norms: Tensor) -> Tensor:
+        """The chords at these norms, given as shares of the clip: one row per norm."""
+        x = norms.square()
         right = torch.searchsorted(self._shares, x).clamp(min=1, max=len(self._shares) - 1)
         left = right - 1
         share = (x - self._shares[left]) / (self._shares[right] - self._shares[left])

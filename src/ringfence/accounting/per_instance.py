@@ -140,7 +140,7 @@ class DivergenceTables:
         return sums
 
     def _worst_move_sums(self, mechanism: Mechanism, theta: Tensor, size: Sensitivity, exact: bool) -> Tensor:
-        """The largest sums over moves of so many coordinates, or so far in all.
+        """The largest sums over moves whose number of coordinates, or whose norm, is bounded.
 
         Where at most m coordinates move, the largest sum is that of the m largest divergences, because a
         divergence grows with the move. Where the L2 norm of the move is bounded, D_j(v_j) <= (alpha / 2)
@@ -278,7 +278,7 @@ class PerInstanceAccountant(Accountant):
         ceiling = ceilings(law, theta, size)
         self._add(self._tables.sums(law, theta, size, exact=exact), *ceiling, count)
 
-    def step_of_any(
+    def step_worst_case(
         self,
         theta: Real,
         *,

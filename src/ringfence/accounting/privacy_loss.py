@@ -277,6 +277,7 @@ class PrivacyLoss:
         >>> claim.per_instance.epsilon < claim.epsilon, claim.per_instance.proof
         (True, 'Rényi sums')
         """
+        delta = checks.probability("delta", delta)
         at = self.delta_left(delta)
         every = self._every_dataset(at)
         left = math.nextafter(at - self.taken, 0.0) if self.taken else at

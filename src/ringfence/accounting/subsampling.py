@@ -401,7 +401,7 @@ class SampledAccountant(Accountant):
         self._add(release, rdp.forward, rdp.backward, count)
         self.spent += rdp.failure_probability
 
-    def step_of_any(
+    def step_worst_case(
         self,
         theta: Real,
         *,
@@ -426,7 +426,7 @@ class SampledAccountant(Accountant):
         there are none. Of ``theta``, the released batch itself, only the shape counts.
         """
         if batches is None:
-            self.step_of_any(theta)
+            self.step_worst_case(theta)
         else:
             self.step(batches)
 

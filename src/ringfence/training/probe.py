@@ -500,9 +500,9 @@ class _Plan:
         account = PerInstanceAccountant(settings.mechanism, moves.times(data.largest_weight))
         if self.mean is not None:
             mean_moves = charged_sensitivity(_MEAN_CLIP, examples, self.size, secure=self.secure)
-            account.step_of_any(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)
+            account.step_worst_case(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)
         weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
-        account.step_of_any(weights, count=settings.steps)
+        account.step_worst_case(weights, count=settings.steps)
         return account
 
     def secure_numbers(self, data: ProbeData) -> int:

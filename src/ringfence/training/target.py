@@ -74,7 +74,7 @@ class Target:
         >>> from ringfence import PerInstanceAccountant
         >>> def once(law: Mechanism, delta: float) -> Guarantee:
         ...     account = PerInstanceAccountant(law, sensitivity=1.0)
-        ...     account.step_of_any(0.0)
+        ...     account.step_worst_case(0.0)
         ...     return account.guarantee(delta)
         >>> round(float(Target(1.0, 1e-5).law(Gaussian(1.0), once).sigma), 2)
         3.73

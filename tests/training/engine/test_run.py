@@ -271,7 +271,7 @@ def test_a_sampled_run_is_charged_with_what_holds_for_every_dataset() -> None:
     run = Run(sampling="poisson", batch_size=6).train(10)
     claim = run.engine.guarantee(1e-3)
     account = rf.SampledAccountant(LAW, charged(CLIP.sensitivity, 6), 0.1)
-    account.step_of_any(torch.zeros(48), count=10)
+    account.step_worst_case(torch.zeros(48), count=10)
     assert claim.epsilon == account.guarantee(1e-3).epsilon
     assert torch.allclose(run.engine.account.worst, account.worst, rtol=1e-12)
     assert run.engine.account.spent == 0

@@ -117,7 +117,7 @@ class RunPlan:
         theta = torch.zeros(()).expand(numbers)
 
         def claim(account: PerInstanceAccountant | SampledAccountant, delta: float) -> Guarantee:
-            account.step_of_any(theta, count=steps)
+            account.step_worst_case(theta, count=steps)
             if estimated and isinstance(account, SampledAccountant):
                 account.spent = steps * account.failure_probability
             loss = account.privacy_loss().drawn_securely(account.steps * numbers * self.secure)
@@ -428,7 +428,7 @@ class TrainingRun:
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
         account, numbers = self.account.fresh(), self.gradients.size
-        account.step_of_any(torch.zeros(()).expand(numbers), count=steps)
+        account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
         spent = 0.0 if self._examples is None else steps * getattr(account, "failure_probability", 0.0)
         loss = account.privacy_loss() + PrivacyLoss(spent=spent)
         return loss.drawn_securely(steps * numbers * self.plan.secure)
