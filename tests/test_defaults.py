@@ -61,7 +61,7 @@ DEFAULTS = [
     (rf.FisherAccountant.guarantee, BOUNDS),
     (
         rf.Guarantee,
-        {"failure_probability": 0.0, "assumptions": [], "every_dataset": None, "change": "added or removed"},
+        {"assumptions": [], "change": "added or removed"},
     ),
     (rf.Ledger, {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False, "path": None}),
     (LinearOperator, {"rounding": 1e-12}),
