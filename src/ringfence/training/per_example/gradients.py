@@ -32,6 +32,9 @@ from ringfence.training.per_example.model_checks import refuse_layers, refuse_ot
 from ringfence.training.per_example.model_state import KeptError, nothing_kept, refuse_changed, state_of
 
 
+_CACHED = 1 << 20  # how many numbers of formed gradients a CPU handles at a time
+
+
 class ExampleGradients:
     """The gradients of single examples, clipped and summed, at about the cost of ordinary training.
 
@@ -178,6 +181,8 @@ class ExampleGradients:
             return
         first = next(iter(self.parameters.values()))
         length = max(1, self.memory_budget // (12 * self.size * first.element_size()))  # a quarter of it
+        if first.is_cpu:  # what fits into the cache takes a fraction of the time
+            length = min(length, max(1, _CACHED // self.size))
         for one in self._passes_again(inputs):
             parts: list[Part] = []
             places = torch.arange(one.rows.stop)[one.rows] if isinstance(one.rows, slice) else one.rows
@@ -190,7 +195,7 @@ class ExampleGradients:
     def _formed(self, parts: Iterable[Part], examples: slice) -> Tensor:
         """The flat gradients of some examples of a pass."""
         with self._plainly():
-            rows = torch.stack([self.nothing()] * (examples.stop - examples.start))
+            rows = self.nothing().new_zeros(examples.stop - examples.start, self.size)
             places = self.split(rows)
             for name, some, contribution in parts:
                 place = places[name][:, some]
