@@ -31,7 +31,6 @@ from ringfence.training.per_example.isolation import (
 from ringfence.training.per_example.model_checks import refuse_layers, refuse_other_parameters
 from ringfence.training.per_example.model_state import KeptError, nothing_kept, refuse_changed, state_of
 
-
 _CACHED = 1 << 20  # how many numbers of formed gradients a CPU handles at a time
 
 
