@@ -779,7 +779,7 @@ BREAKAGES = [
         f"{ACCOUNTING}/conversion.py",
         "- torch.log(delta * orders) / (orders - 1)",
         "+ torch.log(delta * orders) / (orders - 1)",
-        accounting("examples"),
+        accounting("conversion"),
     ),
     Breakage(
         "a printed bound rounded to nearest",
