@@ -236,3 +236,15 @@ def test_a_published_number_pays_for_every_draw_and_not_for_one() -> None:
             TooLittleNoiseError, match=r"epsilon would be 12[12].*randomness of (401|201) numbers"
         ):
             claim()
+
+
+def test_releases_of_which_no_sums_are_known_cost_the_data_at_hand_what_they_cost_every_dataset() -> None:
+    """They counted as free: the per-instance epsilon of a loss that was built by hand was 0."""
+    known = rf.PrivacyLoss(releases=((0.3, 1.0, 2),))
+    claim, exact = known.guarantee(1e-5), rf.PrivacyLoss.of_zcdp(0.09, 0.09).guarantee(1e-5)
+    assert claim.per_instance.epsilon == claim.epsilon == pytest.approx(exact.epsilon, rel=1e-9)
+    assert claim.per_instance.ex_post_epsilon == pytest.approx(exact.per_instance.ex_post_epsilon, rel=1e-9)
+    both = (known + rf.PrivacyLoss.of_zcdp(0.01, 0.01)).guarantee(1e-5).per_instance
+    assert both.renyi_epsilon > exact.per_instance.renyi_epsilon
+    sampled = rf.PrivacyLoss(releases=((0.3, 0.1, 5),)).guarantee(1e-5)
+    assert 0 < sampled.epsilon == sampled.per_instance.epsilon < sampled.per_instance.renyi_epsilon

@@ -67,7 +67,7 @@ class PrivacyLoss:
 
     What holds for the data at hand: ``forward`` and ``backward`` are the sums of Rényi divergences at
     ``orders``, ``gaussian`` those of the Gaussian with the same sigma, and ``spent`` the part of delta that
-    went into estimating them.
+    went into estimating them. Left out, the sums are those for every dataset.
 
     ``steps`` counts releases. ``change`` says what happens to a single record between neighbours; it is None
     where nothing was released.
@@ -96,6 +96,14 @@ class PrivacyLoss:
     def __post_init__(self) -> None:
         if self.zcdp is None:
             object.__setattr__(self, "zcdp", self.mu**2 / 2 if self._everything else math.inf)
+        if (
+            self.releases and not self.orders
+        ):  # nothing is known about the data at hand: that of every dataset
+            whole = self.mu**2 / 2
+            object.__setattr__(self, "orders", DEFAULT_ORDERS)
+            for name in _SUMS:
+                most = whole if name == "gaussian" else min(whole, self._zcdp)
+                object.__setattr__(self, name, tuple(most * order for order in DEFAULT_ORDERS))
         for name in _SUMS:
             if len(getattr(self, name)) != len(self.orders):
                 raise ValueError(
