@@ -256,7 +256,7 @@ class OpacusRun:
         for noise_multiplier, rate, steps in history:
             self.account.history.append((noise_multiplier, rate, steps))
             nobody = torch.zeros(0, dtype=torch.int64)
-            release = {"sigma": noise_multiplier, "longest": 1.0, "sampling_rate": rate}
+            release = {"sigma": noise_multiplier, "clip": 1.0, "sampling_rate": rate}
             self.examples.step(torch.zeros(0), nobody, **release, count=steps)
         self._every_norm = None if loss is None else GradientNorms(parts, loss)
         self._norms: list[Tensor] = []  # of the gradients of this step so far

@@ -122,7 +122,7 @@ def test_the_same_however_much_is_held(
 
 
 # tried where it is used, or in the tests of the file
-OTHERS = ("example_sums.EXACT_BLOCK", "moves._NUMBERS", "voter._ROWS", "decision._HELD")
+OTHERS = ("example_sums.EXACT_BLOCK", "decisions._NUMBERS", "voters._ROWS", "decision._HELD")
 
 
 def test_every_size_that_no_mutant_moves_is_among_them() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_nothing_private_is_on_the_page_or_in_the_json(written: Path) -> None:
         assert private["per_instance"][name] != private["epsilon"]
         assert f"{private['per_instance'][name]:.4g}" not in body
     for count in COUNTS[COUNTS > 9]:
-        assert str(count) not in body
+        assert not re.search(rf"(?<!\d){count}(?!\d)", body)  # digits of a longer number say nothing
 
 
 def test_a_guess_of_the_private_file_cannot_be_checked_without_the_key(written: Path) -> None:
@@ -152,7 +153,8 @@ def test_the_account_of_a_table_with_its_statement(tmp_path: Path) -> None:
     assert source.what.startswith("These counts are protected by differential privacy")
     assert source.delta == 1e-6
     assert source.cost.numbers == 2
-    assert source.cost.guarantee(1e-6) == table.account.guarantee
+    alone = source.cost.guarantee(1e-6)
+    assert alone == replace(table.account.guarantee, per_instance=alone.per_instance)
     assert "4711" not in repr(source)
     (tmp_path / "statement.txt").write_text("These counts satisfy (0.001, 1e-6)-differential privacy.")
     assert read_source(tmp_path / "account.json") == source
