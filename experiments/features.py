@@ -150,7 +150,9 @@ def load_backbone(name: str) -> tuple[Any, Any, bool]:
     try:
         import transformers
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("backbones need transformers: pip install 'ringfence[data]'") from None
+        raise ModuleNotFoundError(
+            "backbones need transformers: pip install 'ringfence[experiments]'"
+        ) from None
     safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
     source = name.removeprefix("hf:")
     try:

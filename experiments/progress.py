@@ -3,10 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
-
 Progress = Callable[[str, float], None]  # the name of the part, and the share of it that is done, from 0 to 1
 
 
@@ -17,6 +13,10 @@ def progress_bars() -> Iterator[Progress]:
     >>> with progress_bars() as progress:
     ...     progress("votes", 0.5)
     """
+    from rich.console import Console  # here: sweeps also run where there is no rich
+    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),

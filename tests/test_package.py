@@ -29,7 +29,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: ZipFile
     files = {name for name in files if "__pycache__" not in name}
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert packed == files
-    for ending in ("/page.html", "/page.css", "/page.js", "/py.typed"):
+    for ending in ("/page.html", "/page.css", "/py.typed"):
         assert any(name.endswith(ending) for name in packed), ending
 
 

@@ -1,4 +1,4 @@
-"""``ringfence project``: the file that it writes is the library's, and a probe and a sweep read it."""
+"""``ringfence project``: the file that it writes is the library's, and a probe reads it."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,12 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from ringfence.data.projection import PublicProjection
-from tests.experiments.conftest import GRID
-from tests.shell import experiments, ringfence
+from tests.shell import ringfence
 
 SETTINGS = ("--sigma", 1, "--bound", 30, "--clip", 0.1, "--learning-rate", 4)
 
 
-def test_from_public_features_to_a_probe_and_a_sweep(tmp_path: Path) -> None:
+def test_from_public_features_to_a_probe(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     public, labels = rng.normal(size=(80, 5)).astype(np.float32), np.arange(300) % 3
     np.savez(tmp_path / "public.npz", features=public, labels=np.zeros(80, int))
@@ -43,11 +42,6 @@ def test_from_public_features_to_a_probe_and_a_sweep(tmp_path: Path) -> None:
     assert model["coefficients"].shape == (3, 3)
     scores = ((private - model["mean"]) @ model["components"].T) @ model["coefficients"].T
     assert row["test_accuracy"] == (scores.argmax(axis=1) == labels).mean() > 0.9
-
-    (tmp_path / "grid.toml").write_text(GRID.replace("center = 0.5", 'public_projection = "P.npz"'))
-    features = ["--features", tmp_path / "private.npz", "--out", tmp_path / "out"]
-    run = experiments("sweep", tmp_path / "grid.toml", *features)
-    assert run.returncode == 0, run.stderr
 
 
 def test_its_own_features_are_refused(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
 def test_a_missing_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        ModuleNotFoundError, match=r"^\.parquet files need pyarrow: pip install 'ringfence\[data\]'$"
+        ModuleNotFoundError, match=r"^\.parquet files need pyarrow: pip install 'ringfence\[tables\]'$"
     ):
         read_features(Path("a.parquet"))
 

@@ -195,7 +195,7 @@ def test_a_job_that_kills_its_workers_is_a_row_with_the_error(
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ModuleNotFoundError, match=r"ray needs ray: pip install 'ringfence\[cluster\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"ray needs ray: pip install 'ringfence\[experiments\]'"):
         run_sweep(GRID, DATA, tmp_path, Workers("ray"))
 
 
