@@ -9,7 +9,7 @@ import ringfence as rf
 from ringfence.accounting import trade_off, voters
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from ringfence.accounting.trade_off import TradeOff
-from ringfence.mechanisms.evaluation import without_nan
+from ringfence.mechanisms.base import without_nan
 from tests.tensors import float64
 
 ONE = float64([1.0, math.nan])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.mechanisms.evaluation import by_queries
+from ringfence.mechanisms.decision import by_queries
 
 
 def test_a_hockey_stick_is_at_most_1() -> None:

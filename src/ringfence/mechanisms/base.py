@@ -1,6 +1,6 @@
 """The mechanism that users call: it samples from its law and evaluates divergences and information."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Self
 
@@ -9,18 +9,14 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Real
-from ringfence.mechanisms import saved
-from ringfence.mechanisms.evaluation import (
-    at_any_shift_and_epsilon,
-    checked_arguments,
-    checked_parameters,
-    evaluated,
-    without_nan,
-)
 from ringfence.mechanisms.law import Law, LossMoments
 from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.noise import Draws, GeneratorDraws
 from ringfence.numerics.blocks import blockwise
+
+Kernel = Callable[..., Tensor]
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Mechanism(Law):
@@ -98,13 +94,13 @@ class Mechanism(Law):
         theta = checks.finite("theta", theta)
         value = checks.like(theta, "value", value, checks.real)
         arguments = {"value": value, **checked_arguments(self, theta)}
-        return evaluated(self, "log_prob", self._log_prob, arguments)
+        return _evaluated(self, "log_prob", self._log_prob, arguments)
 
     def fisher_information(self, theta: Real) -> Tensor:
         """Fisher information of theta, eta squared: never above the Gaussian's 1 / sigma^2."""
         theta = checks.finite("theta", theta)
         arguments = checked_arguments(self, theta)
-        return evaluated(self, "fisher_information", self._fisher_information, arguments)
+        return _evaluated(self, "fisher_information", self._fisher_information, arguments)
 
     def renyi_divergence(self, theta: Real, shift: Real, alpha: Real) -> Tensor:
         """D_alpha(M(theta) || M(theta + shift)) of each coordinate; the shift is signed.
@@ -118,7 +114,7 @@ class Mechanism(Law):
             "shift": checks.like(theta, "shift", shift, checks.finite),
             "alpha": checks.like(theta, "alpha", alpha, checks.order),
         }
-        return evaluated(self, "renyi_divergence", self._renyi_divergence, arguments)
+        return _evaluated(self, "renyi_divergence", self._renyi_divergence, arguments)
 
     def renyi_curve(self, theta: Real, shift: Real, orders: Real) -> Tensor:
         """``renyi_divergence`` at many orders, which are the first dimension of the result.
@@ -141,7 +137,7 @@ class Mechanism(Law):
             columns = (value.unsqueeze(0) for value in block)
             return self._renyi_divergence(*columns, alpha.unsqueeze(1))
 
-        return evaluated(self, "renyi_curve", kernel, arguments, rows=len(alpha))
+        return _evaluated(self, "renyi_curve", kernel, arguments, rows=len(alpha))
 
     def hockey_stick(self, theta: Real, shift: Real, epsilon: Real) -> Tensor:
         """The supremum over sets S of P(S) - e^epsilon Q(S), with P = M(theta) and Q = M(theta + shift).
@@ -154,7 +150,7 @@ class Mechanism(Law):
             "shift": checks.like(theta, "shift", shift, checks.finite),
             "epsilon": checks.like(theta, "epsilon", epsilon, checks.finite),
         }
-        value = evaluated(self, "hockey_stick", at_any_shift_and_epsilon(self._hockey_stick), arguments)
+        value = _evaluated(self, "hockey_stick", _at_any_shift_and_epsilon(self._hockey_stick), arguments)
         return value.clamp(max=1)  # rounding
 
     def pair(self, theta: Real, shift: Real) -> tuple[Tensor, Tensor]:
@@ -175,7 +171,7 @@ class Mechanism(Law):
         def kernel(*block: Tensor) -> Tensor:
             return torch.cat(torch.broadcast_tensors(*self._masses(*block)))
 
-        log_p, rho = evaluated(self, "pair", kernel, arguments, rows=rows).chunk(2)
+        log_p, rho = _evaluated(self, "pair", kernel, arguments, rows=rows).chunk(2)
         return log_p, rho
 
     def loss_moments(self, theta: Real, shift: Real) -> LossMoments:
@@ -183,7 +179,7 @@ class Mechanism(Law):
         theta = checks.finite("theta", theta)
         move = checks.like(theta, "shift", shift, checks.finite)
         arguments = {**checked_arguments(self, theta), "shift": move}
-        return LossMoments(*evaluated(self, "loss_moments", self._loss_moments, arguments, rows=4))
+        return LossMoments(*_evaluated(self, "loss_moments", self._loss_moments, arguments, rows=4))
 
     @staticmethod
     def known() -> "dict[str, type[Mechanism]]":
@@ -194,7 +190,7 @@ class Mechanism(Law):
         ('sign', 'quantised')
         """
         # a class that only inherits its name is not the law of that name
-        laws = {law.name: law for law in saved.laws_below(Mechanism) if "name" in vars(law)}
+        laws = {law.name: law for law in _laws_below(Mechanism) if "name" in vars(law)}
         return dict(sorted(laws.items()))
 
     @staticmethod
@@ -220,39 +216,39 @@ class Mechanism(Law):
 
     def with_parameters(self, parameters: dict[str, Tensor]) -> Self:
         """The same law with other values of the parameters that it lists under ``parameters()``."""
-        law: Self = saved.constructed(type(self), parameters, self.settings())
+        law: Self = _constructed(type(self), parameters, self.settings())
         return law
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data that says which law this is: for accounts that are saved.
+        """Plain data that says which law this is: for accounts that are
 
         A parameter that is a tensor becomes nested lists; infinities stay floats.
         """
-        return saved.plain(self)
+        return _plain(self)
 
     @staticmethod
     def from_state_dict(state: dict[str, Any]) -> "Mechanism":
         """The law that a ``state_dict`` describes; what it does not know is refused by name."""
-        laws = {law.__name__: law for law in saved.laws_below(Mechanism)}
+        laws = {law.__name__: law for law in _laws_below(Mechanism)}
         checks.keys("mechanism state", state, {"law", "parameters", "settings"})
         if not isinstance(state["law"], str) or state["law"] not in laws:
             raise ValueError(f"law must be one of {sorted(laws)}, got {state['law']!r}")
-        law: Mechanism = saved.rebuilt(laws[state["law"]], state)
+        law: Mechanism = _rebuilt(laws[state["law"]], state)
         return law
 
     def __repr__(self) -> str:
-        return saved.shown(self)
+        return _shown(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain data, for libraries that save objects by their state, as skops does."""
         return self.state_dict()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(vars(saved.rebuilt(type(self), state)))
+        vars(self).update(vars(_rebuilt(type(self), state)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled and copied as plain data: equal laws have equal bytes."""
-        return saved.rebuilt, (type(self), self.state_dict())
+        return _rebuilt, (type(self), self.state_dict())
 
 
 class Sampler:
@@ -290,3 +286,122 @@ def checked_mechanism(value: object) -> Mechanism:
     if not isinstance(value, Mechanism):
         raise TypeError(f"mechanism must be a ringfence mechanism, got {value!r}")
     return value
+
+
+def checked_parameters(law: Law, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The parameters of the law by name, as this dtype holds them, on the device where they are."""
+    parameters = {}
+    for name, value in law.parameters().items():
+        check = checks.positive if name == "sigma" else checks.real
+        parameters[name] = checks.rounded(dtype, name, value, check)
+    if "lower" in parameters:
+        checks.interval("bound", (parameters["lower"], parameters["upper"]))
+    return parameters
+
+
+def checked_arguments(law: Law, theta: Tensor) -> dict[str, Tensor]:
+    """theta and the parameters of the law by name, as theta's dtype and device hold them."""
+    parameters = checked_parameters(law, theta.dtype)
+    return {"theta": theta} | {name: value.to(theta.device) for name, value in parameters.items()}
+
+
+def _evaluated(
+    law: Law, name: str, kernel: Kernel, arguments: dict[str, Tensor], rows: int | None = None
+) -> Tensor:
+    """The kernel at these arguments, block by block; ``name`` is the public method that asks for it."""
+    checks.broadcast(list(arguments), list(arguments.values()))
+    values = law.values_per_coordinate() * (rows or 1)
+    result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
+    return without_nan(law, name, result)
+
+
+def without_nan(law: Law, name: str, result: Tensor) -> Tensor:
+    """The result, or an error where it holds NaN: no privacy quantity may pass as one."""
+    if bool(torch.isnan(result).any()):
+        raise FloatingPointError(
+            f"{type(law).__name__}.{name} cannot be represented in {result.dtype} at these arguments"
+        )
+    return result
+
+
+def _at_any_shift_and_epsilon(hockey_stick: Kernel) -> Kernel:
+    """The hockey stick at any shift and epsilon, from a kernel that needs shift != 0 and epsilon >= 0.
+
+    P(S) - e^eps Q(S) = 1 - e^eps + e^eps (Q(S') - e^-eps P(S')), where S' is the complement of S.
+    """
+
+    def kernel(theta: Tensor, *rest: Tensor) -> Tensor:
+        *parameters, shift, epsilon = rest
+        turned = epsilon < 0
+        start = torch.where(turned, theta + shift, theta)
+        still = shift == 0
+        moved = torch.where(still, torch.ones_like(shift), torch.where(turned, -shift, shift))
+        size = epsilon.abs()
+        value = torch.where(still, 0.0, hockey_stick(start, *parameters, moved, size))
+        return torch.where(turned, -torch.expm1(-size) + torch.exp(-size) * value, value)
+
+    return kernel
+
+
+def _laws_below(face: Any) -> Iterator[Any]:
+    """Every class that derives from ``face``.
+
+    Classes defined later come first, so that in a dict none takes over the name of an earlier one.
+    """
+    for child in reversed(face.__subclasses__()):
+        yield from _laws_below(child)
+        yield child
+
+
+def _plain(law: Law) -> dict[str, Any]:
+    """The class, the parameters and the settings of a law, as dicts, lists, numbers and text.
+
+    >>> from ringfence import StochasticSign
+    >>> _plain(StochasticSign(2.0))["parameters"]
+    {'sigma': {'value': 2.0, 'dtype': 'float64'}}
+    """
+    parameters = {
+        name: {"value": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
+        for name, value in law.parameters().items()
+    }
+    return {"law": type(law).__name__, "parameters": parameters, "settings": law.settings()}
+
+
+def _rebuilt(law: Any, state: dict[str, Any]) -> Any:
+    """The law of this class with the parameters and settings that ``plain`` wrote down.
+
+    Whatever is missing, unknown or of the wrong kind is refused by name.
+    """
+    ends = {"lower", "upper"}
+    wanted = {name for key in law.fields() for name in (ends if key == "bound" else {key})}
+    settings = checks.mapping("settings", state["settings"])
+    given = {**checks.mapping("parameters", state["parameters"]), **settings}
+    checks.keys("parameters and settings", given, wanted)
+    parameters = {}
+    for name, entry in state["parameters"].items():
+        checks.keys(f"parameter {name}", entry, {"value", "dtype"})
+        if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
+            raise ValueError(f"dtype of {name} must be one of {list(_DTYPES)}, got {entry['dtype']!r}")
+        value = checks.real(f"parameter {name}", entry["value"])
+        parameters[name] = value.to(_DTYPES[entry["dtype"]])
+    return _constructed(law, parameters, settings)
+
+
+def _constructed(law: Any, parameters: dict[str, Tensor], settings: dict[str, int]) -> Any:
+    """A law of this class. Its constructor takes the two ends of the interval as one bound."""
+    arguments: dict[str, Any] = dict(parameters)
+    if "lower" in arguments:
+        arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
+    return law(**arguments, **settings)
+
+
+def _shown(law: Law) -> str:
+    """The call that builds the law; of a tensor with several entries, its shape."""
+    texts = {
+        name: repr(float(value)) if value.numel() == 1 else f"tensor{list(value.shape)}"
+        for name, value in law.parameters().items()
+    }
+    if "lower" in texts:
+        texts["bound"] = f"({texts.pop('lower')}, {texts.pop('upper')})"
+    texts |= {name: str(value) for name, value in law.settings().items()}
+    return f"{type(law).__name__}({', '.join(f'{name}={text}' for name, text in texts.items())})"

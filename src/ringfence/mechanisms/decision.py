@@ -1,6 +1,7 @@
 """Decisions: releases with few outcomes that are drawn from a row of counts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -11,11 +12,12 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.evaluation import Kernel, aligned, by_queries
 from ringfence.mechanisms.law import Look
 from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.largest_normal import FARTHEST
+
+Kernel = Callable[..., Tensor]
 
 _STEEPEST = 0.1 * FARTHEST  # alpha times the move, in sigma: up to here what is clamped does not matter
 _DRAWN = 1 << 20  # noisy values that are held at once
@@ -251,3 +253,43 @@ class Decision(ABC):
     @abstractmethod
     def _release(self, bits: CipherDraws, counts: Tensor) -> Tensor:
         """One outcome for each row of counts, exactly."""
+
+
+def by_queries(kernel: Kernel, counts: Tensor, move: Tensor, value: Tensor, held: int) -> Tensor:
+    """The kernel at (counts, move, value) of decisions, in batches of queries that keep memory small.
+
+    Counts and moves have a last dimension of candidates, which the value and the result do not have. About
+    ``held`` numbers, one for each candidate and each entry of the result, are evaluated at once.
+
+    >>> sums = lambda counts, move, value: (counts + move).sum(dim=-1) + value
+    >>> by_queries(sums, torch.ones(3, 2), torch.ones(2), torch.zeros(()), held=2).tolist()
+    [4.0, 4.0, 4.0]
+    """
+    queries = np.broadcast_shapes(counts.shape, move.shape)[:-1]
+    shape = np.broadcast_shapes(queries, value.shape)
+    if not queries:
+        return kernel(counts, move, value)
+    result = counts.new_empty(shape)
+    place = max(range(-len(queries), 0), key=lambda dimension: queries[dimension])
+    length = at_once(held * queries[place], each=counts.shape[-1] * result.numel())
+    for start in range(0, queries[place] if result.numel() else 0, length):
+        stop = min(start + length, queries[place])
+        rows = (_part(part, place - 1, start, stop) for part in (counts, move))
+        result.narrow(place, start, stop - start).copy_(kernel(*rows, _part(value, place, start, stop)))
+    return result
+
+
+def aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows whose dimensions after the first broadcast against the value, which may have more of them.
+
+    >>> aligned(torch.zeros(5, 1), torch.zeros(3, 4))[0].shape
+    torch.Size([3, 1, 4])
+    """
+    more = (1,) * (value.ndim + 1 - rows[0].ndim)
+    return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
+
+
+def _part(value: Tensor, place: int, start: int, stop: int) -> Tensor:
+    """A stretch of one dimension, counted from the last; all of it where it broadcasts."""
+    whole = value.ndim < -place or value.shape[place] == 1
+    return value if whole else value.narrow(place, start, stop - start)
