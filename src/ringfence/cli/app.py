@@ -15,10 +15,9 @@ from ringfence import __version__
 from ringfence.cli.account import account
 from ringfence.cli.certificate import certificate
 from ringfence.cli.common import saved_files
-from ringfence.cli.probe import probe
+from ringfence.cli.probe import probe, tune
 from ringfence.cli.project import project
 from ringfence.cli.release import release
-from ringfence.cli.tune import tune
 
 # The order in which help lists the commands, and the headings above them.
 PANELS = {

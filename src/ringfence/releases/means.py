@@ -65,12 +65,12 @@ def release_means(
     noise as a multiple of what one person moves altogether.
 
     How many people are in a group is private too: the sum of the values gets two thirds of the budget, the
-    number of people one third. Groups with a noisy number below ``suppress_below`` are not shown; left
-    out, it is 4 standard deviations of that noise. Where the numbers are public, give them as ``sizes`` (a
-    number per group, by its value or in the order of the groups): all of the budget goes to the sums, the
-    means stay within the limits, and what is protected is the values of a person, not who takes part. A
-    person who is replaced moves a sum twice as far as one who is added, so the noise of a sum is 2 instead of
-    1.22 times the multiplier: without ``sizes`` means are mostly more accurate.
+    number of people one third. Groups with a noisy number, rounded, below ``suppress_below`` or below 1 are
+    not shown; left out, it is 4 standard deviations of that noise. Where the numbers are public, give them as
+    ``sizes`` (a number per group, by its value or in the order of the groups): all of the budget goes to the
+    sums, the means stay within the limits, and what is protected is the values of a person, not who takes
+    part. A person who is replaced moves a sum twice as far as one who is added, so the noise of a sum is 2
+    instead of 1.22 times the multiplier: without ``sizes`` means are mostly more accurate.
 
     The interval (Fieller 1954) is about the mean of the clamped values of the people who counted. ``ledger``
     is charged beforehand.
@@ -172,7 +172,7 @@ def release_means(
 
 @dataclass(frozen=True)
 class MeanPlan:
-    """The noise of sums and of sizes, and which groups are hidden: those smaller than ``threshold``.
+    """The noise of sums and of sizes; groups whose rounded noisy size is below ``threshold`` are hidden.
 
     An interval reaches ``deviations`` standard deviations to either side. One person is in at most
     ``at_most`` groups.
@@ -197,10 +197,10 @@ class MeanPlan:
         (1.2247, 1.7321, 7)
         """
         if public_sizes:
-            least = 1 if threshold is None else threshold
+            least = 1 if threshold is None else max(threshold, 1)
             return cls(2 * multiplier * math.sqrt(at_most), 0.0, least, at_most, deviations)
         size_sigma = multiplier * math.sqrt(at_most / (1 - _SUM_SHARE))
-        least = math.ceil(_CLEAR * size_sigma) if threshold is None else threshold
+        least = math.ceil(_CLEAR * size_sigma) if threshold is None else max(threshold, 1)
         return cls(multiplier * math.sqrt(at_most / _SUM_SHARE), size_sigma, least, at_most, deviations)
 
 
@@ -223,7 +223,8 @@ def with_private_sizes(
     Guarantee: one person, added or removed, moves ``at_most`` sizes by 1 and as many sums by at most 1. The
     two releases cost what one release with the budget's multiplier costs for a move of length 1.
     """
-    size_law = RectifiedGaussian(plan.size_sigma, (float(plan.threshold), math.inf))
+    least = plan.threshold - 0.5  # what is above rounds to the threshold or more
+    size_law = RectifiedGaussian(plan.size_sigma, (least, math.inf))
     sum_law = Gaussian(plan.sum_sigma)
     accountant = PerInstanceAccountant(size_law, Sensitivity(each=1.0, at_most=plan.at_most))
     accountant.step(sizes)
@@ -232,7 +233,7 @@ def with_private_sizes(
     budget.charge(account, "release_means")
     size = budget.release(size_law, sizes, "sizes")
     total = budget.release(sum_law, sums, "sums")
-    size = torch.where(size <= plan.threshold, math.nan, size)
+    size = torch.where(size <= least, math.nan, size)
     mean = (total / size).clamp(-1, 1)
     error = torch.sqrt(plan.sum_sigma**2 + mean**2 * plan.size_sigma**2) / size
     low, high = fieller(total, size, plan.sum_sigma, plan.size_sigma, plan.deviations)
@@ -272,9 +273,9 @@ def with_public_sizes(
     brings no released mean farther from the true one, so the interval of the noise covers as often as it
     says.
     """
-    shown = sizes >= max(plan.threshold, 1)
+    shown = sizes >= plan.threshold
     if not bool(shown.any()):
-        raise ValueError(f"sizes must have a group of at least {max(plan.threshold, 1)} people, got none")
+        raise ValueError(f"sizes must have a group of at least {plan.threshold} people, got none")
     size, totals = sizes[shown], sums[shown]
     law = RectifiedGaussian(plan.sum_sigma, (-size, size))
     account = table_account(law, totals, 2.0, plan.at_most, budget.delta, REPLACED)
@@ -292,10 +293,10 @@ def _hidden(plan: MeanPlan) -> str:
     if not plan.size_sigma:
         small = f", and groups of fewer than {plan.threshold} people are not shown"
         return small if plan.threshold > 1 else ""
-    alone = NormalDist(1.0, plan.size_sigma).cdf(2.0 - plan.threshold)  # the chance to be above it
+    alone = NormalDist(1.0, plan.size_sigma).cdf(2.5 - plan.threshold)  # the chance to be shown
     percent = math.ceil(1e5 * alone) / 1e3
     return (
-        f", and groups with a noisy size of at most {plan.threshold} are not shown (the noise decides: one "
+        f", and groups with a noisy size below {plan.threshold} are not shown (the noise decides: one "
         f"person alone is a group that is shown with a chance of at most {percent:g} %)"
     )
 
