@@ -14,7 +14,7 @@ from tests.afresh import afresh
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-# What runs for the new law: all of its contract, and one test for every room of the package.
+# What runs for the new law: all of its contract, and one test for every package.
 SUITES = (
     "tests/mechanisms/test_contract.py",
     "tests/mechanisms/test_samplers.py",

@@ -1,4 +1,4 @@
-"""A law of the package works in every room: on the command line, in sweeps, audits, charts and the docs.
+"""A law of the package works everywhere: on the command line, in sweeps, audits, charts and the docs.
 
 What a law computes is in tests/mechanisms/test_contract.py, and a grid of probes in
 tests/experiments/test_linear_grid.py. Like those, these tests run for every row of tests/mechanisms/cases.py.

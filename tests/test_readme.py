@@ -1,4 +1,4 @@
-"""The README is short, its three doors run, and they print what the README says they print."""
+"""The README is short, its three examples run, and they print what the README says they print."""
 
 import contextlib
 import io
@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-DOORS = ("Release a statistic", "Train a model", "Account for or audit a release")
+EXAMPLES = ("Release a statistic", "Train a model", "Account for or audit a release")
 
 
-def door(name: str) -> tuple[str, str]:
+def example(name: str) -> tuple[str, str]:
     """The code under a heading, and what it prints."""
     (section,) = re.findall(rf"^## {name}\n(.*?)^## ", README, re.M | re.S)
     (code,), (output,) = (re.findall(rf"```{kind}\n(.*?)```", section, re.S) for kind in ("python", "text"))
@@ -24,12 +24,12 @@ def without_noise(printed: str) -> str:
     return re.sub(r"\d\d\.0|accuracy 0\.\d\d", "?", printed)
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_a_door_is_five_lines_and_prints_what_it_says(
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_five_lines_and_prints_what_it_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, output = door(name)
+    code, output = example(name)
     assert len([line for line in code.splitlines() if line and not re.match("import|from", line)]) <= 5
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
