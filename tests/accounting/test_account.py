@@ -1,13 +1,14 @@
-"""One way to charge a release and one way to load an account; each number of a row is its accountant's."""
+"""One way to charge a release, one way to load an account, and the claim of a fixed theta."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.account import account_row, accountant_from_state_dict
+from ringfence.accounting.account import accountant_from_state_dict, fixed_theta_guarantee
 
 LAW = rf.RectifiedGaussian(1.0, 2.0)
 THETA = torch.linspace(-1, 1, 8, dtype=torch.float64)
@@ -65,29 +66,28 @@ def test_an_unknown_version_is_named() -> None:
 
 
 @pytest.mark.parametrize("law", [rf.RectifiedGaussian(1.0, 2.0), rf.Gaussian(1.0)], ids=repr)
-def test_every_number_has_its_source(law: rf.Mechanism) -> None:
-    row = account_row(law, WIDE, 5e-3, steps=10, delta=1e-5)
+def test_a_fixed_theta_has_the_claim_of_its_account_and_the_epsilon_of_its_profile(law: rf.Mechanism) -> None:
+    claim = fixed_theta_guarantee(law, WIDE, 5e-3, steps=10, delta=1e-5)
     account = rf.PerInstanceAccountant(law, 5e-3)
     account.step(WIDE, count=10)
-    assert row.guarantee == account.guarantee(1e-5)
+    usual = account.guarantee(1e-5)
     profile = rf.privacy_profile(law, WIDE, 5e-3, 10)
-    assert row.epsilon_profile == min(profile.epsilon(1e-5), row.guarantee.per_instance.epsilon)
-    assert row.epsilon_profile <= row.gaussian_epsilon_profile
-    assert (row.coordinates, row.guarantee.steps) == (40, 10)
-
-
-def test_plain_data_holds_both_statements() -> None:
-    row = account_row(rf.StochasticSign(1.0), WIDE, 5e-3, steps=1, delta=1e-5)
-    data = json.loads(json.dumps(row.as_dict()))
-    assert data["mechanism"] == "StochasticSign(sigma=1.0)"
-    assert data["per_instance"]["tight_epsilon"] == row.epsilon_profile
-    assert (data["mu"], data["advantage"]) == (row.guarantee.mu, row.guarantee.advantage)
-    assert data["true_positive_rates"]["0.001"] == row.guarantee.true_positive_rate(1e-3)
-    assert "every_dataset" not in data
-    assert data["statement"] == row.guarantee.statement
-    assert "must not be published" in data["per_instance"]["statement"]
+    own = claim.per_instance
+    assert own.epsilon == min(profile.epsilon(1e-5), usual.per_instance.epsilon) <= own.gaussian_epsilon
+    assert replace(claim, per_instance=usual.per_instance) == usual
+    numbers = ("ex_post_epsilon", "renyi_epsilon", "delta", "steps")
+    assert [getattr(own, name) for name in numbers] == [getattr(usual.per_instance, name) for name in numbers]
 
 
 def test_no_release_has_no_account() -> None:
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
-        account_row(rf.Gaussian(1.0), WIDE, 5e-3, steps=0, delta=1e-5)
+        fixed_theta_guarantee(rf.Gaussian(1.0), WIDE, 5e-3, steps=0, delta=1e-5)
+
+
+def test_methods_of_version_0_6_are_errors_that_name_the_new_ones() -> None:
+    with pytest.raises(AttributeError, match=r"SampledAccountant.cost is now SampledAccountant.privacy_loss"):
+        sampled().cost()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"PerInstanceAccountant.step_of_any is now .*step_worst_case"):
+        per_instance().step_of_any(THETA)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'SampledAccountant' object has no attribute 'costs'"):
+        _ = sampled().costs  # type: ignore[attr-defined]

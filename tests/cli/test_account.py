@@ -24,7 +24,7 @@ SETTINGS = ["--mechanism", "rectified", "--sigma", 1, "--bound", 2, "--sensitivi
 def test_account_prints_every_number_and_what_it_promises(theta: Path) -> None:
     run = ringfence("account", theta, *SETTINGS)
     assert run.returncode == 0, run.stderr
-    for words in ("DP, every dataset", "ex-post", "per-instance", "tight", "50 coordinates", "releases: 10"):
+    for words in ("DP, every dataset", "ex-post", "per-instance", "Rényi", "50 coordinates", "releases: 10"):
         assert words in run.stdout
     assert "must not be published" in run.stdout
     assert "One record moves every coordinate by at most 0.005." in run.stdout
@@ -36,9 +36,12 @@ def test_account_as_json_is_what_the_library_says(theta: Path) -> None:
     account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 2.0), 5e-3)
     account.step(torch.linspace(-3, 3, 50, dtype=torch.float64), count=10)
     claim = account.guarantee(1e-5)
-    assert row["per_instance"]["epsilon"] == pytest.approx(claim.per_instance.epsilon, rel=1e-6)
-    assert row["per_instance"]["tight_epsilon"] <= row["per_instance"]["epsilon"]
-    assert claim.per_instance.statement[:40] in row["per_instance"]["statement"]
+    own = row["per_instance"]
+    assert own["renyi_epsilon"] == pytest.approx(claim.per_instance.renyi_epsilon, rel=1e-6)
+    assert own["epsilon"] <= claim.per_instance.epsilon
+    assert claim.per_instance.statement[:40] in own["statement"]
+    assert (row["mechanism"], row["coordinates"]) == ("RectifiedGaussian(sigma=1.0, bound=(-2.0, 2.0))", 50)
+    assert "every_dataset" not in row
 
 
 @pytest.mark.parametrize(
@@ -82,11 +85,9 @@ def test_one_person_sits_in_one_cell(tmp_path: Path) -> None:
     shared = ["account", tmp_path / "counts.npy", "--mechanism", "gaussian", "--sigma", 4, "--delta", 1e-6]
     row = json.loads(ringfence(*shared, "--sensitivity", 1, "--at-most", 1, "--json").stdout)
     assert row["sensitivity"] == {"each": 1.0, "at_most": 1, "norm": None}
-    assert row["per_instance"]["tight_epsilon"] == pytest.approx(1.0607, abs=1e-3)
+    assert row["per_instance"]["epsilon"] == pytest.approx(1.0607, abs=1e-3)
     by_length = json.loads(ringfence(*shared, "--norm", 1, "--json").stdout)
-    assert by_length["per_instance"]["tight_epsilon"] == pytest.approx(
-        row["per_instance"]["tight_epsilon"], rel=1e-6
-    )
+    assert by_length["per_instance"]["epsilon"] == pytest.approx(row["per_instance"]["epsilon"], rel=1e-6)
     neither = ringfence(*shared, "--at-most", 1)
     assert (neither.returncode, neither.stderr.count("\n")) == (2, 1)
     assert "--sensitivity or --norm must be given" in neither.stderr

@@ -6,7 +6,7 @@ worst of these moves counts, and the queries are composed.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, delt
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
 from ringfence.accounting.induction import atoms_delta
 from ringfence.accounting.per_instance import PerInstanceRdp
-from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
+from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
@@ -36,7 +36,6 @@ _FARTHEST = {"replaced": 2.0, "added": 1.0}  # that one voter moves a surplus
 _NUMBERS = 1 << 22  # of pairs that are held at once
 _FEW = 2  # as many moves are evaluated to full relative accuracy
 _LOST = 1e-12  # of (alpha - 1) D per query, charged where there are more
-_STATE = {*("law", "neighbours", "at_most", "orders", "forward", "backward"), *("gaussian_zcdp", "steps")}
 
 
 class Pairs(NamedTuple):
@@ -48,6 +47,11 @@ class Pairs(NamedTuple):
     log_p: Tensor
     rho: Tensor
     repeats: Tensor
+
+
+def _law_from_state(state: Any) -> DecisionLaw:
+    saved = checks.mapping("law", state)
+    return (Mechanism if "parameters" in saved else Decision).from_state_dict(saved)
 
 
 class DecisionAccountant(Accountant):
@@ -62,7 +66,7 @@ class DecisionAccountant(Accountant):
     Guarantee: for each order there is one running sum per direction, over queries, of the worst of all moves
     of one voter. Each is an upper bound for every voter, and never above what holds for all votes.
     ``docs/guarantees.md`` says what the sums promise. Where the votes of no step depend on earlier decisions,
-    ``decision_profile`` is sharper.
+    ``decision_profile`` is sharper. ``steps`` counts queries.
 
     >>> import ringfence as rf
     >>> account = rf.DecisionAccountant(rf.NoisyWinner(20.0), neighbours="replaced")
@@ -71,6 +75,11 @@ class DecisionAccountant(Accountant):
     >>> round(claim.per_instance.epsilon, 3), round(claim.epsilon, 3)
     (0.217, 0.341)
     """
+
+    _SETTINGS: ClassVar = {"law": _law_from_state, "neighbours": as_given, "at_most": as_given}
+    _NUMBERS: ClassVar = ("gaussian_zcdp",)
+
+    gaussian_zcdp: float  # that holds for all votes, summed over queries
 
     def __init__(
         self,
@@ -83,11 +92,7 @@ class DecisionAccountant(Accountant):
         self.law = checked_law(law)
         self.neighbours = neighbours
         self.at_most = checked_at_most(at_most, neighbours)
-        self._orders = checked_orders(orders).clone()
-        self.forward = torch.zeros_like(self._orders)
-        self.backward = torch.zeros_like(self._orders)
-        self.gaussian_zcdp = 0.0
-        self.steps = 0  # the number of queries decided so far
+        super().__init__(checked_orders(orders))
 
     def step(self, votes: Real) -> None:
         """Adds one decision for each query of ``votes``."""
@@ -112,34 +117,6 @@ class DecisionAccountant(Accountant):
             steps=self.steps,
             change=REPLACED if self.neighbours == "replaced" else ADDED_OR_REMOVED,
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
-        return {
-            "kind": type(self).__name__,
-            "version": 1,
-            "law": self.law.state_dict(),
-            "neighbours": self.neighbours,
-            "at_most": self.at_most,
-            "orders": self._orders.tolist(),
-            "forward": self.forward.tolist(),
-            "backward": self.backward.tolist(),
-            "gaussian_zcdp": self.gaussian_zcdp,
-            "steps": self.steps,
-        }
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
-        checks.state("DecisionAccountant", 1, state, _STATE)
-        saved = checks.mapping("law", state["law"])
-        law = (Mechanism if "parameters" in saved else Decision).from_state_dict(saved)
-        account = cls(law, neighbours=state["neighbours"], at_most=state["at_most"], orders=state["orders"])
-        for name in ("forward", "backward"):
-            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
-        account.gaussian_zcdp = checks.number("gaussian_zcdp", state["gaussian_zcdp"], checks.not_negative)
-        account.steps = checks.count("steps", state["steps"], at_least=0)
-        return account
 
     def __repr__(self) -> str:
         return f"DecisionAccountant({self.law!r}, neighbours={self.neighbours!r}, steps={self.steps})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,11 +24,6 @@ _VERY_FEW = 8  # the same for a table of the equivalent information
 _SETTINGS = 64  # distinct settings of one release that are read from a table; with more, all is evaluated
 _COARSE_ENOUGH = 1e-3  # relative gap between the two ends of the bins that asks for finer ones
 _TOGETHER = 1 << 24  # charges that are held at once
-
-_STATE = {
-    *("mechanism", "sensitivity", "orders", "forward", "backward"),
-    *("gaussian_zcdp", "bounded_zcdp", "steps"),
-}
 
 
 @dataclass(frozen=True)
@@ -241,6 +236,12 @@ class PerInstanceAccountant(Accountant):
     (1.15, 1.15, 1.61)
     """
 
+    _SETTINGS: ClassVar = {"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state}
+    _NUMBERS: ClassVar = ("gaussian_zcdp", "bounded_zcdp")
+
+    gaussian_zcdp: float  # |move / sigma|^2 / 2 of the longest move, summed over steps
+    bounded_zcdp: float  # the same with what the law proves for every theta
+
     def __init__(
         self,
         mechanism: Mechanism,
@@ -249,12 +250,7 @@ class PerInstanceAccountant(Accountant):
     ) -> None:
         self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = Sensitivity.of(sensitivity)
-        self._orders = checked_orders(orders).clone()
-        self.forward = torch.zeros_like(self._orders)
-        self.backward = torch.zeros_like(self._orders)
-        self.steps = 0
-        self.gaussian_zcdp = 0.0  # |move / sigma|^2 / 2 of the longest move, summed over steps
-        self.bounded_zcdp = 0.0  # the same with what the law proves for every theta
+        super().__init__(checked_orders(orders))
         self._tables = DivergenceTables(self._orders)
 
     def step(
@@ -311,10 +307,6 @@ class PerInstanceAccountant(Accountant):
         """
         self.step(theta)
 
-    def fresh(self) -> Self:
-        """An account with the same settings and no steps."""
-        return type(self)(self.mechanism, self.sensitivity, self._orders)
-
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""
         return PrivacyLoss.of_zcdp(
@@ -325,34 +317,6 @@ class PerInstanceAccountant(Accountant):
             backward=self.backward,
             steps=self.steps,
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
-        return {
-            "kind": type(self).__name__,
-            "version": 1,
-            "mechanism": self.mechanism.state_dict(),
-            "sensitivity": self.sensitivity.state(),
-            "orders": self._orders.tolist(),
-            "forward": self.forward.tolist(),
-            "backward": self.backward.tolist(),
-            "gaussian_zcdp": self.gaussian_zcdp,
-            "bounded_zcdp": self.bounded_zcdp,
-            "steps": self.steps,
-        }
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
-        checks.state("PerInstanceAccountant", 1, state, _STATE)
-        sensitivity = Sensitivity.from_state(state["sensitivity"])
-        account = cls(Mechanism.from_state_dict(state["mechanism"]), sensitivity, state["orders"])
-        for name in ("forward", "backward"):
-            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
-        for name in ("gaussian_zcdp", "bounded_zcdp"):
-            setattr(account, name, checks.number(name, state[name], checks.not_negative))
-        account.steps = checks.count("steps", state["steps"], at_least=0)
-        return account
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain data, also where the account is pickled or copied, or saved by skops."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -32,12 +32,14 @@ from ringfence.accounting.guarantee import (
     Guarantee,
     PerInstance,
 )
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.trade_off import TradeOff
 from ringfence.checks import Real
 from ringfence.mechanisms.secure.release import SecureRelease
 
 Sums = tuple[float, ...]  # one Rényi divergence per order
 
+_RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case"}  # methods of accountants, since 0.7
 _SUMS = ("ceiling", "forward", "backward", "gaussian")
 _KNOWN_DELTAS = (1e-1, 1e-2, 1e-3, 1e-4)  # where attacks on what was added up are bounded, besides delta
 _LARGEST_EPSILON = 1e6  # of finite randomness
@@ -448,13 +450,34 @@ class _EveryDataset(NamedTuple):
 class Accountant:
     """Running Rényi sums over releases, at orders that are fixed at construction, and what they promise.
 
-    A class of accounts has ``privacy_loss`` and everything else follows.
+    A class of accounts has ``privacy_loss`` and names what its constructor takes (``_SETTINGS``), its sums by
+    order (``_SUMS``) and its single numbers (``_NUMBERS``); claims and saved states follow.
     """
 
-    _orders: Tensor
+    _SETTINGS: ClassVar[dict[str, Callable[[Any], Any]]]  # how each is read from a saved state
+    _SUMS: ClassVar[tuple[str, ...]] = ("forward", "backward")
+    _NUMBERS: ClassVar[tuple[str, ...]] = ()
+
     forward: Tensor  # sum over releases of D(M(theta) || M(neighbour)), one number per order
     backward: Tensor
-    steps: int
+
+    def __init__(self, orders: Tensor) -> None:
+        self._orders = orders.clone()
+        for name in self._SUMS:
+            setattr(self, name, torch.zeros_like(orders))
+        for name in self._NUMBERS:
+            setattr(self, name, 0.0)
+        self.steps = 0
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            raise AttributeError(
+                f"{kind}.{name} is now {kind}.{_RENAMED[name]}"
+                if name in _RENAMED
+                else f"{kind!r} object has no attribute {name!r}"
+            )
 
     def privacy_loss(self) -> PrivacyLoss:
         """The releases so far as one value, which adds up with that of other accounts."""
@@ -473,6 +496,32 @@ class Accountant:
     def worst(self) -> Tensor:
         """The larger of the two running sums, order by order."""
         return torch.maximum(self.forward, self.backward)
+
+    def fresh(self) -> Self:
+        """An account with the same settings and no steps."""
+        return type(self)(**{name: getattr(self, name) for name in self._SETTINGS}, orders=self._orders)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
+        own = {name: _plain(getattr(self, name)) for name in self._state_names()}
+        return {"kind": type(self).__name__, "version": 1, **own}
+
+    @classmethod
+    def _state_names(cls) -> tuple[str, ...]:
+        return (*cls._SETTINGS, "orders", *cls._SUMS, *cls._NUMBERS, "steps")
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
+        checks.state(cls.__name__, 1, state, {*cls._state_names()})
+        settings = {name: read(state[name]) for name, read in cls._SETTINGS.items()}
+        account = cls(**settings, orders=state["orders"])
+        for name in cls._SUMS:
+            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
+        for name in cls._NUMBERS:
+            setattr(account, name, checks.number(name, state[name], checks.not_negative))
+        account.steps = checks.count("steps", state["steps"], at_least=0)
+        return account
 
 
 def delta_left(numbers: int, delta: float, epsilon: Callable[[float], float], taken: float = 0.0) -> float:
@@ -526,6 +575,22 @@ def _at_common_orders(*losses: PrivacyLoss) -> list[PrivacyLoss]:
         return replace(loss, orders=orders, **sums)
 
     return [at_orders(loss) for loss in losses]
+
+
+def as_given(value: Any) -> Any:
+    """A setting that a saved state holds as it is: the constructor checks it."""
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A setting or a sum of an account as plain data."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, Sensitivity):
+        return value.state()
+    if isinstance(value, dict):
+        return [[*key, number] for key, number in value.items()]
+    return value.state_dict() if hasattr(value, "state_dict") else value
 
 
 def _listed(value: Any) -> Any:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from ringfence.accounting.poisson_mixture import (
     knots,
     log_excess_of_few,
 )
-from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
+from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -46,12 +46,6 @@ SAMPLED_ORDERS: tuple[int, ...] = (
 _SHARES = (0.01, 0.01, 0.98)
 _FEW = 1024  # coordinates of all batches together up to which each is evaluated
 _LARGEST_ORDER = 1 << 16  # every moment up to the largest order is needed
-
-_SUMS = ("forward", "backward", "gaussian", "data_independent")
-_STATE = {
-    *("mechanism", "sensitivity", "sampling_rate", "orders", "failure_probability", *_SUMS),
-    *("settings", "steps", "spent"),
-}
 
 
 def checked_integer_orders(orders: Sequence[float] | Tensor) -> Tensor:
@@ -357,6 +351,17 @@ class SampledAccountant(Accountant):
     (True, 1e-09)
     """
 
+    _SETTINGS: ClassVar = {
+        **{"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state},
+        **{"sampling_rate": as_given, "failure_probability": as_given},
+    }
+    _SUMS: ClassVar = ("forward", "backward", "gaussian", "data_independent")
+    _NUMBERS: ClassVar = ("spent",)
+
+    gaussian: Tensor  # of the sampled Gaussian with the same sigma
+    data_independent: Tensor  # what the law proves for every theta
+    spent: float
+
     def __init__(
         self,
         mechanism: Mechanism,
@@ -368,15 +373,9 @@ class SampledAccountant(Accountant):
         self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self._orders = checked_integer_orders(orders).clone()
         self.failure_probability = checks.probability("failure_probability", failure_probability)
-        self.forward = torch.zeros_like(self._orders)
-        self.backward = torch.zeros_like(self._orders)
-        self.gaussian = torch.zeros_like(self._orders)  # of the sampled Gaussian with the same sigma
-        self.data_independent = torch.zeros_like(self._orders)  # what the law proves for every theta
+        super().__init__(checked_integer_orders(orders))
         self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
-        self.steps = 0
-        self.spent = 0.0
         self._tables = DivergenceTables(knots(self._orders))
         self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
@@ -461,11 +460,6 @@ class SampledAccountant(Accountant):
         self.settings[setting] = self.settings.get(setting, 0) + count
         self.steps += count
 
-    def fresh(self) -> Self:
-        """An account with the same settings and no steps."""
-        settings = (self.mechanism, self.sensitivity, self.sampling_rate, self._orders)
-        return type(self)(*settings, self.failure_probability)
-
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""
         return PrivacyLoss(
@@ -481,43 +475,20 @@ class SampledAccountant(Accountant):
             spent=self.spent,
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
-        return {
-            "kind": type(self).__name__,
-            "version": 1,
-            "mechanism": self.mechanism.state_dict(),
-            "sensitivity": self.sensitivity.state(),
-            "sampling_rate": self.sampling_rate,
-            "orders": self._orders.tolist(),
-            "failure_probability": self.failure_probability,
-            **{name: getattr(self, name).tolist() for name in _SUMS},
-            "settings": [[mu, rate, count] for (mu, rate), count in self.settings.items()],
-            "steps": self.steps,
-            "spent": self.spent,
-        }
+    @classmethod
+    def _state_names(cls) -> tuple[str, ...]:
+        return (*super()._state_names(), "settings")
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
-        checks.state("SampledAccountant", 1, state, _STATE)
-        account = cls(
-            Mechanism.from_state_dict(state["mechanism"]),
-            Sensitivity.from_state(state["sensitivity"]),
-            state["sampling_rate"],
-            state["orders"],
-            state["failure_probability"],
-        )
-        for name in _SUMS:
-            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
+        account = super().from_state_dict(state)
         for entry in checks.listed("settings", state["settings"]):
             mu, rate, count = checks.listed("settings", entry, length=3)
             setting = (checks.number("settings", mu, checks.not_negative), checks.rate("settings", rate))
             account.settings[setting] = checks.count("settings", count, at_least=1)
-        account.steps = checks.count("steps", state["steps"], at_least=0)
         if sum(account.settings.values()) != account.steps:
             raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
-        account.spent = checks.number("spent", state["spent"], checks.not_negative)
         return account
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from ringfence.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from ringfence.accounting.account import AccountRow
+    from ringfence.accounting.guarantee import Guarantee
 
 
 def account(
@@ -48,50 +48,56 @@ def account(
     A person sits in one cell of a table: ringfence account counts.npy --mechanism gaussian --sigma 4
     --sensitivity 1 --at-most 1
     """
-    from ringfence.accounting.account import account_row
+    from ringfence.accounting.account import fixed_theta_guarantee
     from ringfence.data.theta_file import read_theta
     from ringfence.mechanisms.base import Mechanism
 
     law = Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels)
     size = one_record_moves(sensitivity, at_most, norm)
+    values = read_theta(theta)
     with busy("Accounting", quiet=as_json):
-        row = account_row(law, read_theta(theta), size, steps, delta)
+        claim = fixed_theta_guarantee(law, values, size, steps, delta)
     if as_json:
-        typer.echo(json.dumps(row.as_dict()))
+        about = {"mechanism": repr(law), "sensitivity": size.state(), "coordinates": values.numel()}
+        data = {**about, **claim.as_dict(), "statement": claim.statement}
+        data["per_instance"]["statement"] = claim.per_instance.statement
+        typer.echo(json.dumps(data))
     else:
-        print_table(account_table(row))
-        claim = row.guarantee
-        print_statement(f"\n{claim.statement}\n\n{claim.per_instance.statement}\n\n{row.profile_statement}")
+        title = (
+            f"{law!r}\n{values.numel():,} coordinates, releases: {steps}, delta {delta:g}\n{size.statement}"
+        )
+        print_table(account_table(title, claim))
+        print_statement(f"\n{claim.statement}\n\n{claim.per_instance.statement}")
 
 
-def account_table(row: "AccountRow") -> Table:
+def account_table(title: str, claim: "Guarantee") -> Table:
     """Every epsilon with what it is a statement about, beside the Gaussian's computed in the same way.
 
     >>> import ringfence as rf
     >>> from torch import zeros
-    >>> from ringfence.accounting.account import account_row
-    >>> account_table(account_row(rf.StochasticSign(1.0), zeros(3), 1e-2, steps=1, delta=1e-5)).row_count
+    >>> from ringfence.accounting.account import fixed_theta_guarantee
+    >>> claim = fixed_theta_guarantee(rf.StochasticSign(1.0), zeros(3), 1e-2, steps=1, delta=1e-5)
+    >>> account_table("A sign", claim).row_count
     4
     """
     from ringfence.numerics.rounding import rounded_up
 
-    claim, own = row.guarantee, row.guarantee.per_instance
-    title = (
-        f"{row.mechanism!r}\n{row.coordinates:,} coordinates, releases: {claim.steps}, delta {claim.delta:g}"
-        f"\n{row.sensitivity.statement}"
-    )
+    own = claim.per_instance
     table = law_beside_gaussian(title, "epsilon")
     for name, value, gaussian, what in (
-        ("epsilon", claim.epsilon, row.gaussian_epsilon_profile, "DP, every dataset"),
-        (
-            *("ex-post", own.ex_post_epsilon, own.gaussian_ex_post_epsilon),
-            "this dataset and trajectory; sensitive",
-        ),
+        ("epsilon", claim.epsilon, own.gaussian_epsilon, "DP, every dataset"),
         (
             *("per-instance", own.epsilon, own.gaussian_epsilon),
             f"this dataset, theta fixed; {own.proof}; sensitive",
         ),
-        ("tight", row.epsilon_profile, row.gaussian_epsilon_profile, f"the same without slack ({row.proof})"),
+        (
+            *("by Rényi sums", own.renyi_epsilon, own.gaussian_renyi_epsilon),
+            "the same, as in the paper; sensitive",
+        ),
+        (
+            *("ex-post", own.ex_post_epsilon, own.gaussian_ex_post_epsilon),
+            "this dataset and trajectory; sensitive",
+        ),
     ):
         table.add_row(name, rounded_up(value), rounded_up(gaussian), what)
     return table
