@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.report.chart import Chart, Line
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Row = TypeVar("Row")
+Rows = TypeVar("Rows", bound="DataclassInstance")
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"  # ruff takes the letter itself for an o
 
 
@@ -33,6 +34,29 @@ def write_csv(rows: "Sequence[DataclassInstance]", path: Path) -> Path:
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
     return path
+
+
+def read_csv(path: Path, kind: type[Rows]) -> list[Rows]:
+    """Reads rows that ``write_csv`` wrote; ``kind`` is the class of the rows.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from ringfence.mechanisms.law import Look
+    >>> with TemporaryDirectory() as folder:
+    ...     read_csv(write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv"), Look)
+    [Look(color='#000000', marker='', point='x')]
+    """
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(kind).items()}
+
+    def value(text: str, types: tuple[Any, ...]) -> Any:
+        if not text and type(None) in types:
+            return None
+        return types[0](text) if types[0] in (int, float) else text
+
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if list(reader.fieldnames or ()) != list(hints):
+            raise ValueError(f"{path} must hold rows of {kind.__name__}, got {reader.fieldnames!r:.100}")
+        return [kind(**{name: value(row[name], hints[name]) for name in hints}) for row in reader]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ IMAGES is one of these; nothing that is in them is run:
 FILE.npz             x_train, y_train and perhaps x_test, y_test, classes; x is uint8 of shape
                      (n, height, width, 3) or, where the images are grey, (n, height, width)
 CIFAR-10, CIFAR-100  the folder of the python version: data_batch_1 to 5 and test_batch, or train and test
-Oxford-IIIT Pet      images/*.jpg, annotations/trainval.txt and test.txt
 folders              CLASS/*.png (also jpg, jpeg, bmp, webp), or train/CLASS/... and perhaps test/CLASS/...
 
 The model comes from the Hugging Face hub (``hf:NAME``) or from a folder that ``save_pretrained`` wrote.
@@ -26,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from experiments.progress import Progress
 from ringfence import checks
-from ringfence.data.features import open_archive, read_member
+from ringfence.data.features import read_archive
 from ringfence.files.atomic import replacing
 
 POOLINGS = ("pooler", "cls", "mean")
@@ -49,7 +48,6 @@ def extract(
     batch_size: int = 64,
     device: str | None = None,
     pooling: str | None = None,
-    workers: int = 0,
     progress: Progress | None = None,
 ) -> Path:
     """Writes the features of ``images`` under ``backbone`` to the .npz file ``out``, in float16.
@@ -57,7 +55,7 @@ def extract(
     The file holds train_features, train_labels, perhaps test_features, test_labels, and classes, as
     ``read_features`` reads them. ``pooling`` says what the features are: ``pooler`` is the model's own pooled
     output, ``cls`` the class token after the last layer, ``mean`` the mean of the patch tokens; without it,
-    the first of these that the model has. ``workers`` processes decode images.
+    the first of these that the model has.
 
     Guarantee: a row depends on its own image and on public things alone. Nothing is fitted to the data.
 
@@ -79,7 +77,7 @@ def extract(
     arrays: dict[str, NDArray[Any]] = {"classes": np.array(data.classes, dtype=np.str_)}
     for name, (pictures, labels) in data.splits.items():
         rows: list[NDArray[np.float16]] = []
-        for pixels in DataLoader(Pixels(pictures, processor), batch_size, num_workers=workers):
+        for pixels in DataLoader(Pixels(pictures, processor), batch_size):
             with torch.inference_mode():
                 found = poolings(model(pixel_values=pixels.to(place)), pixels, model.config, untrained)
             chosen = pooling or next((kind for kind in POOLINGS if kind in found), "pooler")
@@ -211,30 +209,27 @@ def read_images(path: Path) -> ImageData:
         return _cifar(train, path / "test_batch", path / "batches.meta", "label")
     if (path / "train").is_file():
         return _cifar([path / "train"], path / "test", path / "meta", "fine_label")
-    return _pets(path) if (path / "annotations").is_dir() else _folders(path)
+    return _folders(path)
 
 
 def _archive(path: Path) -> ImageData:
-    splits = {}
-    with open_archive(path) as archive:
-        files = {name.removesuffix(".npy"): name for name in archive.namelist()}
-        for split in ("train", "test") if {"x_test", "y_test"} & set(files) else ("train",):
-            if missing := {f"x_{split}", f"y_{split}"} - set(files):
-                raise ValueError(f"{path} must hold x_{split} and y_{split}, got no {min(missing)}")
-            x, y = (read_member(path, archive, files[f"{kind}_{split}"]) for kind in "xy")
-            grey = x.ndim == 3
-            if x.dtype != np.uint8 or not (grey or (x.ndim == 4 and x.shape[3] == 3)) or not x.size:
-                wanted = "uint8 of shape (n, height, width, 3) or (n, height, width)"
-                raise ValueError(f"{path}: x_{split} must be {wanted}, got {x.dtype} {list(x.shape)}")
-            y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y  # Keras has such columns
-            if y.dtype.kind not in "iu" or y.shape != x.shape[:1] or y.min() < 0:
-                raise ValueError(f"{path}: y_{split} must be {len(x)} integers >= 0")
-            splits[split] = x, y.astype(np.int64)
-        given = read_member(path, archive, files["classes"]).tolist() if "classes" in files else None
+    arrays, splits = read_archive(path, ("x_train", "y_train", "x_test", "y_test", "classes")), {}
+    for split in ("train", "test") if {"x_test", "y_test"} & set(arrays) else ("train",):
+        if missing := {f"x_{split}", f"y_{split}"} - set(arrays):
+            raise ValueError(f"{path} must hold x_{split} and y_{split}, got no {min(missing)}")
+        x, y = (arrays[f"{kind}_{split}"] for kind in "xy")
+        if x.dtype != np.uint8 or not (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))) or not x.size:
+            wanted = "uint8 of shape (n, height, width, 3) or (n, height, width)"
+            raise ValueError(f"{path}: x_{split} must be {wanted}, got {x.dtype} {list(x.shape)}")
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y  # Keras has such columns
+        if y.dtype.kind not in "iu" or y.shape != x.shape[:1] or y.min() < 0:
+            raise ValueError(f"{path}: y_{split} must be {len(x)} integers >= 0")
+        splits[split] = x[..., 0] if x.shape[3:] == (1,) else x, y.astype(np.int64)
     count = 1 + max(int(labels.max()) for _, labels in splits.values())
-    if given is not None and len(given) < count:
-        raise ValueError(f"{path}: classes must name {count} classes, got {len(given)}")
-    return ImageData(splits, tuple(map(str, range(count) if given is None else given)))
+    names = arrays.get("classes", np.arange(count)).tolist()
+    if len(names) < count:
+        raise ValueError(f"{path}: classes must name {count} classes, got {len(names)}")
+    return ImageData(splits, tuple(map(str, names)))
 
 
 class _Unpickler(pickle.Unpickler):
@@ -310,36 +305,6 @@ def _cifar(train: list[Path], test: Path, meta: Path, key: str) -> ImageData:
         return np.concatenate(pictures), np.array(labels, np.int64)
 
     return ImageData({"train": split(train), "test": split([test])}, classes)
-
-
-def _pets(path: Path) -> ImageData:
-    splits: dict[str, tuple[list[Path], NDArray[np.int64]]] = {}
-    names: dict[int, str] = {}
-    for split, file in (
-        ("train", path / "annotations/trainval.txt"),
-        ("test", path / "annotations/test.txt"),
-    ):
-        files: list[Path] = []
-        labels: list[int] = []
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            words = line.split()
-            if not words or line.startswith("#"):
-                continue
-            if len(words) != 4 or not words[1].isdecimal() or int(words[1]) < 1 or "/" in words[0]:
-                raise ValueError(f"{file}:{number} must be NAME CLASS-ID SPECIES BREED-ID, got {line!r}")
-            files.append(path / "images" / f"{words[0]}.jpg")
-            labels.append(int(words[1]) - 1)
-            if not files[-1].is_file():
-                raise FileNotFoundError(f"{file}:{number} names an image that is missing: {files[-1]}")
-            breed = words[0].rpartition("_")[0]
-            if names.setdefault(labels[-1], breed) != breed:
-                raise ValueError(
-                    f"{file}:{number} gives class {words[1]} to {words[0]}, not to {breed}s alone"
-                )
-        splits[split] = files, np.array(labels, np.int64)
-    if set(names) != set(range(len(names))) or set(splits["train"][1].tolist()) != set(names):
-        raise ValueError(f"{path / 'annotations/trainval.txt'} must have images of every class")
-    return ImageData(splits, tuple(names[label] for label in range(len(names))))
 
 
 def _folders(path: Path) -> ImageData:

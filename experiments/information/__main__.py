@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.drawing import read_csv
 from experiments.information.network import MODELS, NetworkSettings
-from experiments.information.networks import ROUNDS, NetworkRow, complete, read_csv, run_networks, write_rows
+from experiments.information.networks import ROUNDS, NetworkRow, complete, run_networks, write_rows
 from experiments.sweep.runner import Workers
 
 _COUNTS = ("batch_size", "examples", "moments", "probes")
@@ -40,8 +41,6 @@ def main(words: list[str]) -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--workers", type=int, default=0, help="processes that share the GPUs")
     parser.add_argument("--minutes", type=float, help="stop after so long; what is finished is kept")
-    parser.add_argument("--earlier", type=Path, metavar="CSV", help="rows on these images that are finished")
-    parser.add_argument("--retry", action="store_true", help="runs that ended with an error are tried again")
     parser.add_argument("--engine", default="local", choices=["local", "ray"])
     parser.add_argument("--address", help="of a Ray cluster")
     parser.add_argument("--draw", type=Path, metavar="CSV", help="draw this file, or the rows of this folder")
@@ -61,12 +60,10 @@ def main(words: list[str]) -> None:
     ranges: dict[str, Any] = {name: (float(low), float(high)) for name, low, high in asked.range}
     settings = replace(settings, search=replace(settings.search, **ranges))
     workers = Workers(asked.engine, asked.address, asked.device, asked.workers, asked.minutes)
-    earlier = () if asked.earlier is None else read_csv(asked.earlier)
-    how: dict[str, Any] = {"rounds": asked.rounds, "retry": asked.retry, "earlier": earlier}
-    run_networks(asked.images, asked.out, settings, workers=workers, **how)
+    run_networks(asked.images, asked.out, settings, rounds=asked.rounds, workers=workers)
     # epsilons take time, and can be made later
     file = write_rows(asked.out, with_epsilons=asked.minutes is None)
-    _show(read_csv(file))
+    _show(read_csv(file, NetworkRow))
     print(file)
 
 

@@ -1,8 +1,6 @@
 """Figure 4 as a chart: test accuracy against the largest and the median eta, a probe's and a network's."""
 
-import csv
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.comparison import CLAMPED
-from experiments.drawing import Drawn
+from experiments.drawing import Drawn, read_csv
 from experiments.information.network import (
     METHODS,
     NetworkSettings,
@@ -19,7 +17,7 @@ from experiments.information.network import (
     steps_per_epoch,
     train_and_measure,
 )
-from experiments.information.networks import NetworkRow, complete, read_csv
+from experiments.information.networks import NetworkRow, complete
 from experiments.information.probe import InformationRow, ProbeSettings, frontier, probe_rows
 from experiments.progress import Progress
 from experiments.sweep.data import SweepData
@@ -121,23 +119,11 @@ def draw_networks(file: Path, out: Path, probe: Path | None = None) -> list[Path
     """Draws the chart of a CSV file as PNG and PDF; ``probe`` is the CSV file of the probe's panels."""
     from ringfence.report.drawing import save_chart
 
-    chart = network_chart(read_csv(file), () if probe is None else read_probe(probe))
+    others = [] if probe is None else read_csv(probe, InformationRow)
+    chart = network_chart(read_csv(file, NetworkRow), [row for row in others if row.model == "linear probe"])
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{chart.name}.txt").write_text(f"{chart.caption}\n\n{chart.details}\n")
     return [*save_chart(chart, out), out / f"{chart.name}.txt"]
-
-
-def read_probe(path: Path) -> list[InformationRow]:
-    """The linear probe's rows of a CSV file that Figure 4 was written to."""
-    numbers = {"validation_accuracy", "test_accuracy", "max_eta", "median_eta"}
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if list(reader.fieldnames or ()) != [field.name for field in fields(InformationRow)]:
-            raise ValueError(f"{path} must hold rows of Figure 4, got {reader.fieldnames!r:.100}")
-        rows = [
-            {name: float(text) if name in numbers else text for name, text in row.items()} for row in reader
-        ]
-    return [InformationRow(**row) for row in rows if row["model"] == "linear probe"]  # type: ignore[arg-type]
 
 
 def network_points(rows: Sequence[NetworkRow], kind: str) -> list[InformationRow]:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from experiments import features
 from experiments.networks import small_cnn, tanh_cnn, wide_resnet_16_4
 from experiments.sweep.data import SweepData, digits, fingerprint, parts
 from experiments.sweep.settings import (
@@ -134,7 +135,7 @@ class NetworkSettings:
 
 
 def read_images(path: Path, search: FairSearch) -> SweepData:
-    """Reads a .npz file of images, x_train, y_train, x_test and y_test; part is kept back as ``search`` says.
+    """Reads images as ``experiments.features`` does, train and test; part is kept back as ``search`` says.
 
     Guarantee: the only number taken from the private images is how many of them are trained on; it counts as
     public, as does the number of classes.
@@ -147,20 +148,16 @@ def read_images(path: Path, search: FairSearch) -> SweepData:
     >>> data.train[0].shape, data.classes
     (torch.Size([8, 8, 8, 3]), 2)
     """
-    with np.load(path, allow_pickle=False) as file:
-        missing = {"x_train", "y_train", "x_test", "y_test"} - set(file)
-        if missing:
-            raise ValueError(f"{path} must hold x_train, y_train, x_test and y_test, got no {min(missing)}")
-        x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
-    for images, labels, name in ((x, y, "train"), (x_test, y_test, "test")):
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != x.shape[1:]:
-            raise ValueError(
-                f"{path}: x_{name} must be uint8 of shape (n, height, width, channels), the same for both "
-                f"parts, got {images.dtype} {list(images.shape)}"
-            )
-        if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1] or labels.min() < 0:
-            raise ValueError(f"{path}: y_{name} must be {len(images)} integers >= 0")
-    return _image_data(x, y.astype(np.int64), x_test, y_test.astype(np.int64), search)
+    splits = features.read_images(path).splits
+    if "test" not in splits:
+        raise ValueError(f"{path} must hold training and test images, got no test images")
+    shapes = [np.shape(images) for images, _ in splits.values()]
+    if len(shapes[0]) < 3 or shapes[0][1:] != shapes[1][1:]:
+        raise ValueError(f"{path} must hold arrays of images of one size, got {shapes[0]} and {shapes[1]}")
+    (x, y), (x_test, y_test) = (
+        (images[..., None] if images.ndim == 3 else images, labels) for images, labels in splits.values()
+    )
+    return _image_data(x, y, x_test, y_test, search)
 
 
 def digit_images(search: FairSearch) -> SweepData:

@@ -1,10 +1,9 @@
 """The networks of Figure 4 as a sweep: it may be stopped at any moment, and several calls add up."""
 
-import csv
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -106,16 +105,12 @@ def run_networks(
     *,
     rounds: int = ROUNDS,
     workers: Workers = HERE,
-    earlier: Sequence[NetworkRow] = (),
-    retry: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.sqlite.
 
     First every method gets its setting of each of so many ``rounds``, then those on the frontiers get further
-    seeds. The same call goes on where another ended, also with more rounds. Rows of ``earlier`` calls, such
-    as those of a CSV file, count as finished; that they are about the same images is taken for granted.
-    ``retry`` does jobs again that ended with an error.
+    seeds. The same call goes on where another ended, also with more rounds.
 
     Guarantee: that of ``train_and_measure``. The rows hold numbers that depend on private data.
     """
@@ -133,15 +128,12 @@ def run_networks(
         "delta": settings.delta,
     }
     file, work = RowFile(out, identity), NetworkWork(data, settings, workers.device)
-    known = settings.rounds(max([rounds, *(1 + row.round for row in earlier)]), each)
+    known = settings.rounds(rounds, each)
     notes = {
         setting.key: {"round": number, "epochs": setting.steps // each}
         for number, those in enumerate(known)
         for setting in those
     }
-    file.add([_stored(row, known[row.round], notes) for row in earlier])
-    if retry:
-        file.forget_errors()
 
     def run(jobs: list[Job], part: str) -> bool:
         tell = None if progress is None else lambda share: progress(part, share)
@@ -149,26 +141,12 @@ def run_networks(
         return {(setting.key, seed) for setting, seed in jobs} <= file.done()
 
     first, *others = settings.seeds
-    if run([(setting, first) for setting in chain(*known[:rounds])], "networks") and others:
+    if run([(setting, first) for setting in chain(*known)], "networks") and others:
         rows = complete(read_network_rows(out, with_epsilons=False))
         best = frontiers([row for row in rows if row.seed == first and row.round < rounds])
         again = [known[row.round][METHODS.index(row.method)] for row in best]
         run([(setting, seed) for setting in again for seed in others], "networks, further seeds")
     return file.path
-
-
-def _stored(
-    row: NetworkRow, those: tuple[SweepSetting, ...], notes: dict[str, dict[str, int]]
-) -> tuple[Job, dict[str, Any]]:
-    """A row of a CSV file as the sweep's file keeps it, if it was trained with the setting of its round."""
-    setting = those[METHODS.index(row.method)]
-    given = {name: getattr(setting, name) for name in _GIVEN} | notes[setting.key]
-    if any(getattr(row, name) != value for name, value in given.items()):
-        raise ValueError(
-            f"the row of {row.method}, round {row.round}, was trained with settings of another sweep"
-        )
-    other = {"method", "seed", "epsilon_data_independent", "delta", *_GIVEN}
-    return (setting, row.seed), {name: value for name, value in vars(row).items() if name not in other}
 
 
 def frontiers(rows: Sequence[NetworkRow]) -> list[NetworkRow]:
@@ -233,27 +211,3 @@ def write_rows(folder: Path, *, with_epsilons: bool = True) -> Path:
     if not rows:
         raise ValueError(f"{folder} has no finished run yet")
     return write_csv(rows, folder / ROWS)
-
-
-def read_csv(path: Path) -> list[NetworkRow]:
-    """Reads rows that ``write_rows`` wrote.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> row = NetworkRow("Gaussian", 0, 0, 10, 0.3, 3.0, None, 0.1, test_accuracy=0.7)
-    >>> with TemporaryDirectory() as folder:
-    ...     read_csv(write_csv([row], Path(folder) / "rows.csv")) == [row]
-    True
-    """
-    kinds: dict[Any, type] = {int: int, float: float, float | None: float}
-    names = {field.name: field.type for field in fields(NetworkRow)}
-
-    def value(name: str, text: str) -> Any:
-        if not text:
-            return "" if names[name] is str else None
-        return kinds.get(names[name], str)(text)
-
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if list(reader.fieldnames or ()) != list(names):
-            raise ValueError(f"{path} must hold rows of Figure 4's networks, got {reader.fieldnames!r:.100}")
-        return [NetworkRow(**{name: value(name, text) for name, text in row.items()}) for row in reader]

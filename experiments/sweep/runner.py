@@ -86,15 +86,6 @@ class RowFile:
         with _transaction(self.path) as connection:
             connection.executemany("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)", added)
 
-    def forget_errors(self) -> None:
-        """Removes the rows that have an error, so that their jobs are done again."""
-        failed = [row for row in read_file(self.path.parent)[1] if row.get("error") is not None]
-        with _transaction(self.path) as connection:
-            connection.executemany(
-                "DELETE FROM rows WHERE setting = ? AND seed = ?",
-                [(row["setting"].key, row["seed"]) for row in failed],
-            )
-
 
 def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The identity of the sweep in a folder, and its rows: setting, seed, and what was measured.

@@ -12,7 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ringfence.data.features import read_features
+from ringfence.data.features import read_features, read_theta
+from tests.shell import ringfence
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(5, 3)).astype(np.float16), np.array([0, 2, 1, 2, 0], dtype=np.uint8)
@@ -77,7 +78,7 @@ def test_bfloat16_keeps_its_values(tmp_path: Path) -> None:
 
 def test_an_array_with_its_labels_beside_it_or_elsewhere(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", X)
-    with pytest.raises(FileNotFoundError, match=r"a\.labels\.npy"):
+    with pytest.raises(FileNotFoundError, match=r"No such file for the labels of .*a\.npy.*a\.labels\.npy"):
         read_features(tmp_path / "a.npy")
     np.save(tmp_path / "a.labels.npy", Y)
     np.save(tmp_path / "other.npy", Y[::-1])
@@ -260,7 +261,26 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
         read_features(file)
 
 
-def test_labels_that_are_not_beside_their_features_are_named(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", X)
-    with pytest.raises(FileNotFoundError, match=r"No such file for the labels of .*a\.npy.*a\.labels\.npy"):
-        read_features(tmp_path / "a.npy")
+@pytest.mark.parametrize(
+    ("kind", "read"), [("f4", torch.float32), ("f8", torch.float64), ("i2", torch.float64)]
+)
+def test_any_array_of_numbers_is_a_vector(kind: str, read: torch.dtype, tmp_path: Path) -> None:
+    np.save(tmp_path / "theta.npy", np.arange(6, dtype=kind).reshape(2, 3).T)
+    theta = read_theta(tmp_path / "theta.npy")
+    assert theta.dtype == read
+    assert theta.tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_the_command_line_refuses_files_that_are_not_arrays(tmp_path: Path) -> None:
+    (tmp_path / "text.npy").write_text("no array")
+    np.save(tmp_path / "empty.npy", np.zeros(0))
+    np.save(tmp_path / "words.npy", np.array(["a"]))
+    for name, complaint in (
+        ("text.npy", "is not a .npy file of numbers"),
+        ("empty.npy", "must hold at least one coordinate, got none"),
+        ("words.npy", "must hold numbers, got <U1"),
+        ("missing.npy", "No such file or directory"),
+    ):
+        run = ringfence("account", tmp_path / name, "--sigma", 1, "--bound", 2, "--sensitivity", 5e-3)
+        assert run.returncode == 2
+        assert complaint in run.stderr

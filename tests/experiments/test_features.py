@@ -310,42 +310,6 @@ def test_what_is_wrong_in_an_npz_is_named(arrays: dict[str, Any], complaint: str
     assert str(error.value).startswith(str(tmp_path / "a.npz"))
 
 
-def pets(folder: Path) -> Path:
-    for i, name in enumerate(("Abyssinian_1", "Abyssinian_2", "great_pyrenees_7", "great_pyrenees_10")):
-        put(folder / "images" / f"{name}.jpg", 50 * i, (7 + i, 5))
-    (folder / "annotations").mkdir()
-    (folder / "annotations" / "trainval.txt").write_text("great_pyrenees_7 2 2 1\nAbyssinian_2 1 1 1\n")
-    (folder / "annotations" / "test.txt").write_text(
-        "#Image CLASS-ID\nAbyssinian_1 1 1 1\ngreat_pyrenees_10 2 2 1\n"
-    )
-    return folder
-
-
-def test_pets(tmp_path: Path) -> None:
-    data = read_images(pets(tmp_path))
-    assert data.classes == ("Abyssinian", "great_pyrenees")
-    assert data.splits["train"][1].tolist() == [1, 0]
-    assert [file.name for file in data.splits["test"][0]] == ["Abyssinian_1.jpg", "great_pyrenees_10.jpg"]
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("Abyssinian_9 1 1 1", r"trainval\.txt:2 names an image that is missing: .*Abyssinian_9\.jpg"),
-        ("Abyssinian_2 1 1", r"trainval\.txt:2 must be NAME CLASS-ID SPECIES BREED-ID"),
-        ("Abyssinian_2 0 1 1", r"trainval\.txt:2 must be NAME"),
-        ("../Abyssinian_2 1 1 1", r"trainval\.txt:2 must be NAME"),
-        ("Abyssinian_2 2 1 1", "gives class 2 to Abyssinian_2, not to Abyssinians alone"),
-        ("", r"trainval\.txt must have images of every class"),
-    ],
-)
-def test_wrong_lists_of_pets_are_named(line: str, complaint: str, tmp_path: Path) -> None:
-    file = pets(tmp_path) / "annotations" / "trainval.txt"
-    file.write_text(f"great_pyrenees_7 2 2 1\n{line}\n")
-    with pytest.raises((ValueError, FileNotFoundError), match=complaint):
-        read_images(tmp_path)
-
-
 def test_folders_of_classes_and_of_splits(tmp_path: Path) -> None:
     for name in ("dog/b.JPG", "cat/2.png", "cat/1.jpeg"):
         put(tmp_path / "one" / name)

@@ -15,9 +15,8 @@ from safetensors.torch import save
 
 from experiments.features import read_batch
 from experiments.sweep.settings import read_grid
-from ringfence.data.features import read_array, read_features
+from ringfence.data.features import read_array, read_features, read_theta
 from ringfence.data.projection import PublicProjection
-from ringfence.data.theta_file import read_theta
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed

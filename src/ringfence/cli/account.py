@@ -49,7 +49,7 @@ def account(
     --sensitivity 1 --at-most 1
     """
     from ringfence.accounting.account import fixed_theta_guarantee
-    from ringfence.data.theta_file import read_theta
+    from ringfence.data.features import read_theta
     from ringfence.mechanisms.base import Mechanism
 
     law = Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels)

@@ -11,6 +11,7 @@
                          numbers is a feature; perhaps a column ``split`` that says train or test
 
 Other arrays and columns are not read. Features are numbers, and labels are integers (in parquet also text).
+``read_theta`` reads what is released before noise, the numbers of a .npy file.
 """
 
 import errno
@@ -19,16 +20,19 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from ringfence.data.parquet import Arrays, read_parquet
-
+Arrays = dict[str, NDArray[Any]]
 _TEST = ("test_features", "test_labels")
 _NAMES = (
     ("features", "labels", *_TEST),
@@ -74,7 +78,7 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     ...     read_features(file).test_labels
     array([1])
     """
-    readers = {".npz": _npz, ".safetensors": _safetensors, ".parquet": read_parquet}
+    readers = {".npz": read_archive, ".safetensors": _safetensors, ".parquet": _parquet}
     if path.suffix == ".npy":
         beside = path.with_suffix(".labels.npy") if labels is None else labels
         values = read_array(path)
@@ -84,8 +88,6 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     elif labels is not None:
         raise ValueError(f"labels are for .npy files, {path} has its own, got {labels}")
     elif path.suffix in readers:
-        if path.suffix != ".parquet":  # because that reader first asks for pyarrow
-            path.open("rb").close()  # a missing file is the system's error, and not a damaged file
         arrays = readers[path.suffix](path)
     else:
         raise ValueError(f"{path} must end in .npz, .npy, .parquet or .safetensors")
@@ -109,6 +111,25 @@ def read_array(path: Path) -> NDArray[Any]:
     if not isinstance(values, np.ndarray):
         raise ValueError(f"{path} must hold one array, got {type(values).__name__}")
     return values
+
+
+def read_theta(path: Path) -> Tensor:
+    """The numbers of a .npy file as a vector; integers become float64.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(Path(folder) / "theta.npy", np.array([[1, 2]]))
+    ...     read_theta(Path(folder) / "theta.npy")
+    tensor([1., 2.], dtype=torch.float64)
+    """
+    values = read_array(path)
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{path} must hold numbers, got {values.dtype}")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    if values.size == 0:
+        raise ValueError(f"{path} must hold at least one coordinate, got none")
+    return torch.from_numpy(np.ascontiguousarray(values)).reshape(-1)
 
 
 def _from_arrays(path: Path, arrays: Arrays) -> Features:
@@ -171,56 +192,40 @@ def _labels(path: Path, key: str, values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.int64)
 
 
-def _npz(path: Path) -> Arrays:
-    with open_archive(path) as archive:
-        files = {name.removesuffix(".npy"): name for name in archive.namelist()}
-        return {key: read_member(path, archive, files[key]) for key in sorted(_KNOWN.intersection(files))}
-
-
-def open_archive(path: Path) -> zipfile.ZipFile:
-    """Opens the .npz file at ``path`` and makes sure that all of its members are found.
+def read_archive(path: Path, names: Collection[str] = _KNOWN) -> Arrays:
+    """Reads those of the named arrays that a .npz file holds, each to its end, where its checksum is.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder) / "two.npz"
-    ...     np.savez(file, features=np.eye(2), labels=[0, 1])
-    ...     open_archive(file).namelist()
-    ['features.npy', 'labels.npy']
+    ...     np.savez(file, features=np.eye(2), other=[0, 1])
+    ...     list(read_archive(file))
+    ['features']
     """
+    path.open("rb").close()  # a missing file is the system's error, and not a damaged file
+    arrays, at = {}, f"{path} is not a .npz file of arrays"
     try:
-        archive = zipfile.ZipFile(path)
-        # zipfile trusts the sizes in the directory, and a damaged size hides the members behind it
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - (1 << 16) - 22))
-            end = file.read().rpartition(b"PK\5\6")[2]
-        if len(archive.infolist()) == int.from_bytes(end[6:8], "little"):
-            return archive
-        archive.close()
+        with zipfile.ZipFile(path) as archive:
+            # zipfile trusts the sizes in the directory, and a damaged size hides the members behind it
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - (1 << 16) - 22))
+                end = file.read().rpartition(b"PK\5\6")[2]
+            if len(archive.infolist()) != int.from_bytes(end[6:8], "little"):
+                raise ValueError(at)
+            files = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            for key in sorted(set(names) & set(files)):
+                at = f"{path}: {key} cannot be read as an array of numbers"
+                with archive.open(files[key]) as member:
+                    arrays[key] = np.lib.format.read_array(member, allow_pickle=False)
+                    if member.read(1):
+                        raise ValueError(at)
     except _BROKEN:
-        pass
-    raise ValueError(f"{path} is not a .npz file of arrays") from None
-
-
-def read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """Reads the array ``name`` of the .npz file at ``path`` to its end, where the checksum is compared.
-
-    >>> import io
-    >>> file = io.BytesIO()
-    >>> np.savez(file, labels=[0, 1])
-    >>> read_member(Path("a.npz"), zipfile.ZipFile(file), "labels.npy")
-    array([0, 1])
-    """
-    try:
-        with archive.open(name) as member:
-            values: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
-            if not member.read(1):
-                return values
-    except _BROKEN:
-        pass
-    raise ValueError(f"{path}: {name.removesuffix('.npy')} cannot be read as an array of numbers") from None
+        raise ValueError(at) from None
+    return arrays
 
 
 def _safetensors(path: Path) -> Arrays:
+    path.open("rb").close()
     arrays = {}
     try:
         with safe_open(path, framework="pt") as file:
@@ -232,3 +237,63 @@ def _safetensors(path: Path) -> Arrays:
     except (SafetensorError, *_BROKEN) as error:
         raise ValueError(f"{path} is not a .safetensors file: {error}") from None
     return arrays
+
+
+def _parquet(path: Path) -> Arrays:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[tables]'") from None
+    path.open("rb").close()
+    try:
+        table = parquet.read_table(path, partitioning=None)
+    except (arrow.ArrowException, OSError, MemoryError) as error:
+        raise ValueError(f"{path} is not a .parquet file: {error}") from None
+    try:
+        return _from_table(path, arrow.types, table)
+    except arrow.ArrowException as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+
+
+def _from_table(path: Path, types: Any, table: Any) -> Arrays:
+    def column(name: str) -> Any:
+        if table.column_names.count(name) != 1:
+            raise ValueError(f"{path} must have one column {name}, got {table.column_names.count(name)}")
+        values = table[name].combine_chunks()
+        if values.null_count:
+            raise ValueError(f"{path}: {name} must not have missing values, got {values.null_count}")
+        return values.dictionary_decode() if types.is_dictionary(values.type) else values
+
+    labels = column("label")
+    text = types.is_string(labels.type) or types.is_large_string(labels.type)
+    if not text and not types.is_integer(labels.type):
+        raise ValueError(f"{path}: label must hold integers or text, got {labels.type}")
+    y = np.array(labels.to_pylist(), dtype=np.str_) if text else labels.to_numpy(zero_copy_only=False)
+    if "features" in table.column_names:
+        x = _lists(path, column("features"))
+    else:
+        fields = [field for field in table.schema if field.name not in ("label", "split")]
+        numbers = [f.name for f in fields if types.is_integer(f.type) or types.is_floating(f.type)]
+        if not numbers:
+            raise ValueError(f"{path} must have a column features or columns of numbers, got neither")
+        x = np.stack([column(name).to_numpy(zero_copy_only=False) for name in numbers], axis=1)
+    if "split" not in table.column_names:
+        return {"features": x, "labels": y}
+    split = np.array(column("split").to_pylist(), dtype=np.str_)
+    unknown = set(split.tolist()) - {"train", "test"}
+    if unknown:
+        raise ValueError(f"{path}: split must be train or test, got {min(unknown)!r}")
+    train, test = split == "train", split == "test"
+    arrays = {"features": x[train], "labels": y[train]}
+    return {**arrays, "test_features": x[test], "test_labels": y[test]} if test.any() else arrays
+
+
+def _lists(path: Path, column: Any) -> NDArray[Any]:
+    lengths = set(column.value_lengths().to_pylist()) if hasattr(column, "value_lengths") else set()
+    if len(lengths) != 1:
+        raise ValueError(f"{path}: features must be lists of one length, got lengths {sorted(lengths)}")
+    values = column.flatten()
+    if values.null_count:
+        raise ValueError(f"{path}: features must not have missing values, got {values.null_count}")
+    flat: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return flat.reshape(len(column), -1)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence import checks
-from ringfence.data.features import Features, open_archive, read_member
+from ringfence.data.features import Features, read_archive
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.numerics.rounding import UP
 from ringfence.numerics.singular_values import gamma
@@ -204,12 +204,9 @@ class PublicProjection:
         PublicProjection(2 features, 2 components)
         """
         path = checks.path("path", path)
-        path.open("rb").close()  # a missing file is the system's error, and not a damaged file
-        with open_archive(path) as archive:
-            names = sorted(name.removesuffix(".npy") for name in archive.namelist())
-            if names != sorted(_FILE):
-                raise ValueError(f"{path} must hold mean and components alone, got {', '.join(names)}")
-            arrays = {name: read_member(path, archive, f"{name}.npy") for name in _FILE}
+        arrays = read_archive(path, _FILE)
+        if len(arrays) < len(_FILE):
+            raise ValueError(f"{path} must hold mean and components, got {', '.join(arrays) or 'neither'}")
         for name, values in arrays.items():
             if values.dtype.kind != "f":
                 raise ValueError(f"{path}: {name} must hold floating-point numbers, got {values.dtype}")

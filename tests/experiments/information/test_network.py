@@ -107,21 +107,11 @@ def test_eta_is_about_pixels_that_are_four_apart() -> None:
     assert float(pixels(ends)[1] - pixels(ends)[0]) == 4
 
 
-@pytest.mark.parametrize(
-    ("changed", "complaint"),
-    [
-        ({"x_test": np.zeros((70, 8, 9, 3), np.uint8)}, "x_test must be uint8 of shape"),
-        ({"x_train": np.zeros((250, 8, 8, 3))}, r"x_train must be uint8 .*, got float64 \[250, 8, 8, 3\]"),
-        ({"y_train": np.zeros(250)}, "y_train must be 250 integers >= 0"),
-        ({"y_test": -np.ones(70, int)}, "y_test must be 70 integers >= 0"),
-        ({"y_test": np.zeros(71, int)}, "y_test must be 70 integers >= 0"),
-    ],
-)
-def test_what_is_wrong_with_images_is_named(tmp_path: Path, changed: Any, complaint: str) -> None:
-    with pytest.raises(ValueError, match=rf"images\.npz: {complaint}"):
-        read_images(toys.image_file(tmp_path, **changed), SEARCH)
+def test_images_need_a_test_split_of_the_same_size(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"images\.npz must hold arrays of images of one size"):
+        read_images(toys.image_file(tmp_path, x_test=np.zeros((70, 8, 9, 3), np.uint8)), SEARCH)
     np.savez(tmp_path / "images.npz", x_train=np.zeros((4, 8, 8, 3), np.uint8), y_train=np.arange(4))
-    with pytest.raises(ValueError, match="must hold x_train, y_train, x_test and y_test, got no x_test"):
+    with pytest.raises(ValueError, match="got no test images"):
         read_images(tmp_path / "images.npz", SEARCH)
 
 
