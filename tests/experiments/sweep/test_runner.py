@@ -34,8 +34,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert about == ABOUT
     assert rows[1] == {"setting": JOBS[5][0], "seed": 2, "a": float("inf"), "b": None}
     assert file.done() == {(JOBS[1][0].key, 1), (JOBS[5][0].key, 2)}
-    file.forget_errors()
-    assert file.done() == {(JOBS[5][0].key, 2)}
 
 
 def test_the_first_result_of_a_job_stays(tmp_path: Path) -> None:
