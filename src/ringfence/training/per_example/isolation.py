@@ -141,7 +141,7 @@ class Tape:
 
     def __init__(self, inputs: Inputs, *, tracing: bool) -> None:
         self.examples, self.tracing = example_count(inputs), tracing
-        self.receive: Callable[[Iterable[Part]], None] = lambda parts: None
+        self.receive: Callable[[Iterable[Part]], None] = _nobody
         self.uses: Counter[str] = Counter()
         self.level = 0  # that of the vmap which the pass runs under
         self.asked = self.helped = False
@@ -223,16 +223,24 @@ class Pass:
     def backward(self, cotangents: Iterable[Tensor], receive: Callable[[Iterable[Part]], None]) -> None:
         """Goes back from the outputs, whose gradients are given for the real examples.
 
-        ``receive`` is called with the contributions of each layer.
+        ``receive`` is called with the contributions of each layer, and then forgotten: contributions refer
+        to inputs of layers, whose graph refers to the tape, and no collector sees a cycle through a graph.
         """
-        self.tape.receive = receive
         pairs = [pair for pair in zip(tree_leaves(self.outputs), cotangents, strict=True) if pair[0].grad_fn]
         filled = []
         for output, cotangent in pairs:
             missing = len(output) - len(cotangent)
             zeros = [cotangent.new_zeros(missing, *cotangent.shape[1:])] if missing else []
             filled.append((torch.cat([cotangent, *zeros]) if missing else cotangent).to(output.dtype))
-        torch.autograd.backward([output for output, _ in pairs], filled)
+        self.tape.receive = receive
+        try:
+            torch.autograd.backward([output for output, _ in pairs], filled)
+        finally:
+            self.tape.receive = _nobody
+
+
+def _nobody(parts: Iterable[Part]) -> None:
+    """Receives contributions outside of a backward pass."""
 
 
 class _Begin(torch.autograd.Function):

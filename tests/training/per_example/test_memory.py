@@ -1,0 +1,120 @@
+"""Nothing of a pass is held when it has ended: neither by references nor by cycles, which graphs hide."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ringfence as rf
+from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.inputs import Inputs
+from ringfence.training.per_example.isolation import Tape
+from tests.training.engine.runs import INPUTS, Run, network
+from tests.training.per_example.alone import drawn, seeded, words
+
+
+class Free(nn.Module):
+    """A layer that is used twice, one that takes a copy for each example, and code between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twice(self.norm(self.twice(x).tanh())) * self.scale
+
+
+class Attentive(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.attention = nn.Embedding(5, 4), nn.MultiheadAttention(4, 2, batch_first=True)
+        self.recurrent = nn.LSTM(4, 3, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens)
+        outputs, _ = self.recurrent(self.attention(x, x, x, need_weights=False)[0])
+        return outputs[:, -1]
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
+    "images": (network, INPUTS),
+    "free code": (Free, drawn(6, 4)),
+    "sequences": (Attentive, words(6, 3)),
+}
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[weakref.ref[Tensor]]]:
+    """Inputs and outputs of the layers of all passes, while nothing is collected."""
+    references: list[weakref.ref[Tensor]] = []
+    watch = Tape.watch
+
+    def noted(tape: Tape, output: Tensor, kept: Tensor, parts: Any) -> Tensor:
+        output = watch(tape, output, kept, parts)
+        references.extend(map(weakref.ref, (output, kept)))
+        return output
+
+    monkeypatch.setattr(Tape, "watch", noted)
+    gc.collect()
+    gc.disable()
+    yield references
+    gc.enable()
+
+
+def alive(references: list[weakref.ref[Tensor]]) -> int:
+    assert references
+    return sum(reference() is not None for reference in references)
+
+
+def of(kind: str) -> tuple[ExampleGradients, Inputs]:
+    make, x = MODELS[kind]
+    return ExampleGradients(seeded(make)), ((x,), {})
+
+
+@pytest.mark.parametrize("clip", [rf.Clamp(0.1), rf.Norm(0.1), rf.Scale(0.1)], ids=repr)
+@pytest.mark.parametrize("kind", MODELS)
+def test_nothing_is_held_after_a_sum(kind: str, clip: rf.Clip, seen: list[weakref.ref[Tensor]]) -> None:
+    gradients, inputs = of(kind)
+    slopes = torch.ones_like(gradients.forward(inputs))
+    assert alive(seen)
+    total = gradients.clipped_sum(inputs, slopes, clip)
+    assert alive(seen) == 0
+    assert torch.equal(gradients.clipped_sum(inputs, slopes, clip), total)  # by passes of its own
+    assert alive(seen) == 0
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_pass_that_is_not_taken_back_ends_with_the_next(kind: str, seen: list[weakref.ref[Tensor]]) -> None:
+    gradients, inputs = of(kind)
+    gradients.forward(inputs)
+    first = list(seen)
+    gradients.forward(inputs)
+    assert alive(first) == 0
+    assert alive(seen)
+    del gradients
+    assert alive(seen) == 0
+
+
+def test_nothing_is_held_where_the_backward_pass_fails(seen: list[weakref.ref[Tensor]]) -> None:
+    gradients, inputs = of("images")
+    slopes = torch.ones_like(gradients.forward(inputs))
+    with pytest.raises(RuntimeError):
+        gradients.clipped_sum(inputs, slopes[:, :1], rf.Norm(0.1))
+    assert alive(seen) == 0
+
+
+@pytest.mark.parametrize("clip", [rf.Clamp(0.1), rf.Norm(0.1), rf.Scale(0.1)], ids=repr)
+def test_nothing_is_held_after_a_step(clip: rf.Clip, seen: list[weakref.ref[Tensor]]) -> None:
+    run = Run(clip=clip, loss=nn.functional.cross_entropy, mechanism=rf.Gaussian(1.0), batch_size=len(INPUTS))
+    run.train(2)
+    assert alive(seen) == 0
+    next(iter(run.loader))
+    run.model(INPUTS)
+    assert alive(seen)
+    run.train(3)
+    assert alive(seen) == 0
