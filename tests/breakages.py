@@ -1490,6 +1490,13 @@ BREAKAGES = [
         training("isolation"),
     ),
     Breakage(
+        "activations held by a cycle through the graph when a pass has ended",
+        f"{TRAINING}/per_example/isolation.py",
+        "            self.tape.receive = _nobody",
+        "            pass",
+        training("per_example/memory"),
+    ),
+    Breakage(
         "copies of a parameter that examples share",
         f"{TRAINING}/per_example/isolation.py",
         "parameter.detach().expand(self.examples, *parameter.shape).clone()",

@@ -41,9 +41,25 @@ class Attentive(nn.Module):
         return outputs[:, -1]
 
 
+class Deciding(nn.Module):
+    """Asks a question that examples answer differently, so that they go in separate passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (
+            self.second(x.tanh())
+            if self.first(x).sum() > 0
+            else self.first(self.second(x).repeat(1, 2)[:, :4])
+        )
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "images": (network, INPUTS),
     "free code": (Free, drawn(6, 4)),
+    "decisions": (Deciding, drawn(6, 4)),
     "sequences": (Attentive, words(6, 3)),
 }
 

@@ -406,9 +406,7 @@ class Calls:
                 if tape.uses[name] > 1:  # whose parts would be clipped in pieces
                     raise UnfitError(one.name, "is called several times in one pass, or shares a parameter")
 
-            def enter(value: Any, at: int | None) -> Any:
-                if isinstance(value, tuple | list):
-                    return tuple(enter(each, at) for each in value)
+            def enter(at: int | None, value: Any) -> Any:
                 rows = tape.values(value) if isinstance(value, Tensor) else None
                 if not isinstance(value, Tensor) or (at is None and rows is None):
                     return value
@@ -430,20 +428,29 @@ class Calls:
 
                 return tape.watch(output, kept, named)
 
-            def leave(value: Any, at: int) -> Any:
-                if isinstance(value, tuple):
-                    return tuple(leave(each, at) for each in value)
+            def leave(at: int, value: Tensor | None) -> Tensor | None:
                 return None if value is None else tape.enter(value.unflatten(at, (n, -1)).movedim(at, 0))
 
             with _outside(), without_gradients(parameters) if tape.tracing else nullcontext():
-                inside = [enter(value, at) for value, at in zip(args, dimensions.values(), strict=False)]
-                named_inside = {name: enter(value, dimensions.get(name)) for name, value in kwargs.items()}
+                inside = [
+                    _each(enter, at, value) for value, at in zip(args, dimensions.values(), strict=False)
+                ]
+                named_inside = {
+                    name: _each(enter, dimensions.get(name), value) for name, value in kwargs.items()
+                }
                 if not rule.knows(*inside, **named_inside):
                     raise UnfitError(one.name, "is called in a way that is not known")
                 outputs = rule.forward(watch, *inside, **named_inside)
-                return tuple(leave(value, at) for value, at in zip(outputs, out, strict=True))
+                return tuple(_each(leave, at, value) for value, at in zip(outputs, out, strict=True))
 
         return forward
+
+
+def _each(change: Callable[[Any, Any], Any], at: int | None, value: Any) -> Any:
+    """A value with everything in its tuples and lists changed; a function that calls itself is a cycle."""
+    if isinstance(value, tuple | list):
+        return tuple(_each(change, at, each) for each in value)
+    return change(at, value)
 
 
 def _runs(sequence: nn.Sequential, steps: dict[nn.Module, Any]) -> Iterator[nn.Module | list[nn.Module]]:
