@@ -1647,7 +1647,7 @@ BREAKAGES = [
     Breakage(
         "an account of Opacus that does not say what its divisor tells",
         "src/ringfence/opacus.py",
-        "assumptions=(SIZE, assumptions.FLOATS)",
+        "assumptions=(SIZE, STEPS, assumptions.FLOATS)",
         "assumptions=()",
         ("tests/test_opacus.py",),
     ),
@@ -2193,10 +2193,17 @@ BREAKAGES = [
         ("tests/test_opacus.py",),
     ),
     Breakage(
-        "a batch of Opacus taken for another",
+        "gradients of an Opacus run measured at the first parameters",
         "src/ringfence/opacus.py",
-        "self.current = self.pending.popleft()",
-        "self.current = self.pending.pop()",
+        "        self._copy.load_state_dict(self._parts.module.state_dict())\n",
+        "",
+        ("tests/test_opacus.py",),
+    ),
+    Breakage(
+        "norms of an Opacus run measured in other steps",
+        "src/ringfence/opacus.py",
+        "if self.steps % self._norms_every == 0:",
+        "if self.steps % self._norms_every != 0:",
         ("tests/test_opacus.py",),
     ),
     Breakage(

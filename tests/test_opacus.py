@@ -18,7 +18,7 @@ from opacus.accountants import PRVAccountant, create_accountant  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 
 import ringfence.opacus  # noqa: E402
-from ringfence.opacus import GradientNorms, IndexedLoader, _checked_parts, convert, watch  # noqa: E402
+from ringfence.opacus import convert, watch  # noqa: E402
 
 EXAMPLES = 40
 SEED = 7  # of the batches; noise comes from torch's global generator
@@ -80,17 +80,6 @@ def gradient_lengths(module: nn.Module) -> Tensor:
         gradients = torch.autograd.grad(loss, list(module.parameters()))
         lengths.append(torch.cat([gradient.flatten() for gradient in gradients]).double().norm())
     return torch.stack(lengths)
-
-
-def times_drawn(epochs: int = 2, batches: int = 4) -> Tensor:
-    """How often each example is in a batch: torch draws here what the loader of ``made_private`` draws."""
-    generator = torch.Generator().manual_seed(SEED)
-    drawn = torch.zeros(EXAMPLES, dtype=torch.int64)
-    for _ in range(epochs):
-        torch.empty((), dtype=torch.int64).random_(generator=generator)  # the seed of the loader's workers
-        for _ in range(batches):
-            drawn += torch.rand(EXAMPLES, generator=generator) < 1 / batches
-    return drawn
 
 
 def test_it_is_registered_and_close_to_the_best_of_opacus() -> None:
@@ -182,31 +171,6 @@ def test_a_sum_that_is_not_divided_is_refused() -> None:
         convert(theirs, *private)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_examples_of_a_batch_are_known(workers: int) -> None:
-    *_, loader = made_private(network())
-    loader.num_workers = workers
-    watched, (inputs, _) = IndexedLoader(loader, loader.batch_sampler), examples().tensors
-    seen = 0
-    for batch, _ in watched:
-        assert torch.equal(inputs[watched.take(len(batch))], batch)
-        seen += 1
-    assert seen == len(watched) == len(loader) == 4
-    assert watched.left_out == 0
-
-
-def test_a_batch_that_is_not_whole_is_refused() -> None:
-    *_, loader = made_private(network())
-    watched = IndexedLoader(loader, loader.batch_sampler)
-    batch, _ = next(iter(watched))
-    with pytest.raises(
-        ValueError, match=f"the gradients of {len(batch) + 1} examples, its batch {len(batch)}"
-    ):
-        watched.take(len(batch) + 1)
-    with pytest.raises(ValueError, match="it is not known which examples"):
-        watched.take(len(batch))
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -218,7 +182,7 @@ def test_a_batch_that_is_not_whole_is_refused() -> None:
 def test_runs_without_an_account_are_refused(options: dict[str, Any], match: str) -> None:
     engine, model, optimizer, loader = made_private(network(), **options)
     with pytest.raises(ValueError, match=match):
-        watch(engine, model, optimizer, loader)
+        watch(engine, model, optimizer, loader, LOSS)
 
 
 def test_objects_that_opacus_did_not_make_are_refused() -> None:
@@ -229,16 +193,16 @@ def test_objects_that_opacus_did_not_make_are_refused() -> None:
         ((model, optimizer, list(loader)), "loader"),
     ):
         with pytest.raises(TypeError, match=f"{name} must be what opacus"):
-            watch(engine, *wrong)
+            watch(engine, *wrong, LOSS)
 
 
-def weights_after(watched: bool, mode: str, size: int, **options: Any) -> tuple[Tensor, Tensor]:
+def weights_after(watched: bool, mode: str, size: int) -> tuple[Tensor, Tensor]:
     """The weights of a run, and the random number that torch would draw next."""
     module = network()
     engine, model, optimizer, *criterion, loader = made_private(module, size, grad_sample_mode=mode)
     torch.manual_seed(11)
     if watched:
-        loader = watch(engine, model, optimizer, loader, **options).loader
+        watch(engine, model, optimizer, loader, LOSS, norms_every=2)
     trained(loader, model, optimizer, *criterion, epochs=2 if size > 1 else 1)
     return nn.utils.parameters_to_vector(module.parameters()), torch.rand(3)
 
@@ -247,7 +211,7 @@ def weights_after(watched: bool, mode: str, size: int, **options: Any) -> tuple[
 def test_training_is_the_same_to_the_bit(mode: str, size: int) -> None:
     """With batches of one example on average, a third of them are empty."""
     plain = weights_after(False, mode, size)
-    watched = weights_after(True, mode, size, loss=LOSS, norms_every=2)
+    watched = weights_after(True, mode, size)
     assert torch.equal(plain[0], watched[0])
     assert torch.equal(plain[1], watched[1])
     assert not torch.equal(plain[0], nn.utils.parameters_to_vector(network().parameters()))
@@ -260,7 +224,7 @@ def expected(lengths: Tensor, steps: Tensor | int, rate: float) -> Tensor:
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
-@pytest.mark.parametrize("norms_every", [0, 1])
+@pytest.mark.parametrize("norms_every", [1, 3])
 def test_each_example_is_charged_with_its_own_gradient_where_it_was_measured(
     mode: str, norms_every: int
 ) -> None:
@@ -268,12 +232,11 @@ def test_each_example_is_charged_with_its_own_gradient_where_it_was_measured(
     engine, model, optimizer, *criterion, loader = made_private(
         module, learning_rate=0.0, grad_sample_mode=mode
     )
-    run = watch(engine, model, optimizer, loader, loss=LOSS, norms_every=norms_every)
-    trained(run.loader, model, optimizer, *criterion)
-    steps = 2 * 4
+    run = watch(engine, model, optimizer, loader, LOSS, norms_every=norms_every)
+    trained(loader, model, optimizer, *criterion)
+    steps, measured = 2 * 4, 8 if norms_every == 1 else 3
     assert run.steps == steps
-    measured = torch.full((EXAMPLES,), steps) if norms_every else times_drawn()
-    assert torch.equal(run.examples.measured, measured)
+    assert run.examples.measured.tolist() == [measured] * EXAMPLES
     lengths = gradient_lengths(copy_of(module))
     own = expected(lengths, measured, 0.25) + expected(torch.tensor(math.inf), steps - measured, 0.25)
     found = run.examples.sums[:, 0]
@@ -288,101 +251,75 @@ def copy_of(module: nn.Module) -> nn.Module:
     return other
 
 
-def test_parts_of_a_batch_count_as_one_step() -> None:
-    weights = []
-    for watched in (False, True):
-        module = network()
-        engine, model, optimizer, loader = made_private(module)
-        torch.manual_seed(4)
-        if watched:
-            run = watch(engine, model, optimizer, loader)
-            loader = run.loader
-        with BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as parts:
-            trained(parts, model, optimizer)
-        weights.append(nn.utils.parameters_to_vector(module.parameters()))
-    assert torch.equal(*weights)
-    assert run.steps == 8
-    assert torch.equal(run.examples.measured, times_drawn())
+@pytest.mark.parametrize("workers", [0, 1])
+def test_parts_of_a_batch_count_as_one_step(workers: int) -> None:
+    engine, model, optimizer, loader = made_private(network())
+    run = watch(engine, model, optimizer, loader, LOSS)
+    loader.num_workers = workers
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as parts:
+        trained(parts, model, optimizer)
+    assert run.steps == run.examples.steps == 8
+    assert run.examples.measured.tolist() == [8] * EXAMPLES
 
 
 def test_the_claim_is_that_of_the_sampled_gaussian_and_says_what_it_assumes() -> None:
     # large losses, which are held by fewer points than medium ones
     engine, model, optimizer, loader = made_private(network(), noise_multiplier=0.2)
-    run = watch(engine, model, optimizer, loader)
-    trained(run.loader, model, optimizer)
+    run = watch(engine, model, optimizer, loader, LOSS)
+    trained(loader, model, optimizer)
     claim = run.guarantee(1e-3)
     theirs = engine.get_epsilon(1e-3)  # Rényi: a little larger
     assert 0.8 * theirs < claim.epsilon <= theirs
-    for said in ("number of records counts as public", "Floating point:"):
+    for said in ("number of records counts as public", "for every batch that was drawn", "Floating point:"):
         assert said in claim.statement
-        assert said in run.account.guarantee(1e-3).statement
-    assert "made no step" not in claim.statement
     assert float(run.example_epsilons(1e-3).max()) <= claim.per_instance.ex_post_epsilon * (1 + 1e-9)
-    next(iter(run.loader))
-    next(iter(run.loader))
-    assert "Batches that made no step: 1." in run.guarantee(1e-3).statement
 
 
 def test_the_hook_of_opacus_still_counts_and_close_lets_go() -> None:
     engine, model, optimizer, loader = made_private(network())
     before, hook = set(vars(optimizer)), optimizer.step_hook
-    run = watch(engine, model, optimizer, loader)
-    trained(run.loader, model, optimizer, epochs=1)
+    run = watch(engine, model, optimizer, loader, LOSS)
+    trained(loader, model, optimizer, epochs=1)
     assert sum(steps for _, _, steps in engine.accountant.history) == run.steps == 4
     run.close()
     assert set(vars(optimizer)) == before
     assert optimizer.step_hook is hook
 
 
-def test_a_step_whose_examples_are_not_known_is_refused() -> None:
-    engine, model, optimizer, loader = made_private(network())
-    watch(engine, model, optimizer, loader)
-    with pytest.raises(ValueError, match=r"go through run\.loader"):
-        trained(loader, model, optimizer)
-
-
-def test_dropout_leaves_the_claim_and_refuses_the_examples() -> None:
+def test_dropout_and_no_measurements_are_refused() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
-    engine, model, optimizer, loader = made_private(module, noise_multiplier=0.2)
-    run = watch(engine, model, optimizer, loader)
-    trained(run.loader, model, optimizer, epochs=1)
-    assert run.guarantee(1e-3).steps == 4
     with pytest.raises(ValueError, match=r"layer '1' \(Dropout\) draws at random"):
-        run.example_epsilons(1e-3)
-    with pytest.raises(ValueError, match="norms_every needs loss"):
-        watch(engine, model, optimizer, loader, norms_every=1)
-    with pytest.raises(ValueError, match="draws at random"):
-        watch(engine, model, optimizer, loader, loss=LOSS, norms_every=1)
+        watch(*made_private(module), LOSS)
+    with pytest.raises(ValueError, match="norms_every must be at least 1, got 0"):
+        watch(*made_private(network()), LOSS, norms_every=0)
 
 
 def test_what_was_released_before_is_charged_too() -> None:
     engine, model, optimizer, loader = made_private(network(), noise_multiplier=0.2)
     trained(loader, model, optimizer, epochs=1)
-    late = watch(engine, model, optimizer, loader)
+    late = watch(engine, model, optimizer, loader, LOSS)
     assert late.steps == 4
     assert float(late.example_epsilons(1e-3).min()) == pytest.approx(
         late.guarantee(1e-3).per_instance.ex_post_epsilon, rel=1e-9
     )
-    trained(late.loader, model, optimizer, epochs=1)
+    trained(loader, model, optimizer, epochs=1)
     assert late.steps == late.guarantee(1e-3).steps == late.examples.steps == 8
-    assert int(late.examples.measured.sum()) == int((times_drawn(2) - times_drawn(1)).sum())
+    assert late.examples.measured.tolist() == [4] * EXAMPLES
 
 
 def test_norms_are_those_of_the_present_parameters_and_the_copy_has_no_hooks() -> None:
     module = network()
-    _, model, optimizer, loader = made_private(module)
-    norms = GradientNorms(_checked_parts(model, optimizer, loader), nn.functional.cross_entropy)
+    engine, model, optimizer, loader = made_private(module)
+    run = watch(engine, model, optimizer, loader, LOSS, norms_every=100)
     trained(loader, model, optimizer)
     kept = [parameter.grad_sample for parameter in module.parameters()]
     before = torch.get_rng_state()
-    found = norms.measured()
+    found = run.gradient_norms()
     assert torch.equal(before, torch.get_rng_state())
     assert all(p.grad_sample is value for p, value in zip(module.parameters(), kept, strict=True))
-    assert not any(layer._forward_hooks or layer._backward_hooks for layer in norms.module.modules())
+    assert not any(layer._forward_hooks or layer._backward_hooks for layer in run._copy.modules())
     assert any(layer._forward_hooks for layer in module.modules())
-    plain = network()
-    plain.load_state_dict(module.state_dict())
-    torch.testing.assert_close(found, gradient_lengths(plain), rtol=1e-5, atol=0)
+    torch.testing.assert_close(found, gradient_lengths(copy_of(module)), rtol=1e-5, atol=0)
 
 
 def test_the_guide_runs() -> None:

@@ -1,8 +1,7 @@
 """Opacus runs: each example's epsilon, a claim about the run, and conversion to this package's engine."""
 
 import copy
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -44,8 +43,13 @@ SIZE = (
     "The number of records counts as public: Opacus divides what it releases by a batch size that it "
     "computes from that number."
 )
+STEPS = (
+    "A step was made for every batch that was drawn, an empty one included: none was left out because of "
+    "what was in it."
+)
 _ROUNDING = 1 + 2.0**-18  # Opacus computes norms and factors in float32
 _AT_ONCE = 256  # examples whose norms are measured together
+_NOBODY: Tensor | None = torch.zeros(0, dtype=torch.int64)  # whose norm was measured; None is everybody
 
 
 class RingfenceAccountant(IAccountant):  # type: ignore[misc]
@@ -84,7 +88,7 @@ class RingfenceAccountant(IAccountant):  # type: ignore[misc]
         """Returns what may be said about everything released so far, in the words of this package."""
         account = SampledAccountant(Gaussian(1.0), Sensitivity(norm=1.0), 1.0)
         _charge(account, self.history)
-        return replace(account.guarantee(delta), assumptions=(SIZE, assumptions.FLOATS))
+        return replace(account.guarantee(delta), assumptions=(SIZE, STEPS, assumptions.FLOATS))
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
@@ -177,17 +181,16 @@ def watch(
     model: object,
     optimizer: object,
     loader: object,
+    loss: Loss,
     *,
-    loss: Loss | None = None,
-    norms_every: int = 0,
+    norms_every: int = 1,
 ) -> "OpacusRun":
     """Accounts for every single example of a run of the three objects that ``engine.make_private`` returned.
 
-    What ``engine`` released before is charged, to every example as if its gradient had been at the clip.
-    Train as before, and take the batches from ``run.loader``. The norms of the gradients in each batch are
-    noted. With ``norms_every`` k, those of all examples are measured in every k-th step, which takes a pass
-    over the data and needs ``loss``, a function of outputs and targets: see ``SampledExampleAccountant`` for
-    why this makes the numbers of single examples smaller.
+    Train as before. In every step whose number is a multiple of ``norms_every``, the norms of all examples'
+    gradients are measured, which takes a pass over the data; ``loss`` is a function of outputs and targets.
+    In all other steps, and for what ``engine`` released before, every example is charged as if its gradient
+    had been at the clip.
 
     Guarantee: the parameters, the optimizer, the batches and torch's random numbers are the same to the bit
     with and without it.
@@ -199,17 +202,17 @@ def watch(
     ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
     ...     data_loader=torch.utils.data.DataLoader(data, batch_size=16),
     ...     noise_multiplier=1.0, max_grad_norm=1.0)
-    >>> run = watch(engine, model, optimizer, loader)
-    >>> for inputs, labels in run.loader:
+    >>> run = watch(engine, model, optimizer, loader, torch.nn.functional.cross_entropy)
+    >>> for inputs, labels in loader:
     ...     optimizer.zero_grad()
     ...     torch.nn.functional.cross_entropy(model(inputs), labels).backward()
     ...     optimizer.step()
     >>> run.steps, len(run.example_epsilons(delta=1e-3))
     (4, 64)
     """
-    if checks.count("norms_every", norms_every, at_least=0) and loss is None:
-        raise ValueError("norms_every needs loss, a function of outputs and targets, got None")
+    checks.count("norms_every", norms_every, at_least=1)
     parts = _checked_parts(model, optimizer, loader)
+    refuse_random_layers(parts.module)
     return OpacusRun(parts, engine.accountant.history, loss, norms_every)
 
 
@@ -222,13 +225,14 @@ class OpacusRun:
     Numbers of single examples are those of ``SampledExampleAccountant``.
 
     >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
+    >>> data = torch.utils.data.TensorDataset(torch.ones(8, 3), torch.zeros(8))
     >>> engine, module = opacus.PrivacyEngine(), torch.nn.Linear(3, 1)
     >>> model, optimizer, loader = engine.make_private(
     ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
-    ...     data_loader=torch.utils.data.DataLoader(torch.ones(8, 3), batch_size=8),
+    ...     data_loader=torch.utils.data.DataLoader(data, batch_size=8),
     ...     noise_multiplier=2.0, max_grad_norm=1.0)
-    >>> run = watch(engine, model, optimizer, loader)
-    >>> for inputs in run.loader:
+    >>> run = watch(engine, model, optimizer, loader, lambda outputs, _: outputs.mean())
+    >>> for inputs, _ in loader:
     ...     model(inputs).mean().backward()
     ...     optimizer.step()
     >>> round(run.guarantee(delta=1e-3).mu, 3), len(run.example_epsilons(delta=1e-3))
@@ -236,31 +240,21 @@ class OpacusRun:
     """
 
     def __init__(
-        self,
-        parts: "_Parts",
-        history: Iterable[tuple[float, float, int]],
-        loss: Loss | None,
-        norms_every: int,
+        self, parts: "_Parts", history: Iterable[tuple[float, float, int]], loss: Loss, norms_every: int
     ) -> None:
-        self._parts, self._norms_every = parts, norms_every
-        self._random_layers: str | None = None  # why nothing is said of single examples
-        try:
-            refuse_random_layers(parts.module)
-        except ValueError as error:
-            self._random_layers = str(error)
-            if norms_every:
-                raise
-        self.loader = IndexedLoader(parts.loader, parts.sampler)
+        self._parts, self._loss, self._norms_every = parts, loss, norms_every
         self.account = RingfenceAccountant()
         self.examples = SampledExampleAccountant(parts.sampler.num_samples, parts.sampler.sample_rate)
         for noise_multiplier, rate, steps in history:
             self.account.history.append((noise_multiplier, rate, steps))
-            nobody = torch.zeros(0, dtype=torch.int64)
             release = {"sigma": noise_multiplier, "clip": 1.0, "sampling_rate": rate}
-            self.examples.step(torch.zeros(0), nobody, **release, count=steps)
-        self._every_norm = None if loss is None else GradientNorms(parts, loss)
-        self._norms: list[Tensor] = []  # of the gradients of this step so far
-        self._attach()
+            self.examples.step(torch.zeros(0), _NOBODY, **release, count=steps)
+        self._copy = _without_hooks(parts.module)
+        self._gradients = ExampleGradients(self._copy)
+        # the user's own collate function: that of Opacus remembers what it saw
+        self._data = Examples(DataLoader(parts.loader.dataset, collate_fn=parts.collate))
+        self._their_hook: Callable[[Any], None] | None = parts.optimizer.step_hook
+        parts.optimizer.attach_step_hook(self._note_step)
 
     @property
     def steps(self) -> int:
@@ -269,189 +263,64 @@ class OpacusRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what may be said about the run as a whole."""
-        claim, left_out = self.account.guarantee(delta), self.loader.left_out
-        batches = (
-            f"Batches that made no step: {left_out}. Every sentence above holds only if they were not "
-            "left out because of what was in them, such as no example at all."
-        )
-        return replace(claim, assumptions=(*claim.assumptions, batches)) if left_out else claim
+        return self.account.guarantee(delta)
 
     def example_epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
         """Returns each example's epsilon, in dataset order; ``examples.statement`` says what it promises."""
-        if self._random_layers is not None:
-            raise ValueError(
-                f"{self._random_layers.split(':')[0]}: an example's gradient does not depend on that example "
-                "and on earlier releases alone, and epsilons of single examples do not hold"
-            )
         return self.examples.epsilons(delta, estimated=estimated)
 
     def close(self) -> None:
         """Detaches from the optimizer, which then is as Opacus made it."""
-        optimizer = self._parts.optimizer
-        vars(optimizer).pop(self._method, None)
-        optimizer.attach_step_hook(self._their_hook)
+        self._parts.optimizer.attach_step_hook(self._their_hook)
 
-    def _attach(self) -> None:
-        """Listens to the optimizer: Opacus has one hook for whole steps and none for their parts."""
-        optimizer = self._parts.optimizer
-        self._method = "clip_and_accumulate" if self._parts.ghost is None else "accumulate"
-        theirs: Callable[[], None] = getattr(optimizer, self._method)
-        self._their_hook: Callable[[Any], None] | None = optimizer.step_hook
+    def gradient_norms(self) -> Tensor:
+        """Returns the norms of all examples' gradients at the present parameters, before they are clipped.
 
-        def part() -> None:
-            self._note_part()
-            theirs()
-
-        def step(of: Any) -> None:
-            if self._their_hook is not None:
-                self._their_hook(of)
-            self._note_step()
-
-        setattr(optimizer, self._method, part)
-        optimizer.attach_step_hook(step)
-
-    def _note_part(self) -> None:
-        """Notes the norms of the clipped gradients that Opacus is about to add up."""
-        optimizer, ghost = self._parts.optimizer, self._parts.ghost
-        if ghost is None:
-            squares = [row_lengths(rows.flatten(1)).square() for rows in optimizer.grad_samples]
-            norms = torch.stack([square.cpu() for square in squares]).sum(dim=0).sqrt()
-        else:
-            norms = ghost.per_sample_gradient_norms.detach().double().cpu()
-        self._norms.append(_clipped(norms, optimizer.max_grad_norm))
-
-    def _note_step(self) -> None:
-        """Charges a step that Opacus has added noise to, before the parameters move."""
-        optimizer, rate = self._parts.optimizer, self._parts.sampler.sample_rate
-        if hasattr(optimizer, "_adjusted_noise_multiplier") or optimizer.accumulated_iterations != 1:
-            raise ValueError("adaptive clipping and accumulated batches are not accounted for")
-        noise, largest = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
-        norms, self._norms = torch.cat(self._norms), []
-        chosen: Tensor | None = torch.tensor(self.loader.take(len(norms)), dtype=torch.int64)
-        if self._every_norm is not None and self._norms_every and self.steps % self._norms_every == 0:
-            norms, chosen = _clipped(self._every_norm.measured(), largest), None
-        self.account.step(noise_multiplier=noise, sample_rate=rate)
-        self.examples.step(norms, chosen, sigma=noise * largest, clip=largest)
-
-
-def _clipped(norms: Tensor, largest: float) -> Tensor:
-    """The norms after Opacus' clip, C / (norm + 1e-6), from above and at most C."""
-    factors = (largest / (norms + 1e-6)).clamp(max=1.0)
-    return (factors * norms * _ROUNDING).clamp(max=largest)
-
-
-class IndexedLoader(DataLoader[Any]):
-    """Yields Opacus' batches, the same to the bit, and knows the indices of the examples in each."""
-
-    def __init__(self, loader: DataLoader[Any], sampler: UniformWithReplacementSampler) -> None:
-        self._drawn = _IndexedSampler(sampler)
-        super().__init__(
-            loader.dataset,
-            batch_sampler=self._drawn,
-            num_workers=loader.num_workers,
-            collate_fn=loader.collate_fn,
-            pin_memory=loader.pin_memory,
-            timeout=loader.timeout,
-            worker_init_fn=loader.worker_init_fn,
-            multiprocessing_context=loader.multiprocessing_context,
-            generator=loader.generator,
-            prefetch_factor=loader.prefetch_factor,
-            persistent_workers=loader.persistent_workers,
-        )
-
-    def __iter__(self) -> Any:
-        # the iterator is made now, since making it draws a random number
-        return self._handed_out(super().__iter__())
-
-    def _handed_out(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            self._drawn.hand_out()
-            yield batch
-
-    @property
-    def left_out(self) -> int:
-        """The number of batches that made no step."""
-        return self._drawn.left_out
-
-    def take(self, count: int) -> list[int]:
-        """Returns the indices of the batch of ``count`` examples whose step is made now.
-
-        Where another loader goes through the sampler (the BatchMemoryManager of Opacus makes one), the batch
-        is known only as long as nothing is loaded ahead.
+        They are measured on a copy of the model: training and its random numbers stay as they are.
         """
-        drawn = self._drawn
-        if drawn.current is None and self.num_workers == 0 and len(drawn.pending) == 1:
-            drawn.hand_out()
-        if drawn.current is None:
-            raise ValueError(
-                "it is not known which examples are in this step: go through run.loader, make one step for "
-                "each of its batches, and use num_workers=0 with BatchMemoryManager"
-            )
-        indices, drawn.current = drawn.current, None
-        if len(indices) != count:
-            raise ValueError(f"this step has the gradients of {count} examples, its batch {len(indices)}")
-        return indices
-
-
-class _IndexedSampler(UniformWithReplacementSampler):  # type: ignore[misc]
-    """Yields what ``sampler`` yields, and keeps batches that are drawn ahead until they are handed out."""
-
-    def __init__(self, sampler: UniformWithReplacementSampler) -> None:
-        self.sampler = sampler
-        self.pending: deque[list[int]] = deque()
-        self.current: list[int] | None = None  # the batch handed out last, until its step is made
-        self.left_out = 0
-        self.num_samples, self.sample_rate = sampler.num_samples, sampler.sample_rate
-        self.steps, self.generator = sampler.steps, sampler.generator
-
-    def __iter__(self) -> Iterator[list[int]]:
-        self.left_out += self.current is not None
-        self.current = None
-        self.pending.clear()
-        for indices in self.sampler:
-            self.pending.append(indices)
-            yield indices
-
-    def hand_out(self) -> None:
-        """Makes the next batch the current one."""
-        self.left_out += self.current is not None
-        self.current = self.pending.popleft()
-
-
-class GradientNorms:
-    """Measures gradient norms on a hook-free copy of the model: training and its random numbers stay."""
-
-    def __init__(self, parts: "_Parts", loss: Loss) -> None:
-        self._original, self._loss, self._count = parts.module, loss, parts.sampler.num_samples
-        hooks = [
-            held
-            for layer in parts.module.modules()
-            for name, held in vars(layer).items()
-            if name.endswith("_hooks") and held is not None
-        ]
-        # the hooks of Opacus hold on to its gradients
-        self.module = copy.deepcopy(parts.module, {id(held): type(held)() for held in hooks})
-        for layer in self.module.modules():
-            vars(layer).pop("activations", None)
-        self._gradients = ExampleGradients(self.module)
-        # the user's own collate function: that of Opacus remembers what it saw
-        self._examples = Examples(DataLoader(parts.loader.dataset, collate_fn=parts.collate))
-
-    def measured(self) -> Tensor:
-        """Returns the norms of all examples' gradients at the present parameters, before they are clipped."""
-        self.module.load_state_dict(self._original.state_dict())
-        device, found = next(self.module.parameters()).device, []
-        for start in range(0, self._count, _AT_ONCE):
+        self._copy.load_state_dict(self._parts.module.state_dict())
+        device, found = next(self._copy.parameters()).device, []
+        for rows in torch.arange(self._parts.sampler.num_samples).split(_AT_ONCE):
             with torch.random.fork_rng(devices=[]):
-                values = self._examples.batch(tuple(range(start, min(start + _AT_ONCE, self._count))))
+                values = self._data.batch(tuple(rows.tolist()))
             inputs: Inputs = ((values[0].to(device),), {})
             outputs = self._gradients.forward(inputs)
             cotangents = cotangents_of(self._loss, outputs, targets_of(values).to(device))
-            norms = torch.empty(len(values[0]), dtype=torch.float64)
-            for where, rows in self._gradients.each(inputs, cotangents):
-                norms[where] = row_lengths(rows).cpu()
+            norms = torch.empty(len(rows), dtype=torch.float64)
+            for where, gradients in self._gradients.each(inputs, cotangents):
+                norms[where] = row_lengths(gradients).cpu()
             found.append(norms)
         return torch.cat(found)
+
+    def _note_step(self, optimizer: DPOptimizer) -> None:
+        """Charges a step that Opacus has added noise to, before the parameters move."""
+        if self._their_hook is not None:
+            self._their_hook(optimizer)
+        if hasattr(optimizer, "_adjusted_noise_multiplier") or optimizer.accumulated_iterations != 1:
+            raise ValueError("adaptive clipping and accumulated batches are not accounted for")
+        noise, largest = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
+        norms, measured = torch.zeros(0), _NOBODY
+        if self.steps % self._norms_every == 0:
+            norms = self.gradient_norms()
+            # Opacus multiplies by C / (norm + 1e-6) where that is below 1; rounded up, and at most C
+            factors = (largest / (norms + 1e-6)).clamp(max=1.0)
+            norms, measured = (factors * norms * _ROUNDING).clamp(max=largest), None
+        self.account.step(noise_multiplier=noise, sample_rate=self._parts.sampler.sample_rate)
+        self.examples.step(norms, measured, sigma=noise * largest, clip=largest)
+
+
+def _without_hooks(module: nn.Module) -> nn.Module:
+    """Returns a copy of the model without the hooks of Opacus, which hold on to its gradients."""
+    hooks = [
+        held
+        for layer in module.modules()
+        for name, held in vars(layer).items()
+        if name.endswith("_hooks") and held is not None
+    ]
+    made = copy.deepcopy(module, {id(held): type(held)() for held in hooks})
+    for layer in made.modules():
+        vars(layer).pop("activations", None)
+    return made
 
 
 class _Parts(NamedTuple):
@@ -462,7 +331,6 @@ class _Parts(NamedTuple):
     loader: DataLoader[Any]
     sampler: UniformWithReplacementSampler
     collate: Callable[[list[Any]], Any]
-    ghost: AbstractGradSampleHooks | None  # holds the norms of gradients where they are never formed
 
 
 def _checked_parts(model: object, optimizer: object, loader: object) -> _Parts:
@@ -492,8 +360,7 @@ def _checked_parts(model: object, optimizer: object, loader: object) -> _Parts:
         )
     checks.number("noise_multiplier", optimizer.noise_multiplier, checks.positive)
     checks.number("max_grad_norm", optimizer.max_grad_norm, checks.positive)
-    ghost = model if isinstance(optimizer, DPOptimizerFastGradientClipping) else None
     collate = loader.collate_fn
     if isinstance(collate, CollateFnWithEmpty):
         collate = collate.wrapped_collator_fn
-    return _Parts(model._module, optimizer, loader, loader.batch_sampler, collate, ghost)
+    return _Parts(model._module, optimizer, loader, loader.batch_sampler, collate)
