@@ -155,8 +155,8 @@ def draw_histogram(settings: HistogramSettings | None = None) -> Drawn:
         for threshold in chosen
     }
     caption = (
-        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, whoever is in it "
-        "pays as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
+        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, those in it pay "
+        "as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
         f"4 {SIGMA} and more below τ gain."
     )
     panels = (

@@ -57,9 +57,9 @@ def test_first_paragraph_is_ordinary_differential_privacy() -> None:
         f"Differential privacy, every dataset: the 10 releases satisfy ({number}, 1e-05)-differential "
         "privacy for every dataset and every single record added or removed, provided the number of "
         "releases, the noise, the bound and the sensitivity were not chosen by looking at the data",
-        "Whoever tries to tell from the 10 releases whether a given record is in the data, and accepts one "
-        f"false alarm in 1,000, finds at most {rounded_up(100 * got.true_positive_rate(1e-3))} % of the "
-        "records that are",
+        "An attacker who tries to tell from the 10 releases whether a given record is in the data, and "
+        "accepts one false alarm in 1,000, finds at most "
+        f"{rounded_up(100 * got.true_positive_rate(1e-3))} % of the records that are",
         "These numbers do not depend on the data and may be published",
     ]
     # ... and indeed it does not depend on the data

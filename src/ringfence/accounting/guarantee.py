@@ -207,9 +207,9 @@ class Guarantee:
             f"({rounded_up(self.epsilon)}, {self.delta:.3g})-differential privacy for every "
             f"dataset and every single record {self.change}, provided the number of releases, the noise, "
             "the bound and the sensitivity were not chosen by looking at the data. "
-            f"Whoever tries to tell from {_releases(self.steps)} whether a given record is in the data, and "
-            f"accepts one false alarm in 1,000, finds at most {found} % of the records that are. These "
-            "numbers do not depend on the data and may be published."
+            f"An attacker who tries to tell from {_releases(self.steps)} whether a given record is in the "
+            f"data, and accepts one false alarm in 1,000, finds at most {found} % of the records that are. "
+            "These numbers do not depend on the data and may be published."
         )
         return "\n\n".join(
             (promise, *(["Assumed: " + " ".join(self.assumptions)] if self.assumptions else ()))

@@ -76,7 +76,7 @@ LabelFile = Annotated[
     Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
 ]
 Seed = Annotated[
-    int | None, typer.Option(help="Makes a run repeatable. Whoever knows the seed knows the noise.")
+    int | None, typer.Option(help="Makes a run repeatable. The seed determines the noise: keep it secret.")
 ]
 ModelFile = Annotated[
     Path | None,
