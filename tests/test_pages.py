@@ -53,3 +53,14 @@ def test_every_file_that_a_page_names_is_there() -> None:
         for path in re.findall(r"`([\w./]+/[\w.]+\.(?:py|md|csv|toml))`", page.read_text()):
             there = any((start / path).exists() for start in starts)
             assert there or examples in path, (page.name, path)
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    known = {path.stem for path in files}
+    known.update(re.findall(r"def (test_\w+)", " ".join(path.read_text() for path in files)))
+    for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"):
+        if page.name == "adding_a_mechanism.md":  # which has a test to be written
+            continue
+        named = set(re.findall(r"\btest_\w+", " ".join(re.findall(r"`[^`\n]+`", page.read_text()))))
+        assert named - {"test_batch", "test_features", "test_labels"} <= known, page.name  # names in data
