@@ -2074,10 +2074,10 @@ BREAKAGES = [
         ("tests/report/test_drawing.py",),
     ),
     Breakage(
-        "a sweep that everybody may read",
-        "experiments/sweep/runner.py",
-        "self.path.touch(mode=OWNER_ALONE)",
-        "pass",
+        "a journal that everybody may read",
+        "src/ringfence/files/journal.py",
+        "with replacing(self.path) as file:",
+        "with replacing(self.path, mode=0o666) as file:",
         ("tests/experiments/sweep/test_runner.py",),
     ),
     Breakage(

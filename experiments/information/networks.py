@@ -107,7 +107,7 @@ def run_networks(
     workers: Workers = HERE,
     progress: Progress | None = None,
 ) -> Path:
-    """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.sqlite.
+    """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.journal.
 
     First every method gets its setting of each of so many ``rounds``, then those on the frontiers get further
     seeds. The same call goes on where another ended, also with more rounds.

@@ -1,18 +1,16 @@
-"""Runs the jobs of a sweep and keeps their rows in one file: killed at any moment, the same call goes on.
+"""Runs the jobs of a sweep and keeps their rows in a journal: killed at any moment, the same call goes on.
 
 A job is a setting and a seed. What is trained and measured is a function from jobs to rows, plain
 dictionaries; Figure 3 (``probes``) and the networks of Figure 4 (``information.networks``) each have one.
 """
 
-import json
 import multiprocessing
 import pickle
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,29 +20,18 @@ import torch
 
 import experiments
 import ringfence
-from experiments.sweep.settings import Job, SweepSetting, digest
+from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
-from ringfence.files.atomic import OWNER_ALONE
-from ringfence.files.journal import locked, unlock
+from ringfence.files.journal import Journal
 
-FILE = "sweep.sqlite"
+FILE = "sweep.journal"
 Work = Callable[[Sequence[Job]], list[dict[str, Any]]]
-_VERSION = 2
-_SYSTEM = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PERM")
+Row = tuple[Job, Mapping[str, Any]]  # a job and what was measured
 _RETRIES = 2  # how often Ray tries a batch again whose worker died, before it is cut in two
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS sweep (identity TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS rows (setting TEXT NOT NULL, seed INTEGER NOT NULL, content TEXT NOT NULL, "
-    "checksum TEXT NOT NULL, PRIMARY KEY (setting, seed))",
-)
 
 
 class RowFile:
-    """The SQLite file of one sweep. ``identity`` describes the sweep; a file of another one is refused.
-
-    A row is a job with what was measured. ``add`` writes rows in one transaction, which has reached the disk
-    when it returns; a job that the file already holds stays as it is. Every row has a checksum, which covers
-    the identity too.
+    """The journal of one sweep. ``identity`` describes the sweep; a file of another one is refused.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -56,104 +43,49 @@ class RowFile:
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path, self._identity = folder / FILE, json.dumps(identity)
-        self.path.touch(mode=OWNER_ALONE)
-        with _transaction(self.path) as connection:
-            if not connection.execute("SELECT 1 FROM sqlite_master").fetchall():
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute("INSERT INTO sweep VALUES (?)", (self._identity,))
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
-            known, _ = _verified(self.path, connection)
-        for name, value in identity.items():
-            if known.get(name) != value:
-                other = known.get(name)
+        self.path, self._identity = folder / FILE, dict(identity)
+        if not self.path.exists():
+            Journal.start(self.path, {"run": "sweep", "identity": self._identity}).close()
+        self._refuse_other(read_file(folder)[0])
+
+    def _refuse_other(self, known: Mapping[str, Any]) -> None:
+        for name, value in self._identity.items():
+            other = known.get(name)
+            if other != value:
                 raise ValueError(
                     f"{self.path} holds a sweep with another {name}: {other!r:.60}, not {value!r:.60}"
                 )
 
     def done(self) -> set[tuple[str, int]]:
         """The key and the seed of every finished job."""
-        with _connection(self.path) as connection:
-            return set(connection.execute("SELECT setting, seed FROM rows"))
+        return {(row["setting"].key, row["seed"]) for row in read_file(self.path.parent)[1]}
 
-    def add(self, rows: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
-        """Writes rows, all of them or none."""
-        added = []
-        for (setting, seed), row in rows:
-            content = json.dumps({"setting": asdict(setting), "seed": seed, **row})
-            added.append((setting.key, seed, content, _checksum(self._identity, setting.key, seed, content)))
-        with _transaction(self.path) as connection:
-            connection.executemany("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)", added)
+    @contextmanager
+    def writing(self) -> Iterator[Callable[[Sequence[Row]], None]]:
+        """Locks the file, and yields how to add rows: all of them or none, on the disk when it returns."""
+        with Journal(self.path) as journal:
+            self._refuse_other(journal.header["identity"])  # somebody may have begun another one
+
+            def add(rows: Sequence[Row]) -> None:
+                plain = [{"setting": asdict(setting), "seed": seed, **row} for (setting, seed), row in rows]
+                journal.append({"rows": plain})
+
+            yield add
 
 
 def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The identity of the sweep in a folder, and its rows: setting, seed, and what was measured.
 
-    Rows come in an order that does not depend on who finished which job when. Damage to the file raises
-    a ValueError: SQLite checks the structure of the file, and a checksum protects every row.
+    Rows come in an order that does not depend on who finished which job when. Damage raises a ValueError.
     """
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no sweep: there is no {FILE} in it")
-    with _connection(path) as connection:
-        about, contents = _verified(path, connection)
-    rows = [{**row, "setting": SweepSetting(**row["setting"])} for row in contents]
-    return about, sorted(rows, key=lambda row: (row["setting"].order, row["seed"]))
-
-
-def _verified(path: Path, connection: sqlite3.Connection) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    problems = [text for (text,) in connection.execute("PRAGMA integrity_check(1)") if text != "ok"]
-    if problems:
-        raise ValueError(f"{path} is damaged: {' '.join(problems[0].split())}")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        raise ValueError(f"{path} cannot be read as a sweep: nothing was written to it")
-    if version != _VERSION:
-        raise ValueError(f"{path} was written by another version: its rows are of version {version}")
-    try:
-        [(identity,)] = connection.execute("SELECT identity FROM sweep").fetchall()
-        about = dict(json.loads(identity))
-    except (ValueError, TypeError):
-        raise ValueError(f"{path} is damaged in what it says of its sweep") from None
-    rows = []
-    for key, seed, content, checksum in connection.execute("SELECT * FROM rows"):
-        if checksum != _checksum(identity, key, seed, content):
-            raise ValueError(f"{path} is damaged: the row of seed {seed!r:.20}, {content!r:.300}")
-        rows.append(json.loads(content))
-    return about, rows
-
-
-def _checksum(*values: Any) -> str:
-    return digest([repr(value) for value in values])  # repr also works for what damage made of a text
-
-
-@contextmanager
-def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
-    with _connection(path) as connection:
-        # Taking the lock first keeps what is read inside true until the end.
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            connection.rollback()
-            raise
-        connection.commit()
-
-
-@contextmanager
-def _connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens the file; others may hold the lock for a while. Errors name the file."""
-    try:
-        with closing(sqlite3.connect(path, timeout=300, isolation_level=None)) as connection:
-            # With a rollback journal, which needs no shared memory, every commit waits for the disk.
-            connection.execute("PRAGMA synchronous = EXTRA")
-            yield connection
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if getattr(error, "sqlite_errorname", "").startswith(_SYSTEM):
-            raise OSError(f"{path}: {error}") from None
-        text = " ".join(str(error).split())  # it may quote the file
-        raise ValueError(f"{path} cannot be read as a sweep: {text:.200}") from None
+    header, records = Journal.read(path)
+    rows = [
+        {**row, "setting": SweepSetting(**row["setting"])} for record in records for row in record["rows"]
+    ]
+    return header["identity"], sorted(rows, key=lambda row: (row["setting"].order, row["seed"]))
 
 
 @dataclass(frozen=True)
@@ -208,8 +140,7 @@ def run_jobs(
     nor is a batch that would not be done by then, judging by the fastest so far. ``progress`` hears the share
     of jobs that are finished. ``notes`` are further columns of rows, by the key of their setting.
     """
-    lock = locked(file.path)
-    try:
+    with file.writing() as add:
         total, done = sum(len(batch) for batch in batches), file.done()
         # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
         waiting = [[job for job in batch if (job[0].key, job[1]) not in done] for batch in batches]
@@ -220,12 +151,10 @@ def run_jobs(
         about = {"ringfence": ringfence.__version__, "torch": torch.__version__}
         for jobs, rows in _results(work, waiting, workers, ends) if waiting else ():
             pairs = zip(jobs, rows, strict=True)
-            file.add([(job, {**about, **(notes or {}).get(job[0].key, {}), **row}) for job, row in pairs])
+            add([(job, {**about, **(notes or {}).get(job[0].key, {}), **row}) for job, row in pairs])
             left -= len(jobs)
             if progress is not None:
                 progress(1 - left / total)
-    finally:
-        unlock(lock)
 
 
 def error_row(error: BaseException) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "grid.toml").write_text(GRID)
     run = experiments(*sweep_arguments(folder))
     assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == str(folder / "out" / "sweep.sqlite")
+    assert run.stdout.strip() == str(folder / "out" / "sweep.journal")
     assert run.stderr == ""
     return folder
 

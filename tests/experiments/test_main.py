@@ -84,7 +84,7 @@ def test_out_is_tried_before_anything_is_trained(
 
 def test_an_interrupt_says_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "o" / "sweep.sqlite"
+    file = tmp_path / "o" / "sweep.journal"
     (tmp_path / "o.other").write_text("of an earlier command")
     run = interrupted("experiments.__main__", ["sweep", "digits", "--out", "o"], file.exists)
     assert run.returncode == 130

@@ -90,7 +90,7 @@ class Sweep:
     def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
         """What was reported done is there, and what was there once is there unchanged."""
         problems = []
-        rows = read_rows(folder) if (folder / FILE).exists() and self._begun(folder) else []
+        rows = read_rows(folder) if (folder / FILE).exists() else []
         now = {(row.setting, row.seed): row for row in rows}
         if len(now) != len(rows):
             problems.append(f"{len(rows) - len(now)} rows are there twice")
@@ -101,17 +101,6 @@ class Sweep:
             problems.append(f"{len(lost)} finished rows are gone or were made again")
         self.rows = now
         return problems
-
-    @staticmethod
-    def _begun(folder: Path) -> bool:
-        """Whether the first transaction, which makes the tables, had reached the disk."""
-        try:
-            read_rows(folder)
-        except ValueError as error:
-            if "nothing was written to it" not in str(error):
-                raise
-            return False
-        return True
 
     def result(self, folder: Path) -> Any:
         rows = comparable(read_rows(folder))

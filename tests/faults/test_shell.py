@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -47,40 +46,33 @@ def damage(kind: str, file: Path) -> None:
         file.write_bytes(flipped(data, 8 * (data.index(b'"test_accuracy"') + 20)))
     elif kind == "empty":
         file.write_bytes(b"")
-    elif kind == "a folder":
+    else:
         file.unlink()
         file.mkdir()
-    else:
-        connection = sqlite3.connect(file)
-        connection.execute("PRAGMA user_version = 9")
-        connection.close()
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("truncated", "sweep.sqlite cannot be read as a sweep: database disk image is malformed"),
-        ("flipped", "sweep.sqlite is damaged: the row of seed"),
-        ("empty", "sweep.sqlite cannot be read as a sweep: nothing was written to it"),
-        ("a folder", "holds no sweep: there is no sweep.sqlite in it"),
-        ("newer", "sweep.sqlite was written by another version: its rows are of version 9"),
+        ("truncated", "sweep.journal is cut short"),
+        ("flipped", "sweep.journal is damaged in line"),
+        ("empty", "sweep.journal is not a ringfence journal"),
+        ("a folder", "holds no sweep: there is no sweep.journal in it"),
     ],
 )
 def test_a_broken_sweep(inputs: Path, tmp_path: Path, kind: str, words: str) -> None:
-    shutil.copy(inputs / "out" / "sweep.sqlite", tmp_path)
-    damage(kind, tmp_path / "sweep.sqlite")
+    for name in ("sweep.journal", "sweep.journal.lock"):
+        shutil.copy(inputs / "out" / name, tmp_path)
+    damage(kind, tmp_path / "sweep.journal")
     assert words in complaint("compare", tmp_path)
     assert words in complaint("report", tmp_path, "--out", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    if kind == "a folder":
-        assert "sweep.sqlite: unable to open database file" in complaint(*sweep(inputs, tmp_path))
-    elif kind != "empty":  # which a sweep begins in
-        assert words in complaint(*sweep(inputs, tmp_path))
+    assert words in complaint(*sweep(inputs, tmp_path))
 
 
 def test_a_full_disk(inputs: Path, tmp_path: Path) -> None:
-    with no_room_beyond(20_000):
-        assert "sweep.sqlite: " in complaint(*sweep(inputs, tmp_path))
+    with no_room_beyond(4_000):
+        assert "File too large" in complaint(*sweep(inputs, tmp_path))
         page = complaint("report", inputs / "out", "--out", tmp_path / "report.html")
     assert page == f"experiments: File too large: {tmp_path / 'report.html'}"
     if os.path.exists("/dev/full"):

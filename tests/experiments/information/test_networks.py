@@ -52,7 +52,7 @@ def fake(seen: list[Any]) -> Any:
 
 
 def test_it_goes_on_and_takes_turns(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(swept / "sweep.sqlite", tmp_path)
+    shutil.copy(swept / "sweep.journal", tmp_path)
     seen: list[Any] = []
     monkeypatch.setattr(networks, "train_and_measure", fake(seen))
     told: list[float] = []
@@ -125,7 +125,8 @@ def test_epsilon_is_that_of_the_engine_after_as_many_steps(tmp_path: Path) -> No
         optimizer.step()
     assert engine.steps == settings.steps
     public = {"examples": 30, "batch_size": 10, "parameters": 6, "delta": 1e-05}
-    RowFile(tmp_path, public).add([((settings, 0), {"round": 4, "epochs": 1, "test_accuracy": 0.5})])
+    with RowFile(tmp_path, public).writing() as add:
+        add([((settings, 0), {"round": 4, "epochs": 1, "test_accuracy": 0.5})])
     [row] = read_network_rows(tmp_path)
     assert row.epsilon_data_independent == engine.guarantee(1e-5).epsilon
     assert (row.method, row.round, row.epochs, row.clip) == ("rectified", 4, 1, settings.clip)

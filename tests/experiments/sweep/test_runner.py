@@ -2,11 +2,9 @@
 
 import os
 import signal
-import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from experiments.sweep import runner
 from experiments.sweep.probes import ProbeWork, read_rows, run_sweep
 from experiments.sweep.runner import FILE, HERE, RowFile, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job
-from ringfence.files.journal import locked, unlock
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 
 ABOUT = {"name": "toy", "grid": "a" * 64}
@@ -29,25 +26,14 @@ def named(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "new" / "folder", ABOUT)
-    file.add([(JOBS[5], {"a": float("inf"), "b": None}), (JOBS[1], {"error": "no"})])
+    with file.writing() as add:
+        add([(JOBS[5], {"a": float("inf"), "b": None}), (JOBS[1], {"error": "no"})])
+        with pytest.raises(TypeError):  # a batch is written whole or not at all
+            add([(JOBS[0], {"value": 1}), (JOBS[2], {"value": object()})])
     about, rows = read_file(file.path.parent)
     assert about == ABOUT
     assert rows[1] == {"setting": JOBS[5][0], "seed": 2, "a": float("inf"), "b": None}
     assert file.done() == {(JOBS[1][0].key, 1), (JOBS[5][0].key, 2)}
-
-
-def test_the_first_result_of_a_job_stays(tmp_path: Path) -> None:
-    file = RowFile(tmp_path, ABOUT)
-    for value in (1, 2):
-        file.add([(JOBS[0], {"value": value})])
-    assert [row["value"] for row in read_file(tmp_path)[1]] == [1]
-
-
-def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    file = RowFile(tmp_path, ABOUT)
-    with pytest.raises(TypeError):
-        file.add([(JOBS[0], {"value": 1}), (JOBS[1], {"value": object()})])
-    assert file.done() == set()
 
 
 def test_a_sweep_is_its_owners_alone(tmp_path: Path) -> None:
@@ -58,20 +44,16 @@ def test_a_sweep_is_its_owners_alone(tmp_path: Path) -> None:
         os.umask(old)
 
 
-def test_another_sweep_another_version_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no sweep: there is no sweep.sqlite in it"):
+def test_another_sweep_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no sweep: there is no sweep.journal in it"):
         read_file(tmp_path)
-    file = RowFile(tmp_path, ABOUT)
+    RowFile(tmp_path, ABOUT)
     with pytest.raises(ValueError, match="holds a sweep with another name: 'toy', not 'other'"):
         RowFile(tmp_path, {**ABOUT, "name": "other"})
     with pytest.raises(ValueError, match=r"holds a sweep with another grid: 'a{59}, not 'b{59}"):
         RowFile(tmp_path, {**ABOUT, "grid": "b" * 64})
-    with closing(sqlite3.connect(file.path)) as connection:
-        connection.execute("PRAGMA user_version = 1")
-    with pytest.raises(ValueError, match="was written by another version: its rows are of version 1"):
-        RowFile(tmp_path, ABOUT)
-    (tmp_path / FILE).write_text("this is not a database, whatever its name says" * 100)
-    with pytest.raises(ValueError, match=r"sweep.sqlite cannot be read as a sweep: file is not a database"):
+    (tmp_path / FILE).write_text("this is not a sweep, whatever its name says" * 100)
+    with pytest.raises(ValueError, match=r"sweep.journal is not a ringfence journal"):
         read_file(tmp_path)
 
 
@@ -89,10 +71,8 @@ def test_jobs_are_done_once_with_their_notes_and_one_call_at_a_time(tmp_path: Pa
     assert told == [0.0, 0.5, 1.0, 1.0]
     row = read_file(tmp_path)[1][0]
     assert (row["round"], row["name"], row["seed twice"]) == (7, "gaussian", 0)
-    lock = locked(file.path)
-    with pytest.raises(BlockingIOError, match="in use by another process"):
+    with file.writing(), pytest.raises(BlockingIOError, match="in use by another process"):
         run_jobs(work, [JOBS[:2]], file, HERE)
-    unlock(lock)
 
 
 def slow(jobs: Sequence[Job]) -> list[dict[str, Any]]:
