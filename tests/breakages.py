@@ -1126,14 +1126,14 @@ BREAKAGES = [
     ),
     Breakage(
         "the neighbour's end of a published pair left out",
-        f"{ACCOUNTING}/decision_publication.py",
+        f"{ACCOUNTING}/publication.py",
         "_PER_VOTER * (voters + 1)",
         "_PER_VOTER * voters",
         accounting("decision_publication"),
     ),
     Breakage(
         "a published sum of decisions that voters change by more than its noise is made for",
-        f"{ACCOUNTING}/decision_publication.py",
+        f"{ACCOUNTING}/publication.py",
         "best = max(best, math.exp(-beta * voters)",
         "best = max(best, (voters == 0)",
         accounting("decision_publication"),
@@ -1184,8 +1184,8 @@ BREAKAGES = [
     Breakage(
         "publishing itself not paid for",
         f"{ACCOUNTING}/publication.py",
-        "largest * published + alpha * publishing_zcdp",
-        "largest * published",
+        "bounded * share + publishing_zcdp",
+        "bounded * share",
         accounting("publication"),
     ),
     Breakage(
@@ -1696,16 +1696,16 @@ BREAKAGES = [
     ),
     Breakage(
         "a published number of decisions that pays for one draw",
-        f"{ACCOUNTING}/decision_publication.py",
-        "drawn_securely(2 * queries + 1)",
-        "drawn_securely(1)",
+        f"{ACCOUNTING}/publication.py",
+        "numbers=2 * queries + 1,",
+        "numbers=1,",
         accounting("privacy_loss"),
     ),
     Breakage(
         "a published number that pays for one draw",
         f"{ACCOUNTING}/publication.py",
-        "drawn_securely(count + 1)",
-        "drawn_securely(1)",
+        "numbers=count + 1,",
+        "numbers=1,",
         accounting("privacy_loss"),
     ),
     Breakage(

@@ -7,12 +7,18 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting import decision_publication
+from ringfence.accounting import publication
 from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.decision_publication import _least_sure, _sign_cost, _tail_cost, smooth_cost, surety
 from ringfence.accounting.decisions import Pairs, decision_rdp, moves_of, pairs, zcdp
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.publication import noise_for
+from ringfence.accounting.publication import (
+    _least_sure,
+    _sign_cost,
+    _tail_cost,
+    noise_for,
+    smooth_cost,
+    surety,
+)
 from tests.tensors import float64
 
 BETA, ALPHA = 0.05, 6.0
@@ -154,7 +160,7 @@ def test_the_table_of_the_sign_is_what_its_docstring_says(alpha: float) -> None:
 def test_the_smooth_sum_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes half apart: 33 of them are a voter, one is taken off at once, and more for e^-beta each."""
     costs = torch.linspace(1.0, 0.01, 400, dtype=torch.float64).square()
-    monkeypatch.setattr(decision_publication, "_table", lambda *_: (0.5, costs))
+    monkeypatch.setattr(publication, "_table", lambda *_: (0.5, costs))
     t, repeats, places = float64([16.9, 75.0, 180.2]), torch.tensor([2, 1, 3]), [33, 150, 360]
     for beta in (0.01, 0.2, 5.0):
         found = smooth_cost(t, repeats, one=1.0, beta=beta, alpha=2.0, binary=True)
@@ -170,10 +176,10 @@ def test_the_smooth_sum_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_voter_is_33_nodes_of_which_one_is_for_rounding() -> None:
-    spacing, costs = decision_publication._table(0.02, 4.0, True)
+    spacing, costs = publication._table(0.02, 4.0, True)
     assert spacing == pytest.approx(0.2 / 32, rel=1e-13)
     assert len(costs) == int(30 / spacing) + 1
-    assert float(costs.max()) < float(decision_publication._table(0.02, 4.0, False)[1].max()) == 4.0 * 0.02
+    assert float(costs.max()) < float(publication._table(0.02, 4.0, False)[1].max()) == 4.0 * 0.02
 
 
 @pytest.mark.parametrize("at_most", [None, 2, 9])
@@ -190,8 +196,8 @@ def test_what_is_public_decides_on_the_defaults(at_most: int | None, monkeypatch
         released.append((share, failure_probability))
         return share
 
-    monkeypatch.setattr(decision_publication, "noise_for", noise)
-    monkeypatch.setattr(decision_publication, "upper_bound", bound)
+    monkeypatch.setattr(publication, "noise_for", noise)
+    monkeypatch.setattr(publication, "upper_bound", bound)
     number = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
     moved = min(3, at_most or 3)
     every = moved * zcdp(law, "added")
@@ -215,7 +221,7 @@ def test_what_is_public_decides_on_the_defaults(at_most: int | None, monkeypatch
     )
     whole = PrivacyLoss.of_zcdp(every + cost, every + cost).epsilon(delta)
     assert number.epsilon == pytest.approx(whole, rel=1e-9)
-    monkeypatch.setattr(decision_publication, "upper_bound", lambda *_: 5.0)
+    monkeypatch.setattr(publication, "upper_bound", lambda *_: 5.0)
     most = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
     assert most.per_instance_epsilon <= most.epsilon  # the share is never above 1
     assert most.ex_post_epsilon == pytest.approx(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.decision_publication import publishing_cost
+from ringfence.accounting.publication import publishing_cost
 from ringfence.releases.ballots import (
     Votes,
     decision_account,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.decision_publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.decisions import (
     DecisionAccountant,
     DecisionLaw,
@@ -20,6 +19,7 @@ from ringfence.accounting.decisions import (
 )
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
