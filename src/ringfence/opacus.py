@@ -82,7 +82,7 @@ class RingfenceAccountant(IAccountant):  # type: ignore[misc]
         for noise_multiplier, rate, steps in self.history:
             place = (1 / Gaussian(noise_multiplier).sigma.item(), rate)
             settings[place] = settings.get(place, 0) + steps
-        return sampled_gaussian_epsilon(settings, delta) if settings else 0.0
+        return sampled_gaussian_epsilon(tuple((*place, steps) for place, steps in settings.items()), delta)
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what may be said about everything released so far, in the words of this package."""

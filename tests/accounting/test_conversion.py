@@ -53,13 +53,13 @@ def test_nothing_released_costs_nothing() -> None:
     assert conversion.gaussian_epsilon(0.0, 1e-5) == 0
     assert conversion.gaussian_delta(0.0, 0.0) == 0
     assert conversion.gaussian_delta(1e6, 0.0) == 1
-    assert conversion.sampled_gaussian_epsilon({(0.0, 0.1): 10}, 1e-5) == 0
+    assert conversion.sampled_gaussian_epsilon(((0.0, 0.1, 10),), 1e-5) == 0
 
 
 def test_sampling_with_rate_one_is_no_sampling() -> None:
     whole = conversion.gaussian_epsilon(0.5 * math.sqrt(10), 1e-5)
-    assert conversion.sampled_gaussian_epsilon({(0.5, 1.0): 10}, 1e-5) == pytest.approx(whole, rel=1e-3)
-    assert conversion.sampled_gaussian_epsilon({(0.5, 0.01): 10}, 1e-5) < whole / 5
+    assert conversion.sampled_gaussian_epsilon(((0.5, 1.0, 10),), 1e-5) == pytest.approx(whole, rel=1e-3)
+    assert conversion.sampled_gaussian_epsilon(((0.5, 0.01, 10),), 1e-5) < whole / 5
 
 
 def test_ex_post_is_the_union_over_orders() -> None:
@@ -123,12 +123,12 @@ def test_orders_that_are_no_numbers_are_refused_by_name(orders: object) -> None:
 @pytest.mark.parametrize("shift", [2700.0, 1e6, 1e160])
 def test_losses_too_large_to_compose_are_charged_as_releases_of_everything(shift: float) -> None:
     """dp-accounting raises a bare OverflowError."""
-    several = {(shift, 0.1): 3, (1.0, 0.5): 2, (2.0, 1.0): 1}
+    several = ((shift, 0.1, 3), (1.0, 0.5, 2), (2.0, 1.0, 1))
     together = math.sqrt(3 * shift * shift + 2 * 1.0 + 4.0)
     found = conversion.sampled_gaussian_epsilon(several, 1e-5)
     assert found == pytest.approx(conversion.gaussian_epsilon(together, 1e-5), rel=1e-14)
-    below = conversion.sampled_gaussian_epsilon({(2600.0, 0.1): 1}, 1e-5)
-    assert below < conversion.sampled_gaussian_epsilon({(shift, 0.1): 1}, 1e-5)
+    below = conversion.sampled_gaussian_epsilon(((2600.0, 0.1, 1),), 1e-5)
+    assert below < conversion.sampled_gaussian_epsilon(((shift, 0.1, 1),), 1e-5)
 
 
 def test_the_best_order_of_next_to_nothing_is_a_number() -> None:
@@ -147,6 +147,5 @@ def test_the_curve_of_samples_is_that_of_dp_accounting_rounded_up() -> None:
     assert epsilons.tolist() == pytest.approx([1e-4 * place for place in range(count)], rel=1e-12)
     expected = [delta * (1 + 1e-9) + 1e-15 for delta in accountant.get_delta(epsilons.tolist())]
     assert deltas.tolist() == pytest.approx(list(accumulate(expected, min)), rel=1e-10, abs=1e-16)
-    settings = {(0.05, 0.1): 3, (0.02, 1.0): 2}
-    found = conversion.sampled_gaussian_epsilon(settings, 1e-5)
+    found = conversion.sampled_gaussian_epsilon(((0.05, 0.1, 3), (0.02, 1.0, 2)), 1e-5)
     assert found == pytest.approx(accountant.get_epsilon(1e-5) * (1 + 1e-11), rel=1e-12)

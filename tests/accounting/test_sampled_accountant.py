@@ -54,7 +54,7 @@ def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
     claim = running.guarantee(1e-5)
     assert claim.per_instance.ex_post_epsilon <= claim.per_instance.gaussian_ex_post_epsilon
     assert claim.per_instance.epsilon <= claim.per_instance.gaussian_epsilon
-    sampled = sampled_gaussian_epsilon({(MU, 0.1): 10}, 1e-5)
+    sampled = sampled_gaussian_epsilon(((MU, 0.1, 10),), 1e-5)
     assert claim.epsilon <= sampled * (1 + 1e-6)
     gaussian = TradeOff(((MU, 0.1, 10),))
     assert claim.mu == pytest.approx(gaussian.mu(1e-5), rel=1e-9)
@@ -132,15 +132,15 @@ def test_settings_may_change() -> None:
 
 
 def test_sampled_gaussians_compose() -> None:
-    one = sampled_gaussian_epsilon({(0.3, 0.1): 5}, 1e-5)
-    both = sampled_gaussian_epsilon({(0.3, 0.1): 5, (0.1, 1.0): 1}, 1e-5)
+    one = sampled_gaussian_epsilon(((0.3, 0.1, 5),), 1e-5)
+    both = sampled_gaussian_epsilon(((0.3, 0.1, 5), (0.1, 1.0, 1)), 1e-5)
     assert both > max(one, gaussian_epsilon(0.1, 1e-5))
-    assert sampled_gaussian_epsilon({(3.0, 1.0): 2, (0.0, 0.5): 7}, 1e-5) == pytest.approx(
+    assert sampled_gaussian_epsilon(((3.0, 1.0, 2), (0.0, 0.5, 7)), 1e-5) == pytest.approx(
         gaussian_epsilon(math.sqrt(18), 1e-5), rel=1e-12
     )
-    split = sampled_gaussian_epsilon({(0.3, 0.1): 3, (0.3 + 1e-12, 0.1): 2}, 1e-5)
+    split = sampled_gaussian_epsilon(((0.3, 0.1, 3), (0.3 + 1e-12, 0.1, 2)), 1e-5)
     assert split == pytest.approx(one, rel=1e-3)
-    assert sampled_gaussian_epsilon({}, 1e-5) == 0
+    assert sampled_gaussian_epsilon((), 1e-5) == 0
 
 
 def test_state_round_trip() -> None:

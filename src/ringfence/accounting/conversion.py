@@ -16,6 +16,9 @@ from ringfence import checks
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
+# Gaussian releases: (shift / sigma, sampling rate, how many).
+Releases = tuple[tuple[float, float, int], ...]
+
 # Dense at the best orders of a few steps with much noise, and reaching far enough for very small losses,
 # whose best order is about sqrt(2 log(1/delta)) / mu.
 DEFAULT_ORDERS: tuple[float, ...] = (
@@ -192,47 +195,47 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon))) + UNDERFLOW
 
 
-def sampled_gaussian_epsilon(settings: dict[tuple[float, float], int], delta: float) -> float:
-    """epsilon of Gaussian releases of Poisson samples: {(shift / sigma, sampling rate): how many}.
+def composed_mu(releases: Releases) -> float:
+    """The mu of Gaussian differential privacy of all releases together, without anything sampling hides.
+
+    >>> round(composed_mu(((3.0, 1.0, 1), (2.0, 0.5, 4))), 9)
+    5.0
+    """
+    return math.sqrt(sum(count * mu * mu for mu, _, count in releases))
+
+
+def sampled_gaussian_epsilon(releases: Releases, delta: float) -> float:
+    """epsilon of Gaussian releases, of everything or of Poisson samples.
 
     Releases of everything (rate 1) compose to one Gaussian; the others are composed by dp-accounting's PLD.
     Losses too large for it (shift / sigma above about 2,600) are charged as releases of everything, which
     cost at least as much: a sampled release is a function of the whole one and of coin flips.
 
-    >>> round(sampled_gaussian_epsilon({(0.5, 0.01): 100}, 1e-5), 3), round(gaussian_epsilon(5.0, 1e-5), 3)
+    >>> round(sampled_gaussian_epsilon(((0.5, 0.01, 100),), 1e-5), 3), round(gaussian_epsilon(5.0, 1e-5), 3)
     (0.19, 33.104)
     """
     delta = checks.probability("delta", delta)
-    whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
-    sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
-    if not sampled:
-        return gaussian_epsilon(whole, delta)
-    try:
-        return _up(float(_composed(whole, tuple(sampled.items())).get_epsilon(delta)))
-    except OverflowError:
-        return gaussian_epsilon(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), delta)
+    composed = _composed(releases)
+    if composed is None:
+        return gaussian_epsilon(composed_mu(releases), delta)
+    return _up(float(composed[0].get_epsilon(delta)))
 
 
-def sampled_gaussian_delta(settings: dict[tuple[float, float], int], epsilon: float) -> float:
+def sampled_gaussian_delta(releases: Releases, epsilon: float) -> float:
     """delta(epsilon) of the same releases.
 
-    >>> round(sampled_gaussian_delta({(0.5, 0.01): 100}, 0.19), 6)
+    >>> round(sampled_gaussian_delta(((0.5, 0.01, 100),), 0.19), 6)
     1e-05
     """
-    whole = math.sqrt(sum(count * mu * mu for (mu, rate), count in settings.items() if rate == 1))
-    sampled = {key: count for key, count in settings.items() if key[0] > 0 and key[1] < 1}
-    if not sampled:
-        return gaussian_delta(whole, epsilon)
-    try:
-        delta = float(_composed(whole, tuple(sampled.items())).get_delta(epsilon))
-    except OverflowError:
-        return gaussian_delta(math.sqrt(sum(count * mu * mu for (mu, _), count in settings.items())), epsilon)
-    return min(1.0, delta * _DELTA_FACTOR + _DELTA_TERM)
+    composed = _composed(releases)
+    if composed is None:
+        return gaussian_delta(composed_mu(releases), epsilon)
+    return min(1.0, float(composed[0].get_delta(epsilon)) * _DELTA_FACTOR + _DELTA_TERM)
 
 
 @lru_cache(maxsize=4)
-def sampled_gaussian_curve(settings: tuple[tuple[float, float, int], ...]) -> tuple[Tensor, Tensor] | None:
-    """Many (epsilon, delta) of Gaussian releases (shift / sigma, sampling rate, how many), epsilon from 0 on.
+def sampled_gaussian_curve(releases: Releases) -> tuple[Tensor, Tensor] | None:
+    """Many (epsilon, delta) of the same releases, epsilon from 0 on.
 
     None where all are releases of everything, or where the losses are too large for dp-accounting.
 
@@ -240,17 +243,12 @@ def sampled_gaussian_curve(settings: tuple[tuple[float, float, int], ...]) -> tu
     >>> float(epsilons[0]), round(float(deltas[0]), 4), bool((deltas.diff() <= 0).all())
     (0.0, 0.0212, True)
     """
-    whole = math.sqrt(sum(count * mu * mu for mu, rate, count in settings if rate == 1))
-    sampled = tuple(((mu, rate), count) for mu, rate, count in settings if mu > 0 and rate < 1)
-    if not sampled:
+    composed = _composed(releases)
+    if composed is None:
         return None
-    try:
-        accountant = _composed(whole, sampled)
-    except OverflowError:
-        return None
+    accountant, interval = composed
     ends = (float(accountant.get_epsilon(delta)) for delta in _LAST_DELTAS)
     end = min(next((end for end in ends if math.isfinite(end)), 0.0), _LARGEST_EXPONENT)
-    interval = _discretization(whole, sampled)
     interval *= max(1, math.ceil(end / interval / _MOST_POINTS))
     epsilons = interval * torch.arange(math.ceil(end / interval) + 1, dtype=torch.float64)
     deltas = torch.as_tensor(accountant.get_delta(epsilons.tolist()), dtype=torch.float64)
@@ -258,23 +256,30 @@ def sampled_gaussian_curve(settings: tuple[tuple[float, float, int], ...]) -> tu
     return epsilons, deltas.cummin(0).values
 
 
-def _discretization(whole: float, sampled: tuple[tuple[tuple[float, float], int], ...]) -> float:
-    """Losses are rounded up to multiples of this; they grow like the square of shift / sigma."""
-    return 1e-4 * max(1.0, max(whole, *(mu for (mu, _), _ in sampled)) ** 2)
-
-
 @lru_cache(maxsize=16)
-def _composed(whole: float, sampled: tuple[tuple[tuple[float, float], int], ...]) -> Any:
+def _composed(releases: Releases) -> tuple[Any, float] | None:
+    """dp-accounting's account, whose losses are rounded up to multiples of an interval, and the interval.
+
+    None where nothing is sampled, or where the losses are too large for dp-accounting.
+    """
+    sampled = [(mu, rate, count) for mu, rate, count in releases if mu > 0 and rate < 1]
+    if not sampled:
+        return None
     import dp_accounting
     from dp_accounting import pld
 
-    accountant = pld.PLDAccountant(value_discretization_interval=_discretization(whole, sampled))
-    if whole > 0:
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
-    for (mu, rate), count in sampled:
-        release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
-        accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
-    return accountant
+    whole = composed_mu(tuple(release for release in releases if release[1] == 1))
+    try:
+        interval = 1e-4 * max(1.0, max(whole, *(mu for mu, _, _ in sampled)) ** 2)  # losses grow like squares
+        accountant = pld.PLDAccountant(value_discretization_interval=interval)
+        if whole > 0:
+            accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
+        for mu, rate, count in sampled:
+            release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
+            accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
+    except OverflowError:
+        return None
+    return accountant, interval
 
 
 def _up(value: float) -> float:

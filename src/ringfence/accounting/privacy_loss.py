@@ -11,11 +11,12 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import (
     DEFAULT_ORDERS,
+    Releases,
     checked_orders,
+    composed_mu,
     delta_from_rdp,
     epsilon_from_rdp,
     ex_post_epsilon,
-    gaussian_epsilon,
     sampled_gaussian_delta,
     sampled_gaussian_epsilon,
     zcdp_delta,
@@ -82,7 +83,7 @@ class PrivacyLoss:
     (0.497, 1e-05, 2)
     """
 
-    releases: tuple[tuple[float, float, int], ...] = ()
+    releases: Releases = ()
     zcdp: float | None = None
     orders: Sums = ()
     ceiling: Sums = ()
@@ -204,7 +205,7 @@ class PrivacyLoss:
     @property
     def mu(self) -> float:
         """The mu of Gaussian differential privacy of all ``releases``, without what sampling hides."""
-        return math.sqrt(math.fsum(count * mu * mu for mu, _, count in self.releases))
+        return composed_mu(self.releases)
 
     @property
     def is_gaussian(self) -> bool:
@@ -254,7 +255,7 @@ class PrivacyLoss:
         if epsilon < added:
             return 1.0
         left = epsilon - added
-        found = [sampled_gaussian_delta(self._settings, left)]
+        found = [sampled_gaussian_delta(self.releases, left)]
         if self._zcdp < math.inf:
             found.append(zcdp_delta(self._zcdp, left))
         elif self.orders:
@@ -383,10 +384,6 @@ class PrivacyLoss:
         checks.keys("cost", state, names)
         return cls(**{name: _tupled(value) for name, value in state.items()})
 
-    @property
-    def _settings(self) -> dict[tuple[float, float], int]:
-        return {(mu, rate): count for mu, rate, count in self.releases}
-
     def _tensors(self, *names: str) -> list[Tensor]:
         return [torch.tensor(getattr(self, name), dtype=torch.float64) for name in names]
 
@@ -403,11 +400,7 @@ class PrivacyLoss:
         """The epsilon for every dataset at a delta of which finite randomness took its part."""
         added, share = self._pair
         left = math.nextafter(delta - share, 0.0) if share else delta
-        exact = (
-            gaussian_epsilon(self.mu, left)
-            if self._everything
-            else sampled_gaussian_epsilon(self._settings, left)
-        )
+        exact = sampled_gaussian_epsilon(self.releases, left)
         if self._zcdp < math.inf or not self.orders:
             bound = zcdp_epsilon(self._zcdp, left) if self._zcdp < math.inf else math.inf
         else:

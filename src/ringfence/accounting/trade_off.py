@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ringfence.accounting.conversion import gaussian_delta, sampled_gaussian_curve
+from ringfence.accounting.conversion import Releases, composed_mu, gaussian_delta, sampled_gaussian_curve
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING
@@ -47,7 +47,7 @@ class TradeOff:
     True
     """
 
-    releases: tuple[tuple[float, float, int], ...]
+    releases: Releases
     zcdp: float = math.inf
     orders: tuple[float, ...] = ()
     divergences: tuple[float, ...] = ()
@@ -96,12 +96,8 @@ class TradeOff:
 
     @property
     def whole(self) -> float:
-        """The mu of Gaussian differential privacy without anything that sampling hides.
-
-        >>> round(TradeOff(((3.0, 1.0, 1), (2.0, 0.5, 4))).whole, 9)
-        5.0
-        """
-        return math.sqrt(sum(count * mu * mu for mu, _, count in self.releases)) * (1 + ROUNDING)
+        """The mu of Gaussian differential privacy without anything that sampling hides."""
+        return composed_mu(self.releases) * (1 + ROUNDING)
 
     def mu(self, slack: float) -> float:
         """The mu of Gaussian differential privacy: ``whole``, or less where samples are released.
