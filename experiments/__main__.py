@@ -20,7 +20,7 @@ from ringfence.cli.common import AsJson, Device, Out, OutFile, PublicStatistics,
 if TYPE_CHECKING:
     from experiments.comparison_page import Compared
     from ringfence.data.features import Features
-    from ringfence.report.content import Table as Cells
+    from ringfence.report.page import Table as Cells
 
 app = typer.Typer(
     help="Reproduce the paper's figures, sweep over grids of settings, and compare finished sweeps.",
@@ -241,7 +241,7 @@ def _print(*paragraphs: object) -> None:
 def terminal_table(cells: "Cells") -> Table:
     """A report's table for the terminal.
 
-    >>> from ringfence.report.content import Table as Cells
+    >>> from ringfence.report.page import Table as Cells
     >>> terminal_table(Cells("toy", ("accuracy",), (("50%",),))).row_count
     1
     """

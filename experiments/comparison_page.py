@@ -9,10 +9,10 @@ from experiments.comparison import CLAMPED, GAUSSIAN, Banded, Candidate, Compari
 from experiments.drawing import curve, grouped
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.chart import Chart, Line, Panel, flat
-from ringfence.report.content import Report, Section, Table, installed_versions
-from ringfence.report.page import write_report
+from ringfence.report.page import Report, Section, Table, installed_versions, write_report
 
 CLIPS = {"norm": "the L2 clip", "clamp": "clamped coordinates"}
+SENSITIVE = "Sensitive: do not publish this file. Per-instance numbers say something about the private data."
 NOTE = (
     "The cost of tuning is not in epsilon. A per-instance epsilon is about this dataset alone and must not "
     "be published."
@@ -27,14 +27,20 @@ class Compared(NamedTuple):
 
 
 def write_comparison(data: Sequence[Compared], path: Path, publishable: bool = False) -> Path:
-    """Writes a page about sweeps that were compared."""
+    """Writes a page about sweeps that were compared; a publishable one has nothing per-instance."""
+    if publishable:
+        sections: tuple[Section, ...] = (publishable_section([sweep.everything for sweep in data]),)
+    else:
+        clips = [one for sweep in data for one in sweep.clips]
+        sections = (answer_section(data), comparison_section(clips))
     report = Report(
         title="Bounded support against the Gaussian mechanism",
-        sections=(answer_section(data), comparison_section([one for sweep in data for one in sweep.clips])),
+        sections=sections,
+        notice="" if publishable else SENSITIVE,
         settings=tuple(("data", sweep.everything.data) for sweep in data),
         versions=installed_versions(),
     )
-    return write_report(report, path, publishable)
+    return write_report(report, path)
 
 
 def answer(sweep: Compared) -> str:
@@ -70,18 +76,13 @@ def answer(sweep: Compared) -> str:
 
 
 def answer_section(data: Sequence[Compared]) -> Section:
-    """One sentence, one chart and one table for each data set: epsilon at three accuracies.
-
-    A publishable page has what holds for every dataset in its place.
-    """
+    """One sentence, one chart and one table for each data set: epsilon at three accuracies; sensitive."""
     everything = [sweep.everything for sweep in data]
     names = [f"{sweep.everything.data}: " if len(data) > 1 else "" for sweep in data]
     return Section(
         "Did bounded support help?",
         charts=(clip_chart(everything),),
         tables=tuple(epsilon_table(one, ratios=False) for one in everything),
-        sensitive=True,
-        in_place=publishable_section(everything),
         lead="\n".join(f"{name}{answer(sweep)}" for name, sweep in zip(names, data, strict=True)),
     )
 
@@ -93,7 +94,6 @@ def comparison_section(results: Sequence[Comparison]) -> Section:
         tuple(dict.fromkeys(line for one in results for line in one.warnings)),
         tuple(chart for chart in (ratio_chart(results), frontier_chart(results)) if chart.panels),
         (ratio_table(results), *map(comparison_table, results)),
-        sensitive=True,
         lead="Law by law under each clip: how many times the Gaussian's epsilon, with bands that show luck.",
         folded=True,
     )
@@ -153,7 +153,7 @@ def epsilon_table(result: Comparison, ratios: bool = True) -> Table:
         )
         title += f", and the median ratio to {reference}, with its 95 % band"
     columns = ("clip", "law", "statement", *(("times", "from", "to") if ratios else ()))
-    return Table(title, (*columns, *map(_percent, targets)), tuple(found.values()), sensitive=True)
+    return Table(title, (*columns, *map(_percent, targets)), tuple(found.values()))
 
 
 def ratio_table(results: Sequence[Comparison]) -> Table:
@@ -169,7 +169,6 @@ def ratio_table(results: Sequence[Comparison]) -> Table:
         "Median ratio to the Gaussian's epsilon, and its 95 % band",
         ("data", "law", "times", "from", "to", "helped"),
         tuple(lines),
-        sensitive=True,
     )
 
 
@@ -181,7 +180,6 @@ def comparison_table(result: Comparison) -> Table:
         f"{result.name}: {result.reference.statement} epsilon by accuracy on {_chosen_on(result)}",
         ("accuracy", *(one.law for one in result.candidates)),
         tuple((_percent(target), *own) for target, own in zip(targets, cells, strict=True)),
-        sensitive=True,
     )
 
 
@@ -251,7 +249,7 @@ def ratio_chart(results: Sequence[Comparison]) -> Chart:
     if left_out:
         details += f" Not drawn, because every law takes what the Gaussian takes: {left_out}."
     seen = tuple(panel for panel in panels if not flat(panel))
-    return Chart("utility_ratio", "Privacy at equal accuracy", caption, seen, sensitive=True, details=details)
+    return Chart("utility_ratio", "Privacy at equal accuracy", caption, seen, details=details)
 
 
 def _ratio_lines(result: Comparison) -> list[Line]:
@@ -292,7 +290,7 @@ def frontier_chart(results: Sequence[Comparison]) -> Chart:
         "up and to the left is better."
     )
     title, details = "Accuracy against epsilon", _arrivals(results)
-    return Chart("utility_frontier", title, caption, tuple(panels), sensitive=True, details=details)
+    return Chart("utility_frontier", title, caption, tuple(panels), details=details)
 
 
 def clip_chart(results: Sequence[Comparison]) -> Chart:
@@ -311,7 +309,7 @@ def clip_chart(results: Sequence[Comparison]) -> Chart:
         for result in results
     )
     title = "Accuracy against epsilon, by law and clip"
-    return Chart("clips", title, caption, panels, sensitive=True, details=details)
+    return Chart("clips", title, caption, panels, details=details)
 
 
 def _clip_lines(result: Comparison) -> list[Line]:

@@ -29,7 +29,7 @@ _ACCOUNT = """import numba, torch, ringfence as rf
 rf.PerInstanceAccountant(rf.StochasticSign(1.0), sensitivity=1.0).step(torch.ones(5))"""
 _PAGE = """from pathlib import Path
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.content import Report, Section
+from ringfence.report.page import Report, Section
 from ringfence.report.page import write_report
 chart = Chart('c', 'A chart', '', (Panel('', 'x', 'y', (Line('sign', (1.0, 2.0), (1.0, 2.0)),)),))
 write_report(Report('A page', (Section('One', charts=(chart,)),)), Path('page.html'))"""

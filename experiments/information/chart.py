@@ -80,7 +80,6 @@ def information_figure(
         _CAPTION + " Dashed: the rectified law's runs under the Gaussian's account, which is free.",
         tuple(_panels(rows)),
         2,
-        sensitive=True,
         details=" ".join(details),
     )
     return Drawn(chart, rows)
@@ -97,8 +96,8 @@ def network_chart(rows: Sequence[NetworkRow], probe: Sequence[InformationRow] = 
     ...     return NetworkRow(method, 0, 0, 10, 0.3, 3.0, None, 0.1, accuracy, accuracy,
     ...         **dict.fromkeys(names, eta))
     >>> chart = network_chart([row(name, 0.7, 5.0) for name in METHODS])
-    >>> [panel.title for panel in chart.panels][0], chart.sensitive
-    ('Network, largest η', True)
+    >>> [panel.title for panel in chart.panels][0]
+    'Network, largest η'
     """
     kept = complete(rows)
     if not kept:
@@ -110,7 +109,6 @@ def network_chart(rows: Sequence[NetworkRow], probe: Sequence[InformationRow] = 
         _CAPTION + " The paper's two numbers, at 75 %, are drawn beside its estimate.",
         tuple(_panels(list(points), marks=True)),
         2,
-        sensitive=True,
         details=f"{_network_details(kept)} {_LUCK}",
     )
 

@@ -120,8 +120,6 @@ def test_a_publishable_page_has_what_holds_for_every_dataset_and_names_the_uncha
 def test_only_data_independent_epsilons_may_be_published_and_the_choice_is_named(data: Compared) -> None:
     section = publishable_section([data.everything])
     [table], [text] = section.tables, section.text
-    assert not section.sensitive
-    assert not table.sensitive
     assert table.columns == ("clip", "law", "45 %", "70 %", "90 %")
     assert table.rows[:2] == (
         ("L2", "Gaussian", "2.03", "5.19", "8.11"),
@@ -150,7 +148,6 @@ def test_the_ratio_has_a_panel_a_data_set_and_a_line_a_law() -> None:
     assert truncated.y[0] == pytest.approx(0.5, rel=0.1)
     for line in panel.lines:
         assert all(math.isfinite(value) for value in (*line.x, *line.y, *line.low, *line.high))
-    assert chart.sensitive
     assert "Highest target reached on toy: Gaussian 90 %, truncated 60 %, rectified 90 %." in chart.details
 
 

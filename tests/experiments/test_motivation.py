@@ -51,7 +51,6 @@ def test_every_row_is_in_its_panel() -> None:
     assert [panel.title.split(",")[0] for panel in chart.panels] == [
         *["Fisher information loss"] * 2, *["Per-instance RDP"] * 2,
     ]  # fmt: skip
-    assert not chart.sensitive
     for index, sigma in enumerate(SIGMAS):
         eta, divergence = chart.panels[index], chart.panels[index + 2]
         solid = {line.name: line.y for line in divergence.lines if not line.dashed}

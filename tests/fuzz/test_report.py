@@ -5,9 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.content import Report, Section, Table
 from ringfence.report.drawing import page_drawing
-from ringfence.report.page import page
+from ringfence.report.page import Report, Section, Table, page
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.properties import fuzzed
 from tests.report.test_page import Tags

@@ -200,7 +200,6 @@ def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
     assert chart.panels[0].y_also == chart.panels[1].y_also
     assert shown.high is not None
     assert shown.high[0] - shown.y[0] == pytest.approx(table.errors[0, 0])
-    assert not chart.sensitive
     assert_readable(chart)
 
 

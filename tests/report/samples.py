@@ -3,7 +3,7 @@
 import math
 
 from ringfence.report.chart import Chart, Line, Panel, flat, looks
-from ringfence.report.content import Report, Section, Table
+from ringfence.report.page import Report, Section, Table
 
 HOSTILE = "<script>alert(1)</script>"
 X = (0.01, 0.1, 1.0, 10.0)
@@ -19,7 +19,7 @@ def assert_readable(chart: Chart) -> None:
     assert not any(flat(panel) for panel in chart.panels)
 
 
-def everything(sensitive: bool = False) -> Chart:
+def everything() -> Chart:
     """Log axes, bands, gaps, values off the axes, points, dashes, empty lines, a reference, shading."""
     logarithmic = Panel(
         "log axes",
@@ -54,7 +54,7 @@ def everything(sensitive: bool = False) -> Chart:
         shaded=(1.0, 2.0),
         shaded_name="usual epsilons",
     )
-    return Chart("everything", "Everything", "All there is.", (logarithmic, linear, linear), 2, sensitive)
+    return Chart("everything", "Everything", "All there is.", (logarithmic, linear, linear), 2)
 
 
 def hostile_chart(name: str = "hostile") -> Chart:
@@ -72,23 +72,20 @@ def hostile_report() -> Report:
 
 
 def full_report() -> Report:
-    """Sensitive: one chart, one table, one section. Everything in them says 'secret' or 0.12345."""
-    panel = Panel("secret title", "secret epsilon", "examples", (Line("sign", (0.12345, 2.0), (1.0, 0.0)),))
-    chart = Chart("secret", "secret title", "secret caption", (panel,), sensitive=True)
-    table = Table("secret table", ("law", "epsilon"), (("secret law", "0.12345"),), sensitive=True)
-    harmless = Table("Epsilon at equal accuracy", ("accuracy", "Gaussian"), (("80%", "1.5"),))
-    hidden = Section("secret section", ("secret text 0.12345",), (everything(),), (harmless,), sensitive=True,
-                     in_place=Section("Bounds", ("Epsilon is at most 3.",)))  # fmt: skip
+    panel = Panel("one", "epsilon", "examples", (Line("sign", (0.5, 2.0), (1.0, 0.0)),))
+    table = Table("Epsilon at equal accuracy", ("accuracy", "Gaussian"), (("80%", "1.5"),))
     return Report(
         "A report",
         (
-            Section("Figures", ("Some text.",), (everything(), chart), (table, harmless)),
-            hidden,
-            Section("What is promised", ("Nothing.\n\nAlmost.",), lead="In a line.", folded=True),
+            Section("Figures", ("Some text.",), (everything(), Chart("one", "One", "", (panel,))), (table,)),
+            Section(
+                "What is promised", ("Nothing.\n\nAlmost.",), (everything(),), (), "In a line.", folded=True
+            ),
         ),
         ("What was run.",),
         (("data", "digits"),),
         (("Python", "3"),),
+        "Do not publish this file.",
     )
 
 

@@ -8,10 +8,9 @@ import numpy
 import pytest
 
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.content import Report, Section
-from ringfence.report.drawing import page_drawing, paper_figure, save_chart, save_charts
+from ringfence.report.drawing import page_drawing, paper_figure, save_chart
 from tests.faults.conditions import no_room_beyond
-from tests.report.samples import bars, everything, full_report, hostile_chart
+from tests.report.samples import bars, everything, hostile_chart
 
 
 def test_everything_is_drawn() -> None:
@@ -66,14 +65,6 @@ def test_matplotlib_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_name_does_not_leave_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="name must be a file name"):
         save_chart(replace(everything(), name=name), tmp_path)
-
-
-def test_pictures_of_sensitive_charts_are_only_saved_where_asked(tmp_path: Path) -> None:
-    report = Report("t", (Section("h", ("Some text.",), (replace(bars(), name="bars", sensitive=True),)),))
-    assert [path.name for path in save_charts(report, tmp_path / "all")] == ["bars.png", "bars.pdf"]
-    assert save_charts(report, tmp_path / "public", publishable=True) == []
-    with pytest.raises(ValueError, match="different names, got twice: everything"):
-        save_charts(full_report(), tmp_path)
 
 
 def test_bars_have_whiskers_names_and_a_common_reach() -> None:

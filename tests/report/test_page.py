@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.content import Report, Section, Table
-from ringfence.report.page import data_tables, page, write_report
+from ringfence.report.page import (
+    Report,
+    Section,
+    Table,
+    data_tables,
+    installed_versions,
+    page,
+    save_charts,
+    write_report,
+)
 from tests.faults.conditions import no_room_beyond
 from tests.report.samples import HOSTILE, bars, everything, full_report, hostile_report
 
@@ -117,31 +125,20 @@ def test_the_numbers_of_a_figure_are_in_a_table() -> None:
     assert first.rows[1][1] == ""
 
 
-def test_nothing_sensitive_is_in_a_publishable_page(full: str) -> None:
-    assert "secret" in full
-    assert "0.12345" in full
-    assert 'type="checkbox" id="hide-sensitive"' in full
-    assert "Hiding is not removing" in full
-    public = page(full_report(), publishable=True)
-    assert "secret" not in public
-    assert "12345" not in public
-    assert 'id="hide-sensitive"' not in public
-    assert 'class="sensitive"' not in public
-    assert "Epsilon is at most 3." in public
-    banner = " ".join(public.split())
-    assert (
-        "3 parts marked sensitive, with numbers that depend on the private data, are not in this file."
-        in banner
-    )
-    assert "1 has a replacement" in banner
+def test_a_notice_stands_at_the_top(full: str) -> None:
+    assert '<p class="banner" role="note">Do not publish this file.</p>' in full
+    assert 'class="banner"' not in page(Report("t", (Section("h"),)))
 
 
-def test_a_report_without_sensitive_parts_says_so() -> None:
-    report = Report("t", (Section("h"),))
-    assert "Nothing in this report is marked sensitive" in page(report)
-    public = page(report, publishable=True)
-    assert "Nothing in this report was marked sensitive" in public
-    assert "left out" not in public
+def test_charts_are_saved_by_their_names(tmp_path: Path) -> None:
+    report = Report("t", (Section("h", ("Some text.",), (bars(),)),))
+    assert [path.name for path in save_charts(report, tmp_path / "all")] == ["bars.png", "bars.pdf"]
+    with pytest.raises(ValueError, match="different names, got twice: everything"):
+        save_charts(full_report(), tmp_path)
+
+
+def test_versions_are_those_of_the_packages() -> None:
+    assert {"Python", "ringfence", "torch"} <= dict(installed_versions()).keys()
 
 
 def test_text_is_text_everywhere() -> None:

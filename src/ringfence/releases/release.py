@@ -317,14 +317,14 @@ class Release:
                 self.to_csv(beside / "table.csv"),
                 _write(beside / "statement.txt", f"{self.statement.publishable}\n"),
                 *save_chart(self.chart(), beside),
-                write_report(self._report(), beside / "report.html", publishable=True),
+                write_report(self._report(), beside / "report.html"),
                 replace(self.account, details=details).to_json(beside / "account.json"),
             ]
         return [Path(folder) / file.name for file in files]
 
     def _report(self) -> Any:
         from ringfence import __version__
-        from ringfence.report.content import Report, Section, Table
+        from ringfence.report.page import Report, Section, Table
 
         table = Table(self.title, tuple(self.columns), tuple(self.rows()))
         said = self.statement
@@ -335,7 +335,6 @@ class Release:
                 Section("What was released", charts=(self.chart(),), tables=(table,)),
                 Section("What this promises", text=said.promises),
                 Section("What this does not promise", text=said.leaves_out),
-                Section("What it cost the data at hand", text=said.sensitive, sensitive=True),
             ),
             settings=self.settings,
             versions=(("ringfence", __version__),),

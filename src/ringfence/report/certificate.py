@@ -20,8 +20,7 @@ from ringfence.files.journal import Journal
 from ringfence.files.shared_table import SharedTable, first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
-from ringfence.report.content import Pairs, Report, Section, Table, installed_versions
-from ringfence.report.page import page, write_report
+from ringfence.report.page import Pairs, Report, Section, Table, installed_versions, page, write_report
 from ringfence.training.assumptions import assumptions
 from ringfence.training.engine.run_file import RunFile
 
@@ -126,7 +125,7 @@ class Certificate:
         ):
             with replacing(file, mode=mode) as opened:
                 opened.write(f"{json.dumps(value, indent=2, allow_nan=False)}\n".encode())
-        return [write_report(self.report(), path, publishable=True), plain, key]
+        return [write_report(self.report(), path), plain, key]
 
     def report(self) -> Report:
         """The page: first the answer, then the curve, the attacks, and what it takes for granted."""
@@ -203,7 +202,7 @@ def verify(certificate: str | Path, source: Source) -> None:
         if _rounded(content.get(name)) != _rounded(anew.content.get(name)):
             theirs, ours = content.get(name), anew.content.get(name)
             raise ValueError(f"{path} says {name} {theirs!r}, and its source {ours!r}: {_CHANGED}")
-    shown, drawn = path.with_suffix(".html"), page(Certificate(content, nonce).report(), publishable=True)
+    shown, drawn = path.with_suffix(".html"), page(Certificate(content, nonce).report())
     if shown.exists() and shown.read_text(encoding="utf-8") != drawn:
         raise ValueError(f"{shown} does not say what {path} says: {_CHANGED}")
 

@@ -113,7 +113,6 @@ class Chart:
     caption: str
     panels: tuple[Panel, ...]
     columns: int = 4
-    sensitive: bool = False  # whether its numbers depend on private data: a publishable report leaves it out
     details: str = ""
 
 

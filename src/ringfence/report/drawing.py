@@ -26,7 +26,6 @@ from ringfence.report.chart import (
     range_from_zero,
     wrapped,
 )
-from ringfence.report.content import Report, publishable_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,21 +61,6 @@ def save_chart(chart: Chart, folder: Path) -> list[Path]:
         with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
             figure.savefig(file, format=path.suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
     return paths
-
-
-def save_charts(report: Report, folder: Path, publishable: bool = False) -> list[Path]:
-    """Saves each chart of the report as PNG and PDF; ``publishable`` leaves out the sensitive charts.
-
-    >>> save_charts(Report("No charts", ()), Path("unused"))
-    []
-    """
-    shown = publishable_part(report) if publishable else report
-    charts = [chart for section in shown.sections for chart in section.charts]
-    names = [chart.name for chart in charts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"charts of a report must have different names, got twice: {', '.join(twice)}")
-    return [path for chart in charts for path in save_chart(chart, folder)]
 
 
 def paper_figure(chart: Chart) -> "Figure":

@@ -1,21 +1,92 @@
-"""Reports as one HTML file that opens offline and runs no script."""
+"""Reports: sections of text, charts and tables, as one HTML file that opens offline and runs no script.
+
+Everything that is in a report is on its page: what must not be published is left out by the author.
+"""
 
 import math
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from platform import platform, python_version
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.report.chart import Chart, Line
-from ringfence.report.content import Report, Table, publishable_part, sensitive_parts
-from ringfence.report.drawing import page_drawing
+from ringfence.report.drawing import page_drawing, save_chart
 
+Pairs = tuple[tuple[str, str], ...]
+_PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "matplotlib")
 _MOST_ROWS = 150  # of a table beside a chart
 
 
-def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
-    """Writes the page, with everything it needs inside, the same bytes each time.
+@dataclass(frozen=True)
+class Table:
+    """A table whose cells are text: the author has formatted the numbers, and rounded privacy numbers up.
 
-    ``publishable`` leaves out what is marked sensitive. Without it, the page has a box to tick that only
-    hides those parts: they are still in the file.
+    >>> Table("epsilons", ("law", "epsilon"), (("sign",),))
+    Traceback (most recent call last):
+    ValueError: a row of table 'epsilons' must have 2 cells, got 1
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"a row of table {self.title!r} must have {len(self.columns)} cells, got {len(row)}"
+                )
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what belongs under it.
+
+    ``lead`` is the one line that stands at the heading; where a section is ``folded``, the rest is shown when
+    a reader opens it.
+    """
+
+    heading: str
+    text: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    lead: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that goes on the page. ``settings`` and ``versions`` are pairs of a name and a value.
+
+    ``notice`` stands in a frame at the top, such as who may read the page.
+    """
+
+    title: str
+    sections: tuple[Section, ...]
+    summary: tuple[str, ...] = ()
+    settings: Pairs = ()
+    versions: Pairs = ()
+    notice: str = ""
+
+
+def installed_versions() -> Pairs:
+    """The versions of Python, of the platform and of the packages that can change a number.
+
+    >>> dict(installed_versions())["Python"] == python_version()
+    True
+    """
+    pairs = [("Python", python_version()), ("platform", platform())]
+    for package in _PACKAGES:
+        try:
+            pairs.append((package, version(package)))
+        except PackageNotFoundError:
+            continue
+    return tuple(pairs)
+
+
+def write_report(report: Report, path: Path) -> Path:
+    """Writes the page, with everything it needs inside, the same bytes each time.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -25,20 +96,31 @@ def write_report(report: Report, path: Path, publishable: bool = False) -> Path:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
-        file.write(page(report, publishable).encode())
+        file.write(page(report).encode())
     return path
 
 
-def page(report: Report, publishable: bool = False) -> str:
+def save_charts(report: Report, folder: Path) -> list[Path]:
+    """Saves each chart of the report as PNG and PDF.
+
+    >>> save_charts(Report("No charts", ()), Path("unused"))
+    []
+    """
+    charts = [chart for section in report.sections for chart in section.charts]
+    names = [chart.name for chart in charts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"charts of a report must have different names, got twice: {', '.join(twice)}")
+    return [path for chart in charts for path in save_chart(chart, folder)]
+
+
+def page(report: Report) -> str:
     """The text of the page.
 
-    Guarantee: with ``publishable`` the text holds nothing of a part marked sensitive, neither its name nor
-    its numbers. A content security policy lets the browser run no script and fetch nothing.
+    Guarantee: a content security policy lets the browser run no script and fetch nothing.
 
-    >>> from ringfence.report.content import Section
-    >>> report = Report("An example", (Section("Epsilon is 1.5", sensitive=True), Section("Method")))
-    >>> "Epsilon is 1.5" in page(report), "Epsilon is 1.5" in page(report, publishable=True)
-    (True, False)
+    >>> "<h2" in page(Report("An example", (Section("Method"),)))
+    True
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -49,12 +131,8 @@ def page(report: Report, publishable: bool = False) -> str:
     templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = publishable_part(report) if publishable else report
     html: str = templates.get_template("page.html").render(
-        report=shown,
-        publishable=publishable,
-        sensitive=sensitive_parts(report),
-        replaced=sum(section.in_place is not None for section in report.sections),
+        report=report,
         # unescaped, since they are our own: the style, and what page_drawing has escaped
         style=Markup(loader.get_source(templates, "page.css")[0]),
         svg=Markup,

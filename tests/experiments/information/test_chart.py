@@ -56,7 +56,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 
 def test_two_panels_a_model_and_kind_of_points_and_frontiers(drawn: Drawn) -> None:
     chart, rows = drawn.chart, drawn.rows
-    assert chart.sensitive
     assert [panel.title for panel in chart.panels] == [
         "Linear probe, largest η (trace)",
         "Linear probe, median η (trace)",
@@ -107,7 +106,6 @@ def test_runs_whose_clip_flattens_everything_are_counted(monkeypatch: pytest.Mon
 
 def test_points_are_means_over_seeds_in_whole_rounds() -> None:
     chart = network_chart(NETWORKS)
-    assert chart.sensitive
     points = {line.name: line for line in chart.panels[0].lines if line.points}
     assert points["rectified"].x == (4.0, 1.5)
     assert points["rectified"].y == pytest.approx((80, 70))
