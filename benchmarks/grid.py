@@ -25,7 +25,7 @@ from torch import Tensor
 from benchmarks.timing import peak_memory, seconds
 from experiments import linear_grid
 from experiments.linear_grid import accuracies, train_linear_grid
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -87,7 +87,7 @@ def timed_parts(device: torch.device) -> tuple[dict[str, float], Callable[[], No
         (linear_grid.GridAccountant, "step", "accounting"),
         (linear_grid.GridAccountant, "__init__", "accounts, once"),
         (linear_grid, "_released", "sampling"),
-        (DivergenceTable, "_fill", "(of accounting: filling pages)"),
+        (linear_grid.GridTable, "_fill", "(of accounting: filling pages)"),
     ]
     originals = [getattr(place, name) for place, name, _ in places]
 

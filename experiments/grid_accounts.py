@@ -6,6 +6,7 @@ time.
 
 import math
 from collections.abc import Hashable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -14,10 +15,12 @@ from torch.nn.functional import pad
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.coordinates import Setting, kind_of, stacked
+from ringfence.accounting.coordinates import Setting, kind_of
 from ringfence.accounting.divergence_sums import (
     CELLS,
     DivergenceTable,
+    Tabulated,
+    above_chord,
     both_directions,
     is_near,
     shift_is_small,
@@ -31,7 +34,93 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _PARTS = 1 << 20  # of a cell: where in its cell a coordinate lies, rounded down
 _READ_TOGETHER = 1 << 27  # numbers
+_SPAN = 1 << 22  # places that a page of a setting may have
+_FILLED_TOGETHER = 512  # pages
+_AHEAD = 2  # pages on either side that a GPU fills in with a missing one, in nearly the same time
+_KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
 _CLOSE = 0.997  # of the largest information of any theta: from here on a row is charged all of it
+
+
+def stacked(mechanisms: Sequence[Mechanism], dimensions: int) -> Mechanism:
+    """One law for several of one kind: parameters along the first of 1 + ``dimensions`` dimensions.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> stacked([Gaussian(1.0), Gaussian(2.0)], 1).fisher_information(torch.zeros(2, 3))[:, 0]
+    tensor([1.0000, 0.2500])
+    """
+    rows = [[float(value) for value in mechanism.parameters().values()] for mechanism in mechanisms]
+    columns = torch.tensor(rows, dtype=torch.float64).T.reshape(-1, len(rows), *(1,) * dimensions)
+    first = mechanisms[0]
+    return first.with_parameters(dict(zip(first.parameters(), columns, strict=True)))
+
+
+class GridTable(DivergenceTable):
+    """A table of many settings on one device. A row of ``side_by_side`` is a page of one setting.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> table, settings = GridTable(torch.tensor([2.0]).double()), [Setting.of(Gaussian(1.0), 0.1)]
+    >>> rows = table.rows(settings, torch.tensor([0, 0]), torch.tensor([-1, 3]))
+    >>> table.side_by_side[rows].shape
+    torch.Size([2, 2, 257])
+    """
+
+    def __init__(
+        self, orders: Tensor, device: torch.device | str = "cpu", tabulated: Tabulated = both_directions
+    ) -> None:
+        super().__init__(orders, tabulated)
+        self.device = torch.device(device)
+        self.side_by_side = torch.empty(0, 2 * len(orders), 2 * CELLS + 1, dtype=torch.float64, device=device)
+        self._keys = torch.empty(0, dtype=torch.int64, device=device)  # of each row: its setting, its place
+        self._settings: dict[Setting, int] = {}
+
+    def margins(self, settings: Sequence[Setting]) -> Tensor:
+        """By how much D may exceed its chord, as a factor: (settings, orders)."""
+        shifts = [[setting.sensitivity / setting.sigma] for setting in settings]
+        return above_chord(self.orders, torch.tensor(shifts, dtype=torch.float64), 1 / CELLS)
+
+    def rows(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        """The rows from ``place`` to place + 1 sigma of ``settings[owner]``.
+
+        Missing pages are filled in, and the rows of earlier calls may no longer hold.
+        """
+        wanted = self._keys_of(settings, owner, place)
+        missing = torch.unique(wanted[~torch.isin(wanted, self._keys)])
+        if len(missing) and self.device.type != "cpu":
+            ahead = torch.arange(-_AHEAD, _AHEAD + 1, device=self.device)
+            missing = torch.unique(missing.unsqueeze(1) + ahead)
+            missing = missing[~torch.isin(missing, self._keys)]
+        if (len(self._keys) + len(missing)) * self.side_by_side.shape[1:].numel() > _KEPT:
+            self._keys, self.side_by_side = self._keys[:0], self.side_by_side[:0]
+            missing = torch.unique(wanted)
+        if len(missing):
+            self._fill(missing)
+        keys, order = torch.sort(self._keys)
+        return order[torch.searchsorted(keys, wanted)]
+
+    def has(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        """Which of these pages are filled in already."""
+        return torch.isin(self._keys_of(settings, owner, place), self._keys)
+
+    def _keys_of(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
+        numbers = [self._settings.setdefault(setting, len(self._settings)) for setting in settings]
+        return torch.tensor(numbers, device=self.device)[owner] * _SPAN + place + _SPAN // 2
+
+    def _fill(self, keys: Tensor) -> None:
+        """Adds pages, those of settings of one kind in a few long calls."""
+        settings = list(self._settings)
+        pages = [(key, settings[key // _SPAN], key % _SPAN - _SPAN // 2) for key in keys.tolist()]
+        pages.sort(key=lambda page: repr(page[1].kind))
+        parts = [self.side_by_side]
+        for _, group in groupby(pages, key=lambda page: page[1].kind):
+            alike = list(group)
+            for start in range(0, len(alike), _FILLED_TOGETHER):
+                _, theirs, places = zip(*alike[start : start + _FILLED_TOGETHER], strict=True)
+                law = stacked([setting.mechanism for setting in theirs], 1)
+                columns = [[one.sensitivity, place] for one, place in zip(theirs, places, strict=True)]
+                size, place = torch.tensor(columns, dtype=torch.float64, device=self.device).split(1, dim=1)
+                parts.append(self.evaluated_pages(law, size, place))
+        self.side_by_side = torch.cat(parts)
+        self._keys = torch.cat((self._keys, torch.tensor([key for key, _, _ in pages], device=self.device)))
 
 
 class GridAccountant:
@@ -61,19 +150,19 @@ class GridAccountant:
         mechanisms: Sequence[Mechanism],
         sensitivities: Sequence[float | Sensitivity],
         shape: Sequence[int],
-        table: DivergenceTable | None = None,
-        information: DivergenceTable | None = None,
+        table: GridTable | None = None,
+        information: GridTable | None = None,
     ) -> None:
         if len(mechanisms) != len(sensitivities):
             raise ValueError(f"{len(mechanisms)} mechanisms, but {len(sensitivities)} sensitivities")
-        self._table = DivergenceTable(checked_orders(DEFAULT_ORDERS)) if table is None else table
+        self._table = GridTable(checked_orders(DEFAULT_ORDERS)) if table is None else table
         orders, device = self._table.orders, self._table.device
         self._accounts = [
             PerInstanceAccountant(mechanism, sensitivity, orders)
             for mechanism, sensitivity in zip(mechanisms, sensitivities, strict=True)
         ]
         if information is None:
-            information = DivergenceTable(orders, device, equivalent_information)
+            information = GridTable(orders, device, equivalent_information)
         self._information = information
         self._settings: dict[int, Setting] = {}  # every coordinate moves
         self._lengths: dict[int, tuple[Setting, float]] = {}  # the whole move may go into one coordinate
@@ -150,7 +239,7 @@ def _on_the_whole_line(mechanism: Mechanism) -> bool:
     )
 
 
-def block_sums(table: DivergenceTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
+def block_sums(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
     """(settings, 2, orders) on theta's device, forward and backward, one row of theta per setting.
 
     theta lies on the table's device. NaN is an error.
@@ -162,7 +251,7 @@ def block_sums(table: DivergenceTable, settings: Sequence[Setting], theta: Tenso
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> orders, theta = torch.tensor([2.0, 8.0], dtype=torch.float64), torch.tensor([[0.1, 2.0], [0.3, 0.3]])
     >>> settings = [Setting.of(RectifiedGaussian(sigma, bound=2.0), 1e-3) for sigma in (1.0, 0.5)]
-    >>> bounds = block_sums(DivergenceTable(orders), settings, theta)
+    >>> bounds = block_sums(GridTable(orders), settings, theta)
     >>> bool(((bounds / exact_sums_of_many(settings, theta, orders) - 1) < 1e-4).all())
     True
     """
@@ -203,7 +292,7 @@ def exact_sums_of_many(settings: Sequence[Setting], theta: Tensor, orders: Tenso
     return result * (1 + ROUNDING) + theta.shape[1] * UNDERFLOW
 
 
-def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
+def block_maxima(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
     """(settings, 2, orders): the largest equivalent information among the coordinates of each row of theta.
 
     Most rows have a coordinate that comes close to the largest information that any theta has. Pages that
@@ -214,7 +303,7 @@ def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Ten
 
     >>> from ringfence.accounting.equivalent_information import equivalent_information
     >>> from ringfence.mechanisms.sign import StochasticSign
-    >>> table = DivergenceTable(torch.tensor([2.0]).double(), tabulated=equivalent_information)
+    >>> table = GridTable(torch.tensor([2.0]).double(), tabulated=equivalent_information)
     >>> theta = torch.tensor([[0.5, 4.0], [2.0, 4.0]])
     >>> block_maxima(table, [Setting.of(StochasticSign(1.0), 1e-3)] * 2, theta)[:, 0, 0].round(decimals=2)
     tensor([0.5800, 0.1300], dtype=torch.float64)
@@ -231,13 +320,11 @@ def block_maxima(table: DivergenceTable, settings: Sequence[Setting], theta: Ten
     return result.view(len(settings), 2, -1)
 
 
-def _maxima(
-    table: DivergenceTable, settings: Sequence[Setting], scaled: Tensor, ends: list[list[float]]
-) -> Tensor:
+def _maxima(table: GridTable, settings: Sequence[Setting], scaled: Tensor, ends: list[list[float]]) -> Tensor:
     """The maxima of rows that all lie where the table reaches: (settings, 2 orders)."""
     pages = _Pages.between(ends, table.device)
     occupied = _weights(scaled, pages)[:, CELLS + 1 :] > 0
-    margin = table.margin(settings).repeat(1, 2).to(scaled.device) * (1 + ROUNDING)
+    margin = table.margins(settings).repeat(1, 2).to(scaled.device) * (1 + ROUNDING)
     most = torch.stack(
         [natural_unit(setting.mechanism).square().reciprocal().reshape(()) for setting in settings]
     )
@@ -248,10 +335,10 @@ def _maxima(
         wanted = (choice & occupied.any(dim=1) & ~settled[pages.owner]).nonzero().squeeze(1)
         owner = pages.owner[wanted]
         rows = table.rows(settings, owner, pages.place[wanted])
-        together = at_once(_READ_TOGETHER, each=table.pages.shape[1:].numel())
+        together = at_once(_READ_TOGETHER, each=table.side_by_side.shape[1:].numel())
         for start in range(0, len(rows), together):
             part = slice(start, start + together)
-            largest = _largest(table.pages[rows[part]], occupied[wanted[part]])
+            largest = _largest(table.side_by_side[rows[part]], occupied[wanted[part]])
             best.scatter_reduce_(0, owner[part].unsqueeze(1).expand_as(largest), largest, "amax")
         occupied[wanted] = False
         settled = (best * margin >= _CLOSE * most).all(dim=1)
@@ -304,17 +391,15 @@ class _Pages(NamedTuple):
         return cls(first, length, before, owner, place)
 
 
-def _bounds(
-    table: DivergenceTable, settings: Sequence[Setting], scaled: Tensor, ends: list[list[float]]
-) -> Tensor:
+def _bounds(table: GridTable, settings: Sequence[Setting], scaled: Tensor, ends: list[list[float]]) -> Tensor:
     """The sums of rows that all lie where the table reaches; ``scaled`` is theta in units of sigma."""
     pages = _Pages.between(ends, table.device)
     weights = _weights(scaled, pages)
     seen = weights.any(dim=1).nonzero().squeeze(1)
     owner = pages.owner[seen]
     rows = table.rows(settings, owner, pages.place[seen])
-    totals = _added_up(table.pages, rows, weights[seen], owner, len(settings))
-    raised = table.margin(settings).unsqueeze(1).to(totals.device)
+    totals = _added_up(table.side_by_side, rows, weights[seen], owner, len(settings))
+    raised = table.margins(settings).unsqueeze(1).to(totals.device)
     upper = totals.view(len(settings), 2, -1) * (raised * (1 + ROUNDING))
     return upper + scaled.shape[1] * UNDERFLOW
 

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from experiments.grid_accounts import GridAccountant
+from experiments.grid_accounts import GridAccountant, GridTable, stacked
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.coordinates import kind_of, stacked
-from ringfence.accounting.divergence_sums import DivergenceTable
+from ringfence.accounting.coordinates import kind_of
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
@@ -64,10 +63,7 @@ def train_linear_grid(
     noise = [setting.noise(data, size, classes) for setting in settings]
     targets, lengths = one_hot(labels, classes).to(features.dtype), row_lengths(features)
     orders = checked_orders(DEFAULT_ORDERS)
-    tables = (
-        DivergenceTable(orders, features.device),
-        DivergenceTable(orders, features.device, equivalent_information),
-    )
+    tables = (GridTable(orders, features.device), GridTable(orders, features.device, equivalent_information))
     runs: dict[int, LinearRun] = {}
     for block in _blocks(settings, _settings_at_once(features, classes)):
         own, its_noise = [settings[i] for i in block], [noise[i] for i in block]
@@ -108,7 +104,7 @@ def _train(
     settings: Sequence[LinearSettings],
     noise: Sequence[Noise],
     size: float,
-    tables: tuple[DivergenceTable, DivergenceTable],
+    tables: tuple[GridTable, GridTable],
     trajectories: bool,
 ) -> Iterator[LinearRun]:
     """Trains one block of settings, which come with the most steps first: those that are done leave it."""

@@ -670,7 +670,7 @@ BREAKAGES = [
     Breakage(
         "a table read without the margin above its chords",
         f"{ACCOUNTING}/divergence_sums.py",
-        "return above * self.margin([setting])[0], raised",
+        "return above * self.margin(setting), raised",
         "return above, raised",
         accounting("divergence_sums"),
     ),

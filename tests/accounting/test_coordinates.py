@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from experiments.grid_accounts import stacked
 from ringfence.accounting.coordinates import (
     Setting,
     distinct,
@@ -13,7 +14,6 @@ from ringfence.accounting.coordinates import (
     recentre,
     released_shape,
     split_by_setting,
-    stacked,
     with_numbers,
 )
 from tests.accounting.drawing import draw

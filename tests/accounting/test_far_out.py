@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from experiments.grid_accounts import GridAccountant, block_sums
+from experiments.grid_accounts import GridAccountant, GridTable, block_sums
 from ringfence.accounting.coordinates import Setting, recentre
 from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
 from ringfence.accounting.subsampling import fixed_batch_rdp
@@ -78,7 +78,7 @@ def account(law: rf.Mechanism, theta: Tensor) -> Tensor:
 
 def grid(law: rf.Mechanism, theta: Tensor) -> Tensor:
     """The same by the accounts of many settings at once."""
-    accounts = GridAccountant([law] * len(theta), [MOVE] * len(theta), [300], DivergenceTable(ORDERS))
+    accounts = GridAccountant([law] * len(theta), [MOVE] * len(theta), [300], GridTable(ORDERS))
     accounts.step(theta.unsqueeze(1).expand(-1, 300))
     sums = [torch.stack((one.forward, one.backward)) / 300 for one in accounts.accounts()]
     return torch.stack(sums, dim=-1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from experiments.grid_accounts import block_sums, exact_sums_of_many
+from experiments.grid_accounts import GridTable, block_sums, exact_sums_of_many
 from ringfence.accounting import fisher
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.coordinates import Setting
@@ -119,7 +119,7 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         1e-11,
     ),
     "a paged sum": (
-        lambda: float(block_sums(DivergenceTable(TWO), [Setting.of(GAUSSIAN, 0.5)], torch.zeros(1, 4))[0, 0]),
+        lambda: float(block_sums(GridTable(TWO), [Setting.of(GAUSSIAN, 0.5)], torch.zeros(1, 4))[0, 0]),
         1 / (1 - 4 / 6 / 128**2),
         1e-11,
     ),

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from experiments.grid_accounts import GridAccountant
-from ringfence.accounting.divergence_sums import DivergenceTable
+from experiments.grid_accounts import GridAccountant, GridTable
 from ringfence.accounting.fisher import fisher_information_bounds
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from tests.accounting.drawing import draw
@@ -43,7 +42,7 @@ def examples(law: rf.Mechanism, unit: float) -> object:
 def grid(law: rf.Mechanism, unit: float) -> object:
     sums = []
     for count in (20, 300):
-        table = DivergenceTable(float64(ORDERS))
+        table = GridTable(float64(ORDERS))
         accounts = GridAccountant([law, law], [0.01 * unit, 0.02 * unit], [count], table)
         accounts.step(draw(2, count) * unit)
         sums += [account.worst for account in accounts.accounts()]

@@ -34,7 +34,7 @@ def tabulated() -> Tensor:
 
 
 def paged() -> Tensor:
-    table = divergence_sums.DivergenceTable(ORDERS)
+    table = grid_accounts.GridTable(ORDERS)
     settings = [Setting.of(LAW, size) for size in (0.1, 0.2, 0.1)]
     thetas = [0.2 * draw(3, 30, seed=seed) for seed in (0, 1, 0)]
     return torch.stack([grid_accounts.block_sums(table, settings, theta) for theta in thetas])
@@ -83,9 +83,10 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (divergence_sums, "_COUNTED_AT_ONCE", tabulated),
     (divergence_sums, "_COUNTED_AT_ONCE_ELSEWHERE", tabulated),
     (per_instance, "_TOGETHER", by_norms),
-    (divergence_sums, "_FILLED_TOGETHER", paged),
+    (divergence_sums, "_FILLED_TOGETHER", by_settings),
+    (grid_accounts, "_FILLED_TOGETHER", paged),
     (grid_accounts, "_READ_TOGETHER", paged),
-    (divergence_sums, "_KEPT", paged),
+    (grid_accounts, "_KEPT", paged),
     (divergence_sums, "_KEPT", by_settings),
     (equivalent_information, "_TOGETHER", by_norms),
     (examples, "EXACT_BLOCK", examples_evaluated),

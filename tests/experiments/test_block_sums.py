@@ -8,10 +8,10 @@ from torch import Tensor
 
 import ringfence as rf
 from experiments import grid_accounts as reader
-from experiments.grid_accounts import block_sums, exact_sums_of_many
+from experiments.grid_accounts import GridTable, block_sums, exact_sums_of_many
 from ringfence.accounting import divergence_sums
 from ringfence.accounting.coordinates import Setting
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.accounting.equivalent_information import equivalent_information
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
@@ -34,16 +34,16 @@ THETAS = {
 
 
 @cache
-def spread() -> tuple[DivergenceTable, Tensor]:
+def spread() -> tuple[GridTable, Tensor]:
     """The sums of coordinates that are spread out, and the pages they were read from."""
-    pages = DivergenceTable(ORDERS)
+    pages = GridTable(ORDERS)
     return pages, block_sums(pages, SETTINGS, THETAS["spread"])
 
 
 @pytest.mark.parametrize("name", THETAS)
 def test_upper_bounds_within_half_a_percent(name: str) -> None:
     theta = THETAS[name]
-    bounds = block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
+    bounds = block_sums(GridTable(ORDERS), SETTINGS, theta)
     for law, size, row, bound in zip(LAWS, SIZES, theta, bounds, strict=True):
         exact = exact_sums(law, row, float64(size), ORDERS)
         assert bool((bound >= exact * (1 - 1e-12)).all()), law
@@ -52,9 +52,9 @@ def test_upper_bounds_within_half_a_percent(name: str) -> None:
 
 def test_they_agree_with_the_table_of_one_setting() -> None:
     theta = 0.1 * draw(len(LAWS), 2000)
-    bounds = block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
+    bounds = block_sums(GridTable(ORDERS), SETTINGS, theta)
     for release, row, bound in zip(SETTINGS, theta, bounds, strict=True):
-        table = DivergenceTable(ORDERS).sums(release, row)
+        table = GridTable(ORDERS).sums(release, row)
         assert torch.allclose(bound, table, rtol=1e-3, atol=1e-280)
 
 
@@ -64,7 +64,7 @@ def test_the_order_and_the_company_of_a_setting_do_not_matter() -> None:
     alone = torch.cat(
         [block_sums(pages, [one], row.unsqueeze(0)) for one, row in zip(SETTINGS, theta, strict=True)]
     )
-    turned = block_sums(DivergenceTable(ORDERS), SETTINGS[::-1], theta.flip(0)).flip(0)
+    turned = block_sums(GridTable(ORDERS), SETTINGS[::-1], theta.flip(0)).flip(0)
     assert torch.allclose(alone, together, rtol=1e-13, atol=0)
     assert torch.allclose(turned, together, rtol=1e-13, atol=0)
 
@@ -81,10 +81,10 @@ def test_a_second_sum_reads_the_pages_it_has(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_pages_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     theta, (_, kept) = THETAS["spread"], spread()
-    monkeypatch.setattr(divergence_sums, "_KEPT", 1)
+    monkeypatch.setattr(reader, "_KEPT", 1)
     monkeypatch.setattr(reader, "_READ_TOGETHER", 1)
-    monkeypatch.setattr(divergence_sums, "_FILLED_TOGETHER", 3)
-    few = DivergenceTable(ORDERS)
+    monkeypatch.setattr(reader, "_FILLED_TOGETHER", 3)
+    few = GridTable(ORDERS)
     for _ in range(2):
         assert torch.allclose(block_sums(few, SETTINGS, theta), kept, rtol=1e-13, atol=0)
 
@@ -94,7 +94,7 @@ def test_nan_and_infinities_are_refused(bad: float) -> None:
     theta = THETAS["spread"].clone()
     theta[3, 5] = bad
     with pytest.raises(ValueError, match=r"theta must .*at index \[3, 5\]"):
-        block_sums(DivergenceTable(ORDERS), SETTINGS, theta)
+        block_sums(GridTable(ORDERS), SETTINGS, theta)
 
 
 @pytest.mark.parametrize("side", [1, -1])
@@ -110,7 +110,7 @@ def test_pages_end_where_float64_no_longer_tells_parts_of_a_cell_apart(side: int
     assert not near(-200.0, 100.0)
     assert not near(0.0, float("nan"))
     far = side * 2.5e6 + draw(len(LAWS), 5)
-    bounds = block_sums(DivergenceTable(ORDERS), SETTINGS, far)
+    bounds = block_sums(GridTable(ORDERS), SETTINGS, far)
     for release, row, bound in zip(SETTINGS, far, bounds, strict=True):
         exact = exact_sums(release.mechanism, row, float64(release.sensitivity), ORDERS)
         assert bool((bound >= exact * (1 - 1e-12)).all())
@@ -131,9 +131,7 @@ def test_chords_are_raised_by_what_each_release_may_bend() -> None:
     """By 1 / (1 - K h^2 / 6), K larger for large shifts at orders below 2; above 32 sigma by nothing."""
     sizes, orders, theta = (0.1, 5.0, 33.0), float64([1.1, 8.0]), float64([[0.0]])
     bounds = block_sums(
-        DivergenceTable(orders),
-        [Setting.of(rf.Gaussian(2.0), 2 * size) for size in sizes],
-        theta.expand(3, 1),
+        GridTable(orders), [Setting.of(rf.Gaussian(2.0), 2 * size) for size in sizes], theta.expand(3, 1)
     )
     for size, bound in zip(sizes, bounds, strict=True):
         bend = (4 + (2 - orders).clamp(min=0) * size**2 / 4) * (size <= 32)
@@ -143,7 +141,7 @@ def test_chords_are_raised_by_what_each_release_may_bend() -> None:
 
 def test_rows_that_are_all_out_of_reach_have_no_largest_value() -> None:
     orders, far = float64([2.0, 8.0]), float64([[2e6, 2e6], [-2e6, 0.0]])
-    table = DivergenceTable(orders, tabulated=equivalent_information)
+    table = GridTable(orders, tabulated=equivalent_information)
     for count in (1, 2):
         found = reader.block_maxima(table, [Setting.of(rf.StochasticSign(1.0), 1e-3)] * count, far[:count])
         assert torch.equal(found, torch.full((count, 2, 2), torch.inf, dtype=torch.float64))
@@ -153,7 +151,7 @@ def test_no_page_is_filled_once_a_row_is_settled() -> None:
     """Far inside the support a law has the largest information of all; outside, all pages are looked at."""
     setting = [Setting.of(rf.RectifiedGaussian(1.0, 8.0), 1e-3)]
     for row, pages in (([0.5, 12.5, 19.5], 1), ([12.5, 19.5], 2)):
-        table = DivergenceTable(float64([2.0]), tabulated=equivalent_information)
+        table = GridTable(float64([2.0]), tabulated=equivalent_information)
         reader.block_maxima(table, setting, float64([row]))
         assert len(table._keys) == pages
 

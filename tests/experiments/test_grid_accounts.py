@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from experiments.grid_accounts import GridAccountant
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from experiments.grid_accounts import GridAccountant, GridTable
+from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.accounting.per_instance import DivergenceTables
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES
@@ -30,7 +30,7 @@ def thetas(step: int) -> torch.Tensor:
 
 @cache
 def charged() -> list[rf.PerInstanceAccountant]:
-    accounts = GridAccountant(LAWS, SIZES, [2, 150], DivergenceTable(ORDERS))
+    accounts = GridAccountant(LAWS, SIZES, [2, 150], GridTable(ORDERS))
     for step in range(3):
         accounts.step(thetas(step)[: sum(steps > step for steps in STEPS)])
     return accounts.accounts()
@@ -131,7 +131,7 @@ def test_a_length_is_charged_like_the_ordinary_account() -> None:
     """Where the whole move may go into one coordinate; far outside of the support that is little."""
     law, size, orders = rf.StochasticSign(2.0), rf.Sensitivity(norm=0.6), float64([2.0, 8.0])
     theta = torch.linspace(6.1, 7.9, 16, dtype=torch.float64).view(2, 8)
-    grid = GridAccountant([law, law], [size, size], [8], DivergenceTable(orders))
+    grid = GridAccountant([law, law], [size, size], [8], GridTable(orders))
     grid.step(theta)
     grid.step(theta[:1])
     for account, row, steps in zip(grid.accounts(), theta, (2, 1), strict=True):

@@ -1,6 +1,6 @@
 """Coordinates of a release: how many there are, which are alike, and where they are measured from."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -123,19 +123,6 @@ def kind_of(mechanism: Mechanism) -> Hashable:
     if any(value.numel() != 1 for value in mechanism.parameters().values()):
         return None
     return (type(mechanism).__name__, *mechanism.settings().items())
-
-
-def stacked(mechanisms: Sequence[Mechanism], dimensions: int) -> Mechanism:
-    """One law for several of one kind: parameters along the first of 1 + ``dimensions`` dimensions.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> stacked([Gaussian(1.0), Gaussian(2.0)], 1).fisher_information(torch.zeros(2, 3))[:, 0]
-    tensor([1.0000, 0.2500])
-    """
-    rows = [[float(value) for value in mechanism.parameters().values()] for mechanism in mechanisms]
-    columns = torch.tensor(rows, dtype=torch.float64).T.reshape(-1, len(rows), *(1,) * dimensions)
-    first = mechanisms[0]
-    return first.with_parameters(dict(zip(first.parameters(), columns, strict=True)))
 
 
 def split_by_setting(

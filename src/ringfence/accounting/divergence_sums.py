@@ -17,7 +17,7 @@ grows with theta.
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ringfence import checks
-from ringfence.accounting.coordinates import Setting, recentre, stacked
+from ringfence.accounting.coordinates import Setting, recentre, with_numbers
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
@@ -43,9 +43,7 @@ _FARTHEST = 1e6  # sigma; farther from 0 float64 no longer tells the parts of a 
 _LARGEST_SHIFT = 32
 _EVALUATED_TOGETHER = 1 << 22  # coordinates times orders whose divergences are held at once
 
-_SPAN = 1 << 22  # places that a page of a setting may have
 _FILLED_TOGETHER = 512  # pages
-_AHEAD = 2  # pages on either side that a GPU fills in with a missing one, in nearly the same time
 _KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
 
 # Bins of a histogram are this fraction of a cell. On a GPU 8,192 bins fit the shared memory and
@@ -133,9 +131,9 @@ class DivergenceTable:
     """Divergences at nodes along theta for any number of settings, and sums that are read from them.
 
     Pages one sigma wide are filled in as theta needs them and kept, so that a second sum costs one histogram.
-    A row of ``pages`` is a page of one setting, (2 orders, 129 + 128): for both directions and every order,
-    D at the 129 nodes of the page, then for each of its 128 cells the steepest slope of that cell and its
-    two neighbours. ``tabulated`` is D, or the ``equivalent_information`` in its place.
+    A page of a setting is (2 orders, 129 + 128): for both directions and every order, D at the 129 nodes of
+    the page, then for each of its 128 cells the steepest slope of that cell and its two neighbours.
+    ``tabulated`` is D, or the ``equivalent_information`` in its place.
 
     Guarantee: ``sums`` are at least the exact sums, whatever theta. Between two nodes D is at most its chord
     times the margin; a coordinate is charged in the middle of its bin on the chord, and half a bin and a
@@ -149,13 +147,9 @@ class DivergenceTable:
     True
     """
 
-    def __init__(
-        self, orders: Tensor, device: torch.device | str = "cpu", tabulated: Tabulated = both_directions
-    ) -> None:
-        self.orders, self.device, self.tabulated = orders, torch.device(device), tabulated
-        self.pages = torch.empty(0, 2 * len(orders), 2 * CELLS + 1, dtype=torch.float64, device=device)
-        self._keys = torch.empty(0, dtype=torch.int64, device=device)  # of each row: its setting, its place
-        self._settings: dict[Setting, int] = {}
+    def __init__(self, orders: Tensor, tabulated: Tabulated = both_directions) -> None:
+        self.orders, self.tabulated = orders, tabulated
+        self._kept: dict[tuple[Setting, int], Tensor] = {}
 
     def sums(self, setting: Setting, theta: Tensor) -> Tensor:
         """Rows forward and backward, one column per order: at least the exact sums. NaN is an error."""
@@ -182,10 +176,10 @@ class DivergenceTable:
             found.append(self._binned(setting, near, places, finest))
         return found
 
-    def margin(self, settings: Sequence[Setting]) -> Tensor:
-        """By how much D may exceed its chord, as a factor: (settings, orders)."""
-        shifts = [[setting.sensitivity / setting.sigma] for setting in settings]
-        return above_chord(self.orders, torch.tensor(shifts, dtype=torch.float64), 1 / CELLS)
+    def margin(self, setting: Setting) -> Tensor:
+        """By how much D may exceed its chord, as a factor for each order."""
+        shift = torch.tensor(setting.sensitivity / setting.sigma, dtype=torch.float64)
+        return above_chord(self.orders, shift, 1 / CELLS)
 
     def _bounded_sums(self, setting: Setting, theta: Tensor, places: range) -> Tensor:
         """From as few bins as will do: a GPU counts few bins much faster than many."""
@@ -205,10 +199,10 @@ class DivergenceTable:
         nodes = pad(number - right, (0, 1)) + pad(right, (1, 0))
         upper = torch.cat((nodes, number * ((0.5 + _MISPLACED) / bins)), dim=1)
         gap = torch.cat((torch.zeros_like(nodes), number / bins), dim=1)
-        pages = self._pages_at(setting, occupied)
-        totals = torch.bmm(pages, torch.stack((upper, gap), dim=2).to(pages.device)).sum(dim=0).cpu()
+        pages = self.pages(setting, occupied)
+        totals = torch.bmm(pages, torch.stack((upper, gap), dim=2)).sum(dim=0)
         above, raised = totals.view(2, len(self.orders), 2).unbind(-1)
-        return above * self.margin([setting])[0], raised
+        return above * self.margin(setting), raised
 
     def _binned(self, setting: Setting, theta: Tensor, places: range, finest: bool) -> Charges:
         """Coordinates in one bin are charged alike."""
@@ -219,10 +213,10 @@ class DivergenceTable:
         counts, occupied = _count(theta, setting.sigma, places, bins)
         kept = counts.reshape(-1).nonzero().squeeze(1)
         middle = ((kept % bins).double() + 0.5) / bins
-        pages = self._pages_at(setting, occupied).to(theta.device)
+        pages = self.pages(setting, occupied).to(theta.device)
         values = pages.view(len(occupied), 2, len(self.orders), -1).permute(1, 2, 0, 3).flatten(2)
         at = kept // (bins * CELLS) * (2 * CELLS + 1) + kept // bins % CELLS  # the node on the left
-        margin = self.margin([setting])[0].to(theta.device)
+        margin = self.margin(setting).to(theta.device)
 
         def between(orders: slice) -> tuple[Tensor, Tensor]:
             left, right, steepest = (values[:, orders, at + first] for first in (0, 1, CELLS + 1))
@@ -232,74 +226,39 @@ class DivergenceTable:
 
         return Charges(counts.reshape(-1)[kept], between)
 
-    def _pages_at(self, setting: Setting, places: Sequence[int]) -> Tensor:
-        place = torch.tensor(places, device=self.device)
-        rows = self.rows([setting], torch.zeros_like(place), place)
-        return self.pages[rows]
+    def pages(self, setting: Setting, places: Sequence[int]) -> Tensor:
+        """The pages from each place to 1 sigma above it, of which missing ones are filled in."""
+        missing = [place for place in places if (setting, place) not in self._kept]
+        if (len(self._kept) + len(missing)) * 2 * len(self.orders) * (2 * CELLS + 1) > _KEPT:
+            self._kept, missing = {}, list(places)
+        law = with_numbers(setting.mechanism, torch.tensor(setting.parameters, dtype=torch.float64))
+        size = torch.tensor(setting.sensitivity, dtype=torch.float64)
+        for start in range(0, len(missing), _FILLED_TOGETHER):
+            some = missing[start : start + _FILLED_TOGETHER]
+            pages = self.evaluated_pages(law, size, torch.tensor(some, dtype=torch.float64).unsqueeze(1))
+            self._kept |= {(setting, place): page for place, page in zip(some, pages, strict=True)}
+        return torch.stack([self._kept[setting, place] for place in places])
 
-    def rows(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
-        """The rows of ``pages`` from ``place`` to place + 1 sigma of ``settings[owner]``.
-
-        Missing pages are filled in, and the rows of earlier calls may no longer hold.
-        """
-        wanted = self._keys_of(settings, owner, place)
-        missing = torch.unique(wanted[~torch.isin(wanted, self._keys)])
-        if len(missing) and self.device.type != "cpu":
-            ahead = torch.arange(-_AHEAD, _AHEAD + 1, device=self.device)
-            missing = torch.unique(missing.unsqueeze(1) + ahead)
-            missing = missing[~torch.isin(missing, self._keys)]
-        if (len(self._keys) + len(missing)) * self.pages.shape[1:].numel() > _KEPT:
-            self._keys, self.pages, missing = self._keys[:0], self.pages[:0], torch.unique(wanted)
-        if len(missing):
-            self._fill(missing)
-        keys, order = torch.sort(self._keys)
-        return order[torch.searchsorted(keys, wanted)]
-
-    def has(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
-        """Which of these pages are filled in already."""
-        return torch.isin(self._keys_of(settings, owner, place), self._keys)
-
-    def _keys_of(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
-        numbers = [self._settings.setdefault(setting, len(self._settings)) for setting in settings]
-        return torch.tensor(numbers, device=self.device)[owner] * _SPAN + place + _SPAN // 2
-
-    def _fill(self, keys: Tensor) -> None:
-        """Adds pages, those of settings of one kind in a few long calls."""
-        settings = list(self._settings)
-        pages = [(key, settings[key // _SPAN], key % _SPAN - _SPAN // 2) for key in keys.tolist()]
-        pages.sort(key=lambda page: repr(page[1].kind))
-        parts = [self.pages]
-        for _, group in groupby(pages, key=lambda page: page[1].kind):
-            alike = list(group)
-            for start in range(0, len(alike), _FILLED_TOGETHER):
-                _, theirs, places = zip(*alike[start : start + _FILLED_TOGETHER], strict=True)
-                parts.append(self._evaluate(theirs, places))
-        self.pages = torch.cat(parts)
-        self._keys = torch.cat((self._keys, torch.tensor([key for key, _, _ in pages], device=self.device)))
-
-    def _evaluate(self, settings: Sequence[Setting], places: Sequence[int]) -> Tensor:
-        """The pages of settings of one kind at these places."""
-        law = stacked([setting.mechanism for setting in settings], 1)
-        columns = [[setting.sensitivity, place] for setting, place in zip(settings, places, strict=True)]
-        size, place = torch.tensor(columns, dtype=torch.float64, device=self.device).split(1, dim=1)
+    def evaluated_pages(self, law: Mechanism, size: Tensor, place: Tensor) -> Tensor:
+        """The pages at a column of places; law and move are those of all pages, or columns as well."""
         # one node more on either side
-        index = torch.arange(-1, CELLS + 2, dtype=torch.float64, device=self.device)
+        index = torch.arange(-1, CELLS + 2, dtype=torch.float64, device=place.device)
         nodes = self._at(index, place, law, size).flatten(0, 1).transpose(0, 1)
         steepest = torch.diff(nodes).abs().unfold(2, 3, 1).amax(dim=3)
         return torch.cat((nodes[..., 1:-1], steepest), dim=2)
 
     def _at(self, index: Tensor, place: Tensor, law: Mechanism, size: Tensor) -> Tensor:
         """Upper bounds at these nodes of each page: (2, orders, pages, nodes)."""
-        sigma, stride = law.sigma.to(self.device), _STRIDES[self.tabulated]
+        sigma, stride = law.sigma.to(place.device), _STRIDES[self.tabulated]
         if stride == 1:
             return self.tabulated(law, (index + place * CELLS) / CELLS * sigma, size, self.orders)
-        coarse = torch.arange(-1, CELLS // stride + 2, dtype=torch.float64, device=self.device) * stride
+        coarse = torch.arange(-1, CELLS // stride + 2, dtype=torch.float64, device=place.device) * stride
         values = self.tabulated(law, (coarse + place * CELLS) / CELLS * sigma, size, self.orders)
         left = torch.div(index, stride, rounding_mode="floor")
         share, left = index / stride - left, left.long() + 1
         chords = values[..., left] * (1 - share) + values[..., left + 1] * share
-        shift = (size / sigma).to(self.orders.device).T  # (1, pages)
-        margin = above_chord(self.orders.unsqueeze(1), shift, stride / CELLS).to(self.device)
+        shift = (size / sigma).expand_as(place).to(self.orders.device).T  # (1, pages)
+        margin = above_chord(self.orders.unsqueeze(1), shift, stride / CELLS).to(place.device)
         return chords * margin.unsqueeze(2)
 
 
