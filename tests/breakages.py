@@ -1497,6 +1497,13 @@ BREAKAGES = [
         training("per_example/memory"),
     ),
     Breakage(
+        "copies of the model held by the graph that their memory was measured with",
+        f"{TRAINING}/per_example/gradients.py",
+        "tensor.numel()] = tensor.detach()",
+        "tensor.numel()] = tensor",
+        training("per_example/memory"),
+    ),
+    Breakage(
         "copies of a parameter that examples share",
         f"{TRAINING}/per_example/isolation.py",
         "parameter.detach().expand(self.examples, *parameter.shape).clone()",

@@ -87,6 +87,11 @@ def alive(references: list[weakref.ref[Tensor]]) -> int:
     return sum(reference() is not None for reference in references)
 
 
+def tensors() -> int:
+    """The number of tensors that Python knows of."""
+    return sum(issubclass(type(each), Tensor) for each in gc.get_objects())
+
+
 def of(kind: str) -> tuple[ExampleGradients, Inputs]:
     make, x = MODELS[kind]
     return ExampleGradients(seeded(make)), ((x,), {})
@@ -96,10 +101,12 @@ def of(kind: str) -> tuple[ExampleGradients, Inputs]:
 @pytest.mark.parametrize("kind", MODELS)
 def test_nothing_is_held_after_a_sum(kind: str, clip: rf.Clip, seen: list[weakref.ref[Tensor]]) -> None:
     gradients, inputs = of(kind)
+    before = tensors()
     slopes = torch.ones_like(gradients.forward(inputs))
     assert alive(seen)
     total = gradients.clipped_sum(inputs, slopes, clip)
     assert alive(seen) == 0
+    assert tensors() == before + 2  # these two, and no copy of the model
     assert torch.equal(gradients.clipped_sum(inputs, slopes, clip), total)  # by passes of its own
     assert alive(seen) == 0
 

@@ -438,8 +438,8 @@ def bytes_kept(call: Callable[[], object]) -> int:
     kept: dict[tuple[int, int], Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.data_ptr(), tensor.numel()] = tensor
-        return tensor
+        own = kept[tensor.data_ptr(), tensor.numel()] = tensor.detach()
+        return own  # the tensor itself may refer to the graph that this is kept in
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         call()
