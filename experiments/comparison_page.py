@@ -88,11 +88,11 @@ def answer_section(data: Sequence[Compared]) -> Section:
 
 
 def comparison_section(results: Sequence[Comparison]) -> Section:
-    """Figure 3: ratios, frontiers and the tables of epsilon at equal accuracy, all of them sensitive."""
+    """Figure 3: ratios and the tables of epsilon at equal accuracy, all of them sensitive."""
     return Section(
         "Figure 3: epsilon at equal accuracy",
         tuple(dict.fromkeys(line for one in results for line in one.warnings)),
-        tuple(chart for chart in (ratio_chart(results), frontier_chart(results)) if chart.panels),
+        tuple(chart for chart in [ratio_chart(results)] if chart.panels),
         (ratio_table(results), *map(comparison_table, results)),
         lead="Law by law under each clip: how many times the Gaussian's epsilon, with bands that show luck.",
         folded=True,
@@ -274,23 +274,6 @@ def _ratio_lines(result: Comparison) -> list[Line]:
             curve(law, points, lambda p: 100 * p[0], lambda p: p[1][0], mechanism=_look(law), **band)
         )
     return lines
-
-
-def frontier_chart(results: Sequence[Comparison]) -> Chart:
-    """Test accuracy against epsilon, for the settings that the comparison chose."""
-    panels = []
-    for result in results:
-        lines = tuple(
-            _frontier(one.law, _counting(one, result), dashed=one.law == CLAMPED) for one in result.candidates
-        )
-        x_label = f"{result.reference.statement} epsilon"
-        panels.append(Panel(_title(result), x_label, "test accuracy, %", lines, x_log=True))
-    caption = (
-        "For every accuracy the setting with the smallest epsilon that reaches it, averaged over seeds: "
-        "up and to the left is better."
-    )
-    title, details = "Accuracy against epsilon", _arrivals(results)
-    return Chart("utility_frontier", title, caption, tuple(panels), details=details)
 
 
 def clip_chart(results: Sequence[Comparison]) -> Chart:

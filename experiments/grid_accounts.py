@@ -5,7 +5,7 @@ time.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from ringfence.accounting.divergence_sums import (
     shift_is_small,
 )
 from ringfence.accounting.equivalent_information import equivalent_information, natural_unit
-from ringfence.accounting.per_instance import FEW, DivergenceTables, PerInstanceAccountant, ceilings
+from ringfence.accounting.per_instance import DivergenceTables, PerInstanceAccountant, ceilings
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
@@ -189,7 +189,7 @@ class GridAccountant:
         count = len(theta)
         sums = torch.full_like(self._sums[:count], torch.inf)
         if tabled := [i for i in self._settings if i < count]:
-            sums[tabled] = self._divergence_sums([self._settings[i] for i in tabled], theta[tabled])
+            sums[tabled] = block_sums(self._table, [self._settings[i] for i in tabled], theta[tabled])
         if longest := [i for i in self._lengths if i < count]:
             settings, norms = zip(*(self._lengths[i] for i in longest), strict=True)
             squares = torch.tensor(norms, dtype=torch.float64).square().view(-1, 1, 1)
@@ -204,12 +204,6 @@ class GridAccountant:
             account.gaussian_zcdp += gaussian
             account.bounded_zcdp += bounded
             account.steps += 1
-
-    def _divergence_sums(self, settings: Sequence[Setting], theta: Tensor) -> Tensor:
-        """(settings, 2, orders): evaluated where a table would cost more than it saves."""
-        if theta[0].numel() <= FEW:
-            return exact_sums_of_many(settings, theta, self._table.orders)
-        return block_sums(self._table, settings, theta)
 
     def accounts(self) -> list[PerInstanceAccountant]:
         """The ordinary account of each setting, with the steps so far."""
@@ -248,11 +242,12 @@ def block_sums(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> 
     coordinate's place on the chord is known to a millionth of a cell, which is charged at the steepest slope
     around.
 
+    >>> from ringfence.accounting.divergence_sums import exact_sums
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
-    >>> orders, theta = torch.tensor([2.0, 8.0], dtype=torch.float64), torch.tensor([[0.1, 2.0], [0.3, 0.3]])
-    >>> settings = [Setting.of(RectifiedGaussian(sigma, bound=2.0), 1e-3) for sigma in (1.0, 0.5)]
-    >>> bounds = block_sums(GridTable(orders), settings, theta)
-    >>> bool(((bounds / exact_sums_of_many(settings, theta, orders) - 1) < 1e-4).all())
+    >>> orders, theta = torch.tensor([2.0, 8.0], dtype=torch.float64), torch.tensor([[0.1, 2.0]])
+    >>> law = RectifiedGaussian(1.0, bound=2.0)
+    >>> bounds = block_sums(GridTable(orders), [Setting.of(law, 1e-3)], theta)
+    >>> bool(((bounds[0] / exact_sums(law, theta, torch.tensor(1e-3), orders) - 1) < 1e-4).all())
     True
     """
     sigma = torch.tensor([setting.sigma for setting in settings], dtype=torch.float64)
@@ -268,28 +263,6 @@ def block_sums(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> 
     for i in sorted(set(range(len(settings))) - set(near)):
         result[i] = table.sums(settings[i], theta[i]).to(result.device)
     return result
-
-
-def exact_sums_of_many(settings: Sequence[Setting], theta: Tensor, orders: Tensor) -> Tensor:
-    """``exact_sums`` of several settings, one row of theta each: (settings, 2, orders) on theta's device.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> settings = [Setting.of(Gaussian(sigma), 1.0) for sigma in (1.0, 2.0)]
-    >>> sums = exact_sums_of_many(settings, torch.zeros(2, 3), torch.tensor([2.0], dtype=torch.float64))
-    >>> [round(value, 6) for value in sums[:, 0, 0].tolist()]
-    [3.0, 0.75]
-    """
-    theta = theta.flatten(1).double()
-    result = theta.new_empty(len(settings), 2, len(orders))
-    kinds: dict[Hashable, list[int]] = {}
-    for i, setting in enumerate(settings):
-        kinds.setdefault(setting.kind, []).append(i)
-    for members in kinds.values():
-        law = stacked([settings[i].mechanism for i in members], 1)
-        size = theta.new_tensor([[settings[i].sensitivity] for i in members])
-        worst = both_directions(law, theta[members], size, orders)
-        result[members] = worst.sum(dim=3).permute(2, 0, 1)
-    return result * (1 + ROUNDING) + theta.shape[1] * UNDERFLOW
 
 
 def block_maxima(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:

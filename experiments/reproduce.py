@@ -10,7 +10,6 @@ from experiments.comparison_page import (
     Compared,
     answer_section,
     comparison_section,
-    frontier_chart,
     publishable_section,
     ratio_chart,
 )
@@ -97,9 +96,9 @@ def draw_comparisons(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Figure 3 and the frontiers behind it as PNG and PDF; the sweeps are kept in ``out``/sweeps."""
+    """Figure 3 as PNG and PDF; the sweeps are kept in ``out``/sweeps."""
     results, _ = comparisons(grid, features, out / "sweeps", public=public, device=device, progress=progress)
-    return [*save_chart(ratio_chart(results), out), *save_chart(frontier_chart(results), out)]
+    return save_chart(ratio_chart(results), out)
 
 
 def reproduce(

@@ -679,7 +679,7 @@ BREAKAGES = [
         "experiments/grid_accounts.py",
         "* (raised * (1 + ROUNDING))",
         "* (1 + ROUNDING)",
-        ("tests/experiments/test_block_sums.py",),
+        ("tests/experiments/test_grid_accounts.py",),
     ),
     Breakage(
         "a chord raised by an eighth of the squared spacing, not by a sixth",

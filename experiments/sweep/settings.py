@@ -196,7 +196,6 @@ class Grid:
 
     ``bound`` is absolute, as in the paper; mechanisms without a bound leave it out. Features are shifted by
     ``center`` and divided by ``scale``, two constants. ``unit_rows`` then scales every row to norm 1.
-    ``norm`` are L2 clips that the paper's combinations have beside its own.
 
     >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0, 2.0), (4.0, 8.0), (5,))
     >>> [len([s for s in grid.settings("paper") if s.mechanism == name]) for name in grid.mechanisms]
@@ -217,7 +216,6 @@ class Grid:
     center: float | None = None
     scale: float | None = None
     unit_rows: bool = False
-    norm: tuple[float, ...] | None = None
     fair: FairSearch = field(default_factory=FairSearch)
 
     def __post_init__(self) -> None:
@@ -232,8 +230,8 @@ class Grid:
         for name in self.mechanisms:
             if name not in Mechanism.known():
                 raise ValueError(f"mechanisms must be among {', '.join(Mechanism.known())}, got {name!r}")
-        for key in ("clip", "noise_multiplier", "bound", "learning_rate", "norm"):
-            for number in getattr(self, key) or ():
+        for key in ("clip", "noise_multiplier", "bound", "learning_rate"):
+            for number in getattr(self, key):
                 checks.positive(key, float(number))
         for key, least in (("steps", 1), ("levels", 2), ("seeds", 0)):
             for count in getattr(self, key):
@@ -259,13 +257,10 @@ class Grid:
         return [(setting, seed) for setting in self.settings(search) for seed in self.seeds]
 
     def _product(self) -> Iterator[SweepSetting]:
-        for kind, clips in (("clamp", self.clip), ("norm", self.norm or ())):
-            for name in self.mechanisms:
-                own: list[tuple[Any, ...]] = [getattr(self, key) for key in own_fields(name)]
-                lists = (clips, self.noise_multiplier, *own, self.learning_rate, self.steps)
-                keys = ("clip", "noise_multiplier", *own_fields(name), "learning_rate", "steps")
-                for values in itertools.product(*lists):
-                    yield SweepSetting(name, clip_kind=kind, **dict(zip(keys, values, strict=True)))
+        for name in self.mechanisms:
+            keys = ("clip", "noise_multiplier", *own_fields(name), "learning_rate", "steps")
+            for values in itertools.product(*(getattr(self, key) for key in keys)):
+                yield SweepSetting(name, **dict(zip(keys, values, strict=True)))
 
     def _fair(self) -> Iterator[SweepSetting]:
         for kind, name in itertools.product(self.fair.clips, self.mechanisms):

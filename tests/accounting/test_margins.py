@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from experiments.grid_accounts import GridTable, block_sums, exact_sums_of_many
+from experiments.grid_accounts import GridTable, block_sums
 from ringfence.accounting import fisher
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.coordinates import Setting
@@ -105,11 +105,6 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
     "a factor of sampling": (lambda: poisson_information_factor(0.5, 0.0), 0.25, 2.0**-50),
     "an evaluated sum": (
         lambda: float(exact_sums(GAUSSIAN, torch.zeros(4), float64(0.5), TWO)[0]),
-        1.0,
-        1e-11,
-    ),
-    "evaluated sums of many": (
-        lambda: float(exact_sums_of_many([Setting.of(GAUSSIAN, 0.5)], torch.zeros(1, 4), TWO)[0, 0]),
         1.0,
         1e-11,
     ),

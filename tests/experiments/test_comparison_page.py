@@ -14,7 +14,6 @@ from experiments.comparison_page import (
     clip_chart,
     comparison_table,
     epsilon_table,
-    frontier_chart,
     publishable_section,
     ratio_chart,
     ratio_table,
@@ -168,13 +167,3 @@ def test_colours_are_laws_and_dashes_the_clamp_where_there_are_two_clips(data: C
     assert shown[-1] == ("coordinates clamped", True, True)
     alone = clip_chart([compare_all(sweep("gaussian", 1.0), resamples=20)])
     assert [(line.name, line.dashed) for line in alone.panels[0].lines] == [("Gaussian", False)]
-
-
-def test_the_frontier_rises() -> None:
-    [panel] = frontier_chart([RESULT]).panels
-    assert panel.x_log
-    assert [line.name for line in panel.lines] == ["Gaussian", "truncated", "rectified"]
-    for line in panel.lines:
-        assert list(line.x) == sorted(line.x)
-        assert list(line.y) == sorted(line.y)
-    assert panel.lines[0].y[-1] == pytest.approx(89)  # the test accuracy, not the one it was chosen by

@@ -85,18 +85,6 @@ def test_settings_of_the_papers_clip_keep_the_names_that_stored_rows_have() -> N
     assert replace(settings[5], clip_kind="norm").key != settings[5].key
 
 
-def test_the_papers_combinations_with_l2_clips() -> None:
-    settings = replace(TOY, norm=(0.5, 2.0)).settings("paper")
-    assert settings[:2] == TOY.settings("paper")
-    assert [(s.label, s.clip) for s in settings[2:]] == [
-        ("Gaussian, L2 clip", 0.5),
-        ("Gaussian, L2 clip", 2.0),
-        ("truncated, L2 clip", 0.5),
-        ("truncated, L2 clip", 2.0),
-    ]
-    assert str(settings[2]) == ("Gaussian, L2 clip, clip 0.5, noise multiplier 10, learning rate 4, steps 5")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -106,7 +94,6 @@ def test_the_papers_combinations_with_l2_clips() -> None:
         ({"seeds": (1, 1)}, r"seeds must not hold a value twice, got \[1, 1\]"),
         ({"steps": (0,)}, "steps must be at least 1, got 0"),
         ({"delta": 1.0}, r"delta must be in \(0, 1\), got 1.0"),
-        ({"norm": (0.0,)}, "norm must be > 0, got 0.0"),
         ({"scale": 0.0}, "scale must be > 0, got 0.0"),
     ],
 )
@@ -142,7 +129,6 @@ clip = [1e-3, 1]
 noise_multiplier = [10]
 bound = [4]
 levels = [5]
-norm = [3]
 learning_rate = [8]
 steps = [10]
 [fair]
@@ -162,11 +148,11 @@ def written(folder: Path, text: str) -> Path:
 def test_a_file_is_read_as_written(tmp_path: Path) -> None:
     grid = read_grid(written(tmp_path, GOOD))
     assert (grid.name, grid.delta, grid.unit_rows, grid.classes) == ("mine", 1e-6, True, 3)
-    assert (grid.clip, grid.levels, grid.norm) == ((1e-3, 1.0), (5,), (3.0,))
+    assert (grid.clip, grid.levels) == ((1e-3, 1.0), (5,))
     assert [type(value) for value in grid.clip] == [float, float]
     assert (grid.fair.settings, grid.fair.clip) == (8, (1e-3, 1.0))
     assert (grid.fair.clips, grid.fair.norm) == (("norm",), (1.0, 2.0))
-    assert len(grid.settings("paper")) == 6
+    assert len(grid.settings("paper")) == 4
 
 
 @pytest.mark.parametrize(
