@@ -566,7 +566,7 @@ BREAKAGES = [
         "src/ringfence/checks.py",
         "not isinstance(value, Integral):",
         "not isinstance(value, int):",
-        ("tests/fuzz/test_doors.py",),
+        ("tests/fuzz/test_arguments.py",),
     ),
     Breakage(
         "a masked cell released",
@@ -580,14 +580,14 @@ BREAKAGES = [
         "src/ringfence/checks.py",
         "if not isinstance(value, kind):",
         "if False:",
-        ("tests/fuzz/test_doors.py",),
+        ("tests/fuzz/test_arguments.py",),
     ),
     Breakage(
         "a number of runs without end",
         f"{ACCOUNTING}/selection.py",
         "if not 1 <= runs <= _MOST_RUNS:",
         "if not 1 <= runs:",
-        ("tests/fuzz/test_doors.py",),
+        ("tests/fuzz/test_arguments.py",),
     ),
     Breakage(
         "a grid without end",
@@ -601,7 +601,7 @@ BREAKAGES = [
         f"{TRAINING}/linear.py",
         "at_least=1, at_most=_MOST_STEPS)",
         "at_least=1)",
-        ("tests/fuzz/test_doors.py",),
+        ("tests/fuzz/test_arguments.py",),
     ),
     Breakage(
         "an epsilon that overflows",

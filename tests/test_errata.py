@@ -814,12 +814,6 @@ def test_right_rectified_divergence() -> None:
         assert off(law.renyi_divergence(theta, shift, alpha), truth) < FLOAT64
 
 
-def test_right_truncated_divergence_of_the_appendix() -> None:
-    truth = oracle.renyi(oracle.truncated(SIGMA, -BOUND, BOUND), THETA, SHIFT, ALPHA)
-    right = truncated_divergence(THETA, SHIFT, ALPHA, printed_argument=False, printed_exponent=False)
-    assert off(right, truth) < EXACT
-
-
 def test_right_sign_information() -> None:
     t = mpf(THETA) / mpf(SIGMA)
     printed = phi(t) / (mpf(SIGMA) * mp.sqrt(below(t) * below(-t)))

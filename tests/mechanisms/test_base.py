@@ -1,5 +1,7 @@
-"""What every law does with arguments at the ends of what floats hold, and with what is no argument."""
+"""Every law: what it says of itself, how it is saved, and its arguments at the ends of what floats hold."""
 
+import copy
+import math
 from typing import Any
 
 import pytest
@@ -7,6 +9,78 @@ import torch
 
 import ringfence as rf
 from ringfence.mechanisms.secure.release import SecureRelease
+from tests.audit.releases import example
+
+
+class Quiet(rf.StochasticSign):
+    """A law that only has a name."""
+
+    name = "sign"  # a name that is taken: this class is in no list of laws
+
+
+def test_what_a_law_leaves_out_has_a_default() -> None:
+    assert (Quiet.label, Quiet.fields(), Quiet.attacked_settings) == ("sign", ("sigma",), {})
+    assert not Quiet.exponential_family
+    assert Quiet(2.0).settings() == {}
+    assert float(Quiet(2.0).information_bound()) == 0.25
+    assert rf.Gaussian(1.0).turning_points() == ()
+    assert [float(end) for end in rf.RectifiedGaussian(1.0, (-1.0, 3.0)).turning_points()] == [-1.0, 3.0]
+
+
+def test_a_label_is_not_inherited_with_another_name() -> None:
+    class Other(rf.Gaussian):
+        name = "gaussian"
+
+    assert (rf.Gaussian.label, Other.label) == ("Gaussian", "gaussian")
+
+
+def test_known_laws_are_in_alphabetical_order_and_can_be_built_from_their_fields() -> None:
+    known = rf.Mechanism.known()
+    assert list(known) == sorted(known)
+    for law in known.values():
+        built = example(law, 1.0, 2.0)
+        assert type(built) is law
+        assert {*built.settings()} == {*law.attacked_settings}
+        assert set(built.parameters()) <= {*law.fields(), "lower", "upper"}
+        assert all(isinstance(point, torch.Tensor) for point in built.turning_points())
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        (("law",), [], "law must be one of"),
+        (("parameters",), 1.0, "parameters must be a dict"),
+        (("settings",), None, "settings must be a dict"),
+        (("settings",), {}, "parameters and settings has missing keys"),
+        (("parameters", "lower"), None, "parameter lower must be a dict"),
+        (("parameters", "sigma", "dtype"), "int8", "dtype of sigma must be one of"),
+        (("parameters", "sigma", "value"), "1", "parameter sigma must be a number"),
+        (("parameters", "sigma", "value"), math.nan, "parameter sigma must not be NaN"),
+    ],
+)
+def test_a_saved_law_is_refused_by_name(path: tuple[str, ...], value: Any, complaint: str) -> None:
+    state = copy.deepcopy(rf.QuantizedGaussian(1.0, 2.0, 3).state_dict())
+    part = state
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        rf.Mechanism.from_state_dict(state)
+
+
+def test_no_later_class_takes_over_the_name_of_a_law() -> None:
+    """A law is looked up by name where it is saved, swept or asked for on the command line."""
+
+    class Gaussian(rf.Gaussian):  # the same class name, and the inherited name "gaussian"
+        pass
+
+    class Other(rf.StochasticSign):
+        name = "sign"
+
+    assert type(rf.Mechanism.by_name("gaussian", sigma=1.0)) is rf.Gaussian
+    assert type(rf.Mechanism.by_name("sign", sigma=1.0)) is rf.StochasticSign
+    assert type(rf.Mechanism.from_state_dict(rf.Gaussian(1.0).state_dict())) is rf.Gaussian
+    assert type(Gaussian(1.0)) is not type(Other(1.0))
 
 
 def test_a_curve_needs_an_order() -> None:
@@ -57,3 +131,17 @@ def test_an_enormous_shift_loses_at_most_the_width_of_the_support(bound: float, 
     for move in (shift, -shift):
         assert float(law.hockey_stick(0.0, move, 0.99 * most)) == 1.0
         assert float(law.hockey_stick(0.0, move, 1.01 * most)) == 0.0
+
+
+def test_a_hockey_stick_is_at_most_1() -> None:
+    """Rounding made it 1 + 7e-16."""
+    assert float(rf.RectifiedGaussian(1.0, math.inf).hockey_stick(-0.0, -8.8861e6, 0.0)) <= 1
+
+
+@pytest.mark.parametrize("method", ["fisher_information", "renyi_divergence", "hockey_stick", "loss_moments"])
+def test_what_cannot_be_represented_says_so(method: str) -> None:
+    """Was a ValueError: cannot convert float NaN to integer."""
+    law = rf.QuantizedGaussian(0.3, (-1.0, -0.97), 4)
+    arguments = {"renyi_divergence": (1.0, 2.0), "hockey_stick": (1.0, 0.5), "loss_moments": (1.0,)}
+    with pytest.raises(FloatingPointError, match=f"QuantizedGaussian.{method} cannot be represented"):
+        getattr(law, method)(1.7976931348623157e308, *arguments.get(method, ()))

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import ringfence as rf
 from ringfence.mechanisms import decision
@@ -81,12 +82,31 @@ def test_blocks_of_queries_change_nothing(law: Decision, monkeypatch: pytest.Mon
     assert all(torch.allclose(*both, rtol=1e-12, atol=1e-15) for both in zip(whole, parts, strict=True))
 
 
+@pytest.mark.parametrize(("held", "lengths"), [(1, [1] * 5), (48, [2, 2, 1]), (119, [4, 1]), (120, [5])])
+@pytest.mark.parametrize("turned", [False, True])
+def test_as_many_queries_at_a_time_as_may_be_held(held: int, lengths: list[int], turned: bool) -> None:
+    """5 rows of 4 counts, 3 moves and 2 values are 120 numbers; the longer dimension is cut, whose it is."""
+    counts, moves = torch.arange(20.0).view(5, 1, 4), torch.arange(12.0).view(3, 4)
+    value = torch.arange(10.0).view(2, 5, 1)
+    if turned:
+        counts, moves, value = moves.unsqueeze(1), counts.squeeze(1), value.mT
+    seen = []
+
+    def kernel(counts: Tensor, move: Tensor, value: Tensor) -> Tensor:
+        seen.append(move.shape[0] if turned else counts.shape[0])
+        return (counts * move).sum(dim=-1) + value
+
+    whole = kernel(counts, moves, value)
+    assert torch.equal(decision.by_queries(kernel, counts, moves, value, held), whole)
+    assert seen[1:] == lengths
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_so_many_noisy_values_are_drawn_at_once(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a seed: another number would change what it repeats."""
     drawn = []
 
-    def recorded(_: Decision, draws: object, rows: torch.Tensor) -> torch.Tensor:
+    def recorded(_: Decision, draws: object, rows: Tensor) -> Tensor:
         drawn.append(len(rows))
         return torch.zeros(len(rows), dtype=torch.int64)
 

@@ -533,17 +533,3 @@ def test_shapes_that_do_not_fit_are_listed_by_name() -> None:
 def test_a_release_says_what_it_is() -> None:
     assert repr(SecureRelease(rf.StochasticSign(1.0))) == "SecureRelease(StochasticSign(sigma=1.0))"
     assert repr(SecureRelease(rf.Gaussian(1.0), 0.25)) == "SecureRelease(Gaussian(sigma=1.0), step=0.25)"
-
-
-def test_the_finest_step_and_the_largest_sigma() -> None:
-    law = rf.RectifiedGaussian(3.0, 1.5)
-    assert float(SecureRelease(law, 3.0 * 2.0**-20).step) == 3.0 * 2.0**-20
-    with pytest.raises(ValueError, match=r"step must be at least 2\^-20"):
-        SecureRelease(law, 2.9 * 2.0**-20)
-    assert SecureRelease(rf.StochasticSign(1e290)).step is None
-    with pytest.raises(ValueError, match="sigma must be at most 1e290"):
-        SecureRelease(rf.StochasticSign(1.001e290))
-
-
-def test_a_law_with_points_of_its_own_has_no_step() -> None:
-    assert repr(SecureRelease(rf.StochasticSign(1.0))) == "SecureRelease(StochasticSign(sigma=1.0))"

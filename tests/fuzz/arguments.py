@@ -1,6 +1,6 @@
 """Every public function and method with one argument replaced by every hostile value.
 
-    python -m tests.fuzz.doors [DOOR ...]
+    python -m tests.fuzz.arguments [FUNCTION ...]
 
 Counts the calls whose error is not ours (raised by another library, or by Python inside our code), or names
 no argument, and the calls that do not end; the exit status is 1 if there is one.
@@ -40,7 +40,7 @@ from ringfence.training.linear import train_linear
 from tests.fuzz.contract import ContractError, calls_well
 from tests.fuzz.strategies import HOSTILE
 
-SECONDS = 20  # more is a hang: every door opens in a second when its arguments are good
+SECONDS = 20  # more is a hang: every call ends in a second when its arguments are good
 _ZONE = datetime.UTC
 _LOOP: list[Any] = []
 _LOOP.append(_LOOP)
@@ -79,7 +79,7 @@ VALUES = (*HOSTILE, *MORE)
 
 
 # Some values are taken as names of files: every call is made in this folder.
-PLACE = Path(mkdtemp(prefix="ringfence-doors-"))
+PLACE = Path(mkdtemp(prefix="ringfence-arguments-"))
 atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 
 
@@ -177,7 +177,7 @@ _JACOBIAN = torch.ones(4, 2, dtype=torch.float64)
 
 # name: the call, and arguments that are good; a function gives new ones for every call
 Arguments = dict[str, Any] | Callable[[], dict[str, Any]]
-DOORS: dict[str, tuple[Callable[..., Any], Arguments]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Gaussian": (rf.Gaussian, {"sigma": 1.0}),
     "RectifiedGaussian": (rf.RectifiedGaussian, {"sigma": 1.0, "bound": 2.0}),
     "TruncatedGaussian": (rf.TruncatedGaussian, {"sigma": 1.0, "bound": (-1.0, 2.0)}),
@@ -428,30 +428,30 @@ def _limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def good(door: str) -> dict[str, Any]:
-    """Arguments that the door takes."""
-    arguments = DOORS[door][1]
+def good(name: str) -> dict[str, Any]:
+    """Arguments that the function takes."""
+    arguments = FUNCTIONS[name][1]
     return dict(arguments() if callable(arguments) else arguments)
 
 
-def fallen(door: str, argument: str, value: Any) -> str | None:
+def fault(name: str, argument: str, value: Any) -> str | None:
     """What a call with one hostile argument broke, or None.
 
     A refusal is a ValueError, a TypeError or a FloatingPointError that a ``raise`` of ours raised, and that
     names an argument; a file that cannot be read or written is an OSError.
     """
-    call, _ = DOORS[door]
-    arguments = {**good(door), argument: value}
+    call, _ = FUNCTIONS[name]
+    arguments = {**good(name), argument: value}
     names = (*arguments, *_PARTS)
     try:
         with _limit(), chdir(PLACE):
             calls_well(call, names=names, ours=True, **arguments)
     except HangError as error:
-        return f"{door}({argument}={_shown(value)}): {error}"
+        return f"{name}({argument}={_shown(value)}): {error}"
     except ContractError as error:
         if isinstance(error.__cause__, OSError) and argument in ("path", "data", "ballots"):
             return None
-        return f"{door}({argument}={_shown(value)}): {str(error.__cause__ or error).splitlines()[0][:160]}"
+        return f"{name}({argument}={_shown(value)}): {str(error.__cause__ or error).splitlines()[0][:160]}"
     return None
 
 
@@ -479,17 +479,17 @@ def main(names: list[str]) -> int:
     warnings.filterwarnings("ignore", "A column-vector y was passed")
     warnings.filterwarnings("ignore", "X has feature names")
     calls, bad = 0, Counter[str]()
-    for door in names or DOORS:
-        for argument in good(door):
+    for name in names or FUNCTIONS:
+        for argument in good(name):
             for value in VALUES:
                 calls += 1
-                wrong = fallen(door, argument, value)
+                wrong = fault(name, argument, value)
                 if wrong:
-                    bad[f"{door}.{argument}"] += 1
+                    bad[f"{name}.{argument}"] += 1
                     print(wrong, flush=True)
     for where, count in bad.most_common():
         print(f"{count:6} {where}")
-    print(f"{calls:,} calls, {bad.total():,} fell")
+    print(f"{calls:,} calls, {bad.total():,} failed")
     return 1 if bad else 0
 
 

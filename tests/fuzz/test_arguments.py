@@ -8,36 +8,41 @@ import pytest
 from hypothesis import strategies as st
 
 import ringfence as rf
-from tests.fuzz import doors
+from tests.fuzz import arguments
 from tests.fuzz.properties import fuzzed
 
-# A few doors take a second for every call: the long run (python -m tests.fuzz.doors) has them.
+# A few functions take a second for every call: the long run (python -m tests.fuzz.arguments) has them.
 SLOW = {"tune", "calibrate_bound", "calibrate_steps", "publishable_epsilon", "privacy_profile"}
 QUICK = [
-    door
-    for door in doors.DOORS
-    if door not in SLOW and not door.startswith(("Ledger", "LinearProbe.e", "PrivacyEngine", "release"))
+    name
+    for name in arguments.FUNCTIONS
+    if name not in SLOW and not name.startswith(("Ledger", "LinearProbe.e", "PrivacyEngine", "release"))
 ]
 
 
 @fuzzed(
-    "doors", share=1, few=150, door=st.sampled_from(QUICK), value=st.sampled_from(doors.VALUES), at=st.data()
+    "arguments",
+    share=1,
+    few=150,
+    name=st.sampled_from(QUICK),
+    value=st.sampled_from(arguments.VALUES),
+    at=st.data(),
 )
-def test_a_hostile_argument_is_taken_or_refused_by_name(door: str, value: Any, at: Any) -> None:
-    argument = at.draw(st.sampled_from(sorted(doors.good(door))))
-    assert doors.fallen(door, argument, value) is None
+def test_a_hostile_argument_is_taken_or_refused_by_name(name: str, value: Any, at: Any) -> None:
+    argument = at.draw(st.sampled_from(sorted(arguments.good(name))))
+    assert arguments.fault(name, argument, value) is None
 
 
 @pytest.mark.parametrize(
-    "door", ["Clamp", "Mechanism.sample", "decision_profile", "LinearOperator.of", "train_linear"]
+    "name", ["Clamp", "Mechanism.sample", "decision_profile", "LinearOperator.of", "train_linear"]
 )
-def test_good_arguments_are_taken(door: str) -> None:
-    """Else every refusal of this door would be about another argument."""
-    doors.DOORS[door][0](**doors.good(door))
+def test_good_arguments_are_taken(name: str) -> None:
+    """Else every refusal of this function would be about another argument."""
+    arguments.FUNCTIONS[name][0](**arguments.good(name))
 
 
 @pytest.mark.parametrize(
-    ("door", "argument", "value"),
+    ("name", "argument", "value"),
     [
         ("PrivacyEngine.make_private", "model", None),
         ("release_counts", "domain", 1.0),
@@ -65,23 +70,23 @@ def test_good_arguments_are_taken(door: str) -> None:
         ("tune", "target_epsilon", 1e308),
     ],
 )
-def test_what_fell_is_refused_by_name(door: str, argument: str, value: Any) -> None:
+def test_what_was_found_is_refused_by_name(name: str, argument: str, value: Any) -> None:
     """What generation found on 0.6.0, one of each kind."""
-    assert doors.fallen(door, argument, value) is None
-    with chdir(doors.PLACE), pytest.raises((ValueError, TypeError)):
-        doors.DOORS[door][0](**{**doors.good(door), argument: value})
+    assert arguments.fault(name, argument, value) is None
+    with chdir(arguments.PLACE), pytest.raises((ValueError, TypeError)):
+        arguments.FUNCTIONS[name][0](**{**arguments.good(name), argument: value})
 
 
-def test_an_error_of_another_library_falls() -> None:
+def test_an_error_of_another_library_is_a_fault() -> None:
     """The detector itself: numpy's refusal, Python's, and one that names nothing."""
-    doors.DOORS["numpy"] = (lambda **given: np.zeros(given["shape"]), {"shape": 1})
-    doors.DOORS["python"] = (lambda **given: given["theta"] + 1, {"theta": 1})
+    arguments.FUNCTIONS["numpy"] = (lambda **given: np.zeros(given["shape"]), {"shape": 1})
+    arguments.FUNCTIONS["python"] = (lambda **given: given["theta"] + 1, {"theta": 1})
     try:
-        assert "'a'" in str(doors.fallen("numpy", "shape", "a"))
-        assert "can only concatenate" in str(doors.fallen("python", "theta", "a"))
-        assert doors.fallen("python", "theta", 2) is None
+        assert "'a'" in str(arguments.fault("numpy", "shape", "a"))
+        assert "can only concatenate" in str(arguments.fault("python", "theta", "a"))
+        assert arguments.fault("python", "theta", 2) is None
     finally:
-        del doors.DOORS["numpy"], doors.DOORS["python"]
+        del arguments.FUNCTIONS["numpy"], arguments.FUNCTIONS["python"]
 
 
 @pytest.mark.parametrize("number", [np.int64(2), np.int32(2), np.uint8(2)])
@@ -90,6 +95,6 @@ def test_numbers_of_numpy_are_numbers(number: Any) -> None:
     account.step([0.0], count=number)
     assert type(account.steps) is int
     assert rf.PerInstanceAccountant.from_state_dict(account.state_dict()).steps == 2
-    assert rf.LinearProbe(rf.Gaussian(1.0), 0.1, number, number).fit(doors.X, doors.Y).steps_ == 2
+    assert rf.LinearProbe(rf.Gaussian(1.0), 0.1, number, number).fit(arguments.X, arguments.Y).steps_ == 2
     with pytest.raises(TypeError, match="sigma must be a number"):
         rf.Gaussian(np.bool_(True))
