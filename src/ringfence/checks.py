@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from sys import float_info
@@ -254,6 +254,13 @@ def sums(name: str, values: object, count: int) -> Tensor:
     if result.shape != (count,):
         raise ValueError(f"{name} must hold {count} sums, got {list(result.shape)}")
     return result
+
+
+def missing_attribute(kind: str, name: str, renamed: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that is not there, which says what it is called now if it was renamed."""
+    if name in renamed:
+        return AttributeError(f"{kind}.{name} is now {kind}.{renamed[name]}")
+    return AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
 def state(kind: str, version: int, value: object, expected: set[str]) -> None:

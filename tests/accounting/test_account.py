@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.account import accountant_from_state_dict, fixed_theta_guarantee
+from ringfence.accounting.profile import fixed_theta_guarantee
+from ringfence.accounting.subsampling import accountant_from_state_dict
 
 LAW = rf.RectifiedGaussian(1.0, 2.0)
 THETA = torch.linspace(-1, 1, 8, dtype=torch.float64)

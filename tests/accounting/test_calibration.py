@@ -245,7 +245,7 @@ def test_the_widest_and_the_narrowest_bound_are_in_units_of_sigma() -> None:
     """So far out a clamp to 64 sigma gives nothing away, where the Gaussian would; and no bound is tiny."""
     law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.full((3,), 1000.0)
     assert rf.calibrate_bound(law, theta, 4.0, **HERE) == 128.0
-    with pytest.raises(ValueError, match=r"what an interval of 0\.00195 still gives away, got 0\.01"):
+    with pytest.raises(ValueError, match=r"what an interval of 0\.00195 still leaks, got 0\.01"):
         rf.calibrate_bound(law, THETA, 2.0, epsilon=0.01, delta=1e-5, kind="per_instance")
 
 

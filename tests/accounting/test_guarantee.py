@@ -234,7 +234,7 @@ def test_a_false_positive_rate_is_from_0_to_1(rate: Any) -> None:
 def test_old_names_say_the_new_ones_and_a_claim_survives_a_pickle() -> None:
     got = claim()
     for old, new in (("epsilon_data_independent", "epsilon"), ("epsilon_pdp", "per_instance.epsilon")):
-        with pytest.raises(AttributeError, match=f"Guarantee.{old} is now Guarantee.{new} "):
+        with pytest.raises(AttributeError, match=f"Guarantee.{old} is now Guarantee.{new}$"):
             getattr(got, old)
     with pytest.raises(AttributeError, match="no attribute 'eps'"):
         _ = got.eps

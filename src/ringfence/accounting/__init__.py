@@ -1,1 +1,1 @@
-"""What a release cost."""
+"""Accounting: the cost of releases, by every kind of accountant."""

@@ -95,7 +95,7 @@ def calibrate_bound(
 ) -> float:
     """The largest b for which the law on [-b, b] costs at most ``epsilon``; infinite if every b does.
 
-    A wider interval gives more away: the clamp to a narrower interval is a function of the clamp to a
+    A wider interval leaks more: the clamp to a narrower interval is a function of the clamp to a
     wider one, and the variance of a conditioned normal law grows with its interval. For every dataset
     (the default ``kind``) the bound matters for a truncated law only: any other law costs what the
     Gaussian does, at every b. Arguments and caveats are those of ``calibrate_sigma``.
@@ -132,7 +132,7 @@ def calibrate_bound(
             return widest
         least = cost(narrowest)
         if least > epsilon:
-            reason = f"what an interval of {narrowest:.3g} still gives away"
+            reason = f"what an interval of {narrowest:.3g} still leaks"
             if least == most:
                 reason = "for every dataset it costs what the Gaussian does, whatever its bound"
             raise ValueError(f"epsilon must be at least {least:.4g} for this law: {reason}, got {epsilon!r}")
@@ -282,7 +282,7 @@ class PerInstanceCalibrationWarning(UserWarning):
 
 @dataclass(frozen=True)
 class CalibrationQuestion:
-    """What is released, and which epsilon of it must meet the target.
+    """The releases, and which of their epsilons must meet the target.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> question = CalibrationQuestion.asked(None, 1e-2, 1e-5, "data_independent", 100, 1.0)

@@ -102,7 +102,7 @@ class LossSums:
         return centred + size * mean + spread
 
     def _beyond_third(self, size: NDArray[np.float64], growth: float) -> NDArray[np.float64]:
-        """What log E exp(w (L - E L)) has beyond its third cumulant, at most, summed over coordinates.
+        """An upper bound of log E exp(w (L - E L)) beyond its third cumulant, summed over coordinates.
 
         Write v, m3, m4 for the central moments of one loss, B for its extent, growth = e^(Re w B) and
         u = E exp(w (L - E L)) - 1 = w^2 v / 2 + w^3 m3 / 6 + w^4 m4 / 24 + ..., so that

@@ -1,7 +1,7 @@
 """The promise that releases make to every dataset, kept apart from what they cost the dataset at hand."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ SAMPLED = "Gaussian on Poisson samples, by privacy loss distributions"
 ADDED_UP = "epsilons added up"
 _EVERY_DATASET = (GAUSSIAN, ZCDP, SAMPLED, ADDED_UP)
 
+# since 0.7, where epsilon is the promise for every dataset; it was the ex-post number
 _RENAMED = {
     "epsilon_data_independent": "epsilon",
     "epsilon_pdp": "per_instance.epsilon",
@@ -144,13 +145,10 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
     change: str = ADDED_OR_REMOVED  # what makes datasets neighbours: a single record is this
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _RENAMED:
-            raise AttributeError(
-                f"Guarantee.{name} is now Guarantee.{_RENAMED[name]} (since 0.7 Guarantee.epsilon is the "
-                "promise for every dataset; the ex-post number is per_instance.ex_post_epsilon)"
-            )
-        raise AttributeError(f"'Guarantee' object has no attribute {name!r}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise checks.missing_attribute("Guarantee", name, _RENAMED)
 
     @property
     def mu(self) -> float:
@@ -183,6 +181,19 @@ class Guarantee:
         """
         rates = checks.share("false_positive_rates", false_positive_rates).double().cpu()
         return self.every_dataset.rates(rates.reshape(-1))[1].reshape(rates.shape)
+
+    def with_proofs(self, *proofs: tuple[float, str]) -> "Guarantee":
+        """The claim with its per-instance epsilon, or the smallest of these that are proved otherwise.
+
+        >>> import ringfence as rf
+        >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
+        >>> account.step([0.0])
+        >>> account.guarantee(delta=1e-5).with_proofs((0.25, "a profile")).per_instance.proof
+        'a profile'
+        """
+        own = self.per_instance
+        epsilon, proof = min(((own.epsilon, own.proof), *proofs))
+        return replace(self, per_instance=replace(own, epsilon=epsilon, proof=proof))
 
     def as_dict(self) -> dict[str, Any]:
         """The numbers as plain data; those under ``per_instance`` are sensitive."""

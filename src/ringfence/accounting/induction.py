@@ -42,7 +42,7 @@ _FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or
 LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
-_DENSE = 48  # from so many points of mass on, numpy's correlation is faster than shifted copies
+_DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
 
 class Loss(NamedTuple):
@@ -91,7 +91,7 @@ class Loss(NamedTuple):
         return cls(first + places, masses[places], float(curve[-1]))
 
     def within(self, longest: int) -> "Loss":
-        """The same without finite losses beyond so many points: higher ones are infinite, lower ones raised.
+        """The same without finite losses beyond ``longest`` points: higher ones infinite, lower ones raised.
 
         >>> Loss(np.array([-9, 0, 9]), np.full(3, 1 / 3), 0.0).within(5).places.tolist()
         [-5, 0]

@@ -196,7 +196,7 @@ class Ledger:
         return reduce(PrivacyLoss.__add__, (entry.cost for entry in self.entries), PrivacyLoss())
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
-        """What may be said about all entries together; at the ledger's own delta unless another is given."""
+        """The claim of all entries together, at the ledger's own delta unless another is given."""
         return self.total.guarantee(self.delta if delta is None else delta)
 
     @property

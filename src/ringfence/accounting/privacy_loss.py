@@ -55,12 +55,12 @@ class HasPrivacyLoss(Protocol):
     """Anything that says what it costs: every accountant."""
 
     def privacy_loss(self) -> "PrivacyLoss":
-        """What the releases cost."""
+        """The loss of all releases."""
 
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """What releases cost between two neighbouring datasets, in a form that adds up (``+``).
+    """The cost of releases between two neighbouring datasets, in a form that adds up (``+``).
 
     What holds for every dataset: ``releases`` are Gaussian releases (shift / sigma, sampling rate, how many)
     that leak at least as much in every test; ``zcdp`` and ``ceiling``, at each of ``orders``, bound the Rényi
@@ -335,7 +335,7 @@ class PrivacyLoss:
         return PrivacyLoss(self.releases, steps=self.steps, change=self.change, numbers=self.numbers)
 
     def of_replaced(self) -> "PrivacyLoss":
-        """What the same releases cost where one record is replaced: it is removed, and another one is added.
+        """The cost of the same releases where one record is replaced: it is removed, and another is added.
 
         Guarantee: two records together are 2 mu-GDP where one is mu-GDP (Dong, Roth and Su 2022, Theorem
         2.14), (4 rho)-zCDP where one is rho-zCDP (Bun and Steinke 2016, Proposition 27), and (2 epsilon,
@@ -465,12 +465,7 @@ class Accountant:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            kind = type(self).__name__
-            raise AttributeError(
-                f"{kind}.{name} is now {kind}.{_RENAMED[name]}"
-                if name in _RENAMED
-                else f"{kind!r} object has no attribute {name!r}"
-            )
+            raise checks.missing_attribute(type(self).__name__, name, _RENAMED)
 
     def privacy_loss(self) -> PrivacyLoss:
         """The releases so far as one value, which adds up with that of other accounts."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -20,11 +20,13 @@ from ringfence.accounting.conversion import (
     gaussian_epsilon,
 )
 from ringfence.accounting.coordinates import distinct, recentre, released_shape, with_numbers
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.induction import Grid, Loss, atoms_delta, induction
-from ringfence.accounting.per_instance import ceilings, per_instance_rdp
+from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _BISECTIONS = 60
@@ -138,6 +140,26 @@ def privacy_profile(
     if size.norm is None and (composed := composed_delta(mechanism, theta, farthest, steps, size.at_most)):
         proofs["backward induction"] = lambda epsilon: left_out + composed(epsilon)
     return PrivacyProfile(proofs)
+
+
+def fixed_theta_guarantee(
+    mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity, steps: int, delta: float
+) -> Guarantee:
+    """The claim of ``steps`` releases of the same theta, with the smallest per-instance epsilon known.
+
+    >>> claim = fixed_theta_guarantee(Gaussian(1.0), torch.zeros(100), 1e-2, steps=10, delta=1e-5)
+    >>> claim.per_instance.epsilon < claim.per_instance.renyi_epsilon
+    True
+    """
+    steps = checks.count("steps", steps, at_least=1)
+    account = PerInstanceAccountant(mechanism, sensitivity)
+    account.step(theta, count=steps)
+    profile = privacy_profile(mechanism, theta, sensitivity, steps)
+    gaussian = privacy_profile(Gaussian(mechanism.sigma), theta, sensitivity, steps).epsilon(delta)
+    # both hold, because theta is fixed
+    claim = account.guarantee(delta).with_proofs((profile.epsilon(delta), profile.proof(delta)))
+    own = claim.per_instance
+    return replace(claim, per_instance=replace(own, gaussian_epsilon=min(gaussian, own.gaussian_epsilon)))
 
 
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:

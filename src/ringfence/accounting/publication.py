@@ -313,7 +313,7 @@ def publishable_decision_epsilon(
 
 
 def publishing_cost(every: float) -> float:
-    """What publishing costs by default beside decisions that cost ``every`` for any votes, both in zCDP."""
+    """The default cost of publishing beside decisions that cost ``every`` for any votes, both in zCDP."""
     return float(0.02 * every**0.75)
 
 

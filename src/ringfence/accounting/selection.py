@@ -1,4 +1,4 @@
-"""What it costs to keep the best of a random number of private runs.
+"""The cost of keeping the best of a random number of private runs.
 
 After every run it is decided by chance whether there will be another, so that the number of runs is
 geometric with mean m, and g = 1 / m is the chance to stop. Only the best run is released, by an order of what
@@ -32,7 +32,7 @@ _MOST_RUNS = 10**6
 def selection_epsilon(mu: float, expected_runs: float, delta: float) -> float:
     """The epsilon of the best of a geometric number of mu-GDP runs.
 
-    Guarantee: an upper bound, by the theorem above. It holds for whoever sees the best run and neither the
+    Guarantee: an upper bound, by the theorem above. It holds where the best run is seen and neither the
     number of runs nor anything of the others.
 
     >>> round(selection_epsilon(0.17, 10, 1e-5), 3), round(gaussian_epsilon(0.17, 1e-5), 3)

@@ -1,4 +1,4 @@
-"""What one record can move: each coordinate, how many coordinates, and how far in all."""
+"""How far one record can move theta: each coordinate, how many coordinates, and in all."""
 
 import math
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Sensitivity:
 
     @classmethod
     def of(cls, value: "Real | Sensitivity") -> "Sensitivity":
-        """What an argument ``sensitivity=`` means: itself, or a number that stands for ``each``.
+        """The value of an argument ``sensitivity=``: itself, or a number that stands for ``each``.
 
         >>> Sensitivity.of(0.5)
         Sensitivity(each=0.5)
@@ -149,7 +149,7 @@ class Sensitivity:
 
     @property
     def statement(self) -> str:
-        """In plain English: what one record can move.
+        """In plain English: how far one record can move theta.
 
         >>> Sensitivity(each=1.0, at_most=1).statement
         'One record moves at most 1 coordinate, by at most 1.0.'
@@ -175,7 +175,7 @@ class Sensitivity:
 
     @classmethod
     def from_state(cls, state: Any) -> "Sensitivity":
-        """What ``state`` describes.
+        """The sensitivity that a ``state`` describes.
 
         >>> Sensitivity.from_state(Sensitivity(each=1.0, at_most=3).state())
         Sensitivity(each=1.0, at_most=3)

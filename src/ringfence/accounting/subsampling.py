@@ -20,7 +20,12 @@ from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
 from ringfence.accounting.coordinates import recentre, released_shape
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
-from ringfence.accounting.per_instance import DivergenceTables, ceilings
+from ringfence.accounting.per_instance import (
+    DivergenceTables,
+    PerInstanceAccountant,
+    PerInstanceRdp,
+    ceilings,
+)
 from ringfence.accounting.poisson_mixture import (
     MOST_COORDINATES,
     PoissonMixture,
@@ -62,11 +67,12 @@ def checked_integer_orders(orders: Sequence[float] | Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SubsampledRdp:
+class SubsampledRdp(PerInstanceRdp):
     """Rényi divergences of one release of a Poisson sample at each order, in both directions.
 
-    The numbers cover every record that is added to the dataset or removed from it. They hold except with
-    probability ``failure_probability`` over the auxiliary batches.
+    ``forward`` has the law without the record first, ``backward`` the law with it. The numbers cover every
+    record that is added to the dataset or removed from it. They hold except with probability
+    ``failure_probability`` over the auxiliary batches.
 
     >>> import ringfence as rf
     >>> rdp = fixed_batch_rdp(rf.Gaussian(1.0), 0.0, sensitivity=1.0, sampling_rate=0.5, orders=[2, 4])
@@ -74,15 +80,7 @@ class SubsampledRdp:
     ([2.0, 4.0], [0.357, 1.151], 0.0)
     """
 
-    orders: Tensor
-    forward: Tensor  # of D(M(without the record) || M(with it))
-    backward: Tensor  # of D(M(with the record) || M(without it))
     failure_probability: float
-
-    @property
-    def worst(self) -> Tensor:
-        """The larger of the two, order by order."""
-        return torch.maximum(self.forward, self.backward)
 
 
 def subsampled_rdp(
@@ -495,3 +493,25 @@ class SampledAccountant(Accountant):
         return (
             f"SampledAccountant({self.mechanism!r}, sampling_rate={self.sampling_rate}, steps={self.steps})"
         )
+
+
+# Training charges either kind before each release (``charge``).
+Account = PerInstanceAccountant | SampledAccountant
+
+_KINDS: dict[str, type[PerInstanceAccountant] | type[SampledAccountant]] = {
+    kind.__name__: kind for kind in (PerInstanceAccountant, SampledAccountant)
+}
+
+
+def accountant_from_state_dict(state: dict[str, Any]) -> Account:
+    """The account that a ``state_dict`` describes; its ``kind`` chooses the class.
+
+    An unknown kind or version is an error that names it.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> saved = PerInstanceAccountant(Gaussian(1.0), sensitivity=0.1).state_dict()
+    >>> accountant_from_state_dict(saved)
+    PerInstanceAccountant(Gaussian(sigma=1.0), steps=0)
+    """
+    kind = checks.one_of("kind", checks.mapping("state", state).get("kind"), _KINDS)
+    return _KINDS[kind].from_state_dict(state)

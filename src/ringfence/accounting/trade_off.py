@@ -1,4 +1,4 @@
-"""What the best attack can achieve: largest true positive rates, and smallest false negative rates.
+"""Bounds of the best attack: largest true positive rates, and smallest false negative rates.
 
 An attack is a test of one dataset against the same dataset with one record more or less. Its false positive
 rate is the probability that it takes the record to be there where it is not, its true positive rate the
@@ -36,9 +36,9 @@ _PER_OCTAVE, _LEAST = 8, 0.03  # of order - 1, where only zCDP is known
 
 @dataclass(frozen=True)
 class TradeOff:
-    """What is known about every two neighbouring datasets, as plain numbers.
+    """Bounds of attacks on every two neighbouring datasets, from plain numbers.
 
-    ``releases`` are Gaussian releases, (shift / sigma, sampling rate, how many), that give away at least as
+    ``releases`` are Gaussian releases, (shift / sigma, sampling rate, how many), that leak at least as
     much as those that were made. ``zcdp``, and ``divergences`` at ``orders``, bound Rényi divergences in both
     directions. ``off_by`` is how far, in total variation, the law of all releases may be from what the
     bounds are about: finite randomness. ``known`` are further (epsilon, delta) that hold, in order.

@@ -48,7 +48,7 @@ def account(
     A person sits in one cell of a table: ringfence account counts.npy --mechanism gaussian --sigma 4
     --sensitivity 1 --at-most 1
     """
-    from ringfence.accounting.account import fixed_theta_guarantee
+    from ringfence.accounting.profile import fixed_theta_guarantee
     from ringfence.data.features import read_theta
     from ringfence.mechanisms.base import Mechanism
 
@@ -75,7 +75,7 @@ def account_table(title: str, claim: "Guarantee") -> Table:
 
     >>> import ringfence as rf
     >>> from torch import zeros
-    >>> from ringfence.accounting.account import fixed_theta_guarantee
+    >>> from ringfence.accounting.profile import fixed_theta_guarantee
     >>> claim = fixed_theta_guarantee(rf.StochasticSign(1.0), zeros(3), 1e-2, steps=1, delta=1e-5)
     >>> account_table("A sign", claim).row_count
     4

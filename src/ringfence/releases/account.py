@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from ringfence.mechanisms.secure.release import SecureRelease
 from ringfence.noise import CipherDraws, Noise
 from ringfence.numerics.rounding import rounded_up
 
+_RENAMED = {"epsilon_tight": "per_instance.epsilon", "proof": "per_instance.proof"}  # since 0.7
 _LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
 _PRIVATE = (
     "private: these numbers are computed from the data. Do not publish this file. Only "
@@ -58,17 +59,12 @@ class ReleaseAccount:
         cls, cost: PrivacyLoss, delta: float, tight: Iterable[tuple[float, str]] = (), **details: Any
     ) -> "ReleaseAccount":
         """The account of this cost; ``tight`` are other proofs of a per-instance epsilon."""
-        claim = cost.guarantee(delta)
-        own = claim.per_instance
-        epsilon, proof = min([(own.epsilon, own.proof), *tight])
-        claim = replace(claim, per_instance=replace(own, epsilon=epsilon, proof=proof))
-        return cls(claim, details, cost)
+        return cls(cost.guarantee(delta).with_proofs(*tight), details, cost)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("epsilon_tight", "proof"):
-            new = "epsilon" if name == "epsilon_tight" else name
-            raise AttributeError(f"ReleaseAccount.{name} is now ReleaseAccount.per_instance.{new}")
-        raise AttributeError(f"'ReleaseAccount' object has no attribute {name!r}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise checks.missing_attribute("ReleaseAccount", name, _RENAMED)
 
     @property
     def delta(self) -> float:

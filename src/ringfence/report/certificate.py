@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ringfence import checks
-from ringfence.accounting.account import accountant_from_state_dict
 from ringfence.accounting.decisions import DecisionAccountant
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.subsampling import accountant_from_state_dict
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.files.checkpoint import refuse_changed
 from ringfence.files.journal import Journal

@@ -11,10 +11,10 @@ from torch.optim import LBFGS, Optimizer
 from torch.utils.data import DataLoader
 
 from ringfence import checks
-from ringfence.accounting.account import Account
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.subsampling import Account
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed

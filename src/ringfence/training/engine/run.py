@@ -15,12 +15,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader
 
 from ringfence import checks
-from ringfence.accounting.account import Account
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.accounting.subsampling import SampledAccountant
+from ringfence.accounting.subsampling import Account, SampledAccountant
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.base import Mechanism, Sampler
 from ringfence.noise import Noise, side_by_side

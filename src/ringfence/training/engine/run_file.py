@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringfence.accounting.account import Account, accountant_from_state_dict
+from ringfence.accounting.subsampling import Account, accountant_from_state_dict
 from ringfence.files.checkpoint import flattened, read_checkpoint, restored, write_checkpoint
 from ringfence.files.journal import Journal
 
