@@ -14,6 +14,7 @@ import torch
 import ringfence as rf
 from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.settings import Grid
+from ringfence.accounting.account import fixed_theta_guarantee
 from ringfence.report.chart import Chart, Line, Panel, looks
 from ringfence.report.drawing import paper_figure
 from tests.audit.releases import Target, audit_release, example, printed_claims
@@ -56,9 +57,8 @@ def test_the_command_line_accounts_for_it(case: Case, tmp_path: Path) -> None:
         "account", tmp_path / "theta.npy", "--mechanism", case.name, *options, "--sensitivity", 0.01, "--json"
     )
     assert run.returncode == 0, run.stderr
-    account = rf.PerInstanceAccountant(rf.Mechanism.by_name(case.name, **own(case)), 0.01)
-    account.step(torch.from_numpy(theta))
-    expected = account.guarantee(1e-5).per_instance.epsilon
+    law = rf.Mechanism.by_name(case.name, **own(case))
+    expected = fixed_theta_guarantee(law, torch.from_numpy(theta), 0.01, 1, 1e-5).per_instance.epsilon
     assert json.loads(run.stdout)["per_instance"]["epsilon"] == pytest.approx(expected, rel=1e-6)
 
 

@@ -1,23 +1,28 @@
 """Charts drawn by matplotlib: files, and SVG for pages."""
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
+from matplotlib.axes import Axes
 
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.drawing import page_drawing, paper_figure, save_chart
 from tests.faults.conditions import no_room_beyond
 from tests.report.samples import bars, everything, hostile_chart
 
+INF, NAN = math.inf, math.nan
+
 
 def test_everything_is_drawn() -> None:
     figure = paper_figure(everything())
     first, second, _, unused = figure.axes
     assert (first.get_xscale(), first.get_yscale()) == ("log", "log")
-    assert first.get_xticks().tolist() == [0.01, 0.1, 1, 10]
+    assert seen_ticks(first) == [0.01, 0.1, 1, 10]
     assert second.get_ylim()[1] == pytest.approx(2.1)
     assert not unused.axison
     gaussian, rectified, truncated, sign, reference = first.lines
@@ -34,6 +39,54 @@ def test_everything_is_drawn() -> None:
         "Gaussian", "rectified", "truncated", "sign", "quantised, 5 levels", "cells, empty",
         "usual epsilons", "a coin",
     ]  # fmt: skip
+
+
+def seen_ticks(place: Axes) -> list[float]:
+    low, high = place.get_xlim()
+    return [tick for tick in place.get_xticks().tolist() if low <= tick <= high]
+
+
+def of_line(line: Line, *, log: bool = False, **options: Any) -> Axes:
+    (place,) = paper_figure(Chart("", "", "", (Panel("", "x", "y", (line,), y_log=log, **options),))).axes
+    return place
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_nan_is_a_silent_gap_and_what_is_off_the_axes_is_counted(log: bool) -> None:
+    place = of_line(Line("sign", (1.0, 2.0, 3.0, 4.0, NAN), (1.0, NAN, INF, 0.0, 1.0)), log=log)
+    shown = numpy.isfinite(numpy.asarray(place.lines[0].get_ydata())).tolist()
+    assert shown == [True, False, False, not log, False]
+    assert [text.get_text() for text in place.texts] == [f"not drawn: {1 + log} off the axes"]
+
+
+def test_a_point_between_gaps_is_marked_and_long_lines_have_few_markers() -> None:
+    marked = [
+        list(of_line(Line("sign", tuple(map(float, range(len(y)))), y)).lines[0].get_markevery())
+        for y in ((*[1.0] * 50, NAN, 1.0, NAN, *[1.0] * 47), (1.0,) * 9)
+    ]
+    assert 51 in marked[0]
+    assert 8 <= len(marked[0]) <= 11
+    assert marked[1] == list(range(9))
+
+
+def test_a_band_breaks_at_nan_and_is_cut_where_the_axis_ends() -> None:
+    x, low, high = (1.0, 2.0, 3.0, 4.0, 5.0), (0.5, 0.5, NAN, 0.0, -INF), (2.0, 2.0, 2.0, 2.0, INF)
+    (band,) = of_line(Line("sign", x, (1.0,) * 5, low=low, high=high), log=True).collections
+    corners = [path.vertices for path in band.get_paths()]
+    ends = [(each.min(axis=0).tolist(), each.max(axis=0).tolist()) for each in corners]
+    assert ends == [([1.0, 0.5], [2.0, 2.0]), ([4.0, 0.5], [5.0, 2.0])]
+
+
+def test_a_y_axis_from_zero_reaches_whiskers_references_and_what_is_negative() -> None:
+    line = Line("sign", (1.0, NAN), (2.0, 3.0), (1.5, 0.1), (2.5, INF))
+    assert of_line(line, y_from_zero=True, reference=-1.0).get_ylim() == pytest.approx((-1.05, 2.625))
+
+
+def test_log_axes_have_a_few_plain_ticks() -> None:
+    for start in range(-40, 40):
+        for span in (1.2, 1.5, 3.0, 10.0, 40.0, 1e3, 1e7, 1e20):
+            ends = (low := 10 ** (start / 8), low * span)
+            assert 2 <= len(seen_ticks(of_line(Line("sign", ends, ends), x_log=True))) <= 9, ends
 
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:

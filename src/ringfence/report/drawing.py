@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import textwrap
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +12,7 @@ from xml.etree import ElementTree
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.mechanisms.law import Look
-from ringfence.report.chart import (
-    LABEL,
-    TITLE,
-    Chart,
-    Curve,
-    Line,
-    Panel,
-    band,
-    curve,
-    log_ticks,
-    looks,
-    off_axes,
-    range_from_zero,
-    wrapped,
-)
+from ringfence.report.chart import Chart, Line, Panel, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +23,9 @@ _PANEL = (3.3, 3.6)  # width and height in inches, in a file
 _ALONE, _BESIDE = (4.4, 3.3), (3.1, 2.9)  # on a page: a panel that is alone in its row, and one of several
 _NAME = 0.2  # inches of the x axis that a name needs
 _LEGEND = 9  # height of its letters in points
+_TITLE, _LABEL = 30, 36  # how many characters of a line fit above a panel, and how many beside it
+_LARGEST = 1e100  # beyond it, and below 1 / it on a log axis, matplotlib's arithmetic of axes overflows
+_MARKS = 8  # about how many markers a long curve carries
 _GRAY = "#777777"
 _BAR = 0.75  # opacity of bars
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # in XML
@@ -77,7 +67,7 @@ def paper_figure(chart: Chart) -> "Figure":
     axes = list(figure.subplots(max(1, rows), columns, squeeze=False).flat)
     legend = _Legend(looks(chart))
     for panel, place in zip(chart.panels, axes, strict=False):
-        place.set_title(_label(panel.title, TITLE), fontsize=11)
+        place.set_title(_label(panel.title, _TITLE), fontsize=11)
         _draw(place, panel, legend)
     for place in axes[len(chart.panels) :]:
         place.set_axis_off()
@@ -200,8 +190,8 @@ class _Legend:
 
 def _draw(place: "Axes", panel: Panel, legend: _Legend) -> None:
     for order, line in enumerate(panel.lines):
-        look, drawn = legend.by_name[line.looks_like], curve(panel, line, order)
-        handle = _bars(place, line, drawn, look) if line.bars else _curve(place, panel, line, drawn, look)
+        look = legend.by_name[line.looks_like]
+        handle = _bars(place, panel, line, look) if line.bars else _curve(place, panel, line, look, order)
         if line.in_legend:
             legend.lines.setdefault(line.name, handle)
     if panel.shaded is not None:
@@ -215,34 +205,65 @@ def _draw(place: "Axes", panel: Panel, legend: _Legend) -> None:
     _axes(place, panel)
 
 
-def _curve(place: "Axes", panel: Panel, line: Line, drawn: Curve, look: Look) -> Any:
-    """Draws a line with its band, and returns what the legend shows."""
+def _fits(value: float, log: bool) -> bool:
+    """Whether an axis, logarithmic or not, can hold the value."""
+    return abs(value) <= _LARGEST and (value >= 1 / _LARGEST or not log)
+
+
+def _drawn(panel: Panel, line: Line) -> tuple[list[float], list[float]]:
+    """The points of the line; those that the axes cannot hold are NaN, which is a gap."""
+    points = [
+        (x, y) if _fits(x, panel.x_log) and _fits(y, panel.y_log) else (math.nan, math.nan)
+        for x, y in zip(line.x, line.y, strict=True)
+    ]
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _curve(place: "Axes", panel: Panel, line: Line, look: Look, order: int) -> Any:
+    """Draws a line with its band, and returns what the legend shows; ``order`` staggers markers."""
     from matplotlib.lines import Line2D
 
-    for stretch in band(panel, line):
-        place.fill_between(stretch.x, stretch.low, stretch.high, color=look.color, alpha=0.15, linewidth=0)
+    _band(place, panel, line, look)
+    x, y = _drawn(panel, line)
     plain = line.dashed or not look.marker
     point: dict[str, Any] = {"marker": look.point if plain or line.points else look.marker, "markersize": 4}
     if line.points:
-        (artist,) = place.plot(drawn.x, drawn.y, color=look.color, linestyle="", alpha=0.6, **point)
+        (artist,) = place.plot(x, y, color=look.color, linestyle="", alpha=0.6, **point)
         return artist
     stroke: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0} if line.dashed else {}
-    marked = list(drawn.isolated if plain else drawn.marked)
-    (artist,) = place.plot(drawn.x, drawn.y, color=look.color, markevery=marked, **stroke, **point)
+    gaps = [True, *map(math.isnan, y), True]
+    marked = {i for i in range(len(y)) if gaps[i] and not gaps[i + 1] and gaps[i + 2]}  # no line shows them
+    if not plain:
+        step = len(y) // _MARKS if len(y) > 2 * _MARKS else 1
+        marked |= {*range(order * step // 5, len(y), step)}
+    (artist,) = place.plot(x, y, color=look.color, markevery=sorted(marked), **stroke, **point)
     # of a line without markers only a lone point has one: the legend shows none
     return Line2D([], [], color=look.color, **stroke) if plain else artist
 
 
-def _bars(place: "Axes", line: Line, drawn: Curve, look: Look) -> Any:
+def _band(place: "Axes", panel: Panel, line: Line, look: Look) -> None:
+    """Draws the band around a line; an edge off the axis is cut where the values of the panel end."""
+    if line.low is None or line.high is None:
+        return
+    columns = (column for each in panel.lines for column in (each.y, each.low or (), each.high or ()))
+    values = [value for column in columns for value in column if _fits(value, panel.y_log)]
+    bottom, top = min(values, default=1.0), max(values, default=1.0)
+    x = [value if _fits(value, panel.x_log) else math.nan for value in line.x]
+    low, high = ([min(max(end, bottom), top) for end in ends] for ends in (line.low, line.high))  # NaN stays
+    place.fill_between(x, low, high, color=look.color, alpha=0.15, linewidth=0)
+
+
+def _bars(place: "Axes", panel: Panel, line: Line, look: Look) -> Any:
     """Draws bars with whiskers, and returns what the legend shows."""
     from matplotlib.patches import Patch
 
-    there = [row for row, y in enumerate(drawn.y) if not math.isnan(y)]
-    x, y = [drawn.x[row] for row in there], [drawn.y[row] for row in there]
+    xs, ys = _drawn(panel, line)
+    there = [row for row, y in enumerate(ys) if not math.isnan(y)]
+    x, y = [xs[row] for row in there], [ys[row] for row in there]
     place.bar(x, y, color=look.color, alpha=_BAR, width=0.8)
     if line.low is not None and line.high is not None:
-        below = [drawn.y[row] - line.low[row] for row in there]
-        above = [line.high[row] - drawn.y[row] for row in there]
+        below = [ys[row] - line.low[row] for row in there]
+        above = [line.high[row] - ys[row] for row in there]
         place.errorbar(x, y, (below, above), fmt="none", ecolor="#1a1a1a", elinewidth=1.0, capsize=2.5)
     return Patch(color=look.color, alpha=_BAR)
 
@@ -253,35 +274,46 @@ def _axes(place: "Axes", panel: Panel) -> None:
     place.grid(alpha=0.25, linewidth=0.6)
     if panel.x_log:
         place.set_xscale("log")
-        _log_axis(place.xaxis, log_ticks(panel, "x"))
+        _log_axis(place.xaxis, *place.get_xlim())
     if panel.y_log:
         place.set_yscale("log")
-        _log_axis(place.yaxis, log_ticks(panel, "y"))
+        _log_axis(place.yaxis, *place.get_ylim())
     elif panel.y_from_zero:
-        place.set_ylim(range_from_zero(panel))
+        ends = [end for end in (*place.dataLim.intervaly, *panel.y_also, 0.0) if math.isfinite(end)]
+        if min(ends) < max(ends):
+            place.set_ylim(1.05 * min(ends), 1.05 * max(ends))
     if panel.x_names:
         place.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
         place.set_xlim(-0.6, len(panel.x_names) - 0.4)
         place.tick_params(axis="x", labelsize=8)
         for label in place.get_xticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
-    missing = off_axes(panel)
+    missing = sum(
+        not (math.isnan(x) or math.isnan(y) or (_fits(x, panel.x_log) and _fits(y, panel.y_log)))
+        for line in panel.lines
+        for x, y in zip(line.x, line.y, strict=True)
+    )
     if missing:
         text = f"not drawn: {missing} off the axes"
         place.text(0.98, 0.98, text, transform=place.transAxes, ha="right", va="top", fontsize=7, color=_GRAY)
 
 
-def _log_axis(axis: "Axis", ticks: list[float]) -> None:
-    from matplotlib.ticker import FixedLocator, NullFormatter
+def _log_axis(axis: "Axis", low: float, high: float) -> None:
+    """Sets ticks at plain numbers, as many as have room."""
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    if ticks:
-        axis.set_major_locator(FixedLocator(ticks))
-        axis.set_major_formatter(lambda tick, _: f"{tick:g}")
-        axis.set_minor_formatter(NullFormatter())
+    digits: tuple[float, ...] = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    if high > 5 * low:
+        digits = (1,) if high > 150 * low else (1, 2, 5)
+    axis.set_major_locator(LogLocator(subs=digits, numticks=7))
+    axis.set_major_formatter(lambda tick, _: f"{tick:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _label(text: str, width: int = LABEL) -> str:
-    return "\n".join(_plain(line) for line in wrapped(text, width))
+def _label(text: str, width: int = _LABEL) -> str:
+    """Breaks a text into lines that fit its panel; the two sides of an equals sign stay together."""
+    together = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    return "\n".join(map(_plain, textwrap.wrap(together, width, break_long_words=False)))
 
 
 def _plain(text: str) -> str:
