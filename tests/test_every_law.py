@@ -14,7 +14,7 @@ import torch
 import ringfence as rf
 from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.settings import Grid
-from ringfence.accounting.account import fixed_theta_guarantee
+from ringfence.accounting.profile import fixed_theta_guarantee
 from ringfence.report.chart import Chart, Line, Panel, looks
 from ringfence.report.drawing import paper_figure
 from tests.audit.releases import Target, audit_release, example, printed_claims
