@@ -108,8 +108,14 @@ def figure(
 
     with progress_bars() as show:
         if name == "pdp":
-            grid, values = read_grid(data), values or digits()
-            files = whole.draw_comparisons(grid, values, out, public=public, device=device, progress=show)
+            from experiments.comparison_page import ratio_chart
+            from ringfence.report.drawing import save_chart
+
+            grid, place = read_grid(data), out / "sweeps"
+            results, _ = whole.comparisons(
+                grid, values or digits(), place, public=public, device=device, progress=show
+            )
+            files = save_chart(ratio_chart(results), out)
         else:
             files = whole.draw(name, out, show)
     _print(*files)
@@ -255,7 +261,7 @@ def terminal_table(cells: "Cells") -> Table:
 
 @app.command()
 def features(
-    images: Annotated[Path, typer.Argument(help="CIFAR batches, .npz, an image folder or Oxford-IIIT Pet.")],
+    images: Annotated[Path, typer.Argument(help="A .npz file, a CIFAR folder, or a folder per class.")],
     backbone: Annotated[str, typer.Option(help="hf:NAME, or a folder with config.json.")],
     out: OutFile,
     batch_size: Annotated[int, typer.Option(help="How many images the network is given at once.")] = 64,

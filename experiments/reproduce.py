@@ -11,7 +11,6 @@ from experiments.comparison_page import (
     answer_section,
     comparison_section,
     publishable_section,
-    ratio_chart,
 )
 from experiments.drawing import Drawn
 from experiments.histogram import draw_histogram
@@ -28,7 +27,6 @@ from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.report.drawing import save_chart
 from ringfence.report.page import Report, Section, installed_versions, save_charts, write_report
 
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
@@ -85,20 +83,6 @@ def comparisons(
         last = compare(rows, step=0.01)
         results += last
     return results, Compared(last, compare_all(rows, step=0.01))
-
-
-def draw_comparisons(
-    grid: Grid,
-    features: Features,
-    out: Path,
-    *,
-    public: Features | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> list[Path]:
-    """Figure 3 as PNG and PDF; the sweeps are kept in ``out``/sweeps."""
-    results, _ = comparisons(grid, features, out / "sweeps", public=public, device=device, progress=progress)
-    return save_chart(ratio_chart(results), out)
 
 
 def reproduce(

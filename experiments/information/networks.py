@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from experiments.information.network import (
 )
 from experiments.information.probe import frontier
 from experiments.progress import Progress
-from experiments.sweep.data import SweepData
+from experiments.sweep.data import OnDevice, SweepData
 from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
@@ -76,26 +76,19 @@ class NetworkRow:
     error: str | None = None
 
 
-class NetworkWork:
-    """Trains and measures jobs on a device; the images travel on the CPU and are moved once."""
-
-    def __init__(self, data: SweepData, settings: NetworkSettings, device: str) -> None:
-        self._data, self._settings, self._device = data, settings, device
-        self._moved = False
-
-    def __call__(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        if not self._moved:
-            # eta is measured in float32, which TF32 is not; training is in bfloat16 anyway
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-            self._data, self._moved = self._data.to(self._device), True
-        name = torch.cuda.get_device_name() if self._device == "cuda" else "cpu"
-        return [{"device": name, **self._row(job)} for job in jobs]
-
-    def _row(self, job: Job) -> dict[str, Any]:
+def measure_networks(data: SweepData, jobs: Sequence[Job], settings: NetworkSettings) -> list[dict[str, Any]]:
+    """Trains and measures every job: its row, or its error."""
+    # eta is measured in float32, which TF32 is not; training is in bfloat16 anyway
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    device = torch.cuda.get_device_name() if data.train[0].is_cuda else "cpu"
+    rows = []
+    for job in jobs:
         try:
-            return train_and_measure(self._data, self._settings, job)
+            row = train_and_measure(data, settings, job)
         except _OWN as error:
-            return error_row(error)
+            row = error_row(error)
+        rows.append({"device": device, **row})
+    return rows
 
 
 def run_networks(
@@ -127,7 +120,8 @@ def run_networks(
         "parameters": sum(p.numel() for p in fresh_model(settings.model, data, 0).parameters()),
         "delta": settings.delta,
     }
-    file, work = RowFile(out, identity), NetworkWork(data, settings, workers.device)
+    file = RowFile(out, identity)
+    work = OnDevice(partial(measure_networks, settings=settings), data, workers.device)
     known = settings.rounds(rounds, each)
     notes = {
         setting.key: {"round": number, "epochs": setting.steps // each}

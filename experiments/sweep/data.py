@@ -1,6 +1,7 @@
 """The data of a sweep as tensors: centred and scaled by public numbers, split once, on one device."""
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.sweep.settings import FairSearch, Grid, Search
+from experiments.sweep.settings import FairSearch, Grid, Job, Search
 from ringfence.data.features import Features
+from ringfence.numerics.blocks import one_thread
 from ringfence.training.probe_file import center_and_scale
 
 
@@ -45,6 +47,23 @@ class SweepData:
         """Indices of ``count`` training examples (of all, if there are fewer), chosen by number alone."""
         order = torch.randperm(len(self.train[1]), generator=torch.Generator().manual_seed(0))
         return order[:count].sort().values.to(self.train[1].device)
+
+
+class OnDevice:
+    """Calls ``measure(data, jobs)`` with data that travel on the CPU and are moved to the device once."""
+
+    def __init__(
+        self,
+        measure: Callable[[SweepData, Sequence[Job]], list[dict[str, Any]]],
+        data: SweepData,
+        device: str,
+    ) -> None:
+        self._measure, self._data, self._device = measure, data, device
+
+    def __call__(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        self._data = self._data.to(self._device)  # which is there after the first call
+        with one_thread(self._data.train[0].numel()):
+            return self._measure(self._data, jobs)
 
 
 def digits() -> Features:

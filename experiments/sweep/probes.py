@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,13 @@ import numpy as np
 
 from experiments.linear_grid import accuracies, train_linear_grid
 from experiments.progress import Progress
-from experiments.sweep.data import SweepData, sweep_data
+from experiments.sweep.data import OnDevice, SweepData, sweep_data
 from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
 from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.data.features import Features
-from ringfence.numerics.blocks import one_thread
 from ringfence.training.linear import LinearSettings
 
 _BATCH = {"cpu": 48, "cuda": 240}  # how many jobs are trained together
@@ -98,7 +98,7 @@ def run_sweep(
     file = RowFile(out, identity)
     batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
     tell = None if progress is None else lambda share: progress("settings", share)
-    run_jobs(ProbeWork(data, workers.device, grid.delta), batches, file, workers, tell)
+    run_jobs(OnDevice(partial(measure, delta=grid.delta), data, workers.device), batches, file, workers, tell)
     return file.path
 
 
@@ -126,20 +126,6 @@ def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
     """
     noise = job_seed((setting, seed))
     return LinearSettings(setting.law, setting.gradient_clip, setting.learning_rate, setting.steps, noise)
-
-
-class ProbeWork:
-    """Calls ``measure`` on a device; the data travel on the CPU and are moved once, when work begins."""
-
-    def __init__(self, data: SweepData, device: str, delta: float) -> None:
-        self._data, self._device, self._delta = data, device, delta
-        self._moved = False
-
-    def __call__(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        if not self._moved:
-            self._data, self._moved = self._data.to(self._device), True
-        with one_thread(self._data.train[0].numel()):
-            return measure(self._data, jobs, self._delta)
 
 
 def measure(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str, Any]]:

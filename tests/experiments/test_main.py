@@ -130,8 +130,22 @@ def test_a_figure_is_png_pdf_and_csv(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run.stderr == ""  # no spinner into a pipe
     monkeypatch.setattr(reproduce, "draw", lambda name, out, _: [out / name])
     assert experiments("figure", "votes", "--out", tmp_path).stdout == f"{tmp_path / 'votes'}\n"
-    monkeypatch.setattr(reproduce, "draw_comparisons", lambda grid, *_, **__: [Path(grid.name)])
-    assert experiments("figure", "pdp", "--out", tmp_path).stdout == "digits\n"
+
+
+def test_the_figure_of_a_sweep_is_drawn_of_its_comparisons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = only(sweep("gaussian", 1.0) + sweep("truncated", 0.5))
+    asked: list[Any] = []
+
+    def compared(grid: Any, features: Any, out: Path, **how: Any) -> Any:
+        asked.extend([grid.name, len(features.train_features), out, how["device"]])
+        return [result], None
+
+    monkeypatch.setattr(reproduce, "comparisons", compared)
+    run = experiments("figure", "pdp", "--out", tmp_path)
+    assert [Path(line).name for line in run.stdout.split()] == ["utility_ratio.png", "utility_ratio.pdf"]
+    assert asked == ["digits", 1257, tmp_path / "sweeps", "cpu"]
 
 
 def test_the_command_line_and_the_library_know_the_same_figures() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from experiments.sweep import runner
-from experiments.sweep.probes import ProbeWork, read_rows, run_sweep
+from experiments.sweep.data import OnDevice
+from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.runner import FILE, HERE, RowFile, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
@@ -128,7 +129,7 @@ def test_the_rows_are_those_of_one_machine_though_a_worker_is_killed(
 ) -> None:
     """Killed when it has trained a batch and nobody knows of it yet."""
     run_sweep(GRID, DATA, tmp_path / "local", batch_size=9)
-    marker, on_device = tmp_path / "killed", ProbeWork
+    marker, on_device = tmp_path / "killed", OnDevice
 
     # made in here, so that it travels whole: workers cannot import tests
     def once_killed(*arguments: Any) -> Any:
@@ -143,7 +144,7 @@ def test_the_rows_are_those_of_one_machine_though_a_worker_is_killed(
 
         return measured
 
-    monkeypatch.setattr("experiments.sweep.probes.ProbeWork", once_killed)
+    monkeypatch.setattr("experiments.sweep.probes.OnDevice", once_killed)
     run_sweep(GRID, DATA, tmp_path / "ray", Workers("ray"), batch_size=9)
     assert marker.exists()
     local, ray = (comparable(read_rows(tmp_path / engine)) for engine in ("local", "ray"))
