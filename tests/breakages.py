@@ -655,9 +655,9 @@ BREAKAGES = [
     # ------------------------------------------------------------------ accounting: sums
     Breakage(
         "only upward pushes in the sums",
-        f"{ACCOUNTING}/divergence_sums.py",
-        "signs = (sensitivity, -sensitivity)",
-        "signs = (sensitivity, sensitivity)",
+        f"{ACCOUNTING}/coordinates.py",
+        "forward = (theta, move), (theta, -move)",
+        "forward = (theta, move), (theta, move)",
         accounting("divergence_sums", "per_instance"),
     ),
     Breakage(

@@ -9,6 +9,8 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.mechanisms.base import Mechanism
 
+Push = tuple[Tensor, Tensor]
+
 _NEAR = 256.0  # sigma; nearer to 0 the rounding of theta + shift is below what accounts charge for rounding
 
 
@@ -21,6 +23,19 @@ def released_shape(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> torch.
     """
     values = {"theta": theta, "sensitivity": sensitivity, **law.parameters()}
     return checks.broadcast(tuple(values), tuple(values.values()))
+
+
+def pushes(theta: Tensor, move: Tensor) -> tuple[tuple[Push, Push], tuple[Push, Push]]:
+    """(theta, shift) of the pushes up and down: with M(theta) as P, then with M(theta) as Q.
+
+    Guarantee: every account takes its neighbours from here, both signs and both directions.
+
+    >>> pushes(torch.tensor(1.0), torch.tensor(0.25))[1]
+    ((tensor(1.2500), tensor(-0.2500)), (tensor(0.7500), tensor(0.2500)))
+    """
+    forward = (theta, move), (theta, -move)
+    backward = (theta + move, -move), (theta - move, move)
+    return forward, backward
 
 
 def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:

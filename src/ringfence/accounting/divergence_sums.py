@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ringfence import checks
-from ringfence.accounting.coordinates import Setting, recentre, with_numbers
+from ringfence.accounting.coordinates import Setting, pushes, recentre, with_numbers
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
@@ -66,10 +66,10 @@ def both_directions(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, or
     [[0.127, 0.127]]
     """
     mechanism, theta = recentre(mechanism, theta)  # because theta + s is rounded
-    signs = (sensitivity, -sensitivity)
-    forward = torch.maximum(*(mechanism.renyi_curve(theta, s, orders) for s in signs))
-    backward = torch.maximum(*(mechanism.renyi_curve(theta + s, -s, orders) for s in signs))
-    return torch.stack((forward, backward))
+    directions = pushes(theta, sensitivity)
+    return torch.stack(
+        [torch.maximum(*(mechanism.renyi_curve(*pair, orders) for pair in pairs)) for pairs in directions]
+    )
 
 
 def exact_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor) -> Tensor:

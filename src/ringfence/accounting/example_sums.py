@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.coordinates import distinct, with_numbers
+from ringfence.accounting.coordinates import distinct, pushes, with_numbers
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_representable
@@ -133,16 +133,12 @@ def exact_bound(law: Mechanism, theta: Tensor, orders: Tensor) -> Bound:
     """
 
     def sums(block: Tensor) -> Tensor:
-        where = theta.to(block.device)
-        columns = []
-        for alpha in orders.tolist():
-            variants = (
-                law.renyi_divergence(where, -block, alpha),
-                law.renyi_divergence(where - block, block, alpha),
-                law.renyi_divergence(where, block, alpha),
-                law.renyi_divergence(where + block, -block, alpha),
-            )
-            columns.append(torch.stack([values.sum(dim=1) for values in variants]))
+        (add, remove), (add_backward, remove_backward) = pushes(theta.to(block.device), block)
+        variants = (remove, remove_backward, add, add_backward)
+        columns = [
+            torch.stack([law.renyi_divergence(*pair, alpha).sum(dim=1) for pair in variants])
+            for alpha in orders.tolist()
+        ]
         present = (block != 0).any(dim=1).unsqueeze(1)
         result = torch.stack(columns, dim=2)
         return torch.where(present, result * (1 + ROUNDING) + block.shape[1] * UNDERFLOW, result).cpu()
@@ -431,6 +427,6 @@ class ShiftTable:
 
     def worst(self, theta: Tensor, shift: Tensor, orders: Tensor) -> Tensor:
         """The largest of the four divergences between theta and theta +- shift."""
-        here, up = torch.broadcast_tensors(theta, shift)
-        there, moves = torch.stack((here, here, here + up, here - up)), torch.stack((up, -up, -up, up))
+        forward, backward = pushes(*torch.broadcast_tensors(theta, shift))
+        there, moves = (torch.stack(values) for values in zip(*forward, *backward, strict=True))
         return self.law.renyi_divergence(there, moves, orders).amax(dim=0)

@@ -19,7 +19,7 @@ from ringfence.accounting.conversion import (
     gaussian_delta,
     gaussian_epsilon,
 )
-from ringfence.accounting.coordinates import distinct, recentre, released_shape, with_numbers
+from ringfence.accounting.coordinates import distinct, pushes, recentre, released_shape, with_numbers
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.induction import Grid, Loss, atoms_delta, induction
 from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
@@ -165,7 +165,7 @@ def fixed_theta_guarantee(
 def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:
     """Moments of the loss, forward and backward, where each coordinate is free to choose its sign."""
     sums = []
-    for pairs in map(Pushes(mechanism, theta, sensitivity).pairs, (False, True)):
+    for pairs in pushes(theta, sensitivity):
         up, down = (mechanism.loss_moments(*pair) for pair in pairs)
         sums.append(LossSums.worst_of(up, down, steps))
     return tuple(sums)
@@ -232,32 +232,29 @@ class Pushes(NamedTuple):
     theta: Tensor
     move: Tensor
 
-    def pairs(self, backward: bool) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """(theta, shift) of the pushes up and down, with M(theta) as P, or as Q if ``backward``."""
-        up, down = self.move, -self.move
-        if backward:
-            return (self.theta + up, down), (self.theta + down, up)
-        return (self.theta, up), (self.theta, down)
-
     def curves(self, epsilon: Tensor | float, backward: bool) -> Tensor:
         """Upper bounds of the hockey sticks of both pushes, each the largest over the coordinates."""
         # log densities grow with the square of the shift, and so do their roundings
         ratio = self.move / self.law.sigma
         raised = 1 + ratio * ratio * 2.0**-51
         at = epsilon.unsqueeze(1) if isinstance(epsilon, Tensor) else epsilon
-        sticks = [self.law.hockey_stick(*pair, at) * raised for pair in self.pairs(backward)]
+        sticks = [
+            self.law.hockey_stick(*pair, at) * raised for pair in pushes(self.theta, self.move)[backward]
+        ]
         return torch.stack(sticks).clamp(0, 1).amax(dim=-1)
 
     def variance(self, backward: bool) -> float:
         """The largest variance of the loss over both pushes and all coordinates."""
-        moments = (self.law.loss_moments(*pair) for pair in self.pairs(backward))
+        moments = (self.law.loss_moments(*pair) for pair in pushes(self.theta, self.move)[backward])
         return max(float(moment.variance.max()) for moment in moments)
 
     @property
     def reach(self) -> float:
         """Where the loss ends, or where the tail of the Gaussian's loss is negligible."""
-        pairs = (*self.pairs(False), *self.pairs(True))
-        extents = torch.stack([self.law.loss_moments(*pair).extent for pair in pairs]).amax(dim=0)
+        forward, backward = pushes(self.theta, self.move)
+        extents = torch.stack([self.law.loss_moments(*pair).extent for pair in forward + backward]).amax(
+            dim=0
+        )
         ratio = self.move / self.law.sigma
         return float(torch.minimum(extents, ratio * (ratio / 2 + _DEVIATIONS)).max())
 
@@ -265,15 +262,15 @@ class Pushes(NamedTuple):
 def _composed(releases: list[tuple[Pushes, int]]) -> Callable[[float], float] | None:
     """The induction over hockey sticks of these releases, each made as often as is said."""
     total = sum(count for _, count in releases)
-    reaches = [(pushes.reach, count) for pushes, count in releases]
+    reaches = [(moved.reach, count) for moved, count in releases]
     reach = max(reach for reach, _ in reaches)
     variance = max(
-        sum(count * pushes.variance(backward) for pushes, count in releases) for backward in (False, True)
+        sum(count * moved.variance(backward) for moved, count in releases) for backward in (False, True)
     )
     if not 0 < variance < math.inf or not reach <= _LARGEST_LOSS:
         return None
     sticks = sum(
-        8 * pushes.theta.numel() * own for (pushes, _), (own, _) in zip(releases, reaches, strict=True)
+        8 * moved.theta.numel() * own for (moved, _), (own, _) in zip(releases, reaches, strict=True)
     )
     grid = Grid.fitted(
         variance,
@@ -286,17 +283,17 @@ def _composed(releases: list[tuple[Pushes, int]]) -> Callable[[float], float] | 
     if grid.step * _LEAST_PER_DEVIATION > math.sqrt(variance / total):
         return None
 
-    def losses(pushes: Pushes, own: float, backward: bool) -> list[Loss]:
+    def losses(moved: Pushes, own: float, backward: bool) -> list[Loss]:
         half = math.ceil(own / grid.step) + 1
         epsilons = torch.arange(-half, half + 1, dtype=torch.float64) * grid.step
-        curves = np.minimum.accumulate(pushes.curves(epsilons, backward).numpy(), axis=1)
+        curves = np.minimum.accumulate(moved.curves(epsilons, backward).numpy(), axis=1)
         return [Loss.of_curve(curve, -half, grid.step) for curve in curves]
 
     directions = []
     for backward in (False, True):
         own = [
-            (losses(pushes, reach, backward), count)
-            for (pushes, count), (reach, _) in zip(releases, reaches, strict=True)
+            (losses(moved, reach, backward), count)
+            for (moved, count), (reach, _) in zip(releases, reaches, strict=True)
         ]
         direction = induction(own, grid)
         if direction is None:
@@ -319,11 +316,10 @@ def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -
     """
     theta = checks.finite("theta", theta).double()
     delta = checks.probability("delta", delta)
-    pushes = Pushes(law, theta, torch.tensor(shift, dtype=torch.float64))
-    pairs = (*pushes.pairs(False), *pushes.pairs(True))
+    forward, backward = pushes(theta, torch.tensor(shift, dtype=torch.float64))
 
     def covered(epsilon: Tensor) -> Tensor:
-        sticks = torch.stack([law.hockey_stick(*pair, epsilon) for pair in pairs])
+        sticks = torch.stack([law.hockey_stick(*pair, epsilon) for pair in forward + backward])
         return sticks.amax(dim=0) * (1 + ROUNDING) + UNDERFLOW <= delta
 
     mu = abs(shift) / law.sigma.double()

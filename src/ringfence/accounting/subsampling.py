@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
-from ringfence.accounting.coordinates import recentre, released_shape
+from ringfence.accounting.coordinates import pushes, recentre, released_shape
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.per_instance import (
     DivergenceTables,
@@ -293,11 +293,8 @@ class SampledDivergence:
             return torch.zeros(2, dtype=torch.float64)
         law, theta = recentre(self.mechanism, theta.double())
         move = size.farthest.to(theta.device).double()
-        signs = (move, -move)
-        forward = [law.renyi_divergence(theta, s, 3.0) for s in signs]
-        backward = [law.renyi_divergence(theta + s, -s, 3.0) for s in signs]
-        smaller = [torch.minimum(*values).sum().cpu() for values in (forward, backward)]
-        return torch.stack(smaller) * (1 - ROUNDING)
+        both = ([law.renyi_divergence(*pair, 3.0) for pair in pairs] for pairs in pushes(theta, move))
+        return torch.stack([torch.minimum(*values).sum().cpu() for values in both]) * (1 - ROUNDING)
 
 
 class _Batches:
