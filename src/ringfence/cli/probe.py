@@ -32,7 +32,6 @@ from ringfence.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
     from ringfence.data.features import Features
-    from ringfence.training.probe_file import ProbeReport
 
 _ENDS = {0.0: "the smallest", 1.0: "the largest"}
 
@@ -112,7 +111,7 @@ def probe(
     """
     from ringfence.training.clipping import Norm
     from ringfence.training.probe import LinearProbe
-    from ringfence.training.probe_file import ProbeReport, save_probe
+    from ringfence.training.probe_file import probe_report, save_probe
 
     any_clip = clip if clip_norm is None else clip_norm
     needed = {"sigma": sigma, "clip or --clip-norm": any_clip, "learning-rate": learning_rate}
@@ -143,14 +142,14 @@ def probe(
             **arguments,
         ).fit(data.train_features, data.train_labels)
         statistics = public_statistics is not None
-        report = ProbeReport.of(probe, data, delta, examples=examples, public_statistics=statistics)
+        report = probe_report(probe, data, delta, examples=examples, public_statistics=statistics)
         if out:
             save_probe(probe, out)
     if as_json:
-        typer.echo(json.dumps(report.as_dict()))
+        typer.echo(json.dumps(report))
     else:
         print_table(probe_table(report))
-        print_statement(f"\n{report.statement}\n\n{report.guarantee.per_instance.statement}")
+        print_statement(f"\n{report['statement']}\n\n{probe.guarantee(delta).per_instance.statement}")
 
 
 def tune(
@@ -253,44 +252,42 @@ def _read_files(
     )
 
 
-def probe_table(row: "ProbeReport") -> Table:
+def probe_table(row: dict[str, Any]) -> Table:
     """Returns accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
     from ringfence.accounting.guarantee import RENYI
     from ringfence.numerics.rounding import rounded_up
 
-    claim, own = row.guarantee, row.guarantee.per_instance
-    estimate = ", an estimate where steps > 1" if own.proof == RENYI else ""
-    chosen = row.settings
-    found = ""
-    if chosen["target_epsilon"] is not None:
+    own, found = row["per_instance"], ""
+    estimate = ", an estimate where steps > 1" if own["proof"] == RENYI else ""
+    if row["target_epsilon"] is not None:
         found = (
-            f"for epsilon {chosen['target_epsilon']:g}: clip {chosen['clip']}, "
-            f"learning rate {chosen['learning_rate']:.4g}, {chosen['steps']} steps, momentum "
-            f"{chosen['momentum']:g}{', rows of norm 1' if chosen['unit_rows'] else ''}"
-            f"{', a private mean' if chosen['private_mean'] else ''}\n"
+            f"for epsilon {row['target_epsilon']:g}: clip {row['clip']}, "
+            f"learning rate {row['learning_rate']:.4g}, {row['training_steps']} steps, momentum "
+            f"{row['momentum']:g}{', rows of norm 1' if row['unit_rows'] else ''}"
+            f"{', a private mean' if row['private_mean'] else ''}\n"
         )
     title = (
-        f"{chosen['mechanism']}\n{found}{row.examples:,} training examples, {row.features:,} features, "
-        f"{len(row.probe.classes_)} classes, releases: {claim.steps}, delta {claim.delta:g}"
+        f"{row['mechanism']}\n{found}{row['training_examples']:,} training examples, {row['features']:,} "
+        f"features, {len(row['classes'])} classes, releases: {row['steps']}, delta {row['delta']:g}"
     )
     table = law_beside_gaussian(title, "")
-    if row.test_accuracy is None:
+    if row["test_accuracy"] is None:
         table.add_row("accuracy", "", "", "not reported: the file has no test split")
     else:
-        table.add_row("accuracy", f"{row.test_accuracy:.2%}", "", "on the test split")
+        table.add_row("accuracy", f"{row['test_accuracy']:.2%}", "", "on the test split")
     for name, value, gaussian, what in (
-        ("epsilon", claim.epsilon, row.gaussian_epsilon, "DP, every dataset"),
+        ("epsilon", row["epsilon"], row["gaussian_epsilon"], "DP, every dataset"),
         (
-            *("epsilon, ex-post", own.ex_post_epsilon, own.gaussian_ex_post_epsilon),
+            *("epsilon, ex-post", own["ex_post_epsilon"], own["gaussian_ex_post_epsilon"]),
             "this dataset and trajectory; sensitive",
         ),
         (
-            *("epsilon, per-instance", own.epsilon, own.gaussian_epsilon),
-            f"this dataset; {own.proof}{estimate}; sensitive",
+            *("epsilon, per-instance", own["epsilon"], own["gaussian_epsilon"]),
+            f"this dataset; {own['proof']}{estimate}; sensitive",
         ),
     ):
         table.add_row(name, rounded_up(value), rounded_up(gaussian), what)
-    for quantile, epsilon in (row.example_epsilons or {}).items():
+    for quantile, epsilon in (row["example_epsilons"] or {}).items():
         what = _ENDS.get(quantile, f"{quantile:.0%} have at most this")
         table.add_row("epsilon, examples", rounded_up(epsilon), "", f"{what}; ex-post, sensitive")
     return table

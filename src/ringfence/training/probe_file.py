@@ -1,7 +1,6 @@
 """Linear probes on files of features: how files become arguments, what is reported, and saved models."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.data.features import Features
 from ringfence.data.projection import PublicProjection
@@ -78,99 +76,58 @@ def center_and_scale(
     return public.train_features.mean(axis=0, dtype=np.float64), np.where(spread > 0, spread, 1.0)
 
 
-@dataclass(frozen=True)
-class ProbeReport:
-    """A fitted probe on a file: its accuracy, its cost, and what was assumed.
+def probe_report(
+    probe: "LinearProbe",
+    data: Features,
+    delta: float,
+    *,
+    examples: bool = False,
+    public_statistics: bool = False,
+) -> dict[str, Any]:
+    """Returns the settings, accuracy and cost of a fitted probe as plain data, and what was assumed in words.
 
-    ``test_accuracy`` is the accuracy on the test split, which is not protected, or None where the file has
-    no test split. The accuracy on the training split would be computed from private data without noise,
-    so it is left out.
+    Accuracy is that on the test split, which is not protected, or None where the file has no test split. The
+    accuracy on the training split would be computed from private data without noise, so it is left out. With
+    ``examples``, quantiles of the examples' ex-post epsilons are there too, which are sensitive.
     """
-
-    probe: "LinearProbe"
-    examples: int
-    features: int
-    test_accuracy: float | None
-    guarantee: Guarantee
-    gaussian_epsilon: float
-    example_epsilons: dict[float, float] | None  # ex-post, by quantile
-    public_statistics: bool
-
-    @classmethod
-    def of(
-        cls,
-        probe: "LinearProbe",
-        features: Features,
-        delta: float,
-        *,
-        examples: bool = False,
-        public_statistics: bool = False,
-    ) -> "ProbeReport":
-        """Tests the probe on the test split and accounts for it; with ``examples``, for single ones too."""
-        accuracy, quantiles = None, None
-        if features.test_features is not None:
-            accuracy = float(probe.score(features.test_features, features.test_labels))
-        if examples:
-            epsilons = probe.example_epsilons(delta)
-            # an epsilon of an example, never one between two examples: the higher neighbour
-            quantiles = {q: float(np.quantile(epsilons, q, method="higher")) for q in _QUANTILES}
-        zcdp = probe.account_.gaussian_zcdp
-        return cls(
-            probe,
-            examples=len(features.train_features),
-            features=features.train_features.shape[1],
-            test_accuracy=accuracy,
-            guarantee=probe.guarantee(delta),
-            gaussian_epsilon=PrivacyLoss.of_zcdp(zcdp, zcdp).epsilon(delta),
-            example_epsilons=quantiles,
-            public_statistics=public_statistics,
-        )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the probe was trained with, as plain data: what was given, and what followed from a target."""
-        probe = self.probe
-        return {
-            "mechanism": repr(probe.mechanism_),
-            "clip": probe.clip_.sensitivity if type(probe.clip_) is Clamp else repr(probe.clip_),
-            "learning_rate": probe.learning_rate_,
-            "steps": probe.steps_,
-            "momentum": probe.momentum_,
-            "unit_rows": probe.unit_rows_,
-            "private_mean": probe.mean_ is not None,
-            "target_epsilon": probe.target_epsilon,
-            "fit_intercept": probe.fit_intercept,
-            "public_size": probe.public_size,
-            "public_statistics": self.public_statistics,
-            "public_projection": probe.public_projection is not None,
-            "seed": probe.random_state,
-            "secure": probe.secure,
-        }
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the report as plain data, with the statement and without the weights."""
-        return {
-            **self.settings,
-            "training_examples": self.examples,
-            "features": self.features,
-            "classes": self.probe.classes_.tolist(),
-            "test_accuracy": self.test_accuracy,
-            **self.guarantee.as_dict(),
-            "gaussian_epsilon": self.gaussian_epsilon,
-            "example_epsilons": self.example_epsilons,
-            "statement": self.statement,
-        }
-
-    @property
-    def statement(self) -> str:
-        """The guarantee in words, and what it takes for granted."""
-        public = ["the settings"]
-        if self.public_statistics:
-            public.append("the file that features were centred and scaled by")
-        if self.probe.public_projection is not None:
-            public.append("the file that features were projected by")
-        taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
-        return f"{self.guarantee.statement}\n\n{taken}"
+    claim, zcdp = probe.guarantee(delta), probe.account_.gaussian_zcdp
+    accuracy, quantiles = None, None
+    if data.test_features is not None:
+        accuracy = float(probe.score(data.test_features, data.test_labels))
+    if examples:
+        epsilons = probe.example_epsilons(delta)
+        # an epsilon of an example, never one between two examples: the higher neighbour
+        quantiles = {q: float(np.quantile(epsilons, q, method="higher")) for q in _QUANTILES}
+    public = ["the settings"]
+    if public_statistics:
+        public.append("the file that features were centred and scaled by")
+    if probe.public_projection is not None:
+        public.append("the file that features were projected by")
+    taken = f"Taken to be public: {', '.join(public)}. The test split is not protected."
+    return {
+        "mechanism": repr(probe.mechanism_),
+        "clip": probe.clip_.sensitivity if type(probe.clip_) is Clamp else repr(probe.clip_),
+        "learning_rate": probe.learning_rate_,
+        "training_steps": probe.steps_,
+        "momentum": probe.momentum_,
+        "unit_rows": probe.unit_rows_,
+        "private_mean": probe.mean_ is not None,
+        "target_epsilon": probe.target_epsilon,
+        "fit_intercept": probe.fit_intercept,
+        "public_size": probe.public_size,
+        "public_statistics": public_statistics,
+        "public_projection": probe.public_projection is not None,
+        "seed": probe.random_state,
+        "secure": probe.secure,
+        "training_examples": len(data.train_features),
+        "features": data.train_features.shape[1],
+        "classes": probe.classes_.tolist(),
+        "test_accuracy": accuracy,
+        **claim.as_dict(),
+        "gaussian_epsilon": PrivacyLoss.of_zcdp(zcdp, zcdp).epsilon(delta),
+        "example_epsilons": quantiles,
+        "statement": f"{claim.statement}\n\n{taken}",
+    }
 
 
 def save_probe(probe: "LinearProbe", path: Path) -> None:
