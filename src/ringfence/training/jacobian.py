@@ -176,7 +176,7 @@ def bytes_per_example(model: CastModel, x: Tensor, y: Tensor, *, batched: bool) 
     def count(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself may refer to the graph that it is kept in
 
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         held = RecordedJacobian(model, x[:1], y[:1], batched=batched)

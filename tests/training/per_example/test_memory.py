@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
+from ringfence.training.jacobian import CastModel, bytes_per_example
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs
 from ringfence.training.per_example.isolation import Tape
@@ -141,3 +142,15 @@ def test_nothing_is_held_after_a_step(clip: rf.Clip, seen: list[weakref.ref[Tens
     assert alive(seen)
     run.train(3)
     assert alive(seen) == 0
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_measuring_the_memory_of_derivatives_holds_nothing(batched: bool) -> None:
+    model = CastModel(network(), nn.functional.cross_entropy, torch.float64)
+    x, y = INPUTS[:1].double(), torch.zeros(1).long()
+    bytes_per_example(model, x, y, batched=batched)
+    gc.collect()  # vmap leaves cycles behind; those through a graph, nobody collects
+    before = tensors()
+    bytes_per_example(model, x, y, batched=batched)
+    gc.collect()
+    assert tensors() == before
