@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.coordinates import distinct, pushes, with_numbers
+from ringfence.accounting.coordinates import Setting, distinct, pushes, split_by_setting
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_representable
@@ -290,22 +290,23 @@ def _fit_above(information: Tensor, law: Mechanism) -> tuple[Tensor, Tensor]:
     return factor * coefficients, (factor * least).amin(dim=1)
 
 
-def table_bound(law: Mechanism, theta: Tensor, orders: Tensor, kept: "dict[str, ShiftTable]") -> Bound:
+def table_bound(law: Mechanism, theta: Tensor, orders: Tensor, kept: "dict[Setting, ShiftTable]") -> Bound:
     """All four sums at once, from squares and cubes of the block times two matrices.
 
     The two matrices depend on the octave of an example's largest shift, so that one large example does not
     loosen the bounds of the others. ``kept`` holds the tables of the settings seen last.
     """
     units = InUnits(law, theta)
-    settings = list(_settings(law, theta))
+    # each law with single numbers, and the coordinates that have it; none if there are too many
+    settings = list(split_by_setting(law, torch.arange(len(theta)), torch.zeros(()), _SETTINGS) or ())
     smallest = _smallest_octave(orders)
     made: dict[int, Tensor] = {}
 
     def matrices(octave: int) -> Tensor:
         if octave not in made:
             weights = torch.empty(2, len(theta), len(orders), dtype=torch.float64)
-            for single, chosen in settings:
-                table = kept.setdefault(repr(single.state_dict()), ShiftTable(single, orders))
+            for setting, chosen in settings:
+                table = kept.setdefault(setting, ShiftTable(setting.mechanism, orders))
                 weights[:, chosen] = table.weights(theta[chosen], octave)
             while len(kept) > _SETTINGS:
                 del kept[next(iter(kept))]
@@ -328,15 +329,6 @@ def table_bound(law: Mechanism, theta: Tensor, orders: Tensor, kept: "dict[str, 
         return units.capped(result.expand(len(VARIANTS), -1, -1), ceilings, largest, orders)
 
     return sums
-
-
-def _settings(law: Mechanism, theta: Tensor) -> Iterator[tuple[Mechanism, Tensor]]:
-    """Each law with single numbers, and the coordinates that have it; nothing if there are too many."""
-    rows, index = distinct(*law.parameters().values())
-    index = index.expand(theta.shape)
-    if len(rows) <= _SETTINGS:
-        for i, row in enumerate(rows):
-            yield with_numbers(law, row), (index == i).nonzero().squeeze(1)
 
 
 def _smallest_octave(orders: Tensor) -> int:

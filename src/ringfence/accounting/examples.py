@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.coordinates import recentre
+from ringfence.accounting.coordinates import Setting, recentre
 from ringfence.accounting.example_sums import (
     EXACT_BLOCK,
     VARIANTS,
@@ -136,7 +136,7 @@ class ExampleAccountant:
         self.sums = torch.zeros(len(VARIANTS), 0, len(self._orders), dtype=torch.float64)
         self._zcdps = torch.zeros(2, dtype=torch.float64)  # of any example: the Gaussian's, and the law's
         self.steps = 0
-        self._tables: dict[str, ShiftTable] = {}
+        self._tables: dict[Setting, ShiftTable] = {}
 
     def step(
         self,
