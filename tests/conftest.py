@@ -44,11 +44,13 @@ LONG = (
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
 FORKING = (
+    "tests/cli/test_release.py",
     "tests/experiments/test_main.py",
     "tests/faults/test_kills.py",
     "tests/files/test_checkpoint.py",
     "tests/files/test_journal.py",
     "tests/mutants/test_mutants.py",
+    "tests/releases/test_release.py",
     "tests/experiments/information/",
     "tests/experiments/sweep/test_probes.py",
     "tests/test_docs.py",

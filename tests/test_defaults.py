@@ -138,8 +138,8 @@ def test_defaults(function: object, defaults: dict[str, object]) -> None:
 
 def test_values_do_not_change_once_made() -> None:
     seen = 0
-    for room in (accounting, mechanisms):
-        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+    for package in (accounting, mechanisms):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for thing in vars(importlib.import_module(module.name)).values():
                 if isinstance(thing, type) and is_dataclass(thing):
                     assert thing.__dataclass_params__.frozen, thing

@@ -185,16 +185,9 @@ def interrupted(
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [*PROBE, "--steps", "100000", "--out", "model.safetensors"],
-        [*COUNTS, "--domain", "region=n", "--out", "o"],
-    ],
-    ids=lambda words: words[0],
-)
-def test_an_interrupt_is_one_line(arguments: list[str], files: Path) -> None:
-    run = interrupted("ringfence.cli.app", arguments, lambda: True)
+def test_an_interrupt_is_one_line(files: Path) -> None:
+    command = [*PROBE, "--steps", "100000", "--out", "model.safetensors"]
+    run = interrupted("ringfence.cli.app", command, lambda: True)
     assert (run.returncode, run.stderr) == (130, "ringfence: interrupted; nothing was saved\n")
     assert not (files / "model.safetensors").exists()
 

@@ -1,15 +1,16 @@
 """``ringfence release``: one command from a CSV file to files that may be published."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import ringfence.releases.counts as ringfence_counts
+from ringfence.cli.app import main
 from ringfence.cli.release import read_domains
+from tests.afresh import written_to
+from tests.forks import forked
 from tests.shell import ringfence
 
 HEAD = "id,region,age,income\n"
@@ -144,22 +145,31 @@ def test_bad_input_is_one_line_and_no_file(
     assert not (tmp_path / "out").exists()
 
 
+def release(words: list[str], files: tuple[Path, Path]) -> None:
+    """The command, in a process of its own."""
+    written_to(files)
+    sys.argv = ["ringfence", *words]
+    main()
+
+
 def test_one_of_three_processes_gets_the_folder(people: Path, tmp_path: Path) -> None:
     """What the others would have released is not released: they are refused before."""
-    out = tmp_path / "release"
+    out, output = tmp_path / "releases" / "release", tmp_path / "output"
     command = ["release", "counts", people / "*.csv", *REGIONS, "--suppress-below", 20, *BUDGET, "--out", out]
-    start = [sys.executable, "-c", "from ringfence.cli.app import main; main()", *map(str, command), "--json"]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    runs = [subprocess.Popen(start, **pipes) for _ in range(3)]
-    said = [run.communicate() for run in runs]
-    (done,) = (number for number, run in enumerate(runs) if run.returncode == 0)
+    output.mkdir()
+    files = [(output / f"{number}.out", output / f"{number}.err") for number in range(3)]
+    runs = [forked(release, [*map(str, command), "--json"], pair) for pair in files]
+    for run in runs:
+        run.join(120)
+    said = [(out.read_text(), err.read_text()) for out, err in files]
+    (done,) = (number for number, run in enumerate(runs) if run.exitcode == 0)
     released = json.loads(said[done][0])
     assert all("another process" in err or "give another" in err for out, err in said if not out)
     table = (out / "table.csv").read_text().splitlines()[1:]
     assert [line.split(",")[1] for line in table] == [
         "<20" if count is None else str(count) for count in released["columns"]["count"]
     ]
-    assert [path.name for path in tmp_path.iterdir()] == ["release"]
+    assert [path.name for path in out.parent.iterdir()] == ["release"]
 
 
 def test_a_folder_that_is_taken_is_refused_before_anything_is_released(

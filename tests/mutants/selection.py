@@ -1,7 +1,7 @@
 """Which tests run a line, and how long they take: from a run under coverage with a context a test.
 
 It may be older than the package and the tests: lines that only moved keep their tests, a line that is
-new is given every test of its file, and so are tests that are new in the file's room.
+new is given every test of its file, and so are tests that are new in the file's folder.
 
 As a pytest plugin (``-p tests.mutants.selection``) it writes down how long each test took.
 """
@@ -80,13 +80,13 @@ class Selection:
         return Selection(self.seconds, files, {file: [] for file in files})
 
     def with_tests(self, names: list[str]) -> "Selection":
-        """Tests that are gone left out; those not known here given to every line of their room."""
+        """Tests that are gone left out; those not known here given to every line of their folder."""
         seconds = {name: self.seconds.get(name, _UNKNOWN) for name in names}
         new = [name for name in names if name not in self.seconds]
         files = {}
         for file, lines in self.files.items():
-            room = Path("tests", *Path(file).parent.parts[2:])
-            theirs = {name for name in new if Path(name.split("::")[0]).parent in (room, *room.parents)}
+            folder = Path("tests", *Path(file).parent.parts[2:])
+            theirs = {name for name in new if Path(name.split("::")[0]).parent in (folder, *folder.parents)}
             files[file] = {line: (tests & seconds.keys()) | theirs for line, tests in lines.items()}
         return Selection(seconds, files, self.sources)
 

@@ -60,13 +60,14 @@ def test_applied_in_bytes_and_still_python() -> None:
 
 
 def test_same_share_of_every_file() -> None:
-    everything = {file: mutants(file, (ROOT / file).read_text()) for file in target_files()}
-    chosen = sampled(everything, 1000, seed=0)
-    assert chosen == sampled(everything, 1000, seed=0) != sampled(everything, 1000, seed=1)
+    files = [file for file in target_files() if "/numerics/" in file]
+    everything = {file: mutants(file, (ROOT / file).read_text()) for file in files}
+    chosen = sampled(everything, 100, seed=0)
+    assert chosen == sampled(everything, 100, seed=0) != sampled(everything, 100, seed=1)
     total = sum(map(len, everything.values()))
     for file, found in everything.items():
         share = sum(one.file == file for one in chosen)
-        assert abs(share - 1000 / total * len(found)) <= 0.5
+        assert abs(share - 100 / total * len(found)) <= 0.5
 
 
 def test_tests_of_the_file_come_first_then_quick_ones_and_the_budget_holds(tmp_path: Path) -> None:
@@ -90,16 +91,16 @@ def test_lines_that_moved_keep_their_tests_and_new_ones_are_given_all(tmp_path: 
     file = "src/ringfence/accounting/claim/a.py"
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text("new\none\ntwo\n")
-    room = "tests/accounting/claim"
-    names = [f"{room}/test_a.py::one", f"{room}/test_a.py::two", "tests/b.py::gone"]
+    folder = "tests/accounting/claim"
+    names = [f"{folder}/test_a.py::one", f"{folder}/test_a.py::two", "tests/b.py::gone"]
     lines = {1: {names[0]}, 2: {names[1], names[2]}}
     selection = Selection(dict.fromkeys(names, 2.0), {file: lines}, {file: ["one", "two"]})
     moved = selection.moved(tmp_path)
     assert moved.files[file] == {1: set(names), 2: {names[0]}, 3: {names[1], names[2]}}
 
-    there = [*names[:2], f"{room}/test_c.py::new", "tests/test_d.py::new", "tests/data/e.py::new"]
+    there = [*names[:2], f"{folder}/test_c.py::new", "tests/test_d.py::new", "tests/data/e.py::new"]
     known = moved.with_tests(there)
-    assert known.files[file][2] == {names[0], *there[2:4]}  # of its chapter, or of none
+    assert known.files[file][2] == {names[0], *there[2:4]}  # of its folder, or of none
     assert known.files[file][3] == {names[1], *there[2:4]}
     assert known.seconds.keys() == set(there)
     assert known.seconds[names[0]] == 2.0
@@ -108,12 +109,12 @@ def test_lines_that_moved_keep_their_tests_and_new_ones_are_given_all(tmp_path: 
 def test_sizes_left_alone_are_constants_of_their_files() -> None:
     for file, names in SIZES.items():
         source = (ROOT / file).read_text()
-        found = mutants(file, source)
+        found, without_the_table = mutants(file, source), mutants("a.py", source)
         for name in names:
             at = source.index(f"\n{name} = ") + 1
             line = source.count("\n", 0, at) + 1
             assert not any(one.line == line for one in found)
-            assert any(one.line == line for one in mutants("a.py", source))  # but for the table
+            assert any(one.line == line for one in without_the_table)
 
 
 def test_report_fails_below_nine_in_ten(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,12 +133,7 @@ def test_report_fails_below_nine_in_ten(capsys: pytest.CaptureFixture[str]) -> N
 
 # Changes of normal.py that its tests must notice, and one that makes no difference: at 0 both
 # branches of log_tail are log 1/2.
-KILLED = {
-    ("*", "return 0.5 * torch.erfc"),
-    ("5.5", "_CENTRE = 5.5"),
-    ("-", "erfc(-SQRT_HALF"),
-    ("0.5", "shift * (x + 0.5 * shift)"),
-}
+KILLED = {("5.5", "_CENTRE = 5.5"), ("0.5", "shift * (x + 0.5 * shift)")}
 EQUIVALENT = ("<", "torch.where(x < 0, torch.log1p")
 RUN = """
 import json, sys
@@ -169,7 +165,8 @@ def test_verdict_can_go_either_way() -> None:
         ),
         "tests/numerics/test_normal.py::test_log_tail_ratio[1.01-8.5]",
         f"{file}::ringfence.numerics.normal.mills_ratio",
-        "tests/cli/test_release.py::test_domains_in_files",  # its conftest.py imports the package
+        # its conftest.py imports the package
+        "tests/experiments/test_histogram.py::test_counts_are_sparse_and_falling",
     ]
     run = afresh(RUN, json.dumps(list(names.values())), json.dumps(tests))
     assert run.returncode == 0, run.stderr

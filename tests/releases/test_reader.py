@@ -76,8 +76,9 @@ def rows_of(data: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("kind", [*FILES, *FRAMES])
 def test_no_row_changes_those_of_others(kind: str, tmp_path: Path) -> None:
-    refused = 0
-    for number, row in enumerate(hostile_rows(60, seed=len(kind))):
+    """Fewer of them where nothing is parsed, or where it is parsed as CSV files are."""
+    many, refused = 60 if kind in ("csv", "line") else 20, 0
+    for number, row in enumerate(hostile_rows(many, seed=len(kind))):
         rows = [*HONEST, row]
         if kind in FRAMES:
             data = FRAMES[kind](rows)
@@ -93,7 +94,7 @@ def test_no_row_changes_those_of_others(kind: str, tmp_path: Path) -> None:
             continue
         assert not Counter(HONEST) - found, row
         assert found.total() == len(rows), row
-    assert refused < (60 if kind == "line" else 30 if kind in FILES else 1)
+    assert refused < (many if kind == "line" else many // 2 if kind in FILES else 1)
 
 
 def test_a_row_that_begins_like_a_comment_moves_no_count(tmp_path: Path) -> None:
@@ -105,11 +106,11 @@ def test_a_row_that_begins_like_a_comment_moves_no_count(tmp_path: Path) -> None
     assert table.account.details["cell_values"] == [100, 100, 101]
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", ["csv", "line", "parquet"])
 def test_no_ballot_changes_those_of_others(kind: str, tmp_path: Path) -> None:
     """Both shapes: a ballot per person, and a row of counts per query."""
     name, write = FILES[kind]
-    for number, row in enumerate(hostile_rows(30, seed=7)):
+    for number, row in enumerate(hostile_rows(20, seed=7)):
         data = tmp_path / f"{number}{name}"
         ballots = [("yes", "no"), ("no", "no"), ("yes", "#")] * 5
         data.write_bytes(write([*ballots, (row[0], "yes")]))
