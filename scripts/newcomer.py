@@ -72,8 +72,8 @@ def run(command: list[str], folder: Path, variables: dict[str, str]) -> float:
     return time.monotonic() - begun
 
 
-def doors(readme: str) -> tuple[str, dict[str, str]]:
-    """The command that installs, and the code of each door by its heading."""
+def examples(readme: str) -> tuple[str, dict[str, str]]:
+    """The command that installs, and the code of each example by its heading."""
     (install,) = re.findall(r"```bash\n(.*?)```", readme, re.S)
     found = re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", readme, re.M | re.S)
     return install, dict(found)
@@ -82,7 +82,7 @@ def doors(readme: str) -> tuple[str, dict[str, str]]:
 def follow_the_readme(folder: Path, wheel: Path, borrow: bool) -> None:
     variables = environment(folder / "environment", borrow)
     variables["PIP_FIND_LINKS"] = f"{wheel.parent.resolve()} {variables.get('PIP_FIND_LINKS', '')}".strip()
-    install, code = doors((ROOT / "README.md").read_text())
+    install, code = examples((ROOT / "README.md").read_text())
     if borrow:  # the wheel instead of a build in an environment of its own, which would be downloaded
         installing = run(["bash", "-ec", install.replace("'.[", "'ringfence[")], folder, variables)
     else:

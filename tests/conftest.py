@@ -44,17 +44,21 @@ LONG = (
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
 FORKING = (
+    "tests/accounting/test_ledger.py",
     "tests/cli/test_release.py",
     "tests/experiments/test_main.py",
     "tests/faults/test_kills.py",
     "tests/files/test_checkpoint.py",
     "tests/files/test_journal.py",
+    "tests/files/test_shared_table.py",
     "tests/mutants/test_mutants.py",
     "tests/releases/test_release.py",
     "tests/experiments/information/",
     "tests/experiments/sweep/test_probes.py",
     "tests/test_docs.py",
+    "tests/test_noise.py",
     "tests/test_notebooks.py",
+    "tests/training/engine/test_engine.py",
     "tests/training/engine/test_run_file.py",
     "tests/training/test_linear_information.py",
     "tests/training/test_distributed.py",

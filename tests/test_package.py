@@ -44,7 +44,7 @@ def test_the_wheel_says_what_it_is(wheel: ZipFile) -> None:
     assert any(name.endswith("/LICENSE") for name in wheel.namelist())
 
 
-def test_a_newcomer_with_the_wheel_gets_through_the_last_door(wheel: ZipFile) -> None:
+def test_a_newcomer_with_the_wheel_gets_through_the_last_example(wheel: ZipFile) -> None:
     """The short version of ``make newcomer``: what pip would download is borrowed from here."""
     script, folder = ROOT / "scripts" / "newcomer.py", Path(wheel.filename).parent
     command = [sys.executable, str(script), str(folder), "--borrow"]

@@ -101,7 +101,7 @@ def test_a_fork_waits_for_a_transaction(tmp_path: Path) -> None:
 
 
 def test_opening_and_looking_wait_for_a_transaction(tmp_path: Path) -> None:
-    """Whoever closes the file ends the locks that this process has on it."""
+    """Closing the file ends the locks that this process has on it."""
     path, order = tmp_path / "table", []
     table = SharedTable(path, [], lambda _: None)
 

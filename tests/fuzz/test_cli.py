@@ -21,7 +21,7 @@ atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 
 @cache
 def _prepare() -> None:
-    """Makes the files, with the first command: whoever only collects this file does not wait for them."""
+    """Makes the files, with the first command: a process that only collects does not wait for them."""
     np.save(PLACE / "theta.npy", np.linspace(-2, 2, 5))
     np.save(PLACE / "holes.npy", np.array([1.0, np.nan]))
     (PLACE / "text.npy").write_text("no array")

@@ -144,7 +144,7 @@ def test_the_chance_of_an_error_is_that_of_those_behind() -> None:
     assert float(law.chance_of_error([40, 9, 2])) == pytest.approx(
         1 - float(law.log_prob(0, [40, 9, 2]).exp())
     )
-    assert float(law.chance_of_error([7, 7, 7])) == 0  # whoever is announced has the largest count
+    assert float(law.chance_of_error([7, 7, 7])) == 0  # the one that is announced has the largest count
     far = float(rf.NoisyWinner(1.0).chance_of_error([40, 0]))
     assert far == pytest.approx(float(rf.StochasticSign(math.sqrt(2)).log_prob(-1.0, 40.0).exp()), rel=1e-10)
     silent = rf.ConfidentWinner(8.0, threshold=80.0, threshold_sigma=5.0)
