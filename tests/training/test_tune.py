@@ -165,11 +165,11 @@ def test_a_file_is_every_combination_of_its_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sigma = [1.0]", "sigma is not known; known are clip, learning_rate"),
-        ("steps = 8", "steps must be a list that is not empty, got 8"),
-        ("steps = []", "steps must be a list that is not empty"),
-        ("steps = [8.5]", r"steps must hold integers, got 8\.5"),
-        ("clip = [true]", "clip must hold numbers, got True"),
+        ("sigma = [1.0]", "grid must hold lists of clip, learning_rate, steps, momentum, got 'sigma'"),
+        ("steps = 8", r"grid\['steps'\] must be a list that is not empty, got 8"),
+        ("steps = []", r"grid\['steps'\] must be a list that is not empty"),
+        ("steps = [8.5]", r"steps must be an integer, got 8\.5"),
+        ("clip = [true]", "clip must be .* got True"),
         ("steps = [", "is not TOML"),
     ],
 )
@@ -180,7 +180,10 @@ def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str, message: str) 
         read_tuning_grid(file)
 
 
-@pytest.mark.parametrize("grid", [{}, {"steps": 8}, {"steps": []}, {"mechanism": ["gaussian"]}, [8]])
-def test_a_bad_grid_is_refused(grid: object) -> None:
-    with pytest.raises(ValueError, match="grid"):
+@pytest.mark.parametrize(
+    "grid",
+    [{}, {"steps": 8}, {"steps": []}, {"mechanism": ["gaussian"]}, [8], {"steps": [4, 0]}, {"clip": [-1.0]}],
+)
+def test_a_bad_grid_is_refused_before_any_run(grid: object) -> None:
+    with pytest.raises(ValueError, match=r"grid|steps must be at least 1, got 0|clip must be > 0"):
         tuning_settings(grid)  # type: ignore[arg-type]

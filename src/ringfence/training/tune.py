@@ -18,9 +18,11 @@ import torch
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.accounting.selection import checked_runs, selection_epsilon
+from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
-from ringfence.training.clipping import Norm
+from ringfence.training.clipping import Clamp, Clip, Norm
+from ringfence.training.linear import LinearSettings
 from ringfence.training.probe import LinearProbe
 from ringfence.training.probe_data import plain, seed_of
 from ringfence.training.target import Target
@@ -31,6 +33,7 @@ _SHARED = (
     *("fit_intercept", "public_center", "public_scale", "unit_rows", "public_projection"),
     *("public_size", "public_classes", "device"),
 )
+_VALID: dict[str, Any] = {"clip": Norm(1.0), "learning_rate": 1.0, "steps": 1}
 _ROOM = 1 - 1e-6  # of mu: a probe's own epsilon is rounded
 _MOST_SETTINGS = 10**6
 
@@ -245,6 +248,10 @@ def tuning_settings(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
             raise ValueError(f"grid must hold lists of {', '.join(_TUNED)}, got {name!r}")
         if not isinstance(values, list | tuple) or not values:
             raise ValueError(f"grid[{name!r}] must be a list that is not empty, got {values!r}")
+        for value in values:  # before anything is released: which settings will be drawn is left to chance
+            if value is not None:
+                own = Clamp(value) if name == "clip" and not isinstance(value, Clip) else value
+                LinearSettings(Gaussian(1.0), **{**_VALID, name: own})
     if (number := math.prod(map(len, grid.values()))) > _MOST_SETTINGS:
         raise ValueError(f"grid must have at most {_MOST_SETTINGS} combinations, got {number}")
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
@@ -263,15 +270,10 @@ def read_tuning_grid(path: Path) -> dict[str, list[Any]]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
         raise ValueError(f"{path} is not TOML: {error}") from None
-    for name, values in content.items():
-        if name not in (*_TUNED, "clip_norm"):
-            raise ValueError(f"{path}: {name} is not known; known are {', '.join((*_TUNED, 'clip_norm'))}")
-        if not isinstance(values, list) or not values:
-            raise ValueError(f"{path}: {name} must be a list that is not empty, got {values!r}")
-        kinds = (int,) if name == "steps" else (int, float)
-        for value in values:
-            if type(value) not in kinds:
-                wanted = "integers" if name == "steps" else "numbers"
-                raise ValueError(f"{path}: {name} must hold {wanted}, got {value!r}")
-    norms = [Norm(value) for value in content.pop("clip_norm", [])]
-    return {**content, "clip": [*content.get("clip", []), *norms]} if norms else content
+    try:
+        norms = [Norm(value) for value in checks.listed("clip_norm", content.pop("clip_norm", []))]
+        grid = {**content, "clip": [*content.get("clip", []), *norms]} if norms else content
+        tuning_settings(grid)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return grid
