@@ -27,6 +27,7 @@ from ringfence.numerics.blocks import row_lengths
 from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.clipping import Clip, Norm
 from ringfence.training.kernels.window import Window
+from ringfence.training.per_example.gradients import bytes_kept
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -171,17 +172,8 @@ def runs_as_one_batch(model: CastModel, x: Tensor, y: Tensor) -> bool:
 
 def bytes_per_example(model: CastModel, x: Tensor, y: Tensor, *, batched: bool) -> int:
     """Memory that one example takes, roughly: what the graphs keep, and copies of the gradient."""
-    kept: dict[int, int] = {}
-
-    def count(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the tensor itself may refer to the graph that it is kept in
-
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        held = RecordedJacobian(model, x[:1], y[:1], batched=batched)
-    del held
-    return sum(kept.values()) + _COPIES * 8 * model.size
+    kept = bytes_kept(lambda: RecordedJacobian(model, x[:1], y[:1], batched=batched))
+    return kept + _COPIES * 8 * model.size
 
 
 def jacobian_operator(
