@@ -921,8 +921,8 @@ BREAKAGES = [
     Breakage(
         "the third moment bounded from above",
         f"{ACCOUNTING}/subsampling.py",
-        "smaller = [torch.minimum(*values)",
-        "smaller = [torch.maximum(*values)",
+        "torch.stack([torch.minimum(*values).sum().cpu() for values in both])",
+        "torch.stack([torch.maximum(*values).sum().cpu() for values in both])",
         accounting("fixed_batch", "subsampling"),
     ),
     Breakage(
@@ -1012,9 +1012,9 @@ BREAKAGES = [
     ),
     Breakage(
         "the way back taken from the wrong end",
-        f"{ACCOUNTING}/example_sums.py",
-        "torch.stack((up, -up, -up, up))",
-        "torch.stack((up, -up, up, -up))",
+        f"{ACCOUNTING}/coordinates.py",
+        "backward = (theta + move, -move), (theta - move, move)",
+        "backward = (theta - move, -move), (theta + move, move)",
         accounting("example_sums", "examples"),
     ),
     Breakage(
