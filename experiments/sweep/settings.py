@@ -300,7 +300,7 @@ def read_grid(grid: str | Path) -> Grid:
         raise ValueError(f"grid must be a TOML file or one of {', '.join(GRIDS)}, got {str(grid)!r}")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
         raise ValueError(f"{path} is not TOML: {error}") from None
     return _from_table(str(path), content)
 

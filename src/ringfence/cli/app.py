@@ -90,8 +90,6 @@ def run(commands: typer.Typer, name: str) -> None:
         status = commands(prog_name=name, standalone_mode=False)
     except (ValueError, TypeError, OSError, ModuleNotFoundError, FloatingPointError) as error:
         _fail(name, _one_line(error))
-    except RecursionError:
-        _fail(name, "an input file is nested too deeply to be read")
     except (KeyboardInterrupt, typer.Abort):
         status = _INTERRUPTED
     except Exception as error:
