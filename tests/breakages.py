@@ -807,11 +807,6 @@ an account of Opacus that does not say what its divisor tells
 + assumptions=()
 what Opacus released before is forgotten
 -     _charge(ours.account, engine.accountant.history)
-gradients of an Opacus run measured at the first parameters
--         self._copy.load_state_dict(self._parts.module.state_dict())
-norms of an Opacus run measured in other steps
-- if self.steps % self._norms_every == 0:
-+ if self.steps % self._norms_every != 0:
 
 @ src/ringfence/releases/account.py: accounting/ledger
 a job is charged before its seed is checked

@@ -1,7 +1,5 @@
-"""Opacus runs: the registered accountant, conversion, and accounts of single examples that change nothing."""
+"""Opacus runs: the registered accountant, and conversion."""
 
-import copy
-import math
 import re
 import warnings
 from pathlib import Path
@@ -9,21 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 opacus = pytest.importorskip("opacus")
 
 from opacus.accountants import PRVAccountant, create_accountant  # noqa: E402
-from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 
 import ringfence.opacus  # noqa: E402
-from ringfence.opacus import convert, watch  # noqa: E402
+from ringfence.opacus import convert  # noqa: E402
 
 EXAMPLES = 40
 SEED = 7  # of the batches; noise comes from torch's global generator
 CLIP, NOISE = 0.5, 0.8
-LOSS = nn.functional.cross_entropy
 
 
 def examples() -> TensorDataset:
@@ -70,16 +66,6 @@ def trained(loader: Any, model: nn.Module, optimizer: Any, criterion: Any = None
                 optimizer.zero_grad()
                 criterion(model(inputs), labels).backward()
                 optimizer.step()
-
-
-def gradient_lengths(module: nn.Module) -> Tensor:
-    """The lengths of all examples' gradients, one example after the other."""
-    lengths = []
-    for inputs, label in examples():
-        loss = nn.functional.cross_entropy(module(inputs.unsqueeze(0)), label.unsqueeze(0))
-        gradients = torch.autograd.grad(loss, list(module.parameters()))
-        lengths.append(torch.cat([gradient.flatten() for gradient in gradients]).double().norm())
-    return torch.stack(lengths)
 
 
 def test_it_is_registered_and_close_to_the_best_of_opacus() -> None:
@@ -166,24 +152,19 @@ def test_noise_sampling_and_what_was_released_come_along() -> None:
     assert "number of records counts as public" in claim.statement
 
 
-def test_a_sum_that_is_not_divided_is_refused() -> None:
-    theirs, *private = made_private(network(), loss_reduction="sum")
-    with pytest.raises(ValueError, match="loss_reduction must be 'mean', got 'sum'"):
-        convert(theirs, *private)
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
         ({"poisson_sampling": False}, "loader must draw Poisson samples"),
         ({"clipping": "per_layer", "max_grad_norm": [1.0, 1.0]}, "got DPPerLayerOptimizer"),
+        ({"loss_reduction": "sum"}, "loss_reduction must be 'mean', got 'sum'"),
         ({"noise_multiplier": 0.0}, "noise_multiplier must be > 0, got 0.0"),
     ],
 )
 def test_runs_without_an_account_are_refused(options: dict[str, Any], match: str) -> None:
     engine, model, optimizer, loader = made_private(network(), **options)
     with pytest.raises(ValueError, match=match):
-        watch(engine, model, optimizer, loader, LOSS)
+        convert(engine, model, optimizer, loader)
 
 
 def test_objects_that_opacus_did_not_make_are_refused() -> None:
@@ -194,133 +175,7 @@ def test_objects_that_opacus_did_not_make_are_refused() -> None:
         ((model, optimizer, list(loader)), "loader"),
     ):
         with pytest.raises(TypeError, match=f"{name} must be what opacus"):
-            watch(engine, *wrong, LOSS)
-
-
-def weights_after(watched: bool, mode: str, size: int) -> tuple[Tensor, Tensor]:
-    """The weights of a run, and the random number that torch would draw next."""
-    module = network()
-    engine, model, optimizer, *criterion, loader = made_private(module, size, grad_sample_mode=mode)
-    torch.manual_seed(11)
-    if watched:
-        watch(engine, model, optimizer, loader, LOSS, norms_every=2)
-    trained(loader, model, optimizer, *criterion, epochs=2 if size > 1 else 1)
-    return nn.utils.parameters_to_vector(module.parameters()), torch.rand(3)
-
-
-@pytest.mark.parametrize(("mode", "size"), [("hooks", 10), ("ghost", 10), ("hooks", 1)])
-def test_training_is_the_same_to_the_bit(mode: str, size: int) -> None:
-    """With batches of one example on average, a third of them are empty."""
-    plain = weights_after(False, mode, size)
-    watched = weights_after(True, mode, size)
-    assert torch.equal(plain[0], watched[0])
-    assert torch.equal(plain[1], watched[1])
-    assert not torch.equal(plain[0], nn.utils.parameters_to_vector(network().parameters()))
-
-
-def expected(lengths: Tensor, steps: Tensor | int, rate: float) -> Tensor:
-    """The Rényi divergence of order 2 of so many sampled Gaussians: log(1 + q^2 (e^(s^2) - 1)) each."""
-    shift = lengths.clamp(max=CLIP) / (CLIP * NOISE)
-    return steps * torch.log1p(rate**2 * torch.expm1(shift.square()))
-
-
-@pytest.mark.parametrize("mode", ["hooks", "ghost"])
-@pytest.mark.parametrize("norms_every", [1, 3])
-def test_each_example_is_charged_with_its_own_gradient_where_it_was_measured(
-    mode: str, norms_every: int
-) -> None:
-    module = network()
-    engine, model, optimizer, *criterion, loader = made_private(
-        module, learning_rate=0.0, grad_sample_mode=mode
-    )
-    run = watch(engine, model, optimizer, loader, LOSS, norms_every=norms_every)
-    trained(loader, model, optimizer, *criterion)
-    steps, measured = 2 * 4, 8 if norms_every == 1 else 3
-    assert run.steps == steps
-    assert run.examples.measured.tolist() == [measured] * EXAMPLES
-    lengths = gradient_lengths(copy_of(module))
-    own = expected(lengths, measured, 0.25) + expected(torch.tensor(math.inf), steps - measured, 0.25)
-    found = run.examples.sums[:, 0]
-    torch.testing.assert_close(found, own, rtol=2e-4, atol=0)
-    assert bool((found >= own * (1 - 1e-5)).all())
-    assert lengths.min() < 0.2 * CLIP < CLIP < lengths.max()
-
-
-def copy_of(module: nn.Module) -> nn.Module:
-    other = network()
-    other.load_state_dict(copy.deepcopy(module.state_dict()))
-    return other
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_parts_of_a_batch_count_as_one_step(workers: int) -> None:
-    engine, model, optimizer, loader = made_private(network())
-    run = watch(engine, model, optimizer, loader, LOSS)
-    loader.num_workers = workers
-    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as parts:
-        trained(parts, model, optimizer)
-    assert run.steps == run.examples.steps == 8
-    assert run.examples.measured.tolist() == [8] * EXAMPLES
-
-
-def test_the_claim_is_that_of_the_sampled_gaussian_and_says_what_it_assumes() -> None:
-    # large losses, which are held by fewer points than medium ones
-    engine, model, optimizer, loader = made_private(network(), noise_multiplier=0.2)
-    run = watch(engine, model, optimizer, loader, LOSS)
-    trained(loader, model, optimizer)
-    claim = run.guarantee(1e-3)
-    theirs = engine.get_epsilon(1e-3)  # Rényi: a little larger
-    assert 0.8 * theirs < claim.epsilon <= theirs
-    for said in ("number of records counts as public", "for every batch that was drawn", "Floating point:"):
-        assert said in claim.statement
-    assert float(run.example_epsilons(1e-3).max()) <= claim.per_instance.ex_post_epsilon * (1 + 1e-9)
-
-
-def test_the_hook_of_opacus_still_counts_and_close_lets_go() -> None:
-    engine, model, optimizer, loader = made_private(network())
-    before, hook = set(vars(optimizer)), optimizer.step_hook
-    run = watch(engine, model, optimizer, loader, LOSS)
-    trained(loader, model, optimizer, epochs=1)
-    assert sum(steps for _, _, steps in engine.accountant.history) == run.steps == 4
-    run.close()
-    assert set(vars(optimizer)) == before
-    assert optimizer.step_hook is hook
-
-
-def test_dropout_and_no_measurements_are_refused() -> None:
-    module = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
-    with pytest.raises(ValueError, match=r"layer '1' \(Dropout\) draws at random"):
-        watch(*made_private(module), LOSS)
-    with pytest.raises(ValueError, match="norms_every must be at least 1, got 0"):
-        watch(*made_private(network()), LOSS, norms_every=0)
-
-
-def test_what_was_released_before_is_charged_too() -> None:
-    engine, model, optimizer, loader = made_private(network(), noise_multiplier=0.2)
-    trained(loader, model, optimizer, epochs=1)
-    late = watch(engine, model, optimizer, loader, LOSS)
-    assert late.steps == 4
-    assert float(late.example_epsilons(1e-3).min()) == pytest.approx(
-        late.guarantee(1e-3).per_instance.ex_post_epsilon, rel=1e-9
-    )
-    trained(loader, model, optimizer, epochs=1)
-    assert late.steps == late.guarantee(1e-3).steps == late.examples.steps == 8
-    assert late.examples.measured.tolist() == [4] * EXAMPLES
-
-
-def test_norms_are_those_of_the_present_parameters_and_the_copy_has_no_hooks() -> None:
-    module = network()
-    engine, model, optimizer, loader = made_private(module)
-    run = watch(engine, model, optimizer, loader, LOSS, norms_every=100)
-    trained(loader, model, optimizer)
-    kept = [parameter.grad_sample for parameter in module.parameters()]
-    before = torch.get_rng_state()
-    found = run.gradient_norms()
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(p.grad_sample is value for p, value in zip(module.parameters(), kept, strict=True))
-    assert not any(layer._forward_hooks or layer._backward_hooks for layer in run._copy.modules())
-    assert any(layer._forward_hooks for layer in module.modules())
-    torch.testing.assert_close(found, gradient_lengths(copy_of(module)), rtol=1e-5, atol=0)
+            convert(engine, *wrong)
 
 
 def test_the_guide_runs() -> None:
@@ -330,5 +185,5 @@ def test_the_guide_runs() -> None:
         warnings.simplefilter("ignore")  # of Opacus and torch
         for code in re.findall(r"```python\n(.*?)```", guide, re.S):
             exec(code, names)
-    assert names["run"].steps == 4
+    assert names["theirs"].accountant.history == []
     assert names["engine"].clip.norm == 1.0

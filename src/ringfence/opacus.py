@@ -1,12 +1,11 @@
-"""Opacus runs: each example's epsilon, a claim about the run, and conversion to this package's engine."""
+"""Opacus runs: an accountant for them, and conversion to this package's engine."""
 
-import copy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 try:
@@ -21,23 +20,15 @@ except ModuleNotFoundError:
 
 from ringfence import checks
 from ringfence.accounting.conversion import sampled_gaussian_epsilon
-from ringfence.accounting.examples import SampledExampleAccountant
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.numerics.blocks import row_lengths
 from ringfence.training import assumptions
 from ringfence.training.clipping import Norm
-from ringfence.training.engine.batches import Examples
 from ringfence.training.engine.engine import PrivacyEngine, Private
-from ringfence.training.engine.run import cotangents_of, targets_of
-from ringfence.training.jacobian import Loss
-from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.inputs import Inputs
-from ringfence.training.per_example.model_checks import refuse_random_layers
 
-__all__ = ["OpacusRun", "RingfenceAccountant", "convert", "watch"]
+__all__ = ["RingfenceAccountant", "convert"]
 
 SIZE = (
     "The number of records counts as public: Opacus divides what it releases by a batch size that it "
@@ -47,9 +38,6 @@ STEPS = (
     "A step was made for every batch that was drawn, an empty one included: none was left out because of "
     "what was in it."
 )
-_ROUNDING = 1 + 2.0**-18  # Opacus computes norms and factors in float32
-_AT_ONCE = 256  # examples whose norms are measured together
-_NOBODY: Tensor | None = torch.zeros(0, dtype=torch.int64)  # whose norm was measured; None is everybody
 
 
 class RingfenceAccountant(IAccountant):  # type: ignore[misc]
@@ -174,153 +162,6 @@ def convert(
     assert isinstance(ours.account, SampledAccountant)
     _charge(ours.account, engine.accountant.history)
     return ours, *private
-
-
-def watch(
-    engine: OpacusEngine,
-    model: object,
-    optimizer: object,
-    loader: object,
-    loss: Loss,
-    *,
-    norms_every: int = 1,
-) -> "OpacusRun":
-    """Accounts for every single example of a run of the three objects that ``engine.make_private`` returned.
-
-    Train as before. In every step whose number is a multiple of ``norms_every``, the norms of all examples'
-    gradients are measured, which takes a pass over the data; ``loss`` is a function of outputs and targets.
-    In all other steps, and for what ``engine`` released before, every example is charged as if its gradient
-    had been at the clip.
-
-    Guarantee: the parameters, the optimizer, the batches and torch's random numbers are the same to the bit
-    with and without it.
-
-    >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
-    >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randint(0, 2, (64,)))
-    >>> module, engine = torch.nn.Linear(3, 2), opacus.PrivacyEngine()
-    >>> model, optimizer, loader = engine.make_private(
-    ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
-    ...     data_loader=torch.utils.data.DataLoader(data, batch_size=16),
-    ...     noise_multiplier=1.0, max_grad_norm=1.0)
-    >>> run = watch(engine, model, optimizer, loader, torch.nn.functional.cross_entropy)
-    >>> for inputs, labels in loader:
-    ...     optimizer.zero_grad()
-    ...     torch.nn.functional.cross_entropy(model(inputs), labels).backward()
-    ...     optimizer.step()
-    >>> run.steps, len(run.example_epsilons(delta=1e-3))
-    (4, 64)
-    """
-    checks.count("norms_every", norms_every, at_least=1)
-    parts = _checked_parts(model, optimizer, loader)
-    refuse_random_layers(parts.module)
-    return OpacusRun(parts, engine.accountant.history, loss, norms_every)
-
-
-class OpacusRun:
-    """An Opacus run with an account for each example; ``watch`` makes it.
-
-    Guarantee: ``guarantee`` is about Poisson samples at Opacus' sampling rate, with sigma
-    noise_multiplier times max_grad_norm as they are at each step, and takes the sum that Opacus computes to
-    have sensitivity max_grad_norm, as Opacus' own accountants do: what float32 rounds there is not charged.
-    Numbers of single examples are those of ``SampledExampleAccountant``.
-
-    >>> import opacus, torch, warnings; warnings.simplefilter("ignore")
-    >>> data = torch.utils.data.TensorDataset(torch.ones(8, 3), torch.zeros(8))
-    >>> engine, module = opacus.PrivacyEngine(), torch.nn.Linear(3, 1)
-    >>> model, optimizer, loader = engine.make_private(
-    ...     module=module, optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
-    ...     data_loader=torch.utils.data.DataLoader(data, batch_size=8),
-    ...     noise_multiplier=2.0, max_grad_norm=1.0)
-    >>> run = watch(engine, model, optimizer, loader, lambda outputs, _: outputs.mean())
-    >>> for inputs, _ in loader:
-    ...     model(inputs).mean().backward()
-    ...     optimizer.step()
-    >>> round(run.guarantee(delta=1e-3).mu, 3), len(run.example_epsilons(delta=1e-3))
-    (0.5, 8)
-    """
-
-    def __init__(
-        self, parts: "_Parts", history: Iterable[tuple[float, float, int]], loss: Loss, norms_every: int
-    ) -> None:
-        self._parts, self._loss, self._norms_every = parts, loss, norms_every
-        self.account = RingfenceAccountant()
-        self.examples = SampledExampleAccountant(parts.sampler.num_samples, parts.sampler.sample_rate)
-        for noise_multiplier, rate, steps in history:
-            self.account.history.append((noise_multiplier, rate, steps))
-            release = {"sigma": noise_multiplier, "clip": 1.0, "sampling_rate": rate}
-            self.examples.step(torch.zeros(0), _NOBODY, **release, count=steps)
-        self._copy = _without_hooks(parts.module)
-        self._gradients = ExampleGradients(self._copy)
-        # the user's own collate function: that of Opacus remembers what it saw
-        self._data = Examples(DataLoader(parts.loader.dataset, collate_fn=parts.collate))
-        self._their_hook: Callable[[Any], None] | None = parts.optimizer.step_hook
-        parts.optimizer.attach_step_hook(self._note_step)
-
-    @property
-    def steps(self) -> int:
-        """The number of steps made, also before ``watch``."""
-        return len(self.account)
-
-    def guarantee(self, delta: float) -> Guarantee:
-        """Returns what may be said about the run as a whole."""
-        return self.account.guarantee(delta)
-
-    def example_epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
-        """Returns each example's epsilon, in dataset order; ``examples.statement`` says what it promises."""
-        return self.examples.epsilons(delta, estimated=estimated)
-
-    def close(self) -> None:
-        """Detaches from the optimizer, which then is as Opacus made it."""
-        self._parts.optimizer.attach_step_hook(self._their_hook)
-
-    def gradient_norms(self) -> Tensor:
-        """Returns the norms of all examples' gradients at the present parameters, before they are clipped.
-
-        They are measured on a copy of the model: training and its random numbers stay as they are.
-        """
-        self._copy.load_state_dict(self._parts.module.state_dict())
-        device, found = next(self._copy.parameters()).device, []
-        for rows in torch.arange(self._parts.sampler.num_samples).split(_AT_ONCE):
-            with torch.random.fork_rng(devices=[]):
-                values = self._data.batch(tuple(rows.tolist()))
-            inputs: Inputs = ((values[0].to(device),), {})
-            outputs = self._gradients.forward(inputs)
-            cotangents = cotangents_of(self._loss, outputs, targets_of(values).to(device))
-            norms = torch.empty(len(rows), dtype=torch.float64)
-            for where, gradients in self._gradients.each(inputs, cotangents):
-                norms[where] = row_lengths(gradients).cpu()
-            found.append(norms)
-        return torch.cat(found)
-
-    def _note_step(self, optimizer: DPOptimizer) -> None:
-        """Charges a step that Opacus has added noise to, before the parameters move."""
-        if self._their_hook is not None:
-            self._their_hook(optimizer)
-        if hasattr(optimizer, "_adjusted_noise_multiplier") or optimizer.accumulated_iterations != 1:
-            raise ValueError("adaptive clipping and accumulated batches are not accounted for")
-        noise, largest = float(optimizer.noise_multiplier), float(optimizer.max_grad_norm)
-        norms, measured = torch.zeros(0), _NOBODY
-        if self.steps % self._norms_every == 0:
-            norms = self.gradient_norms()
-            # Opacus multiplies by C / (norm + 1e-6) where that is below 1; rounded up, and at most C
-            factors = (largest / (norms + 1e-6)).clamp(max=1.0)
-            norms, measured = (factors * norms * _ROUNDING).clamp(max=largest), None
-        self.account.step(noise_multiplier=noise, sample_rate=self._parts.sampler.sample_rate)
-        self.examples.step(norms, measured, sigma=noise * largest, clip=largest)
-
-
-def _without_hooks(module: nn.Module) -> nn.Module:
-    """Returns a copy of the model without the hooks of Opacus, which hold on to its gradients."""
-    hooks = [
-        held
-        for layer in module.modules()
-        for name, held in vars(layer).items()
-        if name.endswith("_hooks") and held is not None
-    ]
-    made = copy.deepcopy(module, {id(held): type(held)() for held in hooks})
-    for layer in made.modules():
-        vars(layer).pop("activations", None)
-    return made
 
 
 class _Parts(NamedTuple):
