@@ -72,9 +72,7 @@ def main() -> None:
         counts = rf.release_counts(
             frame, by="educ", domain={"educ": DOMAIN["educ"]}, sigma=deviation, delta=DELTA
         ).account.epsilon
-        means = rf.release_means(
-            frame, of="income", lower=0, upper=100_000, sizes=[len(frame)], sigma=deviation, delta=DELTA
-        )
+        means = rf.release_means(frame, of="income", lower=0, upper=100_000, sigma=deviation, delta=DELTA)
         off = float(means.errors["standard_error"].iloc[0]) / 100_000
         laplace, gaussian = opendp_epsilons(deviation)
         found = {

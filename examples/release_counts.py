@@ -30,5 +30,4 @@ print(f"\nEach count is off by about {table.errors['standard_error'].max():.1f}.
 files = table.save("release")  # table.csv, statement.txt, chart.png, report.html, and a private account.json
 print("\nWritten:", ", ".join(path.name for path in files))
 print("\nNot to be published:")
-for sentence in table.statement.sensitive:
-    print("-", sentence)
+print(table.account.statement)

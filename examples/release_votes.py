@@ -29,5 +29,4 @@ print(f"\n{(votes.values['answer'] == majority).sum()} of 30 answers are those o
 files = votes.save("release")  # table.csv, statement.txt, chart.png, report.html, and a private account.json
 print("Written:", ", ".join(path.name for path in files))
 print("\nNot to be published:")
-for sentence in votes.statement.sensitive:
-    print("-", sentence)
+print(votes.account.statement)

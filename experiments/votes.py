@@ -6,7 +6,7 @@ released. The release is the same whichever statement is made about it; what dif
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from experiments.drawing import Drawn, curve
@@ -16,7 +16,6 @@ from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.ballots import decision_account
-from ringfence.releases.votes import wrong_answers
 from ringfence.report.chart import Chart, Panel
 
 SIGMAS = (5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 57.0, 80.0)  # of the noise, in votes
@@ -65,10 +64,7 @@ def votes(
     surplus = assembly_ballots().sum(dim=0).double()
     for done, sigma in enumerate(sigmas):
         law = StochasticSign(sigma)
-        chances = wrong_answers(surplus, sigma)
-        account = decision_account(
-            law, surplus, neighbours="added", at_most=None, delta=DELTA, chances=chances.tolist()
-        )
+        account = decision_account(law, surplus, neighbours="added", at_most=None, delta=DELTA)
         drawn = [
             publishable_decision_epsilon(law, surplus, neighbours="added", delta=DELTA).per_instance_epsilon
             for _ in range(draws)
@@ -79,7 +75,7 @@ def votes(
             RENYI: [account.per_instance.renyi_epsilon],
             TIGHT: [account.per_instance.epsilon],
         }
-        error = float(chances.mean())
+        error = mean(account.details["chances_of_error"])
         for statement, values in found.items():
             ends = min(values), max(values)
             yield VotesRow(statement, sigma, error, median(values), *ends, account.epsilon)

@@ -814,8 +814,8 @@ a job is charged before its seed is checked
 + noise = Noise() if seed is None else seed
 @ src/ringfence/releases/account.py: accounting/privacy_loss
 a table whose finite randomness is not charged
-- change=change, numbers=theta.numel())
-+ change=change)
+- PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps).drawn_securely(numbers)
++ PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps)
 @ src/ringfence/releases/account.py: releases/counts releases/account
 one noise for the tables of two years
 - digest = self.noise.digest(values)
@@ -831,34 +831,30 @@ as many answers of a person as were given
 + place.argsort(dim=1)
 @ src/ringfence/releases/ballots.py: releases/votes
 a published epsilon that is not paid for
-- _gaussian_cost(publishing_cost(accountant.gaussian_zcdp),
-+ _gaussian_cost(0 * publishing_cost(accountant.gaussian_zcdp),
+- cost = publishing_cost(every)
++ cost = 0 * publishing_cost(every)
 
-@ src/ringfence/releases/contributions.py: releases/contributions
+@ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are
 - WHERE place <= {at_most}
 + WHERE place >= {at_most - at_most}
 values that are not clamped
 - CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)
 + CAST({scaled} AS BIGINT)
+@ src/ringfence/releases/cells.py: releases/counts releases/means
+a column of the data is overwritten by what is released
+- if name in taken:
++ if False:
 
 @ src/ringfence/releases/counts.py: releases/counts
 standard errors are said to hold for counts that were selected
 - exact = _selection(threshold, noisy)
 + exact = exact
 
-@ src/ringfence/releases/domains.py: releases/counts releases/means
-a column of the data is overwritten by what is released
-- if name in taken:
-+ if False:
-
 @ src/ringfence/releases/means.py: releases/means
 means say that small groups are never shown
-- if not plan.size_sigma:
-+ if True:
-a person whose values are replaced charged as one who is added
-- table_account(law, totals, 2.0,
-+ table_account(law, totals, 1.0,
+- NormalDist(1.0, size_sigma).cdf(2.5 - threshold)
++ 0.0
 
 @ src/ringfence/releases/reader.py: releases/reader
 a row that begins with # switches comments on
@@ -892,6 +888,11 @@ a formula in table.csv
 a killed process leaves a part of a release
 - with new_folder(folder) as beside:
 + if (beside := Path(folder)).mkdir(parents=True, exist_ok=True) is None:
+
+@ src/ringfence/releases/votes.py: releases/votes
+a person whose answers are replaced charged as one who is added
+- 4.0 if neighbours == "replaced" else 1.0
++ 1.0
 
 @ src/ringfence/report/certificate.py: report/certificate
 a certificate commits to a private file without a secret

@@ -25,7 +25,6 @@ RELEASES: dict[str, Callable[[float], ReleaseAccount]] = {
     "counts": lambda sigma: rf.release_counts(np.array([0, 1]), sigma=sigma).account,
     "suppressed": lambda sigma: rf.release_counts(np.array([0, 1]), sigma=sigma, suppress_below=3).account,
     "means": lambda sigma: rf.release_means(np.ones((9, 1)), **VALUES, sigma=sigma).account,
-    "sizes": lambda sigma: rf.release_means(np.ones((9, 1)), **VALUES, sizes=[9], sigma=sigma).account,
     "votes": lambda sigma: rf.release_votes(np.ones((9, 1)), sigma=sigma).account,
     "winners": lambda sigma: rf.release_winners(np.array([[9, 1]]), sigma=1.4142 * sigma).account,
 }

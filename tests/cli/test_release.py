@@ -130,7 +130,7 @@ def test_bad_ballots_are_one_line_and_no_file(
         (["--by", "age", "--bins", "age=0,old"], "--bins must be NAME=EDGE,EDGE with numbers as edges"),
         (["--by", "age", "--bins", "age=0,50"], "column 'age' has the value '"),
         ([*REGIONS, "--person", "name"], "person names the column 'name', which the table lacks"),
-        ([*REGIONS, "--suppress-below", "-1"], "suppress_below must be >= 0, got -1"),
+        ([*REGIONS, "--suppress-below", "-1"], "suppress_below must be at least 0, got -1"),
         ([*REGIONS, "--sigma", "3"], "epsilon or sigma must be given, and not both"),
         ([*REGIONS, "--suppress", "3"], "No such option: --suppress (Possible options: --suppress-below)"),
     ],

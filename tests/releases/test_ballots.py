@@ -7,15 +7,8 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.publication import publishing_cost
-from ringfence.releases.ballots import (
-    Votes,
-    decision_account,
-    public_choices,
-    read_ballots,
-    read_counts,
-    sensitive_sentences,
-)
-from ringfence.releases.reader import read_table
+from ringfence.releases.ballots import Votes, decision_account, read_ballots, read_counts
+from ringfence.releases.reader import public_values, read_table
 from tests.tensors import float64
 
 
@@ -23,24 +16,21 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
     marks = torch.tensor([[0, 0]] * 30 + [[1, -1]] * 10)
     votes = Votes.of_ballots(["a", "b"], ("yes", "no"), marks, list(range(40)))
     law, surplus = rf.StochasticSign(10.0), float64([20, 30])
-    account = decision_account(
-        law, surplus, neighbours="added", at_most=None, delta=1e-6, chances=[0.02, 0.001], votes=votes
-    )
+    account = decision_account(law, surplus, neighbours="added", at_most=None, delta=1e-6, votes=votes)
     profile = rf.decision_profile(law, surplus, neighbours="added")
     assert account.per_instance.epsilon == min(profile.epsilon(1e-6), account.per_instance.renyi_epsilon)
     assert max(account.details["voter_epsilons"]) <= account.per_instance.epsilon < account.epsilon
-    said = sensitive_sentences(account, ["a", "b"])
-    assert "largest at a, 0.02001; 0.02101 of 2 decisions" in said[1]
-    assert "plus or minus any one person" in account.sentence
-    replaced = decision_account(
-        law, surplus, neighbours="replaced", at_most=None, delta=1e-6, chances=[0.02, 0.001]
-    )
-    assert "the values of any one person replaced" in replaced.sentence
+    first, own, wrong = account.statement.splitlines()
+    assert "plus or minus any one person" in first
+    assert own.startswith("The cost of a voter's own ballot to that voter: an epsilon between")
+    assert "largest at a, 0.02276; 0.02411 of 2 decisions" in wrong
+    replaced = decision_account(law, surplus, neighbours="replaced", at_most=None, delta=1e-6)
+    assert "the values of any one person replaced" in replaced.statement
     assert replaced.per_instance.epsilon > account.per_instance.epsilon
 
 
 def test_publishing_is_in_the_sums_of_both_directions() -> None:
-    how = {"neighbours": "added", "at_most": None, "delta": 1e-6, "chances": [0.4]}
+    how = {"neighbours": "added", "at_most": None, "delta": 1e-6}
     plain, more = (
         decision_account(rf.StochasticSign(10.0), float64([3]), publish=flag, **how) for flag in (False, True)
     )
@@ -87,6 +77,6 @@ def test_which_marks_count_depends_on_the_person_alone_and_is_fair() -> None:
 
 
 def test_values_in_files_are_text() -> None:
-    assert public_choices("candidates", range(2), text=True) == ((0, 1), {"0": 0, "1": 1})
+    assert public_values("candidates", range(2), text=True) == {"0": 0, "1": 1}
     with pytest.raises(ValueError, match="candidates must hold each value once"):
-        public_choices("candidates", [1, "1"], text=True)
+        public_values("candidates", [1, "1"], text=True)

@@ -12,7 +12,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.releases.counts import array_counts, shown, table_counts
+from ringfence.releases.counts import array_counts, shown_with_error, table_counts
 from tests.tensors import float64
 
 PEOPLE = pandas.DataFrame(
@@ -68,8 +68,8 @@ def test_people_in_suppressed_cells_pay_less_and_that_is_sensitive() -> None:
     law = rf.RectifiedGaussian(5.0, (39.0, math.inf))
     profile = rf.privacy_profile(law, float64([200, 99, 1, 0]), rf.Sensitivity(1.0, at_most=1))
     assert table.account.per_instance.epsilon == pytest.approx(profile.epsilon(1e-6), rel=1e-5)
-    (_, gain) = table.statement.sensitive
-    assert "2 of 4 cells were suppressed, with 1 people in them" in gain
+    (_, gain) = table.account.statement.splitlines()
+    assert "2 of 4 counts are below the threshold, with 1 people in them" in gain
     assert "epsilon between 0 and 0," in gain
     assert table.account.epsilon == pytest.approx(everywhere, rel=1e-6)
 
@@ -81,10 +81,10 @@ def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
         "row is taken as one person): random noise with a standard deviation of 4.22 was added to every "
         "count, and noisy counts below 40 are not shown."
     )
-    text = str(table.statement)
-    assert text.startswith(table.statement.public)
-    assert text.index("What this promises") < text.index("do not publish") < text.index("were suppressed")
-    assert "were suppressed" not in table.statement.publishable
+    assert str(table.statement).startswith(table.statement.public)
+    assert "below the threshold" not in str(table.statement)
+    with pytest.raises(AttributeError, match=r"Statement\.sensitive is now Release\.account\.statement"):
+        table.statement.sensitive  # type: ignore[attr-defined]  # noqa: B018
     seeded = rf.release_counts(PEOPLE, "region", domain=REGIONS, epsilon=1.0, seed=1)
     assert "Fixed seed: for testing, not a private release." in seeded.statement.public
 
@@ -134,8 +134,8 @@ def test_the_account_is_plain_and_calls_itself_private() -> None:
         (np.array([]), {}, "counts must have at least one cell"),
         (np.array(["a"]), {}, "counts must be numbers"),
         (np.array([3]), {"person": "id"}, "by must name columns where person"),
-        (np.array([3]), {"suppress_below": -1}, "suppress_below must be >= 0, got -1"),
-        (np.array([3]), {"suppress_below": 2.5}, r"suppress_below must be a whole number, got 2\.5"),
+        (np.array([3]), {"suppress_below": -1}, "suppress_below must be at least 0, got -1"),
+        (np.array([3]), {"suppress_below": 2.5}, r"suppress_below must be an integer, got 2\.5"),
         (np.array([3]), {"at_most": 0}, "at_most must be at least 1"),
         (np.array([3]), {"epsilon": None}, "epsilon or sigma must be given, and not both"),
         (np.array([3]), {"sigma": 1.0}, "epsilon or sigma must be given, and not both"),
@@ -158,14 +158,14 @@ def test_bad_input_is_named_in_one_line(data: Any, arguments: dict[str, Any], co
 def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown() -> None:
     table = rf.release_counts(np.full(20_000, 15), sigma=4.24, suppress_below=20, seed=5)
     seen = table.values[~np.isnan(table.values)]
-    chance, above = shown(15, 20, 4.24)
+    chance, above = shown_with_error(15, 20, 4.24)
     assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
     assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
-    said = table.statement.publishable
+    said = str(table.statement)
     assert "whatever the data" not in said
     assert "a true 20 is shown with a chance of 55 %, then 3.1 too large" in said
     assert "a true 11 is shown with a chance of 2.2 %, then 10 too large on average" in said
-    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.publishable
+    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.promises[-1]
     rf.release_counts(np.ones(2), sigma=1.0, suppress_below=2**40)  # a chance too small for a number
 
 

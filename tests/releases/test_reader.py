@@ -20,7 +20,6 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.releases.ballots import public_choices, read_ballots, read_counts
 from ringfence.releases.reader import make_table, open_rows, read_table
 
 LANGUAGES = ["C", "C#", "Java", '5" disk', ", then", "a\nb", "#", "-", "NULL", "null", "a;b|c\td"]
@@ -115,29 +114,18 @@ def test_no_ballot_changes_those_of_others(kind: str, tmp_path: Path) -> None:
         ballots = [("yes", "no"), ("no", "no"), ("yes", "#")] * 5
         data.write_bytes(write([*ballots, (row[0], "yes")]))
         try:
-            table = read_table(str(data))
-            choices, numbers = public_choices("candidates", ["yes", "no", "#"], table.text)
-            read = read_ballots(
-                table,
-                choices,
-                numbers.get,
-                "",
-                queries=["language"],
-                argument="queries",
-                person=None,
-                ignore=(),
-            )
+            read = rf.release_winners(data, ["language"], candidates=["yes", "no", "#"], sigma=1.0)
         except ValueError:
             pass
         else:
-            assert read.counts.tolist() == [[1, 10, 5]], row
+            assert read.account.details["votes"] == [[1, 10, 5]], row
         counts = [(str(one), str(2 * one)) for one in range(9)]
         data.write_bytes(write([*counts, ("7", row[1])]))
         try:
-            read = read_counts(read_table(str(data)), None, ())
+            read = rf.release_winners(data, sigma=1.0)
         except ValueError:
             continue
-        own = Counter((str(int(a)), str(int(b))) for a, b in read.counts.tolist())
+        own = Counter((str(int(a)), str(int(b))) for a, b in read.account.details["votes"])
         assert not Counter(counts) - own, row
 
 

@@ -11,7 +11,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.releases.winners import margin
+from ringfence.releases.ballots import margin
 
 COUNTS = pandas.DataFrame({"cat": [240, 3, 90], "dog": [9, 235, 80], "fox": [1, 12, 0]})
 BALLOTS = pandas.DataFrame({"q1": ["cat"] * 40 + ["dog"] * 8 + [None] * 3, "q2": ["dog"] * 50 + ["cat"]})
@@ -95,14 +95,14 @@ def test_ballots_are_counted_and_bounded() -> None:
 
 
 def test_the_margin_of_the_public_sentence_is_enough_and_no_longer() -> None:
-    for candidates in (2, 10):
-        lead = margin(20.0, candidates)
-        worst = [[lead, *[0] * (candidates - 1)], [lead - 1, *[0] * (candidates - 1)]]
+    for others, less in ((1, 1), (9, 3)):
+        lead = margin(20.0 * math.sqrt(2), others)
+        worst = [[lead, *[0] * others], [lead - less, *[0] * others]]
         wrong = rf.NoisyWinner(20.0).chance_of_error(worst)
         assert float(wrong[0]) <= 0.01 < float(wrong[1])
     said = rf.release_winners(COUNTS, sigma=20.0, confident_above=100).statement.public
     assert "there is no answer where the largest count with noise of 40 is below 100" in said
-    assert f"leads by at least {margin(20.0, 3)} votes" in said
+    assert f"leads by at least {margin(20.0 * math.sqrt(2), 2)} votes" in said
 
 
 def test_the_chart_counts_wins() -> None:
@@ -136,7 +136,7 @@ def test_the_chart_counts_wins() -> None:
             "threshold_sigma must be > 0",
         ),
         (COUNTS, {"neighbours": "both"}, "neighbours must be"),
-        (BALLOTS, {"candidates": ["cat"]}, "candidates must be at least 2, got 1"),
+        (BALLOTS, {"candidates": ["cat"]}, "candidates must be at least 2 values"),
         (BALLOTS, {"candidates": "cat"}, "candidates must be a list of values, got 'cat'"),
         (BALLOTS, {"candidates": ["cat", "cat"]}, "candidates must hold each value once .* got 'cat'"),
         (BALLOTS, {"candidates": ["cat", "fox"]}, "column 'q1' must hold a candidate, got 'dog'"),

@@ -1,9 +1,13 @@
-"""Ballots and counts of votes, and the account of decisions that are made from them."""
+"""Ballots and counts of votes, and what the releases of decisions from them share.
+
+A poll is answered by a law of surpluses (yes minus no) or of counts. Only the decisions are released.
+"""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from functools import partial
+from statistics import NormalDist, median
 from typing import Any
 
 import torch
@@ -16,19 +20,22 @@ from ringfence.accounting.decisions import (
     Neighbours,
     checked_at_most,
     decision_profile,
+    number_of_queries,
+    zcdp,
 )
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
+from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.account import Budget, ReleaseAccount
-from ringfence.releases.reader import Table
-from ringfence.releases.release import RowsAre
+from ringfence.releases.account import Budget, Measured, ReleaseAccount
+from ringfence.releases.reader import Table, make_coded_table
+from ringfence.releases.release import Bars, Release, RowsAre, build_statement
 
-WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
+_WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 
@@ -137,30 +144,6 @@ def read_counts(table: Table, query: Any | None, ignore: Sequence[Any]) -> Votes
     return Votes(names, tuple(columns), counts, "aggregated")
 
 
-def public_choices(
-    argument: str, values: Iterable[Any], text: bool
-) -> tuple[tuple[Any, ...], dict[Hashable, int]]:
-    """Public values, at least two and each once, and the number of each by how it stands in the data.
-
-    >>> public_choices("candidates", ["red", "blue"], text=True)[1]
-    {'red': 0, 'blue': 1}
-    """
-    try:
-        if isinstance(values, str | bytes):
-            raise TypeError
-        listed = tuple(value.item() if hasattr(value, "item") else value for value in values)
-        keys = [str(value) if text else value for value in listed]
-        numbers = {key: number for number, key in enumerate(keys)}
-    except (TypeError, ValueError, RuntimeError):  # no list, or of things that are no values
-        raise TypeError(f"{argument} must be a list of values, got {values!r}") from None
-    if len(listed) < 2:
-        raise ValueError(f"{argument} must be at least 2, got {len(listed)}")
-    for number, value in enumerate(listed):
-        if value is None or value != value or numbers[keys[number]] != number:
-            raise ValueError(f"{argument} must hold each value once and none that is missing, got {value!r}")
-    return listed, numbers
-
-
 @dataclass(frozen=True)
 class Poll:
     """What every release of decisions is asked for: the budget, who is protected, and what is published.
@@ -187,27 +170,73 @@ class Poll:
         size = checked_at_most(self.at_most, self.neighbours, len(votes.queries))
         return replace(self, at_most=size), votes.limit(size, self.budget.noise)
 
-    def charge(
-        self, law: DecisionLaw, votes: Votes, chances: Sequence[float], what: str
-    ) -> tuple[ReleaseAccount, tuple[str, ...]]:
+    def sigma(self, votes: Votes, square: float) -> float:
+        """The noise, where one person moves each query that counts by ``square``, as a squared L2 norm."""
+        return self.budget.sigma(math.sqrt(square * (self.at_most or len(votes.queries))))
+
+    def charge(self, law: DecisionLaw, votes: Votes, what: str) -> tuple[ReleaseAccount, tuple[str, ...]]:
         """Charges the ledger; returns the account and, with ``publish``, the published sentence."""
-        account = decision_account(
-            law,
-            votes.values(law),
-            neighbours=self.neighbours,
-            at_most=self.at_most,
-            delta=self.budget.delta,
-            chances=chances,
-            publish=self.publish,
-            votes=votes,
-        )
+        values = votes.values(law)
+        who: dict[str, Any] = {
+            **{"neighbours": self.neighbours, "at_most": self.at_most, "delta": self.budget.delta}
+        }
+        account = decision_account(law, values, **who, publish=self.publish, votes=votes)
         self.budget.charge(account, what)
         if not self.publish:
             return account, ()
-        published = publishable_decision_epsilon(
-            law, votes.values(law), neighbours=self.neighbours, at_most=self.at_most, delta=self.budget.delta
+        return account, (publishable_decision_epsilon(law, values, **who).statement,)
+
+    def release(
+        self,
+        account: ReleaseAccount,
+        votes: Votes,
+        *,
+        title: str,
+        unit: str,
+        decisions: Mapping[str, list[Any]],
+        codes: Mapping[Any, int],
+        kind: str,
+        data: str,
+        method: str,
+        public: str,
+        promises: Sequence[str],
+        silent: str,
+        bars: Bars,
+        settings: Sequence[tuple[str, str]],
+    ) -> Release:
+        """The result: ``decisions`` is the released column, in which an array has ``codes`` for names.
+
+        ``silent`` says what is not released. The other arguments are those of ``Release`` and
+        ``build_statement``.
+        """
+        return Release(
+            title=title,
+            keys={unit: votes.queries},
+            released=decisions,
+            standard_errors=None,
+            hidden="no answer",
+            like=partial(make_coded_table, kind, codes),
+            account=account,
+            statement=build_statement(
+                account,
+                self.budget,
+                released=title.lower(),
+                data=data,
+                rows_are=votes.rows_are,
+                unit=unit,
+                at_most=self.at_most,
+                method=method,
+                public=public,
+                promises=promises,
+                leaves_out=(silent,),
+            ),
+            bars=bars,
+            settings=(
+                *settings,
+                ("votes of one person", "all" if self.at_most is None else f"at most {self.at_most}"),
+                ("neighbours", f"one person {self.neighbours}"),
+            ),
         )
-        return account, (published.statement,)
 
 
 def room_to_publish(multiplier: float) -> float:
@@ -233,46 +262,82 @@ def decision_account(
     neighbours: Neighbours,
     at_most: int | None,
     delta: float,
-    chances: Sequence[float],
     publish: bool = False,
     votes: Votes | None = None,
 ) -> ReleaseAccount:
     """The account of one decision for each query: Rényi, tight, and the epsilon of each voter.
 
-    ``chances`` are those of a wrong decision. They depend on the votes, so they are in ``details`` with the
-    votes and, where there are ballots in ``votes``, one epsilon per voter. With ``publish`` all numbers but
-    those of the voters include the cost of a ``publishable_decision_epsilon``.
+    ``details`` has the votes, the chances of a wrong decision and, where there are ballots in ``votes``, one
+    epsilon per voter. With ``publish`` all numbers but those of the voters include the cost of a
+    ``publishable_decision_epsilon``.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
     >>> account = decision_account(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None,
-    ...                            delta=1e-6, chances=[0.0, 0.4])
+    ...                            delta=1e-6)
     >>> account.per_instance.epsilon < account.per_instance.renyi_epsilon < account.epsilon
     True
     """
+    queries = number_of_queries(law, values)
+    change = REPLACED if neighbours == "replaced" else ADDED_OR_REMOVED
+    every = zcdp(law, neighbours) * (queries if at_most is None else min(queries, at_most))
+    # a confident decision is two numbers
+    decided = PrivacyLoss.of_zcdp(every, every, steps=queries, change=change).drawn_securely(2 * queries)
+    published = PrivacyLoss()
+    if publish:  # a secure Gaussian release of a number more
+        cost = publishing_cost(every)
+        published = PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change).drawn_securely(1)
+    measure = partial(measure_decisions, law, values, neighbours, at_most, delta, decided, published, votes)
+    return ReleaseAccount(decided + published, delta, measure)
+
+
+def measure_decisions(
+    law: DecisionLaw,
+    values: Tensor,
+    neighbours: Neighbours,
+    at_most: int | None,
+    delta: float,
+    decided: PrivacyLoss,
+    published: PrivacyLoss,
+    votes: Votes | None,
+) -> Measured:
+    """The cost of decisions to the voters at hand; see ``decision_account``.
+
+    ``decided`` and ``published`` are what the decisions, and publishing their epsilon, cost for every
+    dataset.
+    """
     accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
     accountant.step(values)
+    cost = decided.realised(accountant.privacy_loss())
+    exact = decided.delta_left(delta)
     profile = decision_profile(law, values, neighbours=neighbours, at_most=at_most)
-    cost = accountant.privacy_loss().drawn_securely(2 * accountant.steps)  # a confident one is two numbers
-    exact = cost.delta_left(delta)
-    tight = [(profile.epsilon(exact), profile.proof(exact))]
-    details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": list(chances)}
+    tight = (profile.epsilon(exact), profile.proof(exact))
+    chances = chances_of_error(law, values).tolist()
+    details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
+    sentences: list[str] = []
     if votes is not None and votes.marks is not None:
         if values.numel() * len(votes.choices) <= _MOST:
-            own = voter_epsilons(law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices))
-            everybody = min(cost.guarantee(delta).per_instance.epsilon, tight[0][0])
-            details["voter_epsilons"] = own.clamp(max=everybody).tolist()
+            everybody = min(cost.guarantee(delta).per_instance.epsilon, tight[0])
+            own = voter_epsilons(
+                law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices)
+            ).clamp(max=everybody)
+            details["voter_epsilons"] = own.tolist()
+            low, middle, high = map(rounded_up, (float(own.min()), median(own.tolist()), float(own.max())))
+            sentences.append(
+                f"The cost of a voter's own ballot to that voter: an epsilon between {low} and {high}, "
+                f"with a median of {middle}, where {rounded_up((decided + published).epsilon(delta))} "
+                "holds for everybody."
+            )
         if votes.people is not None:
             details["voters"] = votes.people
-    if publish:  # a Gaussian release more, which the profile does not know
-        tight = []
-        cost = cost + _gaussian_cost(publishing_cost(accountant.gaussian_zcdp), cost.change)
-    return ReleaseAccount.of(cost, delta, tight, **details)
-
-
-def _gaussian_cost(zcdp: float, change: str | None) -> PrivacyLoss:
-    """The cost of one secure Gaussian release of a number."""
-    return PrivacyLoss.of_zcdp(zcdp, zcdp, steps=0, change=change or ADDED_OR_REMOVED).drawn_securely(1)
+    worst = max(range(len(chances)), key=chances.__getitem__)
+    sentences.append(
+        f"The chance of a wrong decision is largest at {votes.queries[worst] if votes else worst + 1}, "
+        f"{rounded_up(chances[worst])}; {rounded_up(math.fsum(chances))} of {len(chances)} decisions are "
+        "expected to be wrong."
+    )
+    proofs = () if published.numbers else (tight,)  # the profile does not know the Gaussian release
+    return Measured(cost + published, proofs, details, tuple(sentences))
 
 
 def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:
@@ -280,40 +345,27 @@ def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:
     return (marks == 0).double() - (marks == 1).double() if isinstance(law, Mechanism) else marks.double()
 
 
-def sensitive_sentences(account: ReleaseAccount, queries: Sequence[Any]) -> tuple[str, ...]:
-    """The sentences about the voters' epsilons and the chances of error, for the owner of the data alone.
+def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:
+    """The chance of a wrong decision at each query: a candidate who has not most votes, or the other sign.
 
-    >>> import numpy as np
+    A tie has no wrong decision.
+
     >>> import ringfence as rf
-    >>> account = rf.release_votes(np.ones((80, 2)), sigma=10.0).account
-    >>> sensitive_sentences(account, ["a", "b"])[0].split(":")[0]
-    "The cost of a voter's own ballot to that voter"
+    >>> surplus = torch.tensor([0.0, -2.0, 30.0], dtype=torch.float64)
+    >>> [f"{chance:.6g}" for chance in chances_of_error(rf.StochasticSign(1.0), surplus).tolist()]
+    ['0', '0.0227501', '4.90671e-198']
     """
-    chances = account.details["chances_of_error"]
-    worst = max(range(len(chances)), key=chances.__getitem__)
-    voters = account.details.get("voter_epsilons")
-    own: tuple[str, ...] = ()
-    if voters is not None:
-        low, middle, high = (rounded_up(value) for value in (min(voters), median(voters), max(voters)))
-        own = (
-            f"The cost of a voter's own ballot to that voter: an epsilon between {low} and {high}, with a "
-            f"median of {middle}, where {rounded_up(account.epsilon)} holds for everybody.",
-        )
-    return (
-        *own,
-        f"The chance of a wrong decision is largest at {queries[worst]}, {rounded_up(chances[worst])}; "
-        f"{rounded_up(math.fsum(chances))} of {len(chances)} decisions are expected to be wrong.",
-    )
+    if isinstance(law, Mechanism):
+        return torch.where(votes == 0, 0.0, torch.exp(log_tail(votes.abs() / law.sigma.double())))
+    return law.chance_of_error(votes)
 
 
-def smallest_margin(chance_of_error: Callable[[int], float], most: float) -> int:
-    """The smallest margin at which a falling chance of an error is at most ``WRONG``; ``most`` is enough.
+def margin(sigma: float, others: int = 1) -> int:
+    """The lead in votes over each of ``others`` with which a decision is wrong with a chance of at most 1 %.
 
-    >>> smallest_margin(lambda margin: 0.5 * 0.9**margin, most=100.0)
-    38
+    ``sigma`` is the noise of the difference to one of them. The chances that one of them is ahead add up.
+
+    >>> margin(10.0), margin(10.0, others=9)
+    (24, 31)
     """
-    low, high = 0, math.ceil(most)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if chance_of_error(middle) <= WRONG else (middle + 1, high)
-    return low
+    return max(1, math.ceil(sigma * NormalDist().inv_cdf(1 - _WRONG / others)))

@@ -13,16 +13,19 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.ledger import Ledger
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.profile import privacy_profile, single_epsilons
+from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.account import Budget, ReleaseAccount, table_account
-from ringfence.releases.contributions import checked_at_most, counts_in, people_in
-from ringfence.releases.domains import Domain, public_cells
+from ringfence.releases.account import Budget, Measured, ReleaseAccount, gaussian_loss
+from ringfence.releases.cells import Domain, checked_at_most, counts_in, people_in, public_cells
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array, make_table, open_rows
-from ringfence.releases.release import Bars, Release, RowsAre, Series, build_statement, count_series
+from ringfence.releases.release import Bars, Release, RowsAre, Series, build_statement
 
 _FINEST = 2.0**-20  # of sigma: the step of a secure release
 
@@ -75,7 +78,9 @@ def release_counts(
     ('west', 'yes', '<20', 'yes')
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
-    threshold = None if suppress_below is None else _checked_threshold(suppress_below)
+    threshold = suppress_below
+    if threshold is not None:
+        threshold = checks.count("suppress_below", threshold, at_least=0, at_most=int(LARGEST_COUNT))
     if by is None and is_array(data):
         if person is not None or counts is not None or domain or bins:
             raise ValueError("by must name columns where person, counts, domain or bins is given, got None")
@@ -87,29 +92,32 @@ def release_counts(
     law: Mechanism = Gaussian(noisy)
     if threshold is not None:
         law = RectifiedGaussian(noisy, (threshold - step, math.inf))
-    account = table_account(law, table.theta, 1.0, table.at_most, budget.delta)
+    promised = gaussian_loss(math.sqrt(table.at_most) / noisy, numbers=table.theta.numel())
+    measure = partial(measure_counts, promised, budget.delta, law, table.theta, table.at_most, threshold)
+    account = ReleaseAccount(promised, budget.delta, measure)
     budget.charge(account, "release_counts")
     drawn = budget.release(law, table.theta, "counts", step)
-    hidden = torch.zeros_like(drawn, dtype=torch.bool) if threshold is None else drawn < threshold
+    shown = [
+        None if threshold is not None and count < threshold else round(count) for count in drawn.tolist()
+    ]
     error = math.sqrt(noisy**2 + step**2 / 12)  # of the noise and of rounding
-    places = list(zip(drawn.tolist(), hidden.tolist(), strict=True))
-    released = [None if off else round(value) for value, off in places]
-    errors = [None if off else error for _, off in places]
-    columns = {**table.columns, "count": released}
-    series = [count_series(released, errors)]
+    released: dict[str, list[Any]] = {"count": shown}
+    low, high = ([None if count is None else count + sign * error for count in shown] for sign in (-1, 1))
+    series = [Series("count", shown, low, high)]
     method = f"random noise with a standard deviation of {noisy:.3g} was added to every count"
     exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
     if threshold is not None:
-        columns["suppressed"] = hidden.tolist()
-        gray = [threshold if off else None for _, off in places]
-        series.append(Series(f"below {threshold}, not shown", gray, look="any"))
+        released["suppressed"] = [count is None for count in shown]
+        gray = [threshold if count is None else None for count in shown]
+        series.append(Series(f"below {threshold}, not shown", gray, mechanism="any"))
         method += f", and noisy counts below {threshold} are not shown"
         exact = _selection(threshold, noisy)
         reading = "A count that is not shown may be larger than the threshold: the noise decides, too."
     return Release(
         title="Counts",
-        columns=columns,
-        error_columns={**table.columns, "standard_error": errors},
+        keys=table.columns,
+        released=released,
+        standard_errors=[None if count is None else error for count in shown],
         hidden="" if threshold is None else f"<{threshold}",
         like=table.like,
         account=account,
@@ -129,12 +137,12 @@ def release_counts(
                 "Sampling, non-response and errors in the data are not part of the standard errors.",
                 reading,
             ),
-            sensitive=_suppressed(account, table, hidden),
         ),
         bars=Bars(
             caption=f"Whiskers are one standard error of the noise, {error:.3g}, to either side.",
             y_label="count",
             series=series,
+            rows=table.columns,
         ),
         settings=(
             ("noise", f"Gaussian, standard deviation {noisy:.6g}, rounded to multiples of {step:g}"),
@@ -212,10 +220,51 @@ def _array_like(shape: tuple[int, ...], tensor: bool, columns: Columns) -> Any:
     return result if tensor else result.numpy()
 
 
-def shown(count: float, threshold: int, sigma: float) -> tuple[float, float]:
+def measure_counts(
+    promised: PrivacyLoss, delta: float, law: Mechanism, theta: Tensor, at_most: int, threshold: int | None
+) -> Measured:
+    """The cost of one release of ``theta`` to the people in its cells, ``at_most`` of which one person moves.
+
+    ``details`` has theta and, where there is a threshold, the epsilon of each cell alone for the people in
+    it: the support ends there, from which those in small cells gain. The Gaussian costs everybody the same.
+
+    >>> law = RectifiedGaussian(4.0, (30.0, math.inf))
+    >>> found = measure_counts(gaussian_loss(1 / 4), 1e-6, law, torch.tensor([0.0, 80.0]).double(), 1, 31)
+    >>> [round(epsilon, 3) for epsilon in found.details["cell_epsilons"]], found.proofs[0][1]
+    ([0.0, 1.061], 'the worst cell, exactly')
+    """
+    sensitivity = Sensitivity(each=1.0, at_most=at_most)
+    accountant = PerInstanceAccountant(law, sensitivity)
+    accountant.step(theta)
+    cost = promised.realised(accountant.privacy_loss())
+    details = {"cell_values": theta.tolist()}
+    if threshold is None:
+        return Measured(cost, (), details)
+    exact = promised.delta_left(delta)
+    values, where = torch.unique(theta, return_inverse=True)
+    alone = single_epsilons(law, values, 1.0, exact)[where]
+    if at_most == 1:  # every person is in one of the cells
+        proof = (float(alone.max()), "the worst cell, exactly")
+    else:
+        profile = privacy_profile(law, theta, sensitivity)
+        proof = (profile.epsilon(exact), profile.proof(exact))
+    small = theta < threshold
+    sentences: tuple[str, ...] = ()
+    if bool(small.any()):
+        least, most = rounded_up(float(alone[small].min())), rounded_up(float(alone[small].max()))
+        sentences = (
+            f"{int(small.sum())} of {len(theta)} counts are below the threshold, with "
+            f"{int(theta[small].sum())} people in them. The cost of the release to these people"
+            f"{' (of one cell alone)' if at_most > 1 else ''} is an epsilon between {least} and {most}, "
+            f"where {rounded_up(promised.epsilon(delta))} holds for everybody.",
+        )
+    return Measured(cost, (proof,), {**details, "cell_epsilons": alone.tolist()}, sentences)
+
+
+def shown_with_error(count: float, threshold: int, sigma: float) -> tuple[float, float]:
     """The chance that a true count is shown, and how much too large it then is on average.
 
-    >>> [round(value, 2) for value in shown(15, 20, 4.24)]
+    >>> [round(value, 2) for value in shown_with_error(15, 20, 4.24)]
     [0.14, 6.68]
     """
     least = (threshold - 0.5 - count) / sigma  # what rounds up to the threshold is shown
@@ -223,33 +272,12 @@ def shown(count: float, threshold: int, sigma: float) -> tuple[float, float]:
     return chance, sigma * NormalDist().pdf(least) / chance if chance else 0.0
 
 
-def _checked_threshold(value: Any) -> int:
-    number = checks.number("suppress_below", value, checks.not_negative)
-    if number != int(number) or number > LARGEST_COUNT:
-        raise ValueError(f"suppress_below must be a whole number, got {value!r}")
-    return int(number)
-
-
 def _selection(threshold: int, sigma: float) -> str:
     """The effect of suppression on the counts that are shown, from public numbers."""
     said = []
     for count in (threshold, max(0, threshold - math.ceil(2 * sigma))):
-        chance, above = shown(count, threshold, sigma)
+        chance, above = shown_with_error(count, threshold, sigma)
         said.append(
             f"a true {count} is shown with a chance of {100 * chance:.2g} %, then {above:.2g} too large"
         )
     return f", before suppression, which shows what noise made large: {', '.join(said)} on average."
-
-
-def _suppressed(account: ReleaseAccount, table: TrueCounts, hidden: Tensor) -> tuple[str, ...]:
-    """The sentence about the people in suppressed cells, who gain from a support that ends there."""
-    if not bool(hidden.any()):
-        return ()
-    singles = torch.tensor(account.details["cell_epsilons"], dtype=torch.float64)[hidden]
-    people = int(table.theta[hidden].sum())
-    alone = " (of one cell alone)" if table.at_most > 1 else ""
-    return (
-        f"{int(hidden.sum())} of {len(hidden)} cells were suppressed, with {people} people in them. The cost "
-        f"of the release to these people{alone} is an epsilon between {rounded_up(float(singles.min()))} and "
-        f"{rounded_up(float(singles.max()))}, where {rounded_up(account.epsilon)} holds for everybody.",
-    )

@@ -319,6 +319,37 @@ def known_column(argument: str, name: object, columns: Iterable[str]) -> str:
     return str(name)
 
 
+def public_values(argument: str, values: Any, text: bool) -> dict[Any, Any]:
+    """Public values, each once and no NaN, by how each stands in the data: as text in files.
+
+    None stands for a missing value, and so does an empty text in a file.
+
+    >>> public_values("candidates", [1, True, None], text=True)
+    {'1': 1, 'true': True, None: None}
+    """
+    try:
+        if isinstance(values, str | bytes):
+            raise TypeError
+        found: dict[Any, Any] = {}
+        for listed in values:
+            value = listed.item() if hasattr(listed, "item") else listed
+            key = value
+            if text:  # as DuckDB writes it: true and false are lower case there
+                key = (
+                    None
+                    if value is None or value == ""
+                    else str(value).lower()
+                    if isinstance(value, bool)
+                    else str(value)
+                )
+            if key in found or key != key:
+                raise ValueError(f"{argument} must hold each value once and no NaN, got {value!r}")
+            found[key] = value
+    except (TypeError, RuntimeError):  # no list, or of things that are no values
+        raise TypeError(f"{argument} must be a list of values, got {values!r}") from None
+    return found
+
+
 def is_array(data: Any) -> bool:
     """Whether ``data`` is numbers without names of columns: an array, a tensor, a Series, or lists of them.
 

@@ -4,10 +4,10 @@ import csv
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, new_folder, replacing
 from ringfence.numerics.rounding import rounded_up
@@ -26,13 +26,12 @@ MOST_BARS = 2000  # rows of a table that are drawn: no eye tells more of them ap
 
 @dataclass(frozen=True)
 class Statement:
-    """The words that belong to a release, in the order in which a reader needs them.
+    """The words that belong to a release, in the order in which a reader needs them. All may be published.
 
-    ``public`` is the one sentence to print under the table. ``promises`` and ``leaves_out`` may be published
-    too. ``sensitive`` is computed from the data and must not be published.
+    ``public`` is the one sentence to print under the table. The words about what the release cost the data at
+    hand are ``Release.account.statement``, which must not be published.
 
-    >>> said = Statement("Noise was added.", ("One person.",), ("Two people.",), ("Epsilon was 0.3.",))
-    >>> print(said.publishable)
+    >>> print(Statement("Noise was added.", ("One person.",), ("Two people.",)))
     Noise was added.
     <BLANKLINE>
     What this promises
@@ -40,24 +39,28 @@ class Statement:
     <BLANKLINE>
     What this does not promise
     - Two people.
-    >>> "0.3" in said.publishable, "0.3" in str(said)
-    (False, True)
     """
 
     public: str
     promises: tuple[str, ...]
     leaves_out: tuple[str, ...]
-    sensitive: tuple[str, ...]
 
-    @property
-    def publishable(self) -> str:
-        """Everything but the sensitive part."""
-        promises = _listed("What this promises", self.promises)
-        return "\n\n".join((self.public, promises, _listed("What this does not promise", self.leaves_out)))
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            moved = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}
+            if name in moved:  # since 0.7
+                raise AttributeError(f"Statement.{name} is now {moved[name]}")
+            raise AttributeError(f"'Statement' object has no attribute {name!r}")
 
     def __str__(self) -> str:
-        private = _listed("Sensitive: computed from the data, do not publish", self.sensitive)
-        return f"{self.publishable}\n\n{private}"
+        parts = [self.public]
+        for heading, sentences in (
+            ("What this promises", self.promises),
+            ("What this does not promise", self.leaves_out),
+        ):
+            parts.append("\n".join((heading, *(f"- {sentence}" for sentence in sentences))))
+        return "\n\n".join(parts)
 
 
 def build_statement(
@@ -73,7 +76,6 @@ def build_statement(
     public: str,
     promises: Sequence[str] = (),
     leaves_out: Sequence[str] = (),
-    sensitive: Sequence[str] = (),
 ) -> Statement:
     """The statement of a job, from the sentences of every job and those that it adds.
 
@@ -109,13 +111,12 @@ def build_statement(
             f"Every further release from the same {data} costs its own epsilon, and the epsilons add up.",
             *leaves_out,
         ),
-        (account.sentence, *sensitive),
     )
 
 
 def _attack(account: ReleaseAccount, person: str) -> str:
     """The meaning of the guarantee for an attacker who wants to know something about one person."""
-    found = rounded_up(min(100.0, 100 * account.guarantee.true_positive_rate(1e-3)))
+    found = rounded_up(min(100.0, 100 * account.promise.true_positive_rate(1e-3)))
     change, about = (
         "added or removed",
         f"whether somebody is in the data, and accepts one false alarm in 1,000, finds at most {found} % of "
@@ -134,89 +135,74 @@ def _attack(account: ReleaseAccount, person: str) -> str:
     )
 
 
-def _listed(heading: str, sentences: tuple[str, ...]) -> str:
-    return "\n".join((heading, *(f"- {sentence}" for sentence in sentences)))
-
-
-@dataclass(frozen=True)
-class Series:
-    """Bars of one colour, one for each row of a table (None: no bar), and the ends of their whiskers."""
+class Series(NamedTuple):
+    """Bars of one colour, one for each row of a table (None: no bar), with whiskers from low to high."""
 
     name: str
     heights: Sequence[float | None]
-    low: Sequence[float | None] = ()
-    high: Sequence[float | None] = ()
-    look: str = "rectified"  # the mechanism whose colour they have
+    low: Sequence[float | None] | None = None
+    high: Sequence[float | None] | None = None
+    mechanism: str = "rectified"  # whose colour they have
 
-    def line(self, rows: Sequence[int], place: tuple[float, ...]) -> Line:
-        """The bars of these rows as a line of a panel.
+    def line(self, rows: Sequence[int], first: int = 0) -> Line:
+        """The bars of some rows, at the places ``first``, ``first`` + 1, ...
 
-        >>> Series("count", [5, None, 7]).line([0, 1], (0.0, 1.0)).y
+        >>> Series("count", [5, None, 7]).line([0, 1]).y
         (5.0, nan)
         """
+        x = tuple(float(first + place) for place in range(len(rows)))
         y, low, high = (
-            tuple(math.nan if (end := values[row]) is None else float(end) for row in rows)
-            if values
-            else None
-            for values in (self.heights, self.low, self.high)
+            None
+            if ends is None
+            else tuple(math.nan if (end := ends[row]) is None else float(end) for row in rows)
+            for ends in self[1:4]
         )
-        return Line(self.name, place, y or (), low, high, mechanism=self.look, bars=True)
+        return Line(self.name, x, y or (), low, high, mechanism=self.mechanism, bars=True)
 
 
 @dataclass(frozen=True)
 class Bars:
-    """A released table to be drawn: a bar for each row, in the colour of one of the ``series``.
-
-    ``rows`` are the columns that tell the bars apart; left out, those that tell the rows of the table apart.
-    """
+    """A released table to be drawn; ``rows`` are the columns that tell the bars apart."""
 
     caption: str
     y_label: str
     series: Sequence[Series]
-    rows: Columns | None = None
+    rows: Columns
     y_from_zero: bool = True
 
-    def chart(self, title: str, table: Columns) -> Chart:
+    def chart(self, title: str) -> Chart:
         """One panel, or one for each value of the first column where there are several columns.
 
         >>> places = {"region": ["north", "north", "south"], "age": ["young", "old", "young"]}
-        >>> chart = Bars("c", "count", [Series("count", [10, 3, None])]).chart("t", places)
+        >>> chart = Bars("c", "count", [Series("count", [10, 3, None])], places).chart("t")
         >>> [panel.title for panel in chart.panels], chart.panels[0].x_label, chart.panels[0].x_names
         (['region: north', 'region: south'], 'age', ('young', 'old'))
         """
-        columns = table if self.rows is None else self.rows
-        names, many = list(columns), len(self.series[0].heights)
-        texts = (
-            ["missing" if value is None else str(value) for value in values[:MOST_BARS]]
-            for values in columns.values()
-        )
-        labels = list(zip(*texts, strict=True)) if names else [()]
-        caption = self.caption
-        if many > MOST_BARS:
-            caption += f" The first {MOST_BARS:,} of {many:,} rows are drawn."
-        groups: dict[str, list[int]] = {}
+        names, many = list(self.rows), max((len(values) for values in self.rows.values()), default=1)
+        columns = (values[:MOST_BARS] for values in self.rows.values())
+        texts = [["missing" if value is None else str(value) for value in values] for values in columns]
+        labels = list(zip(*texts, strict=True)) or [()]
+        groups: dict[tuple[str, ...], list[int]] = {}
         for row, label in enumerate(labels):
-            groups.setdefault(label[0] if label else "", []).append(row)
-        if not 1 < len(groups) <= _MOST_PANELS or any(len(label) < 2 for label in labels):
-            groups = {"": list(range(len(labels)))}
-        apart = len(groups) > 1
-        whiskers = [ends[:MOST_BARS] for own in self.series for ends in (own.low, own.high)]
+            groups.setdefault(label[:1], []).append(row)
+        apart = len(names) > 1 and 1 < len(groups) <= _MOST_PANELS
+        whiskers = [end for own in self.series for ends in own[2:4] for end in (ends or ())[:MOST_BARS]]
         panels = []
-        for name, rows in groups.items():
+        for first, rows in groups.items() if apart else [((), list(range(len(labels))))]:
             named = len(rows) <= _MOST_NAMES
-            place = tuple(float(number + (not named)) for number in range(len(rows)))
             panels.append(
                 Panel(
-                    title=f"{names[0]}: {name}" if apart else title,
+                    title=f"{names[0]}: {first[0]}" if apart else title,
                     x_label=", ".join(names[apart:]) if named else "row of the table",
                     y_label=self.y_label,
-                    lines=tuple(own.line(rows, place) for own in self.series),
+                    lines=tuple(own.line(rows, first=0 if named else 1) for own in self.series),
                     y_from_zero=self.y_from_zero,
-                    y_also=tuple(end for ends in whiskers for end in ends if end is not None),
+                    y_also=tuple(end for end in whiskers if end is not None),
                     x_names=tuple(", ".join(labels[row][apart:]) for row in rows) if named else (),
                 )
             )
-        return Chart("chart", title, caption, tuple(panels), columns=3)
+        cut = f" The first {MOST_BARS:,} of {many:,} rows are drawn." if many > MOST_BARS else ""
+        return Chart("chart", title, f"{self.caption}{cut}", tuple(panels), columns=3)
 
 
 @dataclass(frozen=True)
@@ -226,8 +212,9 @@ class Release:
     ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
     or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
     file but account.json has them. ``account`` is the cost of the release and sensitive, ``statement`` has
-    the words for it. ``columns`` and ``error_columns`` are the same tables as plain data, where a number
-    that is not shown is None; ``hidden`` is what is printed in its place. ``like`` makes a frame of columns.
+    the words for it. ``columns`` and ``error_columns`` are the same tables as plain data: ``keys`` tell the
+    rows apart, and a number that is not shown is None; ``hidden`` is what is printed in its place. ``like``
+    makes a frame of columns.
 
     >>> import numpy as np
     >>> import ringfence as rf
@@ -237,15 +224,32 @@ class Release:
     """
 
     title: str
-    columns: Columns
-    error_columns: Columns
+    keys: Columns
+    released: Columns
+    standard_errors: Sequence[float | None] | None  # None: chances of error, which the account has
     hidden: str
     like: Callable[[Columns], Any]
     account: ReleaseAccount
     statement: Statement
     bars: Bars
     settings: tuple[tuple[str, str], ...] = ()
-    errors_are_sensitive: bool = False
+
+    @property
+    def columns(self) -> Columns:
+        """What was released, as plain data."""
+        return {**self.keys, **self.released}
+
+    @property
+    def error_columns(self) -> Columns:
+        """How far off it may be, as plain data; see ``errors_are_sensitive``."""
+        if self.standard_errors is None:
+            return {**self.keys, "chance_of_error": self.account.details["chances_of_error"]}
+        return {**self.keys, "standard_error": self.standard_errors}
+
+    @property
+    def errors_are_sensitive(self) -> bool:
+        """Whether errors are computed from the private data, and must not be published."""
+        return self.standard_errors is None
 
     @property
     def values(self) -> Any:
@@ -259,48 +263,20 @@ class Release:
 
     def chart(self) -> Chart:
         """The release as a chart, which ``ringfence.report`` draws to files and pages."""
-        *names, _ = self.error_columns  # those that tell rows apart, and the errors
-        return self.bars.chart(self.title, {name: self.columns[name] for name in names})
-
-    def non_negative(self) -> "Release":
-        """The same release with negative counts set to 0, which makes them too large on average.
-
-        Nothing is released anew: this is computed from what is public already.
-
-        >>> import numpy as np
-        >>> import ringfence as rf
-        >>> table = rf.release_counts(np.zeros(50), sigma=10.0).non_negative()
-        >>> bool((table.values >= 0).all()), table.statement.public.split(". ")[-1]
-        (True, 'Negative counts were set to 0 afterwards.')
-        """
-        if "count" not in self.columns:
-            raise TypeError(f"non_negative is for counts, got {self.title!r}")
-        counts = [None if value is None else max(value, 0) for value in self.columns["count"]]
-        public = f"{self.statement.public} Negative counts were set to 0 afterwards."
-        series = count_series(counts, self.error_columns["standard_error"])
-        return replace(
-            self,
-            columns={**self.columns, "count": counts},
-            statement=replace(self.statement, public=public),
-            bars=replace(self.bars, series=(series, *self.bars.series[1:])),
-        )
+        return self.bars.chart(self.title)
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text, one tuple per row; what is not shown is said in words."""
         columns = [[self._text(name, value) for value in values] for name, values in self.columns.items()]
         return list(zip(*columns, strict=True))
 
-    def csv(self) -> str:
-        """The table as the text of a CSV file; a text that spreadsheets would run has a quote before it."""
-        file = StringIO()
-        writer = csv.writer(file, lineterminator="\n")
+    def to_csv(self, path: str | Path) -> Path:
+        """Writes the table to a CSV file; a text that spreadsheets would run has a quote before it."""
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
         writer.writerow(map(_no_formula, self.columns))
         writer.writerows(map(_no_formula, row) for row in self.rows())
-        return file.getvalue()
-
-    def to_csv(self, path: str | Path) -> Path:
-        """Writes the table to a CSV file."""
-        return _write(Path(path), self.csv())
+        return _write(Path(path), text.getvalue())
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes table.csv, statement.txt, chart.png, chart.pdf, report.html, account.json: a new folder.
@@ -311,14 +287,13 @@ class Release:
         from ringfence.report.drawing import save_chart
         from ringfence.report.page import write_report
 
-        details = {**self.account.details, "statement": self.statement.publishable}
         with new_folder(folder) as beside:
             files = [
                 self.to_csv(beside / "table.csv"),
-                _write(beside / "statement.txt", f"{self.statement.publishable}\n"),
+                _write(beside / "statement.txt", f"{self.statement}\n"),
                 *save_chart(self.chart(), beside),
                 write_report(self._report(), beside / "report.html"),
-                replace(self.account, details=details).to_json(beside / "account.json"),
+                self.account.to_json(beside / "account.json", statement=str(self.statement)),
             ]
         return [Path(folder) / file.name for file in files]
 
@@ -342,7 +317,7 @@ class Release:
 
     def _text(self, name: str, value: Any) -> str:
         if value is None:
-            return "" if name in self.error_columns else self.hidden
+            return "" if name in self.keys else self.hidden
         if isinstance(value, bool):
             return "yes" if value else "no"
         if isinstance(value, float) and math.isfinite(value):
@@ -350,25 +325,13 @@ class Release:
         return str(value)
 
     def __str__(self) -> str:
-        rows = [tuple(self.columns), *self.rows()[:_MOST_PRINTED]]
+        every = self.rows()
+        rows = [tuple(self.columns), *every[:_MOST_PRINTED]]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        more = len(self.rows()) - _MOST_PRINTED
+        more = len(every) - _MOST_PRINTED
         lines += [f"... and {more:,} rows more"] if more > 0 else []
         return "\n".join((*lines, "", self.statement.public))
-
-
-def count_series(counts: Sequence[int | None], errors: Sequence[float | None]) -> Series:
-    """The bars of counts, with whiskers of one standard error.
-
-    >>> count_series([5, None], [1.0, None]).high
-    [6.0, None]
-    """
-    low, high = (
-        [None if count is None or error is None else count + sign * error for count, error in both]
-        for both, sign in ((list(zip(counts, errors, strict=True)), sign) for sign in (-1, 1))
-    )
-    return Series("count", counts, low, high)
 
 
 def _no_formula(text: str) -> str:

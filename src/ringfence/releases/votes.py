@@ -1,22 +1,16 @@
 """Votes on yes/no questions: the noisy majority of each question, and nothing else."""
 
-import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from ringfence.accounting.decisions import Neighbours
 from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
-from ringfence.numerics.normal import log_tail
 from ringfence.releases.account import Budget
-from ringfence.releases.ballots import Poll, read_ballots, sensitive_sentences, smallest_margin
-from ringfence.releases.reader import make_coded_table, read_table
-from ringfence.releases.release import Bars, Release, Series, build_statement
+from ringfence.releases.ballots import Poll, margin, read_ballots
+from ringfence.releases.reader import read_table
+from ringfence.releases.release import Bars, Release, Series
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
 _PLACES = {1.0: 0, -1.0: 1, 0.0: -1}  # choices by what stands in a ballot
@@ -88,39 +82,26 @@ def release_votes(
         ignore=ignore,
     )
     poll, votes = poll.limit(read)
-    farthest = (2.0 if neighbours == "replaced" else 1.0) * math.sqrt(poll.at_most or len(votes.queries))
-    noisy = poll.budget.sigma(farthest)
+    noisy = poll.sigma(votes, 4.0 if neighbours == "replaced" else 1.0)
     law = StochasticSign(noisy)
-    surplus = votes.values(law)
-    chances = wrong_answers(surplus, noisy).tolist()
-    account, published = poll.charge(law, votes, chances, "release_votes")
-    answers = ["yes" if value > 0 else "no" for value in poll.budget.release(law, surplus, "votes").tolist()]
-    return Release(
+    account, published = poll.charge(law, votes, "release_votes")
+    drawn = poll.budget.release(law, votes.values(law), "votes").tolist()
+    answers = ["yes" if value > 0 else "no" for value in drawn]
+    return poll.release(
+        account,
+        votes,
         title="Answers",
-        columns={"question": votes.queries, "answer": answers},
-        error_columns={"question": votes.queries, "chance_of_error": chances},
-        hidden="",
-        like=partial(make_coded_table, table.kind, _NUMBERS),
-        account=account,
-        statement=build_statement(
-            account,
-            poll.budget,
-            released="answers",
-            data="ballots",
-            rows_are=votes.rows_are,
-            unit="question",
-            at_most=poll.at_most,
-            method=f"random noise with a standard deviation of {noisy:.3g} votes was added before each "
-            f"majority was read off, and a question decided by at least {margin(noisy):,} "
-            f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most "
-            "1 %",
-            public="Questions and noise",
-            promises=published,
-            leaves_out=(
-                "By how many votes a question was decided is not released, nor how many people answered it.",
-            ),
-            sensitive=sensitive_sentences(account, votes.queries),
-        ),
+        unit="question",
+        decisions={"answer": answers},
+        codes=_NUMBERS,
+        kind=table.kind,
+        data="ballots",
+        method=f"random noise with a standard deviation of {noisy:.3g} votes was added before each "
+        f"majority was read off, and a question decided by at least {margin(noisy):,} "
+        f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most 1 %",
+        public="Questions and noise",
+        promises=published,
+        silent="By how many votes a question was decided is not released, nor how many people answered it.",
         bars=Bars(
             caption="Up: the answer is yes. Down: it is no.",
             y_label="yes above, no below",
@@ -128,43 +109,18 @@ def release_votes(
                 Series(
                     f"{answer} ({answers.count(answer):,})",
                     [height if own == answer else None for own in answers],
-                    look=look,
+                    mechanism=look,
                 )
                 for (answer, height), look in zip(_NUMBERS.items(), ("rectified", "truncated"), strict=True)
             ],
+            rows={"question": votes.queries},
             y_from_zero=False,
         ),
         settings=(
             ("noise", f"Gaussian, standard deviation {noisy:.6g} votes; only the sign is released"),
             ("questions", f"{len(votes.queries):,}"),
-            ("answers of one person", "all" if poll.at_most is None else f"at most {poll.at_most}"),
-            ("neighbours", f"one person {neighbours}"),
         ),
-        errors_are_sensitive=True,
     )
-
-
-def wrong_answers(surplus: Tensor, sigma: float) -> Tensor:
-    """The chance that noise turns the sign of each surplus; a tie has no wrong answer.
-
-    >>> found = wrong_answers(torch.tensor([0.0, -2.0, 30.0], dtype=torch.float64), 1.0)
-    >>> [f"{chance:.6g}" for chance in found.tolist()]
-    ['0', '0.0227501', '4.90671e-198']
-    """
-    return torch.where(surplus == 0, 0.0, torch.exp(log_tail(surplus.abs() / sigma)))
-
-
-def margin(sigma: float) -> int:
-    """The margin in votes at which a question is answered wrong with a chance of at most 1 %.
-
-    >>> margin(10.0)  # 2.33 sigma
-    24
-    """
-
-    def chance(votes: int) -> float:
-        return float(wrong_answers(torch.tensor(votes, dtype=torch.float64), sigma)) if votes else 1.0
-
-    return smallest_margin(chance, 3 * sigma)
 
 
 def _answer(value: Any) -> int | None:

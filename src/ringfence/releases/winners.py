@@ -2,10 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
-
-import torch
 
 from ringfence import checks
 from ringfence.accounting.decisions import Neighbours
@@ -13,17 +10,9 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
-from ringfence.releases.ballots import (
-    WRONG,
-    Poll,
-    public_choices,
-    read_ballots,
-    read_counts,
-    sensitive_sentences,
-    smallest_margin,
-)
-from ringfence.releases.reader import make_coded_table, read_table
-from ringfence.releases.release import Bars, Release, Series, build_statement
+from ringfence.releases.ballots import Poll, Votes, margin, read_ballots, read_counts
+from ringfence.releases.reader import public_values, read_table
+from ringfence.releases.release import Bars, Release, Series
 
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
 
@@ -101,11 +90,13 @@ def release_winners(
     else:
         if query is not None:
             raise ValueError(f"query must be left out where data holds ballots, got {query!r}")
-        choices, numbers = public_choices("candidates", candidates, table.text)
+        numbers = public_values("candidates", candidates, table.text)
+        if len(numbers) < 2 or None in numbers:
+            raise ValueError(f"candidates must be at least 2 values, none missing, got {[*numbers]}")
         read = read_ballots(
             table,
-            choices,
-            numbers.get,
+            tuple(numbers.values()),
+            {key: number for number, key in enumerate(numbers)}.get,
             "must hold a candidate",
             queries=queries,
             argument="queries",
@@ -113,9 +104,8 @@ def release_winners(
             ignore=ignore,
         )
     poll, votes = poll.limit(read)
-    law = _law(poll, poll.at_most or len(votes.queries), confident_above, threshold_sigma)
-    chances = law.chance_of_error(votes.counts).tolist()
-    account, published = poll.charge(law, votes, chances, "release_winners")
+    law = _law(poll, votes, confident_above, threshold_sigma)
+    account, published = poll.charge(law, votes, "release_winners")
     winners = law.release(votes.counts, draws=poll.budget.draws(law, votes.counts, "winners")).tolist()
     names = (*votes.choices, None)  # -1 is no answer
     confident = ""
@@ -124,32 +114,23 @@ def release_winners(
             f", there is no answer where the largest count with noise of {law.threshold_sigma:.3g} is below "
             f"{law.threshold:g}"
         )
+    lead = margin(math.sqrt(2) * law.sigma, len(votes.choices) - 1)
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
-    return Release(
+    return poll.release(
+        account,
+        votes,
         title="Winners",
-        columns={"query": votes.queries, "winner": [names[number] for number in winners]},
-        error_columns={"query": votes.queries, "chance_of_error": chances},
-        hidden="no answer",
-        like=partial(
-            make_coded_table, table.kind, {name: at for at, name in enumerate(names[:-1])} | {None: -1}
-        ),
-        account=account,
-        statement=build_statement(
-            account,
-            poll.budget,
-            released="winners",
-            data="votes",
-            rows_are=votes.rows_are,
-            unit="query",
-            at_most=poll.at_most,
-            method=f"random noise with a standard deviation of {law.sigma:.3g} was added to every count"
-            f"{confident}, and a candidate who leads by at least {margin(law.sigma, len(votes.choices)):,} "
-            "votes is passed over for another one with a chance of at most 1 %",
-            public="Queries, candidates and noise",
-            promises=published,
-            leaves_out=("By how many votes a candidate won is not released, nor how many people voted.",),
-            sensitive=sensitive_sentences(account, votes.queries),
-        ),
+        unit="query",
+        decisions={"winner": [names[number] for number in winners]},
+        codes={name: number for number, name in enumerate(votes.choices)} | {None: -1},
+        kind=table.kind,
+        data="votes",
+        method=f"random noise with a standard deviation of {law.sigma:.3g} was added to every count"
+        f"{confident}, and a candidate who leads by at least {lead:,} votes is passed over for another one "
+        "with a chance of at most 1 %",
+        public="Queries, candidates and noise",
+        promises=published,
+        silent="By how many votes a candidate won is not released, nor how many people voted.",
         bars=Bars(
             caption=f"How many of {len(winners):,} queries each candidate won.",
             y_label="queries won",
@@ -160,42 +141,19 @@ def release_winners(
             ("law", repr(law)),
             ("queries", f"{len(votes.queries):,}"),
             ("candidates", f"{len(votes.choices):,}"),
-            ("queries of one person", "all" if poll.at_most is None else f"at most {poll.at_most}"),
-            ("neighbours", f"one person {neighbours}"),
         ),
-        errors_are_sensitive=True,
     )
 
 
 def _law(
-    poll: Poll, queries: int, confident_above: float | None, threshold_sigma: float | None
+    poll: Poll, votes: Votes, confident_above: float | None, threshold_sigma: float | None
 ) -> NoisyWinner | ConfidentWinner:
-    """The law of each winner, where one person moves this many queries."""
+    """The law of each winner."""
     square = 2.0 if poll.neighbours == "replaced" else 1.0  # of the move at one query
     if confident_above is None:
-        return NoisyWinner(poll.budget.sigma(math.sqrt(square * queries)))
+        return NoisyWinner(poll.sigma(votes, square))
     threshold = checks.number("confident_above", confident_above, checks.finite)
-    sigma = poll.budget.sigma(math.sqrt((square + _THRESHOLD**-2) * queries))
+    sigma = poll.sigma(votes, square + _THRESHOLD**-2)
     return ConfidentWinner(
         sigma, threshold, _THRESHOLD * sigma if threshold_sigma is None else threshold_sigma
     )
-
-
-def margin(sigma: float, candidates: int) -> int:
-    """The lead over all others in votes with which a winner is announced except with a chance of 1 %.
-
-    The chance of an error is largest where all others are equally close behind.
-
-    >>> margin(10.0, 2), margin(10.0, 10)
-    (33, 43)
-    """
-    law = NoisyWinner(sigma)
-
-    def chance(votes: int) -> float:
-        counts = torch.zeros(candidates, dtype=torch.float64)
-        counts[0] = votes
-        return float(law.chance_of_error(counts)) if votes else 1.0
-
-    # each of the others is ahead with a chance of Phi(-margin / (sqrt 2 sigma))
-    share = torch.tensor(WRONG / (candidates - 1), dtype=torch.float64)
-    return smallest_margin(chance, 1 - math.sqrt(2) * sigma * float(torch.special.ndtri(share)))
