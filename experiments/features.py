@@ -4,14 +4,13 @@ IMAGES is one of these; nothing that is in them is run:
 
 FILE.npz             x_train, y_train and perhaps x_test, y_test, classes; x is uint8 of shape
                      (n, height, width, 3) or, where the images are grey, (n, height, width)
-CIFAR-10, CIFAR-100  the folder of the python version: data_batch_1 to 5 and test_batch, or train and test
+CIFAR-10, CIFAR-100  the folder of the binary version: data_batch_1.bin and so on, or train.bin and test.bin
 folders              CLASS/*.png (also jpg, jpeg, bmp, webp), or train/CLASS/... and perhaps test/CLASS/...
 
 The model comes from the Hugging Face hub (``hf:NAME``) or from a folder that ``save_pretrained`` wrote.
 Weights are read from safetensors only, and no code of a model's repository is run.
 """
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,10 +118,8 @@ def picture(source: Any) -> Any:
         return Image.fromarray(np.asarray(source)).convert("RGB")
     try:
         with Image.open(source) as image:
-            if image.mode in ("I", "F"):
-                raise ValueError(f"pixels of 32 bits (mode {image.mode}) have no known scale")
-            if image.mode.startswith("I;16"):  # because Pillow would clip at 255
-                return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+            if image.mode[0] in "IF":  # which Pillow would clip at 255
+                raise ValueError(f"pixels of more than 8 bits (mode {image.mode}) have no known scale")
             if image.mode == "P" and "transparency" in image.info:
                 return image.convert("RGBA").convert("RGB")
             return image.convert("RGB")
@@ -204,11 +201,14 @@ def read_images(path: Path) -> ImageData:
         return _archive(path)
     if not path.is_dir():
         raise ValueError(f"{path} must be a .npz file or a folder of images")
-    if (path / "data_batch_1").is_file():
-        train = [path / f"data_batch_{i}" for i in range(1, 6)]
-        return _cifar(train, path / "test_batch", path / "batches.meta", "label")
-    if (path / "train").is_file():
-        return _cifar([path / "train"], path / "test", path / "meta", "fine_label")
+    if (path / "data_batch_1.bin").is_file():
+        train = [path / f"data_batch_{i}.bin" for i in range(1, 6)]
+        return _cifar(train, path / "test_batch.bin", path / "batches.meta.txt", label_bytes=1)
+    if (path / "train.bin").is_file():
+        names = path / "fine_label_names.txt"
+        return _cifar([path / "train.bin"], path / "test.bin", names, label_bytes=2)
+    if (path / "data_batch_1").is_file() or (path / "meta").is_file():
+        raise ValueError(f"{path} holds pickles, which are not read: take the binary version of CIFAR")
     return _folders(path)
 
 
@@ -232,77 +232,20 @@ def _archive(path: Path) -> ImageData:
     return ImageData(splits, tuple(map(str, names)))
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads CIFAR's pickles: of all that a pickle may name, it knows arrays of bytes alone."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in _NAMED:
-            raise pickle.UnpicklingError(f"it names {module}.{name}")
-        return _NAMED[f"{module}.{name}"]
-
-
-def _byte(kind: Any, *_: Any) -> Any:
-    if kind not in ("u1", b"u1"):
-        raise pickle.UnpicklingError(f"an array of {kind!r}, not of bytes")
-    return np.dtype("u1", copy=True)
-
-
-def _encode(text: str, codec: str) -> bytes:
-    if codec != "latin1":
-        raise pickle.UnpicklingError(f"a text in {codec!r}")
-    return text.encode("latin-1")
-
-
-def _empty(kind: Any, shape: Any, code: Any) -> NDArray[np.uint8]:
-    return np.ndarray((0,), np.uint8)
-
-
-_NAMED: dict[str, Any] = {
-    "numpy.core.multiarray._reconstruct": _empty,
-    "numpy._core.multiarray._reconstruct": _empty,
-    "numpy.ndarray": None,  # the kind that the function above is given
-    "numpy.dtype": _byte,
-    "_codecs.encode": _encode,  # Python 3 writes bytes for Python 2 like this
-}
-
-
-def read_batch(path: Path) -> dict[str, Any]:
-    """Reads the dict in one of CIFAR's pickles. Its keys become text; texts of Python 2 are bytes.
-
-    Guarantee: nothing that the file names is imported or called.
-    """
-    try:
-        with path.open("rb") as file:
-            content = _Unpickler(file, encoding="bytes").load()
-        return {
-            key.decode("latin-1") if isinstance(key, bytes) else str(key): content[key] for key in content
-        }
-    except FileNotFoundError:
-        raise FileNotFoundError(f"no such file: {path}") from None
-    except Exception as error:  # a damaged pickle raises anything
-        raise ValueError(f"{path} is not a CIFAR batch that can be read safely: {error}") from None
-
-
-def _cifar(train: list[Path], test: Path, meta: Path, key: str) -> ImageData:
-    names = read_batch(meta).get(f"{key}_names")
-    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
-        raise ValueError(f"{meta} must hold {key}_names")
-    classes = tuple(name.decode("latin-1") if isinstance(name, bytes) else name for name in names)
+def _cifar(train: list[Path], test: Path, names: Path, label_bytes: int) -> ImageData:
+    """Reads records of labels, the last of which counts, and 3,072 pixels: red, green, then blue."""
+    classes = tuple(names.read_text("utf-8").split())
 
     def split(files: list[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        pictures, labels = [], []
-        for file in files:
-            content = read_batch(file)
-            own, data = content.get(f"{key}s"), content.get("data")
-            if not isinstance(own, list) or not all(
-                type(one) is int and 0 <= one < len(classes) for one in own
-            ):
-                raise ValueError(f"{file} must hold a list {key}s of integers from 0 to {len(classes) - 1}")
-            if not isinstance(data, np.ndarray) or data.shape != (len(own), 3072) or data.dtype != np.uint8:
-                raise ValueError(f"{file}: data must be bytes of shape [{len(own)}, 3072]")
-            pictures.append(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-            labels += own
-        return np.concatenate(pictures), np.array(labels, np.int64)
+        content = [np.fromfile(file, np.uint8) for file in files]
+        for file, values in zip(files, content, strict=True):
+            if not values.size or values.size % (label_bytes + 3072):
+                raise ValueError(f"{file} must hold records of {label_bytes + 3072} bytes, got {values.size}")
+        records = np.concatenate(content).reshape(-1, label_bytes + 3072)
+        labels, pixels = records[:, label_bytes - 1].astype(np.int64), records[:, label_bytes:]
+        if labels.max() >= len(classes):
+            raise ValueError(f"{names} must name {labels.max() + 1} classes, got {len(classes)}")
+        return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
     return ImageData({"train": split(train), "test": split([test])}, classes)
 

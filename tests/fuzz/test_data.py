@@ -2,7 +2,6 @@
 
 import atexit
 import io
-import pickle
 import shutil
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,7 +12,6 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from experiments.features import read_batch
 from experiments.sweep.settings import read_grid
 from ringfence.data.features import read_array, read_features, read_theta
 from ringfence.data.projection import PublicProjection
@@ -60,12 +58,6 @@ def _files() -> dict[str, list[bytes]]:
 
 
 FILES = _files()
-BATCHES = [
-    pickle.dumps({b"labels": [6, 9], b"data": np.eye(2, dtype=np.uint8)}, protocol=2),
-    pickle.dumps(
-        {"labels": [6, 9], "data": np.ones((2, 3), np.uint8, order="F"), "x": (None, True)}, protocol=2
-    ),
-]
 
 
 @fuzzed(
@@ -108,14 +100,6 @@ def test_arrays_are_read_or_refused(which: int, data: Any) -> None:
         except AssertionError as error:
             if "gave a NaN" not in str(error):
                 raise
-
-
-@fuzzed("data", share=3, few=80, which=st.integers(0, 1), data=st.data())
-def test_batches_are_read_or_refused(which: int, data: Any) -> None:
-    path = PLACE / "changed"
-    path.write_bytes(data.draw(fuzz.mutated(BATCHES[which])))
-    found = calls_well(read_batch, path, names=NAMES)
-    assert found is None or all(isinstance(key, str) for key in found)
 
 
 GRID = """
