@@ -30,7 +30,7 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.training.clipping import Clamp, Norm
-from ringfence.training.kernels.outer_sum import plain_outer_sum
+from ringfence.training.kernels.clipped_sums import plain_outer_sum
 from ringfence.training.linear import LinearRun, LinearSettings
 
 CLIPS, RATIOS, BOUNDS = (1e-3, 2e-3, 5e-3, 1e-2), (1e3, 2e3, 1e4, 2e4, 5e4), (4.0, 8.0, 16.0, 32.0, 64.0)
@@ -143,9 +143,9 @@ def check_kernel(features: Tensor) -> None:
     some = features[:3001]
     residuals = torch.rand(len(some), 170, generator=generator, device=features.device) - 0.5
     clips = torch.logspace(-4, 0, 170, device=features.device)
-    got = linear_grid.finite_outer_sum(residuals, some, clips)
+    got = linear_grid.clipped_outer_sum(residuals, some, clips)
     error = (got - plain_outer_sum(residuals.double(), some.double(), clips.double())).abs().amax(dim=1)
-    again = torch.equal(got, linear_grid.finite_outer_sum(residuals, some, clips))
+    again = torch.equal(got, linear_grid.clipped_outer_sum(residuals, some, clips))
     print(f"outer sum: largest error / clip {float((error / clips).max()):.1e}, the same twice: {again}")
 
 

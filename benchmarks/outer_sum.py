@@ -10,7 +10,7 @@ import argparse
 import torch
 
 from benchmarks.timing import ratio, seconds
-from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
+from ringfence.training.kernels.clipped_sums import clipped_outer_sum, plain_outer_sum
 
 CLIP = 0.02
 SIZES = {"cpu": [(20_000, 10, 1280), (5_000, 100, 1024)], "cuda": [(50_000, 100, 1024), (50_000, 10, 1280)]}

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from benchmarks.timing import peak_memory, ratio, seconds
-from ringfence.training.kernels.outer_sum import clipped_outer_sum, plain_outer_sum
+from ringfence.training.kernels.clipped_sums import clipped_outer_sum, plain_outer_sum
 from ringfence.training.linear import residuals
 
 with warnings.catch_warnings():

@@ -14,8 +14,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.timing import seconds
-from ringfence.training.kernels.product_sum import convolution_squares, convolution_sum
-from ringfence.training.kernels.window import Window
+from ringfence.training.kernels.clipped_sums import Products, Window
 
 CLIP = 0.1
 Work = Callable[[], object]
@@ -117,9 +116,9 @@ def main() -> None:
                 gradient, x = gradient.contiguous(), x.contiguous()
             works: list[Work] = [
                 lambda g=gradient, x=x, w=window: ordinary(g, x, w),
-                lambda g=gradient, x=x, w=window: convolution_sum(g, x, w, CLIP),
-                lambda g=gradient, x=x, w=window: convolution_sum(g, x, w, None, weights),
-                lambda g=gradient, x=x, w=window: convolution_squares(g, x, w),
+                lambda g=gradient, x=x, w=window: Products(g, x, w).sum(CLIP),
+                lambda g=gradient, x=x, w=window: Products(g, x, w).sum(None, weights),
+                lambda g=gradient, x=x, w=window: Products(g, x, w).squares(),
             ]
             extra = ""
             if device.type == "cuda":

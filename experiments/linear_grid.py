@@ -18,7 +18,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length, row_lengths
 from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
-from ringfence.training.kernels.outer_sum import finite_outer_sum
+from ringfence.training.kernels.clipped_sums import clipped_outer_sum
 from ringfence.training.linear import LinearRun, LinearSettings, Step, checked_examples, data_digest
 
 # How many scores, n times classes times settings, are held at once; there are three such tensors. A
@@ -167,7 +167,7 @@ def _clipped_sums(residuals: Tensor, features: Tensor, lengths: Tensor, clips: S
         return torch.stack([clip.outer_sum(own, features) for clip, own in zip(clips, each, strict=True)])
     limits = torch.tensor([clip.largest for clip in clips]).repeat_interleave(classes)
     columns = checks.finite("residuals", residuals.flatten(1))
-    return finite_outer_sum(columns, features, limits).view(count, classes, -1)
+    return clipped_outer_sum(columns, features, limits).view(count, classes, -1)
 
 
 @dataclass(frozen=True)

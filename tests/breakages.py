@@ -1127,12 +1127,12 @@ the second derivative of a normalisation left out
 -     return _curve(a, b, of_b, z, rate) + _slope(c, z, rate)
 +     return _slope(c, z, rate)
 
-@ src/ringfence/training/kernels/product_sum.py: training/kernels/product_sum
+@ src/ringfence/training/kernels/clipped_sums.py: training/kernels/clipped_sums
 the clamped sum of a layer adds products as they are
 - (products if limit is None else products.clamp_(-limit, limit))
 + products
 lengths of products are taken as computed, though they were rounded
-- (measured + places * torch.finfo(dtype).eps * scale)
+- (measured + places * torch.finfo(self._dtype).eps * scale)
 + measured
 
 @ src/ringfence/training/linear.py: training/example_weights
@@ -1159,7 +1159,7 @@ the L2 clip's own derivative left out
 - spread = inner.spread - unit * (unit.mT @ inner.spread)
 + spread = inner.spread
 
-@ src/ringfence/training/per_example/contributions.py: training/per_example/layers
+@ src/ringfence/training/kernels/clipped_sums.py: training/per_example/layers
 a word clipped at each of its places
 - torch.searchsorted(ordered, ordered)
 + torch.arange(words.shape[1]).expand_as(words)

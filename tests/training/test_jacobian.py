@@ -22,7 +22,7 @@ from ringfence.training.jacobian import (
     product,
     runs_as_one_batch,
 )
-from ringfence.training.kernels.window import Window
+from ringfence.training.kernels.clipped_sums import Window
 from tests.accounting.drawing import draw
 from tests.tensors import float64
 from tests.training.test_information import (

@@ -11,7 +11,7 @@ from ringfence import checks
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.numerics.blocks import refuse_tf32, row_lengths
 from ringfence.numerics.rounding import float32_at_most
-from ringfence.training.kernels.outer_sum import finite_outer_sum
+from ringfence.training.kernels.clipped_sums import clipped_outer_sum
 
 # Norm aims a little below C: the length (2^-22), the factor (2^-24) and the products (2^-24) are rounded.
 _SHORTER = 1 - 2.0**-20
@@ -89,7 +89,7 @@ class Clamp(Clip):
         return gradients.clamp(-self.largest, self.largest)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        return finite_outer_sum(checks.finite("residuals", residuals), features, self.largest)
+        return clipped_outer_sum(checks.finite("residuals", residuals), features, self.largest)
 
 
 class Scale(Clip):
@@ -198,7 +198,7 @@ def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, 
         sums = scaled.T @ features
     else:
         limits = torch.tensor([clip.largest for clip in clips]).repeat_interleave(residuals.shape[2])
-        sums = finite_outer_sum(scaled, features, limits)
+        sums = clipped_outer_sum(scaled, features, limits)
     return sums.view(*residuals.shape[1:], features.shape[1])
 
 

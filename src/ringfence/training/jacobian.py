@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from ringfence.numerics.blocks import row_lengths
 from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.clipping import Clip, Norm
-from ringfence.training.kernels.window import Window
+from ringfence.training.kernels.clipped_sums import Window
 from ringfence.training.per_example.gradients import bytes_kept
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.noise import Noise
-from ringfence.training.per_example.contributions import Together
+from ringfence.training.kernels.clipped_sums import Together
 from ringfence.training.per_example.gradients import ExampleGradients
 from tests.training.engine.runs import INPUTS, LABELS, clipped_sum, network
 from tests.training.per_example.alone import agree, bounded, drawn, gradients_alone, seeded, words

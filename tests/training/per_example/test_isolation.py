@@ -8,7 +8,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrizations
 
 import ringfence as rf
-from ringfence.training.per_example.contributions import ALL, Rows
+from ringfence.training.kernels.clipped_sums import ALL, Rows
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.isolation import Calls, Tape, without_gradients
 from tests.training.per_example.alone import agree, drawn

@@ -18,9 +18,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ringfence.training.kernels.window import POINT, Window
-
 _LEAST_CHANNELS = 16  # tensor cores multiply no narrower tiles
+
+
+class Geometry(NamedTuple):
+    """A convolution in two dimensions; a ``point`` has a window of one place, in any number of them."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    point: bool
 
 
 class Tile(NamedTuple):
@@ -75,47 +84,39 @@ def _fastest(rows: int, columns: int, places: int, *, split: bool, point: bool) 
     return Tile(128, 64, 64, 4, 4, 528 if rows * columns > 2**19 else 264)
 
 
-def is_fused(output_gradient: Tensor, x: Tensor, window: Window) -> bool:
-    """True where these kernels do the work."""
-    narrowest = min(output_gradient.shape[1], x.shape[1]) // window.groups
+def is_fused(output_gradient: Tensor, x: Tensor, groups: int) -> bool:
+    """True where these kernels do the work, of convolutions in one or two dimensions."""
+    narrowest = min(output_gradient.shape[1], x.shape[1]) // groups
     return (
-        len(window.kernel) < 3
-        and torch.cuda.get_device_capability(x.device) >= (8, 0)  # tensor cores that take bfloat16
+        torch.cuda.get_device_capability(x.device) >= (8, 0)  # tensor cores that take bfloat16
         and x.dtype != torch.float64
-        and (window.groups == 1 or narrowest >= _LEAST_CHANNELS)
+        and (groups == 1 or narrowest >= _LEAST_CHANNELS)
         and max(part[0].numel() for part in (output_gradient, x)) < 2**31
     )
 
 
 def convolution_sum_cuda(
-    output_gradient: Tensor,
-    x: Tensor,
-    window: Window,
-    limit: float | None,
-    weights: Tensor | None,
-    tile: Tile | None = None,
+    output_gradient: Tensor, x: Tensor, window: Geometry, limit: float | None, weights: Tensor | None
 ) -> Tensor:
-    """``convolution_sum`` where ``is_fused``: (O, C / groups, \\*kernel) in float32."""
-    work = _Work(output_gradient, x, window, tile)
+    """``Products.sum`` where ``is_fused``: (O, C / groups, \\*kernel) in float32."""
+    work = _Work(output_gradient, x, window)
     splits = work.cut.splits
     shape = (splits, output_gradient.shape[1], work.cut.columns)
     partial = torch.empty(shape, dtype=torch.float32, device=x.device)
     weights = None if weights is None else weights.to(torch.float32).contiguous()
     work.launch(partial, limit, weights, squares=False)
     total = partial[0] if splits == 1 else partial.sum(dim=0)
-    return total.view(-1, *window.kernel, x.shape[1] // window.groups).movedim(-1, 1)
+    return total.view(-1, *window.kernel[4 - x.dim() :], x.shape[1] // window.groups).movedim(-1, 1)
 
 
-def convolution_squares_cuda(
-    output_gradient: Tensor, x: Tensor, window: Window, tile: Tile | None = None
-) -> Tensor:
+def convolution_squares_cuda(output_gradient: Tensor, x: Tensor, window: Geometry) -> Tensor:
     """The squared L2 length of what ``convolution_sum_cuda`` adds for each example, from above: (n,).
 
     Both multiply in the same order, so that the rounding of the product is in both. The squares of a tile are
     summed along its rows and then along their sums, which costs 2^-23 of the sum for each number at most;
     squares below 2^-126 vanish.
     """
-    work = _Work(output_gradient, x, window, tile)
+    work = _Work(output_gradient, x, window)
     cut = work.cut
     partial = torch.empty(cut.tiles, len(x), dtype=torch.float32, device=x.device)
     work.launch(partial, None, None, squares=True)
@@ -131,8 +132,6 @@ class _Cut(NamedTuple):
     columns: int
     channels: int  # of the input in each group
     places: int
-    window: Window  # in two dimensions
-    point: bool
     tile: Tile
     tiles_down: int
     tiles_across: int
@@ -142,24 +141,15 @@ class _Cut(NamedTuple):
 
 
 @lru_cache(1024)  # layers have the same shapes in every step
-def _cut(
-    outputs: torch.Size, inputs: torch.Size, window: Window, split: bool, shared: int, tile: Tile | None
-) -> _Cut:
+def _cut(outputs: torch.Size, inputs: torch.Size, window: Geometry, split: bool, shared: int) -> _Cut:
     channels, rows = inputs[1] // window.groups, outputs[1] // window.groups
     columns, places = channels * math.prod(window.kernel), outputs[2:].numel()
-    flat = POINT if window.is_point else window  # any number of dimensions is one
-    kernel, stride, padding, dilation = (
-        (default, *setting)[-2:]
-        for default, setting in ((1, flat.kernel), (1, flat.stride), (0, flat.padding), (1, flat.dilation))
-    )
-    wide = Window(kernel, stride, padding, dilation, window.groups)
-    tile = tile or choose_tile(rows, columns, places, split=split, point=window.is_point, shared=shared)
+    tile = choose_tile(rows, columns, places, split=split, point=window.point, shared=shared)
     down, across = triton.cdiv(rows, tile.rows), triton.cdiv(columns, tile.columns)
     tiles = window.groups * down * across
     stretch = triton.cdiv(inputs[0], max(1, min(inputs[0], tile.programs // tiles)))
     splits = triton.cdiv(inputs[0], stretch)
-    sizes = (rows, columns, channels, places, wide, window.is_point)
-    return _Cut(*sizes, tile, down, across, tiles, stretch, splits)
+    return _Cut(rows, columns, channels, places, tile, down, across, tiles, stretch, splits)
 
 
 @cache
@@ -171,11 +161,11 @@ def _shared_memory(device: torch.device) -> int:
 class _Work:
     """One layer's factors, channels last, and how they are cut."""
 
-    def __init__(self, output_gradient: Tensor, x: Tensor, window: Window, tile: Tile | None) -> None:
-        self.split = x.dtype == torch.float32
+    def __init__(self, output_gradient: Tensor, x: Tensor, window: Geometry) -> None:
+        self.split, self.window = x.dtype == torch.float32, window
         shapes = output_gradient.shape, x.shape
-        self.cut = _cut(*shapes, window, self.split, _shared_memory(x.device), tile)
-        if self.cut.point:
+        self.cut = _cut(*shapes, window, self.split, _shared_memory(x.device))
+        if window.point:
             output_gradient, x = output_gradient.flatten(2), x.flatten(2)
         left, right = _channels_last(output_gradient).flatten(1, -2), _channels_last(x)
         right = right.unsqueeze(1) if right.dim() == 3 else right
@@ -183,7 +173,7 @@ class _Work:
         self.left, self.right = (_split(left), _split(right)) if self.split else (left, right)
 
     def launch(self, out: Tensor, limit: float | None, weights: Tensor | None, *, squares: bool) -> None:
-        cut, tile, window, left, right = self.cut, self.cut.tile, self.cut.window, self.left, self.right
+        cut, tile, window, left, right = self.cut, self.cut.tile, self.window, self.left, self.right
         _sum_stretch[(cut.tiles, cut.splits)](
             left, right, left.numel(), right.numel(),
             out if weights is None else weights, out,
@@ -192,8 +182,8 @@ class _Work:
             cut.tiles_down, cut.tiles_across, window.groups * cut.rows,
             *left.stride()[:2], *right.stride()[:3], *right.shape[1:3],
             window.kernel[1], *window.stride, *window.padding, *window.dilation,
-            PLACES=cut.places, ACROSS=self.across, POINT=cut.point,
-            ONE_OFFSET=cut.point or cut.channels % tile.columns == 0,
+            PLACES=cut.places, ACROSS=self.across, POINT=window.point,
+            ONE_OFFSET=window.point or cut.channels % tile.columns == 0,
             EVEN=cut.rows % tile.rows == 0 and cut.columns % tile.columns == 0,
             SPLIT=self.split, CLAMP=limit is not None,
             WEIGHTED=weights is not None, SQUARES=squares,

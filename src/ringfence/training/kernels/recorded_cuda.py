@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ringfence.training.kernels.window import Window
+from ringfence.training.kernels.clipped_sums import Window
 
 _WIDEST = 4096  # the longest row that one program holds
 _BLOCK = 1024  # how many pixels one program adds up

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ringfence.training.per_example.contributions import ALL, Part, Products, Rows, summed
+from ringfence.training.kernels.clipped_sums import ALL, Part, Products, Rows, summed
 from ringfence.training.per_example.layers import Rewritten, Watch, in_autocast
 
 _NAMES = {"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}

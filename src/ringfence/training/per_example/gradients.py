@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence import checks
 from ringfence.training.clipping import Clip
-from ringfence.training.per_example.contributions import ALL, Contribution, Part, add_uses
+from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, add_uses
 from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
 from ringfence.training.per_example.isolation import (
     BatchFunctions,

@@ -27,9 +27,9 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ringfence.training.kernels.clipped_sums import ALL, Part, Rows
 from ringfence.training.per_example import layers as rules
 from ringfence.training.per_example.attention import Attention
-from ringfence.training.per_example.contributions import ALL, Part, Rows
 from ringfence.training.per_example.inputs import Inputs, device_of, example_count, mapped
 from ringfence.training.per_example.layers import Rewritten, RowRule, in_autocast
 from ringfence.training.per_example.model_state import has_hooks

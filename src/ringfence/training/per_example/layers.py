@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ringfence.training.kernels import normalisation
+from ringfence.training.kernels.clipped_sums import Contribution, Part, Products, Rows, Window, Words, summed
 from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
-from ringfence.training.kernels.window import Window
-from ringfence.training.per_example.contributions import Contribution, Part, Products, Rows, Words, summed
 
 # watch(output, kept, parts): parts(gradient, kept) are the contributions of the layer, by its own names, once
 # the gradient of the output is known; both tensors are then (n, positions, width)

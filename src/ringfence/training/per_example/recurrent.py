@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ringfence.training.per_example.contributions import ALL, Part, Products, Rows, summed
+from ringfence.training.kernels.clipped_sums import ALL, Part, Products, Rows, summed
 from ringfence.training.per_example.layers import Rewritten, Watch, in_autocast
 
 State = tuple[Tensor, ...]  # (n, width) each: the hidden state, and the cell of an LSTM

@@ -1,0 +1,522 @@
+"""Clipped sums of the gradients of n examples by one parameter, of which only factors are held.
+
+The gradient of an example by the weight of a layer is a product of what the layer saw and of the gradient of
+its output. Its clipped sum over examples is taken without holding n gradients: in chunks of plain torch, by
+Triton on a GPU where it can, and by numba on a CPU where every product is an outer product of two vectors.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ringfence.numerics.blocks import refuse_tf32, row_lengths
+
+ALL = slice(None)
+_HAS_TRITON, _HAS_NUMBA = (find_spec(name) is not None for name in ("triton", "numba"))
+_CHUNK_ENTRIES = 1 << 20  # how many numbers of products are held at once, and 16 times that on a GPU
+_FORMED_ENTRIES = 1 << 22  # the same for gradients that are formed, and for outer products
+_SLACK = 2.0**-40  # more than a few roundings in float64 take
+
+
+def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
+    """sum_i clamp(r_i x_i^T, -clip, clip) for ``residuals`` (n, K) and ``features`` (n, p): (K, p).
+
+    ``clip`` is a number, or K numbers, one for each column of the residuals. A fused kernel does the work
+    where there is one (numba on a CPU, Triton on a GPU, both in float32), and plain torch otherwise. The
+    extra memory is a few copies of the result. NaN and infinities are for the caller to refuse.
+
+    Guarantee: every example adds to every entry a number within [-clip, clip], up to the rounding of the sum.
+
+    >>> clipped_outer_sum(torch.tensor([[1.0], [1.0]]), torch.tensor([[3.0, 0.1], [-3.0, 0.1]]), 0.5)
+    tensor([[0.0000, 0.2000]])
+    """
+    limits = _limits(clip, residuals, features)
+    if features.dtype == torch.float32 and residuals.numel() and features.numel():
+        if features.is_cuda and _HAS_TRITON:
+            from ringfence.training.kernels.outer_sum_cuda import outer_sum_cuda
+
+            return outer_sum_cuda(residuals, features, limits)
+        if features.is_cpu and _HAS_NUMBA:
+            from ringfence.training.kernels.outer_sum_cpu import outer_sum_cpu
+
+            return outer_sum_cpu(residuals, features, limits)
+    return plain_outer_sum(residuals, features, limits)
+
+
+def plain_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
+    """``clipped_outer_sum`` in chunks of plain torch: the kernels are tested against it."""
+    limits = _limits(clip, residuals, features).unsqueeze(1)
+    total = features.new_zeros(residuals.shape[1], features.shape[1])
+    length = max(1, _FORMED_ENTRIES // max(1, total.numel()))
+    for some, others in zip(residuals.split(length), features.split(length), strict=True):
+        total += (some.unsqueeze(2) * others.unsqueeze(1)).clamp_(-limits, limits).sum(dim=0)
+    return total
+
+
+def _limits(clip: float | Tensor, residuals: Tensor, features: Tensor) -> Tensor:
+    """The clip of each column of the residuals; one number is not copied from the host to a GPU."""
+    if isinstance(clip, Tensor):
+        return clip.to(features).expand(residuals.shape[1])
+    return features.new_full(residuals.shape[1:], clip)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of a convolution: which numbers of its input meet which numbers of its output.
+
+    Kernel, stride, padding with zeros and dilation along each of up to three dimensions, and the groups.
+
+    >>> Window((3, 3), (2, 2), (1, 1), (1, 1)).positions((8, 7))
+    (4, 4)
+    """
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.kernel), len(self.stride), len(self.padding), len(self.dilation)}
+        if len(lengths) > 1 or not 1 <= len(self.kernel) <= 3:
+            raise ValueError(f"window must have one to three numbers of each kind, got {self}")
+
+    def positions(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        """How many places the window takes along each dimension of an input of this size."""
+        settings = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in settings)
+
+    @cached_property
+    def is_point(self) -> bool:
+        """True where every number of the output sees the numbers of the input at the same place alone."""
+        return {*self.kernel, *self.stride} == {1} and {*self.padding} == {0}
+
+    @property
+    def overlap(self) -> int:
+        """How many places of the window see the same number of the input, at most."""
+        # offsets j with h - j d divisible by s repeat every s / gcd(s, d) numbers
+        periods = (s // math.gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
+        return math.prod(-(-k // period) for k, period in zip(self.kernel, periods, strict=True))
+
+    def patches(self, x: Tensor) -> Tensor:
+        """What each place sees of x (n, C, \\*size): (n, groups, C / groups * kernel, places)."""
+        count, channels = x.shape[:2]
+        places = self.positions(tuple(x.shape[2:]))
+        if not self.is_point:
+            if any(self.padding):
+                x = functional.pad(x, [side for p in reversed(self.padding) for side in (p, p)])
+            strides = x.stride()[2:]
+            x = x.as_strided(
+                (count, channels, *self.kernel, *places),
+                (
+                    *x.stride()[:2],
+                    *(d * s for d, s in zip(self.dilation, strides, strict=True)),
+                    *(step * s for step, s in zip(self.stride, strides, strict=True)),
+                ),
+                x.storage_offset(),
+            )
+        width = channels // self.groups * math.prod(self.kernel)
+        return x.reshape(count, self.groups, width, math.prod(places))
+
+
+POINT = Window((1,), (1,), (0,), (1,))  # that of a matrix which is applied at every position
+
+
+class Contribution(ABC):
+    """The gradients of n examples by one parameter, or by some of its rows."""
+
+    @abstractmethod
+    def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
+        """sum_i clamp(weights_i gradient_i, -limit, limit) in float32 or float64, flat or of any shape.
+
+        A limit of None clamps nothing, and weights of None are all 1.
+
+        Guarantee: with a limit every example adds a number within [-limit, limit] to every entry.
+        """
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """The squared L2 norm of every example's gradient in float64, from above."""
+
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """The gradients, formed: n rows."""
+
+    @abstractmethod
+    def some(self, examples: slice) -> "Contribution":
+        """The gradients of some of the examples."""
+
+    def held(self) -> "Contribution":
+        """The same gradients, formed where they take less memory than their factors."""
+        return self
+
+
+# the name of a parameter, which of its rows, and their gradients
+Part = tuple[str, slice, Contribution]
+
+
+@dataclass(eq=False)
+class Rows(Contribution):
+    """Gradients that are small enough to be held: (n, ...).
+
+    >>> Rows(torch.tensor([[3.0, 4.0], [0.1, 0.2]])).sum(limit=1.0)
+    tensor([1.1000, 1.2000])
+    """
+
+    gradients: Tensor
+
+    def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
+        rows = self.rows()
+        if weights is not None:
+            rows = rows * weights.to(rows.dtype).view(-1, *(1,) * (rows.dim() - 1))
+        if limit is not None:
+            rows = rows.clamp(-limit, limit)
+        return rows.sum(dim=0)
+
+    def squares(self) -> Tensor:
+        return row_lengths(self.gradients.flatten(1)).square() * (1 + 2.0**-20)
+
+    def rows(self) -> Tensor:
+        return self.gradients if self.gradients.dtype == torch.float64 else self.gradients.float()
+
+    def some(self, examples: slice) -> Contribution:
+        return Rows(self.gradients[examples])
+
+
+@dataclass(eq=False)
+class Products(Contribution):
+    """Gradients by the weight of a convolution, (n, O, C / groups, \\*kernel), held as their two factors.
+
+    ``left`` (n, O, \\*places) are the gradients of its output, ``right`` (n, C, \\*size) is its input. A
+    matrix that is applied at T positions is a convolution whose window is one position wide. Factors in half
+    precision give sums in float32, of products that are accumulated in float32. The extra memory of a sum is
+    small, and does not grow with n.
+
+    >>> left, right = torch.tensor([[[1.0]], [[1.0]]]), torch.tensor([[[3.0], [0.1]], [[-3.0], [0.1]]])
+    >>> Products(left, right).sum(limit=0.5).flatten()
+    tensor([0.0000, 0.2000])
+    >>> window = Window(kernel=(2,), stride=(1,), padding=(0,), dilation=(1,))
+    >>> filters = Products(torch.ones(1, 1, 2), torch.tensor([[[1.0, 2.0, 5.0]]]), window)
+    >>> filters.rows().flatten(), filters.sum(limit=4.0).flatten()
+    (tensor([3., 7.]), tensor([3., 4.]))
+    """
+
+    left: Tensor
+    right: Tensor
+    window: Window = POINT
+
+    def __post_init__(self) -> None:
+        if self.left.dtype != self.right.dtype:
+            dtype = torch.promote_types(self.left.dtype, self.right.dtype)
+            self.left, self.right = self.left.to(dtype), self.right.to(dtype)
+        self._dtype = torch.promote_types(self.right.dtype, torch.float32)  # of sums
+        self._places = self.left.shape[2:].numel()
+        self._shape = (self.left.shape[1], self.right.shape[1] // self.window.groups, *self.window.kernel)
+
+    def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
+        """The clamped sum: (O, C / groups, \\*kernel).
+
+        Guarantee: with a limit every example adds to every entry a number within [-limit, limit], whatever
+        the precision of the product: ``limit`` must be a number of the result's dtype. NaN in an example
+        makes the sum NaN.
+        """
+        if not self.left.numel() or not self.right.numel():
+            return torch.zeros(self._shape, dtype=self._dtype, device=self.right.device)
+        fused = self._fused()
+        if fused is not None:
+            total: Tensor = fused.convolution_sum_cuda(
+                self.left, self.right, self._geometry(fused), limit, weights
+            )
+            return total
+        left, right, dtype = self.left, self.right, self._dtype
+        if weights is not None:
+            left = left * weights.to(dtype).view(-1, *(1,) * (left.dim() - 1))
+        if self._is_outer():
+            vectors = self.window.patches(right.to(dtype)).flatten(1)
+            return _one_place(left.to(dtype).flatten(1), vectors, limit).view(self._shape)
+        total = torch.zeros(math.prod(self._shape), dtype=dtype, device=right.device)
+        if limit is None:
+            refuse_tf32(total)
+            if right.is_cpu or self.window.is_point:  # cudnn would multiply as TF32
+                return self._unclamped(left.to(dtype), right.to(dtype))
+        for some, patches in self._chunks(left):
+            products = (some @ patches.mT).flatten(1)
+            total += (products if limit is None else products.clamp_(-limit, limit)).sum(dim=0)
+        return total.view(self._shape)
+
+    def squares(self) -> Tensor:
+        """The squared L2 norm of each example's gradient, from above: (n,) in float64.
+
+        Guarantee: at least the squared norm of what ``sum`` adds for the example with weight 1 and no limit,
+        up to the rounding of the sum and the last one of each entry. In plain torch that is the exact
+        product: what may have been lost to rounding is added, with L places L 2^-23 (float64: L 2^-52) times
+        the norms of both factors. On a GPU sum and squares multiply in the same order, so what was computed
+        is what is measured. Matrix products of float32 numbers with fewer bits are refused.
+        """
+        left, right, window, places = self.left, self.right, self.window, self._places
+        if not left.numel() or not right.numel():
+            return torch.zeros(len(right), dtype=torch.float64, device=right.device)
+        fused = self._fused()
+        if fused is not None:
+            squares: Tensor = fused.convolution_squares_cuda(left, right, self._geometry(fused))
+            return squares
+        if self._is_outer():  # an outer product is as long as its two vectors, multiplied
+            norms = row_lengths(left.flatten(1)) * row_lengths(window.patches(right).flatten(1))
+            return norms.square() * (1 + 2.0**-19)  # each norm is good to 2^-22
+        rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
+        # each number of the input is in ``overlap`` patches at most
+        scales = _group_lengths(left, window) * _group_lengths(right, window) * math.sqrt(window.overlap)
+        scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
+        by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
+        measure = _gram_squares if by_grams else _product_lengths
+        measured = torch.cat([measure(*factors) for factors in self._chunks(left)])
+        if by_grams:  # off by at most this number of ulps of |left|^2 |right|^2
+            ulps = rows + columns + window.groups * places**2
+            return (measured + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
+        # Entry (a, b) of a product is off by at most g sum_t |left_ta| |right_tb| with g = L u / (1 - L u)
+        # and u half an ulp of 1, in any order of the additions (Higham, Accuracy and Stability of Numerical
+        # Algorithms, 3.5); the matrix of these sums is no longer than |left| |right|.
+        return (measured + places * torch.finfo(self._dtype).eps * scale).square() * (1 + _SLACK)
+
+    def rows(self) -> Tensor:
+        rows = torch.cat([some @ patches.mT for some, patches in self._chunks(self.left)])
+        return rows.view(len(rows), *self._shape)
+
+    def some(self, examples: slice) -> Contribution:
+        return Products(self.left[examples], self.right[examples], self.window)
+
+    def held(self) -> Contribution:
+        rows, columns = self._shape[0], math.prod(self._shape[1:])
+        if not self.left.is_cpu or rows * columns > self._places * (rows + columns):
+            return self
+        return Rows(self.rows())
+
+    def _is_outer(self) -> bool:
+        """Whether an example's gradient is one outer product, because the window takes one place."""
+        return self.window.groups == 1 and self._places == 1
+
+    def _geometry(self, fused: Any) -> Any:
+        """The window as the kernels take it: in two dimensions, or a point whatever the dimensions."""
+        flat = POINT if self.window.is_point else self.window
+        settings = ((1, flat.kernel), (1, flat.stride), (0, flat.padding), (1, flat.dilation))
+        sides = ((default, *setting)[-2:] for default, setting in settings)
+        return fused.Geometry(*sides, self.window.groups, self.window.is_point)
+
+    def _fused(self) -> Any:
+        """The module of the kernels that do the work on a GPU, or None."""
+        if not self.right.is_cuda or not _HAS_TRITON or self._places == 1:
+            return None
+        from ringfence.training.kernels import product_sum_cuda
+
+        known = len(self.window.kernel) < 3 and product_sum_cuda.is_fused(
+            self.left, self.right, self.window.groups
+        )
+        return product_sum_cuda if known else None
+
+    def _chunks(self, left: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The factors of a few examples at a time: (m, groups, O / groups, L) and (m, groups, k, L)."""
+        outputs, places, groups = self._shape[0], self._places, self.window.groups
+        columns = math.prod(self._shape[1:])
+        entries = outputs * columns + places * (outputs + groups * columns)
+        length = max(1, _CHUNK_ENTRIES * (1 if left.is_cpu else 16) // entries)
+        for some, others in zip(left.split(length), self.right.split(length), strict=True):
+            each = some.to(self._dtype).reshape(len(some), groups, outputs // groups, places)
+            yield each, self.window.patches(others.to(self._dtype))
+
+    def _unclamped(self, left: Tensor, right: Tensor) -> Tensor:
+        """One ordinary weight gradient."""
+        window = self.window
+        if window.is_point and window.groups == 1:
+            rows, columns = (part.movedim(1, -1).flatten(0, -2) for part in (left, right))
+            return (rows.T @ columns).view(self._shape)
+        settings = (window.stride, window.padding, window.dilation, False, [0] * len(window.kernel))
+        gradient: Tensor = torch.ops.aten.convolution_backward(
+            left, right, right.new_empty(self._shape), None, *settings, window.groups, [False, True, False]
+        )[1]
+        return gradient
+
+
+def _one_place(left: Tensor, right: Tensor, limit: float | None) -> Tensor:
+    """The outer sum, which may lose a NaN on a CPU, and the infinities that make one."""
+    if limit is None:
+        refuse_tf32(left)
+        return left.T @ right
+    if not left.is_cpu:
+        return clipped_outer_sum(left + 0 * left, right + 0 * right, limit)  # infinity + 0 infinity is NaN
+    finite = bool(torch.isfinite(left.sum() + right.sum()))
+    return (clipped_outer_sum if finite else plain_outer_sum)(left, right, limit)
+
+
+def _gram_squares(left: Tensor, right: Tensor) -> Tensor:
+    """|left right^T|^2 for (m, groups, o, L) and (m, groups, k, L), by both Gram matrices."""
+    left, right = left.double(), right.double()
+    return ((left.mT @ left) * (right.mT @ right)).sum(dim=(1, 2, 3))
+
+
+def _product_lengths(left: Tensor, right: Tensor) -> Tensor:
+    """|left right^T|, from above as far as the product is exact."""
+    refuse_tf32(left)
+    length: Tensor = torch.linalg.vector_norm(_length(left @ right.mT), dim=1)
+    return length
+
+
+def _group_lengths(values: Tensor, window: Window) -> Tensor:
+    """The L2 lengths of each example's groups of channels, from above: (n, groups)."""
+    grouped = values.flatten(2).unflatten(1, (window.groups, -1))
+    return _length(grouped if grouped.stride(3) == 1 else grouped.mT)
+
+
+def _length(values: Tensor) -> Tensor:
+    """The L2 length of the last two dimensions, in float64 and from above: (n, groups).
+
+    Rows are summed in float32, where this takes a tenth of the time, and their lengths in float64.
+    """
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    numbers, settings = values.shape[2:].numel(), torch.finfo(dtype)
+    rows = torch.linalg.vector_norm(values, dim=3, dtype=dtype)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64)
+    margin = settings.eps * values.shape[3] + torch.finfo(torch.float64).eps * values.shape[2]
+    return length * (1 + margin) + 2 * math.sqrt(numbers * settings.tiny)
+
+
+@dataclass(eq=False)
+class Words(Contribution):
+    """Gradients of a table of ``size`` words: row t of example i belongs to word ``words[i, t]``.
+
+    A word has at most one row in each example. Rows of ``size``, which is no word, count nothing.
+
+    >>> table = Words(torch.ones(2, 2, 1), torch.tensor([[0, 2], [0, 1]]), size=3)
+    >>> table.sum(limit=0.5).flatten()
+    tensor([1.0000, 0.5000, 0.5000])
+    """
+
+    values: Tensor
+    words: Tensor
+    size: int
+
+    @staticmethod
+    def at_places(values: Tensor, words: Tensor, size: int) -> "Words":
+        """Adds up all rows of a word at the place of its first row; its other places are left empty."""
+        values = values if values.dtype == torch.float64 else values.float()
+        ordered, order = words.sort(dim=1, stable=True)
+        first = order.gather(1, torch.searchsorted(ordered, ordered))
+        places = torch.empty_like(first).scatter_(1, order, first)
+        others = places != torch.arange(words.shape[1], device=words.device)
+        places += torch.arange(len(words), device=words.device).unsqueeze(1) * words.shape[1]
+        sums = sum_rows(values, places, words.numel()).view_as(values)
+        return Words(sums, words.masked_fill(others, size), size)
+
+    def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
+        values = self.values
+        if weights is not None:
+            values = values * weights.to(values.dtype).view(-1, 1, 1)
+        if limit is not None:
+            values = values.clamp(-limit, limit)
+        return sum_rows(values, self.words, self.size)
+
+    def squares(self) -> Tensor:
+        return row_lengths(self.values.flatten(1)).square() * (1 + 2.0**-20)
+
+    def rows(self) -> Tensor:
+        count = len(self.words)
+        tables = torch.arange(count, device=self.words.device).unsqueeze(1) * (self.size + 1)
+        sums = sum_rows(self.values, self.words + tables, count * (self.size + 1))
+        return sums.view(count, self.size + 1, -1)[:, : self.size]
+
+    def some(self, examples: slice) -> Contribution:
+        return Words(self.values[examples], self.words[examples], self.size)
+
+
+@dataclass(eq=False)
+class Together(Contribution):
+    """Sums of several gradients of ``shape``, which are formed, a few examples at a time.
+
+    >>> rows = Rows(torch.tensor([[3.0], [0.1]]))
+    >>> Together((rows, rows), examples=2, shape=torch.Size([1])).sum(limit=1.0)
+    tensor([1.2000])
+    """
+
+    parts: tuple[Contribution, ...]
+    examples: int
+    shape: torch.Size
+
+    def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
+        each = (
+            Rows(rows).sum(limit, None if weights is None else weights[at]) for at, rows in self._formed()
+        )
+        return reduce(torch.add, each)
+
+    def squares(self) -> Tensor:
+        return torch.cat([Rows(rows).squares() for _, rows in self._formed()])
+
+    def rows(self) -> Tensor:
+        return reduce(torch.add, (part.rows().reshape(-1, *self.shape) for part in self.parts))
+
+    def some(self, examples: slice) -> "Together":
+        count = len(range(*examples.indices(self.examples)))
+        return Together(tuple(part.some(examples) for part in self.parts), count, self.shape)
+
+    def _formed(self) -> Iterator[tuple[slice, Tensor]]:
+        length = max(1, _FORMED_ENTRIES // max(1, self.shape.numel()))
+        for start in range(0, self.examples, length):
+            at = slice(start, start + length)
+            yield at, self.some(at).rows()
+
+
+def add_uses(parts: Iterable[Contribution], examples: int, shape: torch.Size) -> Contribution:
+    """One contribution for all uses of a parameter, which are summed before anything is clipped.
+
+    Those of one matrix become one use at more positions.
+
+    >>> left, right = torch.ones(2, 1, 3), torch.ones(2, 4, 3)
+    >>> add_uses([Products(left, right)] * 2, 2, torch.Size([1, 4])).left.shape
+    torch.Size([2, 1, 6])
+    """
+    uses = tuple(parts)
+    if len(uses) == 1:
+        return uses[0]
+    products = [part for part in uses if isinstance(part, Products) and part.window == POINT]
+    if len(products) == len(uses):
+        left, right = ([getattr(part, side) for part in products] for side in ("left", "right"))
+        return Products(torch.cat(left, 2), torch.cat(right, 2))
+    if all(isinstance(part, Rows) for part in uses):
+        return Rows(reduce(torch.add, (part.rows() for part in uses)))
+    return Together(uses, examples, shape)
+
+
+def sum_rows(rows: Tensor, places: Tensor, size: int) -> Tensor:
+    """The sums of the rows (..., width) that belong to the same of ``size`` places: (size, width).
+
+    The order of the additions is always the same, and nothing waits for the device. Rows of place ``size``
+    are left out.
+
+    >>> sum_rows(torch.tensor([[1.0], [2.0], [4.0], [8.0]]), torch.tensor([1, 0, 1, 2]), 2)
+    tensor([[2.],
+            [5.]])
+    """
+    rows, places = rows.flatten(0, -2), places.flatten()
+    if rows.is_cuda:
+        # torch's own gradient of an embedding takes as many sums as there were when it was recorded
+        ordered, order = places.sort(stable=True)
+        starts = torch.searchsorted(ordered, torch.arange(size + 1, device=places.device))
+        return torch.segment_reduce(rows[order], "sum", offsets=starts, unsafe=True, initial=0.0)
+    sums: Tensor = torch.ops.aten.embedding_dense_backward(rows, places, size + 1, size, False)
+    return sums[:size]
+
+
+def summed(values: Tensor, *dimensions: int) -> Tensor:
+    """The sum over dimensions, of half precision in float32.
+
+    >>> summed(torch.ones(2, 3, dtype=torch.bfloat16), 1)
+    tensor([3., 3.])
+    """
+    half = values.dtype in (torch.bfloat16, torch.float16)
+    return values.sum(dimensions, dtype=torch.float32 if half else None)
