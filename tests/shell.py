@@ -16,6 +16,20 @@ def ringfence(*arguments: object) -> "CompletedProcess[str]":
     return _run(main, "ringfence", *arguments)
 
 
+def ran(*arguments: object) -> str:
+    """The output of ``ringfence ARGUMENTS``, which must succeed."""
+    run = ringfence(*arguments)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def refused(*arguments: object) -> str:
+    """The one line of ``ringfence ARGUMENTS``, which must be refused as bad input and print nothing else."""
+    run = ringfence(*arguments)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1), run.stderr
+    return run.stderr.removeprefix("ringfence: ").rstrip("\n")
+
+
 def experiments(*arguments: object) -> "CompletedProcess[str]":
     """What a shell would see of ``python -m experiments ARGUMENTS``."""
     return _run(experiments_main, "experiments", *arguments)

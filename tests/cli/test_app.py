@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from ringfence import __version__
 from ringfence.cli.app import PANELS, app
 from tests.afresh import ROOT, SOURCE
-from tests.shell import ringfence
+from tests.shell import refused, ringfence
 
 
 def test_the_command_and_the_module_are_there(
@@ -36,32 +36,10 @@ def test_the_command_and_the_module_are_there(
         runpy.run_module("ringfence", run_name="__main__")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["release", "nonsense"], "No such command 'nonsense'"),
-        (["release", "counts", "--nope"], "No such option: --nope"),
-        (["nonsense"], "No such command 'nonsense'"),
-        (["certificate", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input_is_one_line_and_status_2(
-    arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = ringfence(*arguments)
-    assert run.returncode == 2
-    assert run.stderr.startswith("ringfence: ")
-    assert complaint in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
-def test_help_has_an_example_and_no_arguments_shows_it() -> None:
-    assert "Example: ringfence probe features.npz" in ringfence("probe", "-h").stdout
+def test_no_arguments_shows_the_help() -> None:
     nothing = ringfence()
     assert nothing.returncode == 2
     assert "Usage: ringfence" in nothing.stdout + nothing.stderr
-    assert "make audit" in ringfence("audit").stdout
 
 
 def test_every_command_has_help_with_an_example() -> None:
@@ -114,14 +92,13 @@ COUNTS = ["release", "counts", "people.csv", "--by", "region", "--person", "who"
         ([*COUNTS, "--domain", "deep.json"], "--domain deep.json: maximum recursion depth exceeded"),
         ([*COUNTS, "--domain", "deep.toml"], "--domain deep.toml: maximum recursion depth exceeded"),
         (["certificate", "account.json"], "account.json"),
+        (["release", "nonsense"], "No such command 'nonsense'"),
+        (["release", "counts", "--nope"], "No such option: --nope"),
+        (["certificate", "nowhere"], "nowhere"),
     ],
 )
-def test_what_hung_or_ended_in_a_traceback_is_one_line(
-    arguments: list[str], complaint: str, files: Path
-) -> None:
-    run = ringfence(*arguments)
-    assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
-    assert complaint in run.stderr
+def test_bad_input_is_one_line(arguments: list[str], complaint: str, files: Path) -> None:
+    assert complaint in refused(*arguments)
 
 
 @pytest.mark.parametrize("out", ["/dev/null/x", "people.csv/x", "folder", "x" * 300])
@@ -138,8 +115,7 @@ def test_out_is_tried_before_anything_is_trained(
     monkeypatch.setattr("ringfence.training.probe.LinearProbe.fit", trained)
     with pytest.raises(TrainedError):
         ringfence(*command, "--out", "new/model.safetensors")
-    run = ringfence(*command, "--out", out)
-    assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
+    refused(*command, "--out", out)
 
 
 def test_a_full_disk_is_one_line_and_the_old_model_stays(
@@ -150,9 +126,8 @@ def test_a_full_disk_is_one_line_and_the_old_model_stays(
 
     Path("model.safetensors").write_text("the old one")
     monkeypatch.setattr(os, "fsync", full)
-    run = ringfence(*PROBE, "--out", "model.safetensors")
-    assert run.returncode == 2
-    assert run.stderr == "ringfence: No space left on device: model.safetensors\n"
+    said = refused(*PROBE, "--out", "model.safetensors")
+    assert said == "No space left on device: model.safetensors"
     assert Path("model.safetensors").read_text() == "the old one"
 
 
@@ -188,7 +163,10 @@ def interrupted(
 def test_an_interrupt_is_one_line(files: Path) -> None:
     command = [*PROBE, "--steps", "100000", "--out", "model.safetensors"]
     run = interrupted("ringfence.cli.app", command, lambda: True)
-    assert (run.returncode, run.stderr) == (130, "ringfence: interrupted; nothing was saved\n")
+    assert (run.returncode, run.stderr) == (
+        130,
+        "ringfence: interrupted; files that were written are whole\n",
+    )
     assert not (files / "model.safetensors").exists()
 
 
@@ -198,4 +176,7 @@ def test_an_interrupt_inside_duckdb_is_one_too(files: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("ringfence.releases.counts.release_counts", stopped)
     run = ringfence(*COUNTS, "--out", "o")
-    assert (run.returncode, run.stderr) == (130, "ringfence: interrupted; nothing was saved\n")
+    assert (run.returncode, run.stderr) == (
+        130,
+        "ringfence: interrupted; files that were written are whole\n",
+    )

@@ -2,38 +2,33 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from ringfence.cli.common import (
     AsJson,
-    AtMost,
     Delta,
-    EachMove,
     Interval,
     Law,
     Levels,
-    LongestMove,
     Sigma,
     busy,
-    law_beside_gaussian,
-    one_record_moves,
+    print_cost,
     print_statement,
-    print_table,
 )
-
-if TYPE_CHECKING:
-    from ringfence.accounting.guarantee import Guarantee
 
 
 def account(
     theta: Annotated[Path, typer.Argument(help="What is released, before noise: a .npy file of floats.")],
     sigma: Sigma,
-    sensitivity: EachMove = None,
-    at_most: AtMost = None,
-    norm: LongestMove = None,
+    sensitivity: Annotated[
+        float | None, typer.Option(help="The most that one record can move a coordinate.")
+    ] = None,
+    at_most: Annotated[
+        int | None, typer.Option(help="How many coordinates one record can move: 1 for the cells of a table.")
+    ] = None,
+    norm: Annotated[float | None, typer.Option(help="The L2 norm of the whole move.")] = None,
     mechanism: Law = "rectified",
     bound: Interval = None,
     levels: Levels = None,
@@ -49,55 +44,25 @@ def account(
     --sensitivity 1 --at-most 1
     """
     from ringfence.accounting.profile import fixed_theta_guarantee
+    from ringfence.accounting.sensitivity import Sensitivity
     from ringfence.data.features import read_theta
     from ringfence.mechanisms.base import Mechanism
 
     law = Mechanism.by_name(mechanism, sigma=sigma, bound=bound, levels=levels)
-    size = one_record_moves(sensitivity, at_most, norm)
+    if sensitivity is None and norm is None:
+        raise ValueError("--sensitivity or --norm must be given: it bounds how far one record can move theta")
+    if sensitivity is not None:
+        Sensitivity.of(sensitivity)  # an error that names the option
+    size = Sensitivity(sensitivity, at_most, norm)
     values = read_theta(theta)
     with busy("Accounting", quiet=as_json):
         claim = fixed_theta_guarantee(law, values, size, steps, delta)
+    data = claim.as_dict()
     if as_json:
-        about = {"mechanism": repr(law), "sensitivity": size.state(), "coordinates": values.numel()}
-        data = {**about, **claim.as_dict(), "statement": claim.statement}
+        row = {"mechanism": repr(law), "sensitivity": size.state(), "coordinates": values.numel()}
         data["per_instance"]["statement"] = claim.per_instance.statement
-        typer.echo(json.dumps(data))
+        typer.echo(json.dumps({**row, **data, "statement": claim.statement}))
     else:
-        title = (
-            f"{law!r}\n{values.numel():,} coordinates, releases: {steps}, delta {delta:g}\n{size.statement}"
-        )
-        print_table(account_table(title, claim))
+        about = f"{values.numel():,} coordinates, releases: {steps}, delta {delta:g}\n{size.statement}"
+        print_cost(f"{law!r}\n{about}", data)
         print_statement(f"\n{claim.statement}\n\n{claim.per_instance.statement}")
-
-
-def account_table(title: str, claim: "Guarantee") -> Table:
-    """Every epsilon with what it is a statement about, beside the Gaussian's computed in the same way.
-
-    >>> import ringfence as rf
-    >>> from torch import zeros
-    >>> from ringfence.accounting.profile import fixed_theta_guarantee
-    >>> claim = fixed_theta_guarantee(rf.StochasticSign(1.0), zeros(3), 1e-2, steps=1, delta=1e-5)
-    >>> account_table("A sign", claim).row_count
-    4
-    """
-    from ringfence.numerics.rounding import rounded_up
-
-    own = claim.per_instance
-    table = law_beside_gaussian(title, "epsilon")
-    for name, value, gaussian, what in (
-        ("epsilon", claim.epsilon, own.gaussian_epsilon, "DP, every dataset"),
-        (
-            *("per-instance", own.epsilon, own.gaussian_epsilon),
-            f"this dataset, theta fixed; {own.proof}; sensitive",
-        ),
-        (
-            *("by Rényi sums", own.renyi_epsilon, own.gaussian_renyi_epsilon),
-            "the same, as in the paper; sensitive",
-        ),
-        (
-            *("ex-post", own.ex_post_epsilon, own.gaussian_ex_post_epsilon),
-            "this dataset and trajectory; sensitive",
-        ),
-    ):
-        table.add_row(name, rounded_up(value), rounded_up(gaussian), what)
-    return table

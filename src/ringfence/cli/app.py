@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 from ringfence import __version__
 from ringfence.cli.account import account
 from ringfence.cli.certificate import certificate
-from ringfence.cli.common import saved_files
 from ringfence.cli.probe import probe, tune
 from ringfence.cli.project import project
 from ringfence.cli.release import release
@@ -22,7 +21,7 @@ from ringfence.cli.release import release
 # The order in which help lists the commands, and the headings above them.
 PANELS = {
     "Release and train": ("release", "probe", "tune", "project"),
-    "Say what it cost": ("account", "certificate", "audit"),
+    "Say what it cost": ("account", "certificate"),
 }
 
 
@@ -44,16 +43,8 @@ app = typer.Typer(
 _INTERRUPTED = 130  # the exit status
 
 
-def audit() -> None:
-    """Where attacks on claims are: those on ringfence's own, and those to point at your own runs."""
-    typer.echo(
-        "Attacks on ringfence's own claims run in a clone of its repository: make audit. "
-        "Attacks on training runs and releases of your own are in Python: ringfence.audit."
-    )
-
-
 _panel = {name: panel for panel, names in PANELS.items() for name in names}
-for command in (project, account, probe, tune, audit, certificate):
+for command in (project, account, probe, tune, certificate):
     app.command(rich_help_panel=_panel[command.__name__])(command)
 app.add_typer(release, name="release", rich_help_panel=_panel["release"])
 
@@ -82,7 +73,7 @@ def main() -> None:
 
 
 def run(commands: typer.Typer, name: str) -> None:
-    """Runs a command and exits: status 2 and one line for bad input, 130 and what was saved for an interrupt.
+    """Runs a command and exits: status 2 and one line for bad input, 130 for an interrupt.
 
     ``name`` begins the line. Nothing else is caught: an error of this package keeps its traceback.
     """
@@ -100,8 +91,7 @@ def run(commands: typer.Typer, name: str) -> None:
             raise
         status = _INTERRUPTED
     if status == _INTERRUPTED:  # typer's answer to a KeyboardInterrupt, too
-        saved = ", ".join(saved_files())
-        _fail(name, f"interrupted; {f'saved: {saved}' if saved else 'nothing was saved'}", status)
+        _fail(name, "interrupted; files that were written are whole", status)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -3,11 +3,9 @@
 import errno
 import json
 import os
-import time
-from collections.abc import Sequence
-from glob import escape
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,10 +14,12 @@ from rich.table import Table
 
 from ringfence.mechanisms.base import Mechanism
 
-if TYPE_CHECKING:
-    from ringfence.accounting.sensitivity import Sensitivity
-
-_asked: list[tuple[Path, float]] = []  # what --out named, and when
+_COST = {  # what each epsilon of a claim is a statement about
+    "epsilon": "DP, every dataset",
+    "per-instance": "this dataset; {proof}{estimate}; sensitive",
+    "by Rényi sums": "the same, as in the paper; sensitive",
+    "ex-post": "this dataset and trajectory; sensitive",
+}
 
 
 def writable(out: Path | None) -> Path | None:
@@ -30,15 +30,7 @@ def writable(out: Path | None) -> Path | None:
             place = place.parent
         if not place.is_dir() or not os.access(place, os.W_OK):
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory that may be written", str(out))
-        _asked[:] = [(out.absolute(), time.time() - 0.05)]  # a file system's clock is a little behind
     return out
-
-
-def saved_files() -> list[str]:
-    """What the command has written so far: to --out, or beside it under a longer name."""
-    places = [(place, at) for out, at in _asked for place in out.parent.glob(f"{escape(out.name)}*")]
-    files = [(file, at) for place, at in places for file in (place, *place.rglob("*"))]
-    return [str(file) for file, at in files if file.is_file() and file.stat().st_mtime > at]
 
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]
@@ -47,13 +39,6 @@ Interval = Annotated[
     float | None, typer.Option("--bound", help="b of the interval [-b, b], for laws that have one.")
 ]
 Levels = Annotated[int | None, typer.Option(help="How many points, for a law with levels.")]
-EachMove = Annotated[
-    float | None, typer.Option("--sensitivity", help="The most that one record can move a coordinate.")
-]
-AtMost = Annotated[
-    int | None, typer.Option(help="How many coordinates one record can move: 1 for the cells of a table.")
-]
-LongestMove = Annotated[float | None, typer.Option("--norm", help="The L2 length of the whole move.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta) that is printed.")]
 Out = Annotated[
     Path, typer.Option("--out", callback=writable, file_okay=False, help="Folder of files; made if missing.")
@@ -86,38 +71,40 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
-def one_record_moves(sensitivity: float | None, at_most: int | None, norm: float | None) -> "Sensitivity":
-    """What one record can move, from the options that say so.
-
-    >>> one_record_moves(1.0, 1, None)
-    Sensitivity(each=1.0, at_most=1)
-    """
-    from ringfence.accounting.sensitivity import Sensitivity
-
-    if sensitivity is None and norm is None:
-        raise ValueError("--sensitivity or --norm must be given: it bounds how far one record can move theta")
-    if sensitivity is not None:
-        Sensitivity.of(sensitivity)  # an error that names the option
-    return Sensitivity(sensitivity, at_most, norm)
-
-
 def busy(what: str, quiet: bool) -> Status:
     """A spinner for a person at a terminal, and nothing otherwise."""
     return Console(stderr=True, quiet=quiet).status(f"{what} ...")
 
 
-def law_beside_gaussian(title: str, heading: str) -> Table:
-    """An empty table of what a law costs, beside what the Gaussian costs; ``heading`` is of the first column.
+def print_cost(
+    title: str,
+    claim: Mapping[str, Any],
+    before: Iterable[tuple[str, ...]] = (),
+    after: Iterable[tuple[str, ...]] = (),
+) -> None:
+    """Prints every epsilon of a claim, as plain data, beside that of the Gaussian computed in the same way.
 
-    >>> [column.header for column in law_beside_gaussian("one release", "epsilon").columns]
-    ['epsilon', 'this law', 'Gaussian', 'what it is']
+    ``before`` and ``after`` are further rows: a name, the number of this law and of the Gaussian, and words.
     """
+    from ringfence.accounting.guarantee import RENYI
+    from ringfence.numerics.rounding import rounded_up
+
+    own = claim["per_instance"]
+    estimated = own["proof"] == RENYI and claim["steps"] > 1
+    words = {"estimate": ", an estimate if theta depends on earlier releases" if estimated else "", **own}
+    numbers = {
+        "epsilon": (claim["epsilon"], claim.get("gaussian_epsilon", own["gaussian_epsilon"])),
+        "per-instance": (own["epsilon"], own["gaussian_epsilon"]),
+        "by Rényi sums": (own["renyi_epsilon"], own["gaussian_renyi_epsilon"]),
+        "ex-post": (own["ex_post_epsilon"], own["gaussian_ex_post_epsilon"]),
+    }
     table = Table(title=title, title_justify="left")
-    table.add_column(heading)
-    table.add_column("this law", justify="right")
-    table.add_column("Gaussian", justify="right")
-    table.add_column("what it is")
-    return table
+    for heading in ("", "this law", "Gaussian", "what it is"):
+        table.add_column(heading, justify="right" if heading in ("this law", "Gaussian") else "left")
+    costs = ((name, *map(rounded_up, both), _COST[name].format(**words)) for name, both in numbers.items())
+    for row in (*before, *costs, *after):
+        table.add_row(*row)
+    print_table(table)
 
 
 def print_table(table: Table) -> None:

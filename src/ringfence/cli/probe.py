@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ringfence import checks
 from ringfence.cli.common import (
@@ -24,9 +23,8 @@ from ringfence.cli.common import (
     PublicStatistics,
     Seed,
     busy,
-    law_beside_gaussian,
+    print_cost,
     print_statement,
-    print_table,
 )
 from ringfence.mechanisms.base import Mechanism
 
@@ -148,7 +146,7 @@ def probe(
     if as_json:
         typer.echo(json.dumps(report))
     else:
-        print_table(probe_table(report))
+        print_probe(report)
         print_statement(f"\n{report['statement']}\n\n{probe.guarantee(delta).per_instance.statement}")
 
 
@@ -252,13 +250,11 @@ def _read_files(
     )
 
 
-def probe_table(row: dict[str, Any]) -> Table:
-    """Returns accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
-    from ringfence.accounting.guarantee import RENYI
+def print_probe(row: dict[str, Any]) -> None:
+    """Prints accuracy, then every epsilon with what it is a statement about, beside the Gaussian's."""
     from ringfence.numerics.rounding import rounded_up
 
-    own, found = row["per_instance"], ""
-    estimate = ", an estimate where steps > 1" if own["proof"] == RENYI else ""
+    found = ""
     if row["target_epsilon"] is not None:
         found = (
             f"for epsilon {row['target_epsilon']:g}: clip {row['clip']}, "
@@ -270,24 +266,16 @@ def probe_table(row: dict[str, Any]) -> Table:
         f"{row['mechanism']}\n{found}{row['training_examples']:,} training examples, {row['features']:,} "
         f"features, {len(row['classes'])} classes, releases: {row['steps']}, delta {row['delta']:g}"
     )
-    table = law_beside_gaussian(title, "")
-    if row["test_accuracy"] is None:
-        table.add_row("accuracy", "", "", "not reported: the file has no test split")
-    else:
-        table.add_row("accuracy", f"{row['test_accuracy']:.2%}", "", "on the test split")
-    for name, value, gaussian, what in (
-        ("epsilon", row["epsilon"], row["gaussian_epsilon"], "DP, every dataset"),
+    accuracy = ("accuracy", "", "", "not reported: the file has no test split")
+    if row["test_accuracy"] is not None:
+        accuracy = ("accuracy", f"{row['test_accuracy']:.2%}", "", "on the test split")
+    examples = [
         (
-            *("epsilon, ex-post", own["ex_post_epsilon"], own["gaussian_ex_post_epsilon"]),
-            "this dataset and trajectory; sensitive",
-        ),
-        (
-            *("epsilon, per-instance", own["epsilon"], own["gaussian_epsilon"]),
-            f"this dataset; {own['proof']}{estimate}; sensitive",
-        ),
-    ):
-        table.add_row(name, rounded_up(value), rounded_up(gaussian), what)
-    for quantile, epsilon in (row["example_epsilons"] or {}).items():
-        what = _ENDS.get(quantile, f"{quantile:.0%} have at most this")
-        table.add_row("epsilon, examples", rounded_up(epsilon), "", f"{what}; ex-post, sensitive")
-    return table
+            "an example's",
+            rounded_up(epsilon),
+            "",
+            f"{_ENDS.get(quantile, f'{quantile:.0%} have at most this')}; ex-post, sensitive",
+        )
+        for quantile, epsilon in (row["example_epsilons"] or {}).items()
+    ]
+    print_cost(title, row, [accuracy], examples)
