@@ -24,7 +24,7 @@ def write_csv(rows: "Sequence[DataclassInstance]", path: Path) -> Path:
     """Writes one line per row; the columns are the fields of the rows.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from ringfence.mechanisms.law import Look
+    >>> from ringfence.mechanisms.base import Look
     >>> with TemporaryDirectory() as folder:
     ...     write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv").read_text().split()
     ['color,marker,point', '#000000,,x']
@@ -40,7 +40,7 @@ def read_csv(path: Path, kind: type[Rows]) -> list[Rows]:
     """Reads rows that ``write_csv`` wrote; ``kind`` is the class of the rows.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from ringfence.mechanisms.law import Look
+    >>> from ringfence.mechanisms.base import Look
     >>> with TemporaryDirectory() as folder:
     ...     read_csv(write_csv([Look("#000000", "", "x")], Path(folder) / "looks.csv"), Look)
     [Look(color='#000000', marker='', point='x')]

@@ -541,11 +541,11 @@ chances of error for everybody
 - if not made.errors_are_sensitive:
 + if made.error_columns:
 
-@ src/ringfence/containers.py:
+@ src/ringfence/checks.py:
 integers are rounded to float64 in silence
 - (values.abs() < 2.0**53)
 + (values.abs() < 2.0**64)
-@ src/ringfence/containers.py: containers
+@ src/ringfence/checks.py: containers
 a masked cell released
 - if np.ma.is_masked(value):
 + if False:
@@ -622,7 +622,7 @@ sigma 2 % too small in every sampler
 - return draws.normals(
 + return 0.98 * draws.normals(
 
-@ src/ringfence/mechanisms/law.py: accounting/per_instance accounting/contract accounting/guarantee
+@ src/ringfence/mechanisms/base.py: accounting/per_instance accounting/contract accounting/guarantee
 the truncated law's factor given to every law
 - return self.sigma.double() ** -2
 + return 0.5 * self.sigma.double() ** -2
@@ -645,11 +645,6 @@ two pieces of one half both taken for heavy
 - _HEAVY = math.log(0.6)
 + _HEAVY = math.log(0.499)
 
-@ src/ringfence/mechanisms/quantized.py:
-cells of the quantiser shifted by a tenth
-- ((index + 0.5) / (self.levels - 1))
-+ ((index + 0.4) / (self.levels - 1))
-
 @ src/ringfence/mechanisms/rectified.py:
 a sign in the rectified information
 - far_mills.reciprocal() - far - far_mills
@@ -669,14 +664,18 @@ the hockey stick's threshold on the wrong side
 - threshold = 0.5 * shift - epsilon / shift
 + threshold = 0.5 * shift + epsilon / shift
 
-@ src/ringfence/mechanisms/secure/inversion.py: mechanisms/samplers
+@ src/ringfence/mechanisms/secure.py:
+cells of the quantiser shifted by a tenth
+- return self._at(number, 0.5)
++ return self._at(number, 0.6)
+@ src/ringfence/mechanisms/secure.py: mechanisms/samplers
 the tail sampled as if it began at 4 sigma
 - tail = self.near > TAIL
 + tail = self.near > 1e9
 
-@ src/ringfence/mechanisms/secure/largest.py: mechanisms/secure/largest
+@ src/ringfence/mechanisms/secure.py: mechanisms/secure
 secure winners: float64 decides what it cannot know
-- doubted = (high >= reached)
+- doubted = (high >= low.gather(1, best))
 + doubted = (high > high)
 
 @ src/ringfence/mechanisms/sign.py:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from ringfence.mechanisms.secure import release as secure
+from ringfence.mechanisms import secure
 from ringfence.noise import Noise
 
 

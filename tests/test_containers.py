@@ -13,7 +13,7 @@ import torch
 import ringfence as rf
 from ringfence import checks
 from ringfence.accounting.fisher import fisher_information_bounds, reconstruction_error_bound
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.operators import LinearOperator
 from ringfence.training.linear import train_linear
 

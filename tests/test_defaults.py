@@ -13,8 +13,8 @@ import ringfence as rf
 from ringfence import accounting, mechanisms
 from ringfence.accounting.fisher import fisher_information_bounds
 from ringfence.accounting.subsampling import fixed_batch_rdp
-from ringfence.mechanisms.law import Support
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.base import Support
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.operators import (
     BatchedOperator,
     LinearOperator,

@@ -10,7 +10,7 @@ import ringfence as rf
 from ringfence.accounting import example_sums
 from ringfence.accounting.fisher import poisson_information_factor
 from ringfence.accounting.subsampling import checked_integer_orders
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.operators import BatchedOperator, LinearOperator
 from tests.tensors import float64
 

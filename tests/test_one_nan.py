@@ -17,7 +17,7 @@ SAMPLE = SampledDivergence(rf.Gaussian(1.0), float64([0.0]), 0.5, 0.5, checked_i
 
 CASES: dict[str, Callable[[], object]] = {
     "a law": lambda: without_nan(rf.Gaussian(1.0), "renyi_divergence", ONE),
-    "a decision": lambda: rf.NoisyWinner(1.0)._without_nan("renyi_divergence", ONE),
+    "a decision": lambda: without_nan(rf.NoisyWinner(1.0), "renyi_divergence", ONE),
     "a sample": lambda: SAMPLE.divergence(ONE),
     "voters": lambda: rf.voter_epsilons(rf.StochasticSign(1.0), [[1.0], [-1.0]], delta=1e-5),  # type: ignore[arg-type]
     "attacks": lambda: TradeOff(((1.0, 1.0, 1),)).rates(float64([0.1, 0.2])),

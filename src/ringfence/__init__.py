@@ -66,8 +66,8 @@ _MOVED = {
     "PublishableEpsilon": "ringfence.accounting.publication",
     "SubsampledRdp": "ringfence.accounting.subsampling",
     "fixed_batch_rdp": "ringfence.accounting.subsampling",
-    "LossMoments": "ringfence.mechanisms.law",
-    "Support": "ringfence.mechanisms.law",
+    "LossMoments": "ringfence.mechanisms.base",
+    "Support": "ringfence.mechanisms.base",
     "Decision": "ringfence.mechanisms.decision",
     "LinearOperator": "ringfence.numerics.operators",
     "SingularValueBounds": "ringfence.numerics.singular_values",
@@ -75,7 +75,7 @@ _MOVED = {
     "LinearRun": "ringfence.training.linear",
     "train_linear": "ringfence.training.linear",
     "Tuned": "ringfence.training.tune",
-    "SecureRelease": "ringfence.mechanisms.secure.release",
+    "SecureRelease": "ringfence.mechanisms.secure",
 }
 _RENAMED = {"DecisionRelease": "Release"}
 

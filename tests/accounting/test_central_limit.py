@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 import ringfence as rf
 from ringfence.accounting.central_limit import LossSums, _saddle
-from ringfence.mechanisms.law import LossMoments
+from ringfence.mechanisms.base import LossMoments
 from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, log_moment

@@ -25,7 +25,7 @@ import ringfence as rf
 from ringfence.accounting.ledger import BudgetExceededError, Entry
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.files.journal import Journal
-from ringfence.mechanisms.secure import release
+from ringfence.mechanisms import secure
 from tests.forks import FORK, ended
 
 LAW = rf.RectifiedGaussian(2.0, bound=4.0)
@@ -67,13 +67,13 @@ def written(path: Path) -> list[Entry]:
 
 def test_a_release_is_on_the_disk_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, seen = tmp_path / "study.ledger", []
-    drawn = release.numbers
+    drawn = secure.numbers
 
     def watched(*arguments: Any) -> Any:
         seen.append([entry.what for entry in written(path)])
         return drawn(*arguments)
 
-    monkeypatch.setattr(release, "numbers", watched)
+    monkeypatch.setattr(secure, "numbers", watched)
     with rf.Ledger(epsilon=5.0, delta=1e-5, path=path) as ledger:
         released = ledger.release(LAW, pandas.Series([1, 2]), 1.0, what="ages")
         ledger.fit(probe(random_state=None, secure=True, public_size=60), FEATURES, LABELS)
@@ -86,7 +86,7 @@ def test_what_exceeds_the_budget_is_refused_and_not_released(
 ) -> None:
     ledger = rf.Ledger(epsilon=2.5, delta=1e-5, path=tmp_path / "study.ledger")
     ledger.release(rf.Gaussian(2.0), 0.0, 1.0)
-    monkeypatch.setattr(release, "numbers", lambda *_: pytest.fail("released"))
+    monkeypatch.setattr(secure, "numbers", lambda *_: pytest.fail("released"))
     with pytest.raises(
         BudgetExceededError, match=r"age would bring epsilon to 2\.9\d* at delta 1e-05, above the"
     ):
@@ -307,7 +307,7 @@ def test_a_forked_child_spends_the_same_budget_or_none(tmp_path: Path) -> None:
 
 
 def die_after_the_charge(path: Path) -> None:
-    release.numbers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    secure.numbers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     rf.Ledger(epsilon=1.0, delta=1e-5, path=path).release(rf.Gaussian(10.0), [0.0], 1.0, what="a mean")
 
 

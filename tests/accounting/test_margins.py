@@ -17,7 +17,7 @@ from ringfence.accounting.fisher import poisson_information_factor, reconstructi
 from ringfence.accounting.poisson_mixture import PoissonMixture
 from ringfence.accounting.profile import composed_delta
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics import singular_values
 from ringfence.numerics.operators import LinearOperator, probable_bounds
 from ringfence.numerics.singular_values import Gram

@@ -11,7 +11,7 @@ from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import PublishableEpsilon, _worst, noise_for, upper_bound
 from ringfence.accounting.steepness import largest_share
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from tests.tensors import double_by_default, float64, seeded_releases
 
 SETTINGS = {"delta": 1e-5, "publishing_zcdp": 1e-4, "failure_probability": 1e-2}

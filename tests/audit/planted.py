@@ -12,7 +12,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.noise import Noise
-from ringfence.numerics.quadrature import gauss_legendre
+from ringfence.numerics.normal import gauss_legendre
 from tests.audit.jobs import audit_job, jobs
 from tests.audit.releases import Target, audit_release, printed_claims
 

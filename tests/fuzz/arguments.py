@@ -34,7 +34,7 @@ from ringfence.accounting.fisher import (
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.mechanisms.decision import Decision
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.operators import LinearOperator
 from ringfence.training.linear import train_linear
 from tests.fuzz.contract import ContractError, calls_well

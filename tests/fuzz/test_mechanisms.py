@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 import ringfence as rf
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import ContractError, calls_well, nan_in
 from tests.fuzz.properties import fuzzed

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from tests.audit.releases import example
 
 

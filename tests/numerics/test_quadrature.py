@@ -2,7 +2,7 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from ringfence.numerics.quadrature import gauss_legendre
+from ringfence.numerics.normal import gauss_legendre
 
 LIKE = torch.zeros(1, dtype=torch.float64)
 

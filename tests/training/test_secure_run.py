@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.training import linear
 from ringfence.training.linear import train_linear
 from ringfence.training.per_example.gradients import ExampleGradients

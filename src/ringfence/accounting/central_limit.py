@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.mechanisms.law import LossMoments
+from ringfence.mechanisms.base import LossMoments
 
 _PIECES = 32
 _NODES_PER_C0 = 24  # trapezoid nodes per c0: the error falls like exp(-2 pi * nodes / 2)

@@ -36,7 +36,7 @@ from ringfence.accounting.guarantee import (
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.trade_off import TradeOff
 from ringfence.checks import Real
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 
 Sums = tuple[float, ...]  # one Rényi divergence per order
 

@@ -45,7 +45,7 @@ from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, rounded_up

@@ -1,16 +1,22 @@
-"""The mechanism that users call: it samples from its law and evaluates divergences and information."""
+"""The interface of every mechanism. No other package keeps a list of mechanisms or asks for their class.
 
+The file of a law fills in its names, its parameters, its kernels, and how it is released on a public grid.
+The public methods of ``Mechanism`` check the arguments, then call the kernels.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from inspect import signature
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Real
-from ringfence.mechanisms.law import Law, LossMoments
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import Distribution, PublicPoints, SecureRelease
 from ringfence.noise import Draws, GeneratorDraws
 from ringfence.numerics.blocks import blockwise
 
@@ -19,18 +25,180 @@ Kernel = Callable[..., Tensor]
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class Mechanism(Law):
+@dataclass(frozen=True)
+class Support:
+    """The support of a law: the interval that carries a density, if any, and the atoms.
+
+    >>> import ringfence as rf
+    >>> support = rf.RectifiedGaussian(sigma=1.0, bound=2.0).support
+    >>> [float(end) for end in support.interval], [float(atom) for atom in support.atoms]
+    ([-2.0, 2.0], [-2.0, 2.0])
+    """
+
+    interval: tuple[Tensor, Tensor] | None
+    atoms: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class LossMoments:
+    """Moments of the privacy loss L = log p/q under P: its spread, its skew, and how far it can go.
+
+    >>> import ringfence as rf
+    >>> moments = rf.Gaussian(sigma=2.0).loss_moments(0.0, shift=1.0)
+    >>> float(moments.variance), float(moments.third), float(moments.extent)
+    (0.25, 0.0, inf)
+    """
+
+    variance: Tensor
+    third: Tensor  # E (L - E L)^3, signed
+    fourth: Tensor  # E (L - E L)^4
+    extent: Tensor  # sup L - inf L over the support; may be infinite
+
+
+@dataclass(frozen=True)
+class Look:
+    """The look of a law in charts: colour, marker on its lines ("" for none), marker of its single points.
+
+    >>> from ringfence import Gaussian
+    >>> Gaussian.look
+    Look(color='#000000', marker='', point='x')
+    """
+
+    color: str
+    marker: str
+    point: str
+
+
+class Mechanism(ABC):
     """A noise law M(theta), applied to each coordinate independently.
 
     Public methods check their arguments, bring the parameters to theta's dtype and device, and work in
     blocks. theta is a float32 or float64 tensor (a number counts as float64). Results carry no gradient.
-    What the file of a law supplies is described in ``Law``.
+
+    The file of a law supplies ``name``, ``support``, ``parameters`` and the six kernels, and whatever else of
+    the declarations is different for it. Kernels receive tensors that broadcast against each other: vectors,
+    but for ``renyi_curve``, where they are rows and alpha is a column.
 
     >>> import ringfence as rf
     >>> law = rf.Mechanism.by_name("truncated", sigma=1.0, bound=2.0)
     >>> law, isinstance(law, rf.TruncatedGaussian)
     (TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0)), True)
     """
+
+    name: ClassVar[str]  # one word, for the command line, sweeps and saved accounts
+    label: ClassVar[str]  # one word, for tables and charts; the name unless the law says otherwise
+    look: ClassVar[Look | None] = None  # without one, a chart gives the law a look that is free
+
+    # Whether the laws of all theta form an exponential family (log p/q is linear in the output).
+    # Then every divergence is an average of the information over a window around theta, which
+    # is what proves the sharper bounds of an account (docs/notation.md).
+    exponential_family: ClassVar[bool] = False
+
+    # Whether the mass is on finitely many atoms alone, so that every divergence is a finite sum. Such a law
+    # supplies ``_masses``, and its profiles are those of decisions.
+    atoms_alone: ClassVar[bool] = False
+
+    # For every setting (a constructor argument that is no tensor), the values that the audit attacks.
+    attacked_settings: ClassVar[dict[str, tuple[int, ...]]] = {}
+
+    sigma: Tensor  # checked, whatever the law
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in vars(cls) and "label" not in vars(cls):
+            cls.label = cls.name
+
+    @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """The names of the arguments that the constructor takes, sigma first.
+
+        >>> from ringfence import QuantizedGaussian
+        >>> QuantizedGaussian.fields()
+        ('sigma', 'bound', 'levels')
+        """
+        return tuple(signature(cls).parameters)
+
+    @property
+    @abstractmethod
+    def support(self) -> Support:
+        """The support: the interval and the atoms."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters by name, as the constructor checked them: sigma first, then lower and upper, the
+        ends of the interval where the law has one."""
+
+    def settings(self) -> dict[str, int]:
+        """Those arguments of the constructor that are not tensors, by name."""
+        return {}
+
+    def turning_points(self) -> tuple[Tensor, ...]:
+        """The places near which the divergence varies with theta: the parameters other than sigma.
+
+        Many sigma away from all of them it hardly varies. A law that turns elsewhere says so.
+        """
+        return tuple(value for name, value in self.parameters().items() if name != "sigma")
+
+    def information_bound(self) -> Tensor:
+        """A factor that bounds the cost whatever theta: D <= alpha shift^2 / 2 times it, for every alpha > 1.
+
+        It is the Gaussian's 1 / sigma^2 unless the law proves a smaller one.
+        """
+        return self.sigma.double() ** -2
+
+    # What follows is called positionally; Any lets each law name its own parameters.
+    def distribution(self, *arguments: Any, **_: Any) -> Distribution | None:
+        """The law of the noisy value that a secure release rounds to a cell, from (theta, *parameters).
+
+        ``Normal`` for every law that is a function of the Gaussian release. None: there is no secure release.
+        """
+        return None
+
+    def public_points(self, *parameters: Any, **_: Any) -> PublicPoints | None:
+        """The law's own points and their cells, from its parameters; None for a law with a density.
+
+        A law with a density is rounded to the multiples of a public step. A law of atoms that gives no points
+        has no secure release: where its cells end cannot be guessed from the atoms.
+        """
+        return None
+
+    def values_per_coordinate(self) -> int:
+        """The number of values that a kernel holds for each coordinate."""
+        return 1
+
+    def _masses(self, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:
+        """log P and log P/Q of every atom, one row each, from (theta, *parameters, shift).
+
+        Only a law of ``atoms_alone`` has it.
+        """
+        raise NotImplementedError(f"the law {self.name!r} is not one of atoms alone")
+
+    @abstractmethod
+    def _sample(self, *arguments: Any, **_: Any) -> Tensor:
+        """One draw for each coordinate, from (draws, theta, *parameters), all in float64.
+
+        ``draws`` is a ``ringfence.noise.Draws``; no random number comes from anywhere else.
+        """
+
+    @abstractmethod
+    def _log_prob(self, *arguments: Any, **_: Any) -> Tensor:
+        """The log density or log mass, from (value, theta, *parameters)."""
+
+    @abstractmethod
+    def _fisher_information(self, *arguments: Any, **_: Any) -> Tensor:
+        """The information, from (theta, *parameters)."""
+
+    @abstractmethod
+    def _renyi_divergence(self, *arguments: Any, **_: Any) -> Tensor:
+        """The divergence, from (theta, *parameters, shift, alpha)."""
+
+    @abstractmethod
+    def _hockey_stick(self, *arguments: Any, **_: Any) -> Tensor:
+        """The hockey stick, from (theta, *parameters, shift, epsilon) with shift != 0 and epsilon >= 0."""
+
+    @abstractmethod
+    def _loss_moments(self, *arguments: Any, **_: Any) -> Tensor:
+        """The four rows of LossMoments, from (theta, *parameters, shift)."""
 
     def sample(self, theta: Real, *, generator: torch.Generator | Draws) -> Tensor:
         """One draw of M(theta) for each coordinate: theta's shape, device and dtype.
@@ -62,7 +230,7 @@ class Mechanism(Law):
         """One draw of M(theta) to hand out: theta's shape, device and dtype.
 
         The draw is rounded to a public grid of spacing ``step`` and is exact, with randomness from the
-        operating system (``ringfence.mechanisms.secure.release.SecureRelease``). ``secure=False`` is
+        operating system (``ringfence.mechanisms.secure.SecureRelease``). ``secure=False`` is
         ``sample``, whose doubles tell an adversary more than the account says.
 
         >>> from ringfence.mechanisms.rectified import RectifiedGaussian
@@ -93,14 +261,12 @@ class Mechanism(Law):
         """
         theta = checks.finite("theta", theta)
         value = checks.like(theta, "value", value, checks.real)
-        arguments = {"value": value, **checked_arguments(self, theta)}
-        return _evaluated(self, "log_prob", self._log_prob, arguments)
+        return self._evaluate("log_prob", self._log_prob, {"value": value, **self._arguments(theta)})
 
     def fisher_information(self, theta: Real) -> Tensor:
         """Fisher information of theta, eta squared: never above the Gaussian's 1 / sigma^2."""
-        theta = checks.finite("theta", theta)
-        arguments = checked_arguments(self, theta)
-        return _evaluated(self, "fisher_information", self._fisher_information, arguments)
+        arguments = self._arguments(checks.finite("theta", theta))
+        return self._evaluate("fisher_information", self._fisher_information, arguments)
 
     def renyi_divergence(self, theta: Real, shift: Real, alpha: Real) -> Tensor:
         """D_alpha(M(theta) || M(theta + shift)) of each coordinate; the shift is signed.
@@ -109,12 +275,9 @@ class Mechanism(Law):
         other direction ask at the other end: ``renyi_divergence(theta + shift, -shift, alpha)``.
         """
         theta = checks.finite("theta", theta)
-        arguments = {
-            **checked_arguments(self, theta),
-            "shift": checks.like(theta, "shift", shift, checks.finite),
-            "alpha": checks.like(theta, "alpha", alpha, checks.order),
-        }
-        return _evaluated(self, "renyi_divergence", self._renyi_divergence, arguments)
+        arguments = self._arguments(theta, shift)
+        arguments["alpha"] = checks.like(theta, "alpha", alpha, checks.order)
+        return self._evaluate("renyi_divergence", self._renyi_divergence, arguments)
 
     def renyi_curve(self, theta: Real, shift: Real, orders: Real) -> Tensor:
         """``renyi_divergence`` at many orders, which are the first dimension of the result.
@@ -130,14 +293,13 @@ class Mechanism(Law):
         alpha = checks.like(theta, "orders", orders, checks.order).reshape(-1)
         if not alpha.numel():
             raise ValueError("orders must hold at least one order, got none")
-        move = checks.like(theta, "shift", shift, checks.finite)
-        arguments = {**checked_arguments(self, theta), "shift": move}
+        arguments = self._arguments(theta, shift)
 
         def kernel(*block: Tensor) -> Tensor:
             columns = (value.unsqueeze(0) for value in block)
             return self._renyi_divergence(*columns, alpha.unsqueeze(1))
 
-        return _evaluated(self, "renyi_curve", kernel, arguments, rows=len(alpha))
+        return self._evaluate("renyi_curve", kernel, arguments, rows=len(alpha))
 
     def hockey_stick(self, theta: Real, shift: Real, epsilon: Real) -> Tensor:
         """The supremum over sets S of P(S) - e^epsilon Q(S), with P = M(theta) and Q = M(theta + shift).
@@ -145,12 +307,9 @@ class Mechanism(Law):
         It is the smallest delta for which this pair, in this direction, is (epsilon, delta)-close.
         """
         theta = checks.finite("theta", theta)
-        arguments = {
-            **checked_arguments(self, theta),
-            "shift": checks.like(theta, "shift", shift, checks.finite),
-            "epsilon": checks.like(theta, "epsilon", epsilon, checks.finite),
-        }
-        value = _evaluated(self, "hockey_stick", _at_any_shift_and_epsilon(self._hockey_stick), arguments)
+        arguments = self._arguments(theta, shift)
+        arguments["epsilon"] = checks.like(theta, "epsilon", epsilon, checks.finite)
+        value = self._evaluate("hockey_stick", _at_any_shift_and_epsilon(self._hockey_stick), arguments)
         return value.clamp(max=1)  # rounding
 
     def pair(self, theta: Real, shift: Real) -> tuple[Tensor, Tensor]:
@@ -163,23 +322,19 @@ class Mechanism(Law):
         >>> log_p.exp().round(decimals=3).tolist(), rho.round(decimals=3).tolist()
         ([0.5, 0.5], [0.483, -0.324])
         """
-        theta = checks.finite("theta", theta)
-        move = checks.like(theta, "shift", shift, checks.finite)
-        arguments = {**checked_arguments(self, theta), "shift": move}
+        arguments = self._arguments(checks.finite("theta", theta), shift)
         rows = 2 * len(self.support.atoms)
 
         def kernel(*block: Tensor) -> Tensor:
             return torch.cat(torch.broadcast_tensors(*self._masses(*block)))
 
-        log_p, rho = _evaluated(self, "pair", kernel, arguments, rows=rows).chunk(2)
+        log_p, rho = self._evaluate("pair", kernel, arguments, rows=rows).chunk(2)
         return log_p, rho
 
     def loss_moments(self, theta: Real, shift: Real) -> LossMoments:
         """Moments of log P/Q under P = M(theta), with Q = M(theta + shift), of each coordinate."""
-        theta = checks.finite("theta", theta)
-        move = checks.like(theta, "shift", shift, checks.finite)
-        arguments = {**checked_arguments(self, theta), "shift": move}
-        return LossMoments(*_evaluated(self, "loss_moments", self._loss_moments, arguments, rows=4))
+        arguments = self._arguments(checks.finite("theta", theta), shift)
+        return LossMoments(*self._evaluate("loss_moments", self._loss_moments, arguments, rows=4))
 
     @staticmethod
     def known() -> "dict[str, type[Mechanism]]":
@@ -216,39 +371,91 @@ class Mechanism(Law):
 
     def with_parameters(self, parameters: dict[str, Tensor]) -> Self:
         """The same law with other values of the parameters that it lists under ``parameters()``."""
-        law: Self = _constructed(type(self), parameters, self.settings())
-        return law
+        return self._constructed(parameters, self.settings())
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data that says which law this is: for accounts that are
+        """Plain data that says which law this is: its class, its parameters and its settings.
 
         A parameter that is a tensor becomes nested lists; infinities stay floats.
+
+        >>> from ringfence import StochasticSign
+        >>> StochasticSign(2.0).state_dict()["parameters"]
+        {'sigma': {'value': 2.0, 'dtype': 'float64'}}
         """
-        return _plain(self)
+        parameters = {
+            name: {"value": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
+            for name, value in self.parameters().items()
+        }
+        return {"law": type(self).__name__, "parameters": parameters, "settings": self.settings()}
 
     @staticmethod
     def from_state_dict(state: dict[str, Any]) -> "Mechanism":
-        """The law that a ``state_dict`` describes; what it does not know is refused by name."""
-        laws = {law.__name__: law for law in _laws_below(Mechanism)}
+        """The law that a ``state_dict`` describes. Raises ValueError naming what is missing or unknown."""
+        laws: dict[str, type[Mechanism]] = {law.__name__: law for law in _laws_below(Mechanism)}
         checks.keys("mechanism state", state, {"law", "parameters", "settings"})
-        if not isinstance(state["law"], str) or state["law"] not in laws:
-            raise ValueError(f"law must be one of {sorted(laws)}, got {state['law']!r}")
-        law: Mechanism = _rebuilt(laws[state["law"]], state)
-        return law
+        return laws[checks.one_of("law", state["law"], laws)]._rebuilt(state)
+
+    @classmethod
+    def _rebuilt(cls, state: dict[str, Any]) -> Self:
+        """The law of this class with the parameters and settings of a ``state_dict``."""
+        ends = {"lower", "upper"}
+        wanted = {name for key in cls.fields() for name in (ends if key == "bound" else {key})}
+        settings = checks.mapping("settings", state["settings"])
+        given = {**checks.mapping("parameters", state["parameters"]), **settings}
+        checks.keys("parameters and settings", given, wanted)
+        parameters = {}
+        for name, entry in state["parameters"].items():
+            checks.keys(f"parameter {name}", entry, {"value", "dtype"})
+            dtype = _DTYPES[checks.one_of(f"dtype of {name}", entry["dtype"], _DTYPES)]
+            parameters[name] = checks.real(f"parameter {name}", entry["value"]).to(dtype)
+        return cls._constructed(parameters, settings)
+
+    @classmethod
+    def _constructed(cls, parameters: dict[str, Tensor], settings: dict[str, int]) -> Self:
+        """A law of this class. Its constructor takes the two ends of the interval as one bound."""
+        arguments: dict[str, Any] = dict(parameters)
+        if "lower" in arguments:
+            arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
+        return cls(**arguments, **settings)
 
     def __repr__(self) -> str:
-        return _shown(self)
+        """The call that builds the law; of a tensor with several entries, its shape."""
+        texts = {
+            name: repr(float(value)) if value.numel() == 1 else f"tensor{list(value.shape)}"
+            for name, value in self.parameters().items()
+        }
+        if "lower" in texts:
+            texts["bound"] = f"({texts.pop('lower')}, {texts.pop('upper')})"
+        texts |= {name: str(value) for name, value in self.settings().items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in texts.items())})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain data, for libraries that save objects by their state, as skops does."""
         return self.state_dict()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(vars(_rebuilt(type(self), state)))
+        vars(self).update(vars(self._rebuilt(state)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled and copied as plain data: equal laws have equal bytes."""
-        return _rebuilt, (type(self), self.state_dict())
+        return type(self)._rebuilt, (self.state_dict(),)
+
+    def _arguments(self, theta: Tensor, shift: Real | None = None) -> dict[str, Tensor]:
+        """theta, the parameters and a shift by name, as theta's dtype and device hold them."""
+        parameters = _checked_parameters(self, theta.dtype)
+        arguments = {"theta": theta} | {name: value.to(theta.device) for name, value in parameters.items()}
+        if shift is not None:
+            arguments["shift"] = checks.like(theta, "shift", shift, checks.finite)
+        return arguments
+
+    def _evaluate(
+        self, name: str, kernel: Kernel, arguments: dict[str, Tensor], rows: int | None = None
+    ) -> Tensor:
+        """The kernel at these arguments, block by block; ``name`` is the public method that asks for it."""
+        checks.broadcast(list(arguments), list(arguments.values()))
+        values = self.values_per_coordinate() * (rows or 1)
+        result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
+        return without_nan(self, name, result)
 
 
 class Sampler:
@@ -261,7 +468,7 @@ class Sampler:
     """
 
     def __init__(self, law: Mechanism, dtype: torch.dtype, device: torch.device) -> None:
-        checked_parameters(law, dtype)  # as theta's dtype holds them; noise is shaped in float64
+        _checked_parameters(law, dtype)  # as theta's dtype holds them; noise is shaped in float64
         self._law = law
         self._parameters = {name: value.to(device).double() for name, value in law.parameters().items()}
 
@@ -288,7 +495,7 @@ def checked_mechanism(value: object) -> Mechanism:
     return value
 
 
-def checked_parameters(law: Law, dtype: torch.dtype) -> dict[str, Tensor]:
+def _checked_parameters(law: Mechanism, dtype: torch.dtype) -> dict[str, Tensor]:
     """The parameters of the law by name, as this dtype holds them, on the device where they are."""
     parameters = {}
     for name, value in law.parameters().items():
@@ -299,23 +506,7 @@ def checked_parameters(law: Law, dtype: torch.dtype) -> dict[str, Tensor]:
     return parameters
 
 
-def checked_arguments(law: Law, theta: Tensor) -> dict[str, Tensor]:
-    """theta and the parameters of the law by name, as theta's dtype and device hold them."""
-    parameters = checked_parameters(law, theta.dtype)
-    return {"theta": theta} | {name: value.to(theta.device) for name, value in parameters.items()}
-
-
-def _evaluated(
-    law: Law, name: str, kernel: Kernel, arguments: dict[str, Tensor], rows: int | None = None
-) -> Tensor:
-    """The kernel at these arguments, block by block; ``name`` is the public method that asks for it."""
-    checks.broadcast(list(arguments), list(arguments.values()))
-    values = law.values_per_coordinate() * (rows or 1)
-    result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
-    return without_nan(law, name, result)
-
-
-def without_nan(law: Law, name: str, result: Tensor) -> Tensor:
+def without_nan(law: object, name: str, result: Tensor) -> Tensor:
     """The result, or an error where it holds NaN: no privacy quantity may pass as one."""
     if bool(torch.isnan(result).any()):
         raise FloatingPointError(
@@ -351,57 +542,3 @@ def _laws_below(face: Any) -> Iterator[Any]:
     for child in reversed(face.__subclasses__()):
         yield from _laws_below(child)
         yield child
-
-
-def _plain(law: Law) -> dict[str, Any]:
-    """The class, the parameters and the settings of a law, as dicts, lists, numbers and text.
-
-    >>> from ringfence import StochasticSign
-    >>> _plain(StochasticSign(2.0))["parameters"]
-    {'sigma': {'value': 2.0, 'dtype': 'float64'}}
-    """
-    parameters = {
-        name: {"value": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
-        for name, value in law.parameters().items()
-    }
-    return {"law": type(law).__name__, "parameters": parameters, "settings": law.settings()}
-
-
-def _rebuilt(law: Any, state: dict[str, Any]) -> Any:
-    """The law of this class with the parameters and settings that ``plain`` wrote down.
-
-    Whatever is missing, unknown or of the wrong kind is refused by name.
-    """
-    ends = {"lower", "upper"}
-    wanted = {name for key in law.fields() for name in (ends if key == "bound" else {key})}
-    settings = checks.mapping("settings", state["settings"])
-    given = {**checks.mapping("parameters", state["parameters"]), **settings}
-    checks.keys("parameters and settings", given, wanted)
-    parameters = {}
-    for name, entry in state["parameters"].items():
-        checks.keys(f"parameter {name}", entry, {"value", "dtype"})
-        if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
-            raise ValueError(f"dtype of {name} must be one of {list(_DTYPES)}, got {entry['dtype']!r}")
-        value = checks.real(f"parameter {name}", entry["value"])
-        parameters[name] = value.to(_DTYPES[entry["dtype"]])
-    return _constructed(law, parameters, settings)
-
-
-def _constructed(law: Any, parameters: dict[str, Tensor], settings: dict[str, int]) -> Any:
-    """A law of this class. Its constructor takes the two ends of the interval as one bound."""
-    arguments: dict[str, Any] = dict(parameters)
-    if "lower" in arguments:
-        arguments["bound"] = (arguments.pop("lower"), arguments.pop("upper"))
-    return law(**arguments, **settings)
-
-
-def _shown(law: Law) -> str:
-    """The call that builds the law; of a tensor with several entries, its shape."""
-    texts = {
-        name: repr(float(value)) if value.numel() == 1 else f"tensor{list(value.shape)}"
-        for name, value in law.parameters().items()
-    }
-    if "lower" in texts:
-        texts["bound"] = f"({texts.pop('lower')}, {texts.pop('upper')})"
-    texts |= {name: str(value) for name, value in law.settings().items()}
-    return f"{type(law).__name__}({', '.join(f'{name}={text}' for name, text in texts.items())})"

@@ -12,7 +12,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.law import Look
+from ringfence.mechanisms.base import Look, without_nan
 from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.largest_normal import FARTHEST
@@ -63,7 +63,7 @@ class Decision(ABC):
         ([-0.2741, -1.4282, -10.451], [0.4217, -0.7324, -4.5329])
         """
         both = self._pair(*self._arguments(counts, move))
-        log_p, rho = (self._without_nan("pair", part) for part in both)
+        log_p, rho = (without_nan(self, "pair", part) for part in both)
         return log_p, rho
 
     def log_prob(self, winner: Real, counts: Real) -> Tensor:
@@ -82,8 +82,8 @@ class Decision(ABC):
         checks.require("winner", f"must be an integer from {lowest} to {candidates - 1}", outcome, fits)
         shape = checks.broadcast(("winner", "counts without candidates"), (outcome, log_p[0]))
         index = (outcome.long() % len(log_p)).expand(shape).unsqueeze(0)
-        return self._without_nan(
-            "log_prob", aligned(outcome, log_p)[0].expand(-1, *shape).gather(0, index).squeeze(0)
+        return without_nan(
+            self, "log_prob", aligned(outcome, log_p)[0].expand(-1, *shape).gather(0, index).squeeze(0)
         )
 
     def renyi_divergence(self, counts: Real, move: Real, alpha: Real) -> Tensor:
@@ -133,7 +133,7 @@ class Decision(ABC):
         values = self._checked(counts)
         log_p = self._log_masses(values)[: values.shape[-1]]
         behind = (values < values.amax(dim=-1, keepdim=True)).movedim(-1, 0)
-        return self._without_nan("chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))
+        return without_nan(self, "chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))
 
     def sample(self, counts: Real, *, generator: torch.Generator | Draws) -> Tensor:
         """One outcome for each query, int64. For simulation: an adversary gets ``release``.
@@ -218,12 +218,7 @@ class Decision(ABC):
         queries = np.broadcast_shapes(values.shape, shift.shape)[:-1]
         value = value.to(values.device)
         checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
-        return self._without_nan(name, by_queries(kernel, values, shift, value, _HELD))
-
-    def _without_nan(self, name: str, result: Tensor) -> Tensor:
-        if bool(torch.isnan(result).any()):
-            raise FloatingPointError(f"{type(self).__name__}.{name} cannot be represented at these arguments")
-        return result
+        return without_nan(self, name, by_queries(kernel, values, shift, value, _HELD))
 
     @abstractmethod
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:

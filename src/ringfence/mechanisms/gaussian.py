@@ -6,9 +6,8 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.law import Look, Support
-from ringfence.mechanisms.secure.inversion import Normal
+from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.secure import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import LOG_SQRT_TWO_PI
 
@@ -36,7 +35,7 @@ class Gaussian(Mechanism):
         infinity = torch.full_like(self.sigma, torch.inf)
         return Support(interval=(-infinity, infinity))
 
-    def _parameters(self) -> dict[str, Tensor]:
+    def parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma}
 
     def distribution(self, theta: Tensor, sigma: Tensor) -> Normal:

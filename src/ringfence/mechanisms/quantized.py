@@ -8,11 +8,9 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Look, Mechanism, Support
 from ringfence.mechanisms.gaussian import standard_normal
-from ringfence.mechanisms.law import Look, Support
-from ringfence.mechanisms.secure.grid import Levels
-from ringfence.mechanisms.secure.inversion import Normal
+from ringfence.mechanisms.secure import Levels, Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, hazard
 from ringfence.numerics.truncated_normal import TruncatedNormal
@@ -47,10 +45,10 @@ class QuantizedGaussian(Mechanism):
     @property
     def support(self) -> Support:
         index = torch.arange(self.levels, dtype=self.lower.dtype, device=self.lower.device)
-        points = self._point(index, self.lower.unsqueeze(-1), self.upper.unsqueeze(-1))
+        points = Levels(self.lower.unsqueeze(-1), self.upper.unsqueeze(-1), self.levels).point(index)
         return Support(interval=None, atoms=points.unbind(-1))
 
-    def _parameters(self) -> dict[str, Tensor]:
+    def parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def values_per_coordinate(self) -> int:
@@ -63,24 +61,26 @@ class QuantizedGaussian(Mechanism):
         return Normal(theta, sigma)
 
     def public_points(self, sigma: Tensor, lower: Tensor, upper: Tensor) -> Levels:
-        return Levels(lower, upper, torch.tensor(self.levels, dtype=torch.float64))
+        return Levels(lower, upper, self.levels)
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         noisy = theta + sigma * standard_normal(draws, theta, sigma, lower, upper)
-        return self._point(self._nearest(noisy, lower, upper), lower, upper)
+        levels = Levels(lower, upper, self.levels)
+        return levels.point(levels.nearest(noisy))
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        index = self._nearest(value, lower, upper)
+        levels = Levels(lower, upper, self.levels)
+        index = levels.nearest(value)
         left, right, width = pieces.standardized(
             theta,
             sigma,
-            torch.where(index == 0, -torch.inf, self._cut(index - 1, lower, upper)),
-            torch.where(index == self.levels - 1, torch.inf, self._cut(index, lower, upper)),
+            torch.where(index == 0, -torch.inf, levels.cut(index - 1)),
+            torch.where(index == self.levels - 1, torch.inf, levels.cut(index)),
         )
         mass = TruncatedNormal(left, right, width).log_mass()
         # A level drawn in float64 and rounded to float32 is still that level.
         rounding = 4 * torch.finfo(value.dtype).eps * torch.maximum(lower.abs(), upper.abs())
-        on_level = (value - self._point(index, lower, upper)).abs() <= rounding
+        on_level = (value - levels.point(index)).abs() <= rounding
         return torch.where(on_level, mass, -torch.inf)
 
     def _fisher_information(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -129,21 +129,9 @@ class QuantizedGaussian(Mechanism):
         """The first and the last cut seen from theta, and the cells between them, one row for each cell."""
         index = torch.arange(self.levels - 1, dtype=theta.dtype, device=theta.device)
         index = index.view(-1, *(1,) * theta.dim())
-        cuts = (self._cut(index, lower, upper) - theta) / sigma
+        cuts = (Levels(lower, upper, self.levels).cut(index) - theta) / sigma
         if self.levels == 2:
             return cuts[0], cuts[0], None
         width = (upper - lower) / (self.levels - 1) / sigma
         inner = TruncatedNormal(cuts[:-1], cuts[1:], width)
         return cuts[0], cuts[-1], inner
-
-    def _cut(self, index: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        """The upper end of the cell of level ``index``: half way to the next level."""
-        return lower + (upper - lower) * ((index + 0.5) / (self.levels - 1))
-
-    def _nearest(self, value: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        steps = (value - lower) / (upper - lower) * (self.levels - 1)
-        return torch.round(steps).clamp(0, self.levels - 1)
-
-    def _point(self, index: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        point = lower + (upper - lower) * (index / (self.levels - 1))
-        return torch.where(index == self.levels - 1, upper, point)

@@ -6,10 +6,9 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Look, Mechanism, Support
 from ringfence.mechanisms.gaussian import log_density, standard_normal
-from ringfence.mechanisms.law import Look, Support
-from ringfence.mechanisms.secure.inversion import Normal
+from ringfence.mechanisms.secure import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, log_tail, mills_ratio
 from ringfence.numerics.truncated_normal import TruncatedNormal
@@ -40,7 +39,7 @@ class RectifiedGaussian(Mechanism):
     def support(self) -> Support:
         return Support(interval=(self.lower, self.upper), atoms=(self.lower, self.upper))
 
-    def _parameters(self) -> dict[str, Tensor]:
+    def parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Normal:

@@ -6,11 +6,9 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.base import Look, Mechanism, Support
 from ringfence.mechanisms.gaussian import standard_normal
-from ringfence.mechanisms.law import Look, Support
-from ringfence.mechanisms.secure.grid import Points
-from ringfence.mechanisms.secure.inversion import Normal
+from ringfence.mechanisms.secure import Normal, Points
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, log_tail, mills_ratio
 
@@ -37,7 +35,7 @@ class StochasticSign(Mechanism):
         one = torch.ones_like(self.sigma)
         return Support(interval=None, atoms=(-one, one))
 
-    def _parameters(self) -> dict[str, Tensor]:
+    def parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma}
 
     def turning_points(self) -> tuple[Tensor, ...]:

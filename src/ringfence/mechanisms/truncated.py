@@ -8,9 +8,8 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.law import Look, Support
-from ringfence.mechanisms.secure.inversion import Conditioned
+from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.secure import Conditioned
 from ringfence.noise import Draws
 from ringfence.numerics.truncated_normal import TruncatedNormal
 
@@ -42,7 +41,7 @@ class TruncatedGaussian(Mechanism):
     def support(self) -> Support:
         return Support(interval=(self.lower, self.upper))
 
-    def _parameters(self) -> dict[str, Tensor]:
+    def parameters(self) -> dict[str, Tensor]:
         return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Conditioned:

@@ -6,12 +6,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Look
 from ringfence.mechanisms.decision import Decision
-from ringfence.mechanisms.law import Look
-from ringfence.mechanisms.secure.grid import Points
-from ringfence.mechanisms.secure.inversion import Normal
-from ringfence.mechanisms.secure.largest import largest
-from ringfence.mechanisms.secure.release import numbers
+from ringfence.mechanisms.secure import Normal, Points, largest, numbers
 from ringfence.noise import CipherDraws, Draws
 from ringfence.numerics.largest_normal import completed, log_chances, log_chances_and_ratios
 from ringfence.numerics.normal import log_tail

@@ -15,8 +15,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ringfence.numerics.normal import LOG_SQRT_TWO_PI, SQRT_HALF, cumulative, hazard, mills_ratio
-from ringfence.numerics.quadrature import gauss_legendre
+from ringfence.numerics.normal import (
+    LOG_SQRT_TWO_PI,
+    SQRT_HALF,
+    cumulative,
+    gauss_legendre,
+    hazard,
+    mills_ratio,
+)
 
 # The series in the moments is used up to this value of |k| times the window. Above it nothing
 # cancels any more, and the difference of two log masses is used.

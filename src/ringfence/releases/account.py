@@ -17,7 +17,7 @@ from ringfence.files.atomic import OWNER_ALONE, replacing
 from ringfence.files.checkpoint import with_checksum
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
-from ringfence.mechanisms.secure.release import SecureRelease
+from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import CipherDraws, Noise
 from ringfence.numerics.rounding import rounded_up
 

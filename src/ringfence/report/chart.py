@@ -3,8 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.law import Look
+from ringfence.mechanisms.base import Look, Mechanism
 
 # Laws bring their own looks: Okabe and Ito's colours, which colour-blind readers can tell apart, and markers
 # that serve in black and white. "any" stands for no law in particular.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
-from ringfence.mechanisms.law import Look
+from ringfence.mechanisms.base import Look
 from ringfence.report.chart import Chart, Line, Panel, looks
 
 if TYPE_CHECKING:

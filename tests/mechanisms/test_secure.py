@@ -6,7 +6,8 @@ where it checks single draws. Masses come from multi-precision or scipy, not fro
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise, product
+from itertools import chain, pairwise, product, repeat
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -16,11 +17,11 @@ from scipy import stats
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.mechanisms.secure import release as secure_module
-from ringfence.mechanisms.secure.inversion import Conditioned, Normal
-from ringfence.mechanisms.secure.release import SecureRelease
-from ringfence.noise import GeneratorDraws
+from ringfence.mechanisms import secure
+from ringfence.mechanisms.secure import Conditioned, Levels, Normal, Points, SecureRelease, Steps, largest
+from ringfence.noise import CipherDraws, GeneratorDraws, Noise
 from ringfence.numerics import exact_normal
+from tests import oracle
 from tests.mechanisms.test_samplers import ACCEPT, REJECT, continuous, discrete, truncated_cdf
 from tests.tensors import float64, seeded_releases
 
@@ -139,7 +140,7 @@ def _only(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
         def words(self, count: int) -> Tensor:
             return {1: words[:1], 3: words[1:]}[count].unsqueeze(0)
 
-    monkeypatch.setattr(secure_module, "Noise", Chosen)
+    monkeypatch.setattr(secure, "Noise", Chosen)
 
 
 @pytest.mark.parametrize("name", ["sign", "quantized"])
@@ -175,7 +176,7 @@ def test_the_ends_of_the_uniform_numbers(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_float64_is_trusted_no_more_than_it_deserves() -> None:
     """The distribution functions are off by less than 2^-41; a draw within 2^-36 is decided exactly."""
     random = np.random.default_rng(3)
-    assert secure_module._DOUBT >= 32 * 2.0**-41
+    assert secure._DOUBT >= 32 * 2.0**-41
     for _ in range(300):
         width, reach = 10 ** random.uniform(-9, 2.5), 10 ** random.uniform(-4, 4.5)
         low, sigma = random.uniform(-5, 5), 10 ** random.uniform(-1, 1)
@@ -294,13 +295,13 @@ def test_what_is_added_to_delta() -> None:
     assert release.delta(10**6, 3.0) == pytest.approx(1e6 * 2.0**-200 * (1 + np.exp(3.0)), rel=1e-9)
     assert release.delta(10**6, 1e6) == 1.0
     # at most 2^52 + 1 cuts, 256 bits of the uniform number, distribution functions to 2^-400
-    assert secure_module._FAILURE > (2**52 + 1) * 2.0**-254
+    assert secure._FAILURE > (2**52 + 1) * 2.0**-254
 
 
 @pytest.mark.usefixtures("stream")
 def test_doubts_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     decided = []
-    monkeypatch.setattr(secure_module, "_decided", lambda *given: decided.append(given) or given[3])
+    monkeypatch.setattr(secure, "_decided", lambda *given: decided.append(given) or given[3])
     theta = torch.linspace(-60, 60, 300_000, dtype=torch.float64)
     for law in (*LAWS.values(), rf.TruncatedGaussian(1.0, 1e-6), rf.RectifiedGaussian(1.0, (-0.3, 0.1))):
         law.release(theta)
@@ -533,3 +534,197 @@ def test_shapes_that_do_not_fit_are_listed_by_name() -> None:
 def test_a_release_says_what_it_is() -> None:
     assert repr(SecureRelease(rf.StochasticSign(1.0))) == "SecureRelease(StochasticSign(sigma=1.0))"
     assert repr(SecureRelease(rf.Gaussian(1.0), 0.25)) == "SecureRelease(Gaussian(sigma=1.0), step=0.25)"
+
+
+# ------------------------------------------------------------------ grids
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_one_coordinate_is_selected_from_numbers_and_columns(place: int) -> None:
+    lower, upper, step = float64([-1.0]), float64([1.0, 2.0, 3.0]), float64([0.25, 0.5, 0.125])
+    for grid, alone in (
+        (Steps(lower, upper, step), Steps(lower, upper[place], step[place])),
+        (Levels(lower, upper, 5), Levels(lower, upper[place], 5)),
+    ):
+        chosen = grid.select(place)
+        assert (int(chosen.first), int(chosen.last)) == (int(alone.first), int(alone.last))
+        for number in (alone.first, torch.tensor(1), alone.last):
+            assert float(chosen.point(number)) == float(alone.point(number))
+            assert float(chosen.cut(number)) == float(alone.cut(number))
+
+
+def test_values_beyond_the_ends_belong_to_the_outermost_points() -> None:
+    far = float64([-1e300, -9.0, 9.0, 1e300])
+    for grid in (Levels(*float64([-1.0, 2.0]), 7), Steps(*float64([-1.0, 2.0, 0.5]))):
+        first, last = int(grid.first), int(grid.last)
+        assert grid.nearest(far).tolist() == [first, first, last, last]
+        assert grid.point(grid.nearest(far)).tolist() == [-1.0, -1.0, 2.0, 2.0]
+
+
+def test_listed_points_have_the_cuts_they_are_given() -> None:
+    low, high = float64([-1.0]), float64([1.0, 2.0, torch.inf])
+    points = Points((-1.0, 0.0, 7.0), (low, high))
+    value = float64([1.5, 1.5, 1e300])
+    assert points.nearest(value).tolist() == [2, 1, 1]
+    assert points.point(points.nearest(value)).tolist() == [7.0, 0.0, 0.0]
+    assert points.cut(torch.tensor([0, 1, 1])).tolist() == [-1.0, 2.0, torch.inf]
+    alone = points.select(1)
+    assert [float(alone.cut(torch.tensor(number))) for number in (0, 1)] == [-1.0, 2.0]
+    assert (int(alone.first), int(alone.last)) == (0, 2)
+    assert int(points.nearest(float64([torch.nan]))[0]) == 0  # any number: a guess is checked
+
+
+# ------------------------------------------------------------------ distribution functions
+
+SIGMA = 0.5
+SHARES = [0.0, 0.01, 0.3, 0.7, 1.0]
+# in units of sigma: where flat intervals begin (1 / 64), where theta enters, where the tail begins
+WIDTHS = [1e-9, 1e-4, 0.015, 0.17, 0.18, 1.0, 6.0]
+NEAREST = [-3.0, -0.1, 0.0, 0.05, 3.99, 4.0, 4.01, 30.0, 1e4]
+
+
+def intervals() -> list[tuple[float, float]]:
+    """(distance of the nearer end, negative if theta is inside; width), which may be at most half inside."""
+    return [(near, width) for near, width in product(NEAREST, WIDTHS) if near >= -width / 2]
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_conditioned_to_a_trillionth(side: int) -> None:
+    for near, width in intervals():
+        ends = sorted((side * SIGMA * near, side * SIGMA * (near + width)))
+        law = Conditioned(*(float64([value]) for value in (0.0, SIGMA, *ends)))
+        low, high = (mpf(end) / SIGMA for end in ends)
+        points = [min(max(ends[0] + share * (ends[1] - ends[0]), ends[0]), ends[1]) for share in SHARES]
+        with mp.workdps(60):
+            whole = oracle.between(low, high)
+            truth = [oracle.between(low, mpf(x) / SIGMA) / whole for x in points]
+        for x, expected in zip(points, truth, strict=True):
+            got = float(law.below(float64([x])))
+            assert abs(got - expected) < 2.0**-41, (near, width, x)
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_guesses_are_quantiles(side: int) -> None:
+    uniform = float64([0.001, 0.2, 0.5, 0.8, 0.999])
+    for near, width in intervals():
+        if width < 0.01:
+            continue
+        ends = sorted((side * SIGMA * near, side * SIGMA * (near + width)))
+        law = Conditioned(*(float64([value]) for value in (0.0, SIGMA, *ends)))
+        assert torch.allclose(law.below(law.guess(uniform)), uniform, rtol=0, atol=1e-8), (near, width)
+
+
+def test_a_parameter_of_one_number_holds_for_every_coordinate() -> None:
+    law = Normal(float64([7.0]), float64([5.0, 6.0]))
+    assert float(law.exactly(13.0, 1)) == pytest.approx(NormalDist().cdf(1.0), rel=1e-12)
+
+
+# ------------------------------------------------------------------ the largest of several
+
+
+class Words(CipherDraws):
+    """Chosen words instead of random ones; zeros when they are used up."""
+
+    def __init__(self, *words: int) -> None:
+        self.left = chain(words, repeat(0))
+
+    def words(self, count: int) -> Tensor:
+        return torch.tensor([[next(self.left) for _ in range(count)]])
+
+
+def row(*values: float) -> Tensor:
+    return torch.tensor([values], dtype=torch.float64)
+
+
+def test_float64_decides_as_all_bits_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so wide a doubt that every row is decided exactly, the same bits give the same winners."""
+    values = torch.randint(0, 4, (150, 3), generator=torch.Generator().manual_seed(0)).double()
+    quickly = largest(values, 2.0, Noise(3).at("test"))
+    monkeypatch.setattr(secure, "_QUANTILE_DOUBT", 1e9)
+    assert torch.equal(largest(values, 2.0, Noise(3).at("test")), quickly)
+    assert len(set(quickly.tolist())) == 3
+
+
+def test_quantiles_in_float64_are_far_better_than_the_doubt() -> None:
+    """At random numbers and at both ends; torch's quantile is trusted a million times less than here."""
+    numbers = [*range(1, 12), *(2**53 - k for k in range(1, 12)), *(2**k for k in range(1, 53))]
+    numbers += torch.randint(1, 2**53, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+    quick = torch.special.ndtri(torch.tensor(numbers, dtype=torch.float64) * 2.0**-53)
+    for number, value in zip(numbers, quick.tolist(), strict=True):
+        exact = exact_normal.quantile((number << 203) - 1, 256, 0.0, 1.0)  # 2^-256 below number / 2^53
+        assert abs(value - float(exact)) < 1e-6 * secure._QUANTILE_DOUBT * (1 + abs(value))
+
+
+def test_float64_decides_almost_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More bits are asked for only where the noisy values are closer than a billionth of them."""
+    monkeypatch.setattr(secure, "_more_bits", None)
+    for scale in (1e-3, 1.0, 1e3):
+        values = scale * torch.randn(2000, 3, generator=torch.Generator().manual_seed(2)).double()
+        largest(values, 1.0, Noise(4).at("test"))
+
+
+def test_noises_that_53_bits_do_not_tell_apart() -> None:
+    """The first words agree; the last bit of the last word decides."""
+    ahead = Words(5 << 40, 5 << 40, 0, 0, 7, 0, 0, 8)
+    assert largest(row(1.0, 1.0), 1.0, ahead).tolist() == [1]
+    tied = Words(5 << 40, 5 << 40)
+    assert largest(row(1.0, 1.0), 1.0, tied).tolist() == [0]  # by a public rule: the first
+
+
+@pytest.mark.parametrize(("offset", "sigma"), [(0.0, 1.0), (0.0, 1e6), (0.0, 1e-6), (2.0**52, 1.0)])
+def test_quantiles_that_are_off_by_less_than_the_doubt_decide_nothing(
+    offset: float, sigma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.5 - 5e-11 and 1 - 0.5 + 5e-11, off by 1e-10 against their order. Around 2^52 only integers are left:
+    rounding would make of them 1 and 0, apart by more than the doubt."""
+    honest = torch.special.ndtri
+    monkeypatch.setattr(torch.special, "ndtri", lambda uniform: (z := honest(uniform)) + 1e-10 * z.sign())
+    near = NormalDist().cdf(0.5 - 5e-11)
+    words = Words(int(near * 2**64) - 2**64, int((1 - near) * 2**64))
+    assert largest(row(offset, offset + sigma), sigma, words).tolist() == [1]
+
+
+def test_a_difference_of_counts_below_float64s_noise_is_seen() -> None:
+    """The values differ by one unit in the last place, the noises not at all: the larger value wins."""
+    near = 1 + 2.0**-52
+    assert largest(row(1.0, near), 1.0, Words(9 << 50, 9 << 50)).tolist() == [1]
+    assert largest(row(near, 1.0), 1.0, Words(9 << 50, 9 << 50)).tolist() == [0]
+
+
+def test_the_largest_at_the_ends_of_the_uniform_numbers() -> None:
+    """All bits 0 is the least noise, all bits 1 the largest: -18.5 and 18.5 sigma, not infinite."""
+    every = -1  # the 64 bits of a word are all 1
+    most = Words(0, every, 0, 0, 0, every, every, every)
+    assert largest(row(36.0, 0.0), 1.0, most).tolist() == [1]
+    assert largest(row(38.0, 0.0), 1.0, Words(0, every, 0, 0, 0, every, every, every)).tolist() == [0]
+
+
+def test_all_that_the_first_bits_leave_open_is_seen() -> None:
+    """U in [1, 2] / 2^53 is a noise from -8.21 to -8.13 sigma, and here almost the upper end."""
+    every, half = 2**12 - 1, -(2**63)
+    assert largest(row(0.0, -8.14), 1.0, Words(every, half, -1, -1, -1)).tolist() == [0]
+    assert largest(row(0.0, -8.11), 1.0, Words(every, half, -1, -1, -1)).tolist() == [1]
+    assert largest(row(0.0, 8.14), 1.0, Words(-every - 1, half)).tolist() == [1]
+
+
+def test_quantiles_invert_the_distribution_function() -> None:
+    for number in (0, 1, 2**200, 2**255 - 1, 2**255, 2**256 - 2**190, 2**256 - 1):
+        with mp.workdps(160):
+            share = (mpf(number) + mpf(1) / 2) / mpf(2) ** 256
+            value = (mpf(exact_normal.quantile(number, 256, 3.0, 2.0)) - 3) / 2
+            tail, wanted = (oracle.below(-value), 1 - share) if value > 0 else (oracle.below(value), share)
+            assert abs(tail / wanted - 1) < mpf(2) ** -390
+
+
+def test_no_more_is_doubted_than_float64_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two noises of 0 and values that differ by 2.5 billionths: each interval ends a billionth from its
+    middle."""
+    monkeypatch.setattr(secure, "_more_bits", None)
+    half = -(2**63)
+    assert largest(row(0.0, 2.5e-9), 1.0, Words(half, half)).tolist() == [1]
+    with pytest.raises(TypeError):
+        largest(row(0.0, 1.9e-9), 1.0, Words(half, half))
+    # beside values of a billion, their own rounding is all there is: a millionth each
+    assert largest(row(1e9, 1e9 + 2.5e-6), 1e-9, Words(half, half)).tolist() == [1]
+    with pytest.raises(TypeError):
+        largest(row(1e9, 1e9 + 1.5e-6), 1e-9, Words(half, half))

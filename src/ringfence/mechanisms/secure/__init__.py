@@ -1,1 +1,0 @@
-"""Releases on a public grid, with randomness from the operating system."""
