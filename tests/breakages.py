@@ -983,18 +983,21 @@ a fork that writes the files of a run
 a copy of an engine
 -     __reduce__ = Noise.__reduce__
 
-@ src/ringfence/training/engine/private_objects.py: training/engine/layers
+@ src/ringfence/training/engine/run.py: training/engine/layers
 a frozen normalisation thawed by train()
 -             layer.eval()
 +             pass
-@ src/ringfence/training/engine/private_objects.py: training/isolation
+@ src/ringfence/training/engine/run.py: training/isolation
 a pass in training mode writes to the model
 -             return deepcopy(self.module)(*args, **kwargs)
 +             return self.module(*args, **kwargs)
 
 @ src/ringfence/training/engine/run.py: training/engine/run_file
+other settings loaded
+- if theirs != ours:
++ if False:
 a resumed run forgets how many steps were charged
-- self.most, self._refused = state.objects.get("most"), None
+- self.most, self._refused = state["objects"].get("most"), None
 + self._refused = None
 a charge that came after the save is forgotten with it
 - self.journal.append({"most": most})
@@ -1067,7 +1070,7 @@ dropout drawn anew for the gradient
 +             return batch,
 @ src/ringfence/training/engine/run.py: training/assumptions
 a seed that a resumed run forgets was given
-- (*self.assumptions, *state.assumptions)
+- (*self.assumptions, *state["assumptions"])
 + self.assumptions
 @ src/ringfence/training/engine/run.py: training/secure_run
 a batch released twice by a secure run
@@ -1082,7 +1085,7 @@ a batch released twice by a secure engine that goes back
 a step that a full disk makes cost twice
 - if new and self._charged != (step, name):
 + if new:
-@ src/ringfence/training/engine/run.py: training/engine/engine
+@ src/ringfence/training/engine/batches.py: training/engine/engine
 a run of many epochs planned as one step
 - account.step_worst_case(theta, count=steps)
 + account.step_worst_case(theta, count=1)
@@ -1093,17 +1096,14 @@ one noise for engines of one seed
 
 @ src/ringfence/training/engine/run_file.py: report/certificate
 another run's journal certified
-- if header["run"] != state.run_id:
+- if header["run"] != state["run"]:
 + if False:
 @ src/ringfence/training/engine/run_file.py: training/engine/run_file
 the journal's account forgotten
 - if record["account"]["steps"] > account.steps:
 + if False:
 another run overwritten
-- if saved["run"] != run_id:
-+ if False:
-other settings loaded
-- if theirs != ours:
+- if there and read_checkpoint(self.path)[1]["run"] != state["run"]:
 + if False:
 @ src/ringfence/training/engine/run_file.py: faults/training
 a save that raises although it replaced the file
@@ -1266,7 +1266,7 @@ a model written in place
 - with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
 + with path.open("wb") as file:
 
-@ src/ringfence/training/secure_run.py: training/secure_run
+@ src/ringfence/training/clipping.py: training/secure_run
 the rounding of sums not charged
 - times((1 + slack) * (1 + 2.0**-50))
 + times(1.0)

@@ -27,7 +27,7 @@ from experiments.sweep.data import OnDevice, SweepData
 from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
-from ringfence.training.engine.run import RunPlan
+from ringfence.training.engine.batches import RunPlan
 
 ROWS = "network_information.csv"
 ROUNDS = 16

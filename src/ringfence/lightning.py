@@ -15,7 +15,7 @@ except ModuleNotFoundError:
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.training.engine.engine import PrivacyEngine, private_for_trainer
-from ringfence.training.engine.private_objects import PrivateOptimizer
+from ringfence.training.engine.run import PrivateOptimizer
 
 __all__ = ["PrivacyCallback"]
 

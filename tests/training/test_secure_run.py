@@ -12,9 +12,9 @@ import torch
 import ringfence as rf
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.training import linear
+from ringfence.training.clipping import secure_sensitivity
 from ringfence.training.linear import train_linear
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.secure_run import largest_count, stretched
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, network
 
 RNG = np.random.default_rng(0)
@@ -33,6 +33,11 @@ def _probe(**changes: Any) -> rf.LinearProbe:
         "secure": True,
     }
     return rf.LinearProbe(PROBE_LAW, **{**settings, **changes})
+
+
+def stretched(size: Any, count: int, spread: float = 0.0) -> rf.Sensitivity:
+    """The sensitivity with the rounding of so many examples."""
+    return secure_sensitivity(size, 1, count / 2, spread)
 
 
 def _stretched(size: float, count: int, spread: float = 0.0) -> float:
@@ -81,9 +86,9 @@ def test_the_slack_is_the_formula() -> None:
 
 
 def test_rounding_is_charged_for_a_public_number_of_examples() -> None:
-    assert largest_count(10, 7.5) == largest_count(15, 7.5) == 15
+    assert secure_sensitivity(1.0, 10, 7.5) == secure_sensitivity(1.0, 15, 7.5) == stretched(1.0, 15)
     with pytest.raises(ValueError, match=r"public_size must be at least half .* got 4"):
-        largest_count(10, 4)
+        secure_sensitivity(1.0, 10, 4)
 
 
 def test_the_rounding_of_an_engine_is_charged_by_the_public_size_and_not_by_the_examples() -> None:

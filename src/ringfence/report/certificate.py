@@ -242,7 +242,7 @@ def _of_run(path: Path) -> Source:
     file = RunFile(path)
     state = file.read()
     account, _ = file.released(state)
-    settings = state.settings
+    settings = state["settings"]
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
     cost = account.privacy_loss() + PrivacyLoss(numbers=account.steps * numbers if settings["secure"] else 0)
     sampled = settings["sampling"] == "poisson"
@@ -260,7 +260,7 @@ def _of_run(path: Path) -> Source:
             ("randomness", "secure releases" if settings["secure"] else "pseudorandom, from a seed"),
         ),
         # what a run of an earlier version did not say
-        assumptions=tuple(dict.fromkeys((*state.assumptions, *said))),
+        assumptions=tuple(dict.fromkeys((*state["assumptions"], *said))),
     )
 
 

@@ -30,6 +30,10 @@ OUTSIDE = (
     "The claim covers this training alone: steps before it that were fitted on private data, such as a "
     "scaler in a pipeline, and searches around it, such as a grid search, are not charged."
 )
+NEEDS_SIZE = (
+    "public_size must be given where releases are secure, got None: the number of records could be read off "
+    "what is released"
+)
 
 
 def assumptions(

@@ -1,5 +1,6 @@
-"""How much one example may contribute: how far each coordinate of its gradient goes, or how long it is."""
+"""Contribution bounding: how far one example moves each coordinate of a sum, or the sum as a whole."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
@@ -11,6 +12,7 @@ from ringfence import checks
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.numerics.blocks import refuse_tf32, row_lengths
 from ringfence.numerics.rounding import float32_at_most
+from ringfence.numerics.singular_values import gamma
 from ringfence.training.kernels.clipped_sums import clipped_outer_sum
 
 # Norm aims a little below C: the length (2^-22), the factor (2^-24) and the products (2^-24) are rounded.
@@ -214,3 +216,33 @@ def _shortening(length: Tensor, most: Tensor, dtype: torch.dtype) -> Tensor:
     )  # no division by 0, and no derivative where nothing is clipped
     vanishing = (factor < 1) & (torch.minimum(factor, most) < _DIGITS * torch.finfo(dtype).tiny)
     return torch.where(vanishing, 0.0, factor).to(dtype)
+
+
+def secure_sensitivity(
+    sensitivity: float | Sensitivity, examples: int, public_size: float, spread: float = 0.0
+) -> Sensitivity:
+    """Returns the sensitivity of a float64 sum, with the rounding of up to n = 2 ``public_size`` examples.
+
+    A sum of n numbers in float64, in any order, is off by at most n gamma(n) times the largest of them, with
+    gamma(n) = n u / (1 - n u) and u = 2^-53 (Higham 2002, section 4.2). So a record that adds at most c moves
+    the sum that is stored by at most
+
+        c (1 + 2 n gamma(n) + 2 n spread),
+
+    where c ``spread`` is how far rounding may move the contribution of one record from its exact value. It
+    counts twice, since the contributions of other records may be rounded differently with and without that
+    record. The same factor holds for the L2 length of what a record moves: the error of coordinate j of a
+    sum of vectors x_i is at most gamma(n) sum_i |x_ij|, so the vector of errors is at most
+    gamma(n) sum_i |x_i| long, which is n gamma(n) C where no |x_i| is above C.
+
+    >>> float(secure_sensitivity(1.0, 10**6, public_size=10**6).farthest) < 1 + 2e-3
+    True
+    """
+    count = math.ceil(2 * checks.number("public_size", public_size, checks.positive))
+    if examples > count:
+        raise ValueError(
+            f"public_size must be at least half the number of examples in a secure run, got {public_size!r}"
+        )
+    count += 1  # the example itself comes on top
+    slack = 2 * count * (gamma(count) + spread)
+    return Sensitivity.of(sensitivity).times((1 + slack) * (1 + 2.0**-50))

@@ -16,8 +16,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.singular_values import gamma
-from ringfence.training.clipping import Clip
-from ringfence.training.secure_run import largest_count, stretched
+from ringfence.training.clipping import Clip, secure_sensitivity
 
 _MOST_STEPS = 10**6  # more would not end: every step looks at every example
 _SPREAD = 2.0**-32  # how far, relative to the clip, rounding may move one gradient in a secure run
@@ -138,8 +137,8 @@ def train_linear(
     settings and to the data, so that runs that differ in any of them share no noise (``run_noise``).
 
     ``secure``: releases are those of ``Mechanism.release``, with fresh randomness and no seed, and
-    everything is computed in float64. Their rounding is charged as a larger sensitivity (``secure_run``);
-    their finite randomness is not in the account, see ``PrivacyLoss.drawn_securely``.
+    everything is computed in float64. Their rounding is charged (``secure_sensitivity``); their finite
+    randomness is not in the account, see ``PrivacyLoss.drawn_securely``.
 
     ``example_weights`` multiply clipped gradients: a record is then charged with the clip times their public
     bound, and the noise of a seed belongs to the weights too.
@@ -211,7 +210,7 @@ def charged_sensitivity(clip: Clip, examples: int, public_size: float, *, secure
     """
     if not secure:
         return Sensitivity.of(clip.sensitivity)
-    return stretched(clip.sensitivity, largest_count(examples, public_size), _SPREAD)
+    return secure_sensitivity(clip.sensitivity, examples, public_size, _SPREAD)
 
 
 def _require_digits(weights: Tensor, longest: Tensor) -> None:

@@ -27,7 +27,7 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import one_thread
 from ringfence.numerics.rounding import UP
-from ringfence.training.assumptions import assumptions
+from ringfence.training.assumptions import NEEDS_SIZE, assumptions
 from ringfence.training.clipping import Clamp, Clip, Norm
 from ringfence.training.linear import (
     LinearRun,
@@ -41,7 +41,6 @@ from ringfence.training.linear import (
 )
 from ringfence.training.linear_information import information_losses
 from ringfence.training.probe_data import ProbeData, class_codes, seed_of, unit_rows, validated
-from ringfence.training.secure_run import NEEDS_SIZE
 from ringfence.training.target import Target, beginning
 
 NO_WEIGHTS = (

@@ -16,7 +16,7 @@ from torch.utils.data import (
 
 from ringfence.noise import Noise
 from ringfence.training.engine.batches import FullBatches, MicroBatch, PoissonBatches, checked_loader
-from ringfence.training.engine.private_objects import PrivateLoader
+from ringfence.training.engine.run import PrivateLoader
 
 DATA = TensorDataset(torch.arange(20.0), torch.arange(20))
 

@@ -1,18 +1,26 @@
-"""The batches of a step: all examples, or each with the same probability."""
+"""The batches of a run: which examples are in a step, and what such steps cost."""
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from ringfence import checks
+from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.subsampling import Account, SampledAccountant
+from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, Place
 from ringfence.training import distributed
+from ringfence.training.clipping import Clip, secure_sensitivity
+from ringfence.training.target import Target
 
 
 @dataclass(frozen=True)
@@ -30,12 +38,19 @@ class MicroBatch:
 
 
 class Batches(ABC):
-    """Interface of batches: the micro-batches of each step, of which each process has a share."""
+    """Interface of batches: the micro-batches of each step, of which each process has a share.
+
+    ``count`` is the number of examples, ``batch_size`` that of a micro-batch (full) or that expected in a
+    batch (poisson), and ``public_size`` is the number of examples as far as it is public.
+    """
 
     sampling_rate: float
     divisor: float  # the public constant by which the sum is divided
     steps_an_epoch: int
     rows: int  # how many examples of this process's share go through the model together, nearly always
+
+    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
+        self.count, self.batch_size, self.public_size = count, batch_size, public_size
 
     @abstractmethod
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
@@ -53,15 +68,14 @@ class FullBatches(Batches):
     """
 
     def __init__(self, count: int, batch_size: int, public_size: float) -> None:
-        self.count, self.batch_size = count, batch_size
+        super().__init__(count, batch_size, public_size)
         self.sampling_rate, self.divisor, self.steps_an_epoch = 1.0, public_size, 1
         self.rows = batch_size
 
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
         mine = range(distributed.rank(), self.count, distributed.world_size())
-        parts = [tuple(mine[at : at + self.batch_size]) for at in range(0, len(mine), self.batch_size)] or [
-            ()
-        ]
+        starts = range(0, max(1, len(mine)), self.batch_size)
+        parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
 
@@ -82,7 +96,7 @@ class PoissonBatches(Batches):
     def __init__(self, count: int, batch_size: int, public_size: float) -> None:
         if batch_size > public_size:
             raise ValueError(f"batch_size must be at most public_size {public_size:g}, got {batch_size}")
-        self.count = count
+        super().__init__(count, batch_size, public_size)
         self.sampling_rate = checks.rate("batch_size / public_size", batch_size / public_size)
         self.divisor, self.steps_an_epoch = float(batch_size), math.ceil(public_size / batch_size)
         share = batch_size / distributed.world_size()
@@ -121,7 +135,6 @@ def largest_batch(batch_size: int) -> int:
 class Examples:
     """The examples of a dataset as batches. A batch without examples has the shapes of others, with length 0.
 
-    >>> import torch
     >>> examples = Examples(DataLoader([1.0, 2.0], collate_fn=torch.tensor))
     >>> examples.batch((1,)), examples.batch(())
     (tensor([2.]), tensor([]))
@@ -154,6 +167,89 @@ class Examples:
                     )
             return batch
         return tree_map(lambda value: value[:0], self._collate([self._dataset[0]]))
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The batches of a run, and how far one example moves the sum of a step, rounding included.
+
+    >>> from ringfence import Clamp, Gaussian
+    >>> loader = DataLoader(range(1000), batch_size=100)
+    >>> plan = RunPlan.of(loader, Clamp(0.1), None, "poisson", secure=False, rounding=0.0)
+    >>> plan.batches.sampling_rate, plan.account(Gaussian(1.0))
+    (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
+    """
+
+    loader: DataLoader[Any]
+    batches: FullBatches | PoissonBatches
+    sensitivity: Sensitivity
+    secure: bool
+
+    @classmethod
+    def of(
+        cls,
+        loader: DataLoader[Any],
+        clip: Clip,
+        public_size: float | None,
+        sampling: str,
+        *,
+        secure: bool,
+        rounding: float,
+    ) -> "RunPlan":
+        """Returns the plan for the examples of a loader; ``sampling`` is "full" or "poisson".
+
+        ``rounding`` is the relative error of one operation where the loss is a mean, else 0. A mean divides
+        each example's gradient by n: three roundings that another n would make differently, for n examples.
+        """
+        loader, count, batch_size = checked_loader(loader)
+        size = float(checks.positive("public_size", count if public_size is None else public_size))
+        sensitivity = Sensitivity.of(clip.sensitivity)
+        sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
+        if secure:
+            sensitivity = secure_sensitivity(sensitivity, count, size)
+        batches = (FullBatches if sampling == "full" else PoissonBatches)(count, batch_size, size)
+        return cls(loader, batches, sensitivity, secure)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what of the plan a run that goes on must share with the one that was saved."""
+        return {
+            "sampling": "full" if isinstance(self.batches, FullBatches) else "poisson",
+            "public_size": self.batches.public_size,
+            "batch_size": self.batches.batch_size,
+            "examples": self.batches.count,
+            "secure": self.secure,
+        }
+
+    def account(self, mechanism: Mechanism) -> Account:
+        """Returns an account for such steps."""
+        if isinstance(self.batches, FullBatches):
+            return PerInstanceAccountant(mechanism, self.sensitivity)
+        return SampledAccountant(mechanism, self.sensitivity, self.batches.sampling_rate)
+
+    def law(
+        self, target: Target, mechanism: Mechanism, numbers: int, epochs: int, *, estimated: bool
+    ) -> Mechanism:
+        """Returns the mechanism with the smallest sigma with which ``epochs`` epochs meet the target.
+
+        Each step releases ``numbers`` numbers. ``estimated``: auxiliary batches estimate the cost for the
+        data at hand, which takes a part of delta.
+        """
+        steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
+        theta = torch.zeros(()).expand(numbers)
+
+        def claim(account: Account, delta: float) -> Guarantee:
+            account.step_worst_case(theta, count=steps)
+            if estimated and isinstance(account, SampledAccountant):
+                account.spent = steps * account.failure_probability
+            return account.privacy_loss().drawn_securely(steps * numbers * self.secure).guarantee(delta)
+
+        # releases of everything cost more than those of samples, and their sigma is found sooner
+        law = target.law(
+            mechanism, lambda law, delta: claim(PerInstanceAccountant(law, self.sensitivity), delta)
+        )
+        if isinstance(self.batches, FullBatches):
+            return law
+        return target.law(law, lambda law, delta: claim(self.account(law), delta))
 
 
 def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:

@@ -18,16 +18,21 @@ from ringfence.accounting.subsampling import Account
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
-from ringfence.training.assumptions import assumptions
+from ringfence.training.assumptions import NEEDS_SIZE, assumptions
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.private_objects import PrivateLoader, PrivateModule, PrivateOptimizer
-from ringfence.training.engine.run import RunPlan, StepReport, TrainingRun
+from ringfence.training.engine.batches import RunPlan
+from ringfence.training.engine.run import (
+    PrivateLoader,
+    PrivateModule,
+    PrivateOptimizer,
+    StepReport,
+    TrainingRun,
+)
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.model_checks import refuse_layers, refuse_random_layers
 from ringfence.training.per_example.recording import RecordedGradients
-from ringfence.training.secure_run import NEEDS_SIZE
 from ringfence.training.target import Target
 
 Private = tuple[PrivateModule, PrivateOptimizer, PrivateLoader]  # what a training loop works with
@@ -136,7 +141,7 @@ class PrivacyEngine:
 
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
-        return self._start(model, optimizer, self._plan(model, loader), self.mechanism)
+        return self._start(model, optimizer, loader)
 
     def make_private_with_epsilon(
         self,
@@ -156,30 +161,47 @@ class PrivacyEngine:
         Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target, and sigma
         is at most 0.1 % larger than it needs to be. Further steps cost more.
         """
-        target, plan = Target.asked(target_epsilon, target_delta), self._plan(model, loader)
+        target = Target.asked(target_epsilon, target_delta)
         if target is None:
             raise ValueError("target_epsilon and target_delta must be given, got None")
-        _check(gradients := ExampleGradients(_unwrapped(model)), optimizer, self.mechanism)
-        law = plan.law(target, self.mechanism, gradients.size, epochs, estimated=self.auxiliary_batches > 0)
-        return self._start(model, optimizer, plan, law)
+        return self._start(model, optimizer, loader, target, epochs)
 
-    def _start(self, model: nn.Module, optimizer: Optimizer, plan: RunPlan, mechanism: Mechanism) -> Private:
+    def _start(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loader: DataLoader[Any],
+        target: Target | None = None,
+        epochs: int = 1,
+    ) -> Private:
         self._noise.require_own_process()
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = _unwrapped(model)
-        gradients = self._gradients(module, plan.batches.rows)
-        _check(gradients, optimizer, mechanism)
+        parameters = list(module.parameters())
+        units = [torch.finfo(p.dtype).eps / 2 for p in parameters if self.loss_reduction == "mean"]
+        sampled = (self.public_size, self.sampling)
+        rounding = max(units, default=0.0)
+        plan = RunPlan.of(loader, self.clip, *sampled, secure=self.secure, rounding=rounding)
+        on_gpu = any(parameter.is_cuda for parameter in parameters)
+        if self.cuda_graphs and not on_gpu:
+            raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
+        kind = RecordedGradients if self.cuda_graphs else ExampleGradients
+        # on a GPU in passes of one shape
+        gradients = kind(module, self.memory_budget, plan.batches.rows if on_gpu else None)
+        _check(gradients, optimizer, self.mechanism)
         fisher = None
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
-            fisher = FisherTracking(self.loss, plan.examples, self.fisher_every, self.fisher_kind)
+            fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every, self.fisher_kind)
+        if target is not None:
+            estimated = self.auxiliary_batches > 0
+            self.mechanism = plan.law(target, self.mechanism, gradients.size, epochs, estimated=estimated)
         for value in module.state_dict().values():
             distributed.from_first(value)
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
-        self.mechanism = mechanism
         self._run = run = TrainingRun(
-            *(plan, gradients, optimizer, mechanism, self.clip),
+            *(plan, gradients, optimizer, self.mechanism, self.clip),
             loss_reduction=self.loss_reduction,
             loss=self.loss,
             auxiliary_batches=self.auxiliary_batches,
@@ -190,21 +212,6 @@ class PrivacyEngine:
             assumptions=assumptions(**given, loops=True, secure=self.secure),
         )
         return PrivateModule(module, run), PrivateOptimizer(optimizer, run), PrivateLoader(plan.loader, run)
-
-    def _gradients(self, module: nn.Module, rows: int) -> ExampleGradients:
-        """The gradients of single examples, in passes for which a GPU sees one shape only."""
-        on_gpu = any(parameter.is_cuda for parameter in module.parameters())
-        if self.cuda_graphs and not on_gpu:
-            raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        kind = RecordedGradients if self.cuda_graphs else ExampleGradients
-        return kind(module, self.memory_budget, rows if on_gpu else None)
-
-    def _plan(self, model: nn.Module, loader: DataLoader[Any]) -> RunPlan:
-        mean = self.loss_reduction == "mean"
-        parameters = _unwrapped(model).parameters() if mean else ()
-        rounding = max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0)
-        given = (loader, self.clip, self.public_size, self.sampling)
-        return RunPlan.of(*given, secure=self.secure, rounding=rounding)
 
     @property
     def run(self) -> TrainingRun:

@@ -1,135 +1,48 @@
-"""One run of an engine: the sum of each step, its release and its account, and how a run goes on."""
+"""One run of an engine: the private model, optimizer and loader, the sum of each step, and its release."""
 
 import secrets
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Sampler as BatchSampler
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.accounting.subsampling import Account, SampledAccountant
+from ringfence.accounting.subsampling import Account
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.base import Mechanism, Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import (
+    Batches,
     Examples,
-    FullBatches,
     MicroBatch,
     PoissonBatches,
-    checked_loader,
+    RunPlan,
     largest_batch,
 )
-from ringfence.training.engine.run_file import RunFile, RunState
+from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.inputs import Inputs, device_of
-from ringfence.training.secure_run import largest_count, stretched
-from ringfence.training.target import Target
+from ringfence.training.per_example.layers import is_frozen
+from ringfence.training.per_example.model_checks import refuse_layers, refuse_other_parameters
 
 _LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """The batches of a run, and how far one example moves the sum of a step, rounding included.
-
-    >>> from ringfence import Clamp, Gaussian
-    >>> loader = DataLoader(range(1000), batch_size=100)
-    >>> plan = RunPlan.of(loader, Clamp(0.1), None, "poisson", secure=False, rounding=0.0)
-    >>> plan.batches.sampling_rate, plan.account(Gaussian(1.0))
-    (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
-    """
-
-    loader: DataLoader[Any]
-    examples: int
-    batch_size: int
-    public_size: float
-    batches: FullBatches | PoissonBatches
-    sensitivity: Sensitivity
-    secure: bool
-
-    @classmethod
-    def of(
-        cls,
-        loader: DataLoader[Any],
-        clip: Clip,
-        public_size: float | None,
-        sampling: str,
-        *,
-        secure: bool,
-        rounding: float,
-    ) -> "RunPlan":
-        """Returns the plan for the examples of a loader; ``sampling`` is "full" or "poisson".
-
-        ``rounding`` is the relative error of one operation where the loss is a mean, else 0. A mean divides
-        each example's gradient by n: three roundings that another n would make differently, for n examples.
-        """
-        loader, count, batch_size = checked_loader(loader)
-        size = float(checks.positive("public_size", count if public_size is None else public_size))
-        sensitivity = Sensitivity.of(clip.sensitivity)
-        sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
-        if secure:
-            sensitivity = stretched(sensitivity, largest_count(count, size))
-        batches = (FullBatches if sampling == "full" else PoissonBatches)(count, batch_size, size)
-        return cls(loader, count, batch_size, size, batches, sensitivity, secure)
-
-    def settings(self) -> dict[str, Any]:
-        """Returns what of the plan a run that goes on must share with the one that was saved."""
-        return {
-            "sampling": "full" if isinstance(self.batches, FullBatches) else "poisson",
-            "public_size": self.public_size,
-            "batch_size": self.batch_size,
-            "examples": self.examples,
-            "secure": self.secure,
-        }
-
-    def account(self, mechanism: Mechanism) -> PerInstanceAccountant | SampledAccountant:
-        """Returns an account for such steps."""
-        if isinstance(self.batches, FullBatches):
-            return PerInstanceAccountant(mechanism, self.sensitivity)
-        return SampledAccountant(mechanism, self.sensitivity, self.batches.sampling_rate)
-
-    def law(
-        self, target: Target, mechanism: Mechanism, numbers: int, epochs: int, *, estimated: bool
-    ) -> Mechanism:
-        """Returns the mechanism with the smallest sigma with which ``epochs`` epochs meet the target.
-
-        Each step releases ``numbers`` numbers. ``estimated``: auxiliary batches estimate the cost for the
-        data at hand, which takes a part of delta.
-        """
-        steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
-        theta = torch.zeros(()).expand(numbers)
-
-        def claim(account: PerInstanceAccountant | SampledAccountant, delta: float) -> Guarantee:
-            account.step_worst_case(theta, count=steps)
-            if estimated and isinstance(account, SampledAccountant):
-                account.spent = steps * account.failure_probability
-            loss = account.privacy_loss().drawn_securely(account.steps * numbers * self.secure)
-            return loss.guarantee(delta)
-
-        def whole(law: Mechanism, delta: float) -> Guarantee:
-            return claim(PerInstanceAccountant(law, self.sensitivity), delta)
-
-        # releases of everything cost more than those of samples, and their sigma is found sooner
-        law = target.law(mechanism, whole)
-        if isinstance(self.batches, FullBatches):
-            return law
-        return target.law(law, lambda law, delta: claim(self.account(law), delta))
 
 
 @dataclass(frozen=True)
@@ -294,7 +207,7 @@ class TrainingRun:
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
         factor = len(batch.indices) if self.settings["loss_reduction"] == "mean" else 1
-        if factor > largest_batch(self.plan.batch_size):
+        if factor > largest_batch(self.plan.batches.batch_size):
             raise ValueError(f"a mean over {factor} examples is not charged for: use loss_reduction='sum'")
         cotangents = tree_map(lambda output: _gradient(output) * factor, outputs)
         if self.loss is not None and batch.indices:
@@ -308,15 +221,15 @@ class TrainingRun:
         assert self.loss is not None
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
-        targets = targets_of(values).to(outputs.device)
-        apart = cotangents_of(self.loss, outputs, targets)
+        targets = _targets(values).to(outputs.device)
+        apart = _cotangents(self.loss, outputs, targets)
         if not bool((cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max()):
             raise ValueError(
                 "the loss in the loop is not the engine's loss of each example by itself, reduced as "
                 "loss_reduction says: nothing was released. Take a loss that treats examples apart"
             )
         if self.on_step is not None:
-            self._losses.append((float(each_loss(self.loss, outputs, targets).mean()), len(targets)))
+            self._losses.append((float(_each_loss(self.loss, outputs, targets).mean()), len(targets)))
         if self.fisher is not None and self.fisher.wants(batch.step):
             self.fisher.keep(batch.indices, inputs, targets)
 
@@ -406,12 +319,12 @@ class TrainingRun:
         for one in range(self.settings["auxiliary_batches"]):
             indices = self.plan.batches.draw(self.noise, "auxiliary", step, one)
             values = self._examples.batch(indices)
-            targets = targets_of(values).to(device)
+            targets = _targets(values).to(device)
             inputs: Inputs = ((values[0].to(device),), {})
             place = ("auxiliary forward", step, one, distributed.rank())
             with self.noise.global_draws(*place, device=device):
                 outputs = self.gradients.forward(inputs)
-            cotangents = cotangents_of(self.loss, outputs, targets) if indices else outputs
+            cotangents = _cotangents(self.loss, outputs, targets) if indices else outputs
             with self.noise.global_draws(*place, device=device):
                 part = self.gradients.clipped_sum(inputs, cotangents, self.clip)
             yield distributed.summed(part)
@@ -455,12 +368,7 @@ class TrainingRun:
         """Goes on with the run in a file. Every process reads it; the first one opens the journal."""
         file = RunFile(path)
         state = file.read()
-        file.refuse_other_settings(state, self.settings, self.given_seed)
-        saved, given = sorted(state.objects["others"]), sorted(others)
-        if saved != given:
-            raise ValueError(f"{path} was saved with {saved} beside the engine, load was given {given}")
-        if self.most is not None and state.run_id != self.run_id:
-            raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
+        self._refuse_other_settings(path, state, others)
         self.close()
         # a release before all is restored would be written down nowhere
         self._refused = f"{path} could not be loaded: load it, or make another engine"
@@ -469,21 +377,35 @@ class TrainingRun:
         distributed.wait()
         try:
             account, known = file.released(state)
-            self._restore(state.objects, others)
+            self._restore(state["objects"], others)
         except BaseException:
             self.close()
             raise
-        self.run_id, self.steps, self.account = state.run_id, state.steps, account
+        self.run_id, self.steps, self.account = state["run"], state["steps"], account
         # what the run took for granted before it was saved still holds, such as a seed that was given
-        self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state.assumptions)))
-        self.most, self._refused = state.objects.get("most"), None
+        self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state["assumptions"])))
+        self.most, self._refused = state["objects"].get("most"), None
         if self.plan.secure:  # a secure batch that is released twice would not be two samples
             self.known = {}
             self._go_on((self.attempt or 0) + 1)
         else:
-            self.known, self.seed = known, state.seed
-            self._go_on(state.objects.get("attempt", self.attempt))
+            self.known, self.seed = known, int(state["seed"])
+            self._go_on(state["objects"].get("attempt", self.attempt))
         distributed.wait()
+
+    def _refuse_other_settings(self, path: Path, state: State, others: dict[str, Any]) -> None:
+        """Raises a ValueError that names what differs between the file and the run that is to go on."""
+        for name, ours in self.settings.items():
+            theirs = state["settings"].get(name)
+            if theirs != ours:
+                raise ValueError(f"{path} was written with {name} {theirs!r}, this engine has {ours!r}")
+        if self.given_seed is not None and self.given_seed != int(state["seed"]):
+            raise ValueError(f"{path} was written with another seed than {self.given_seed}")
+        saved, given = sorted(state["objects"]["others"]), sorted(others)
+        if saved != given:
+            raise ValueError(f"{path} was saved with {saved} beside the engine, load was given {given}")
+        if self.most is not None and state["run"] != self.run_id:
+            raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
 
     def close(self) -> None:
         """Closes the journal, so that another run may have it."""
@@ -497,16 +419,16 @@ class TrainingRun:
         self.noise = run_noise(self.seed, self.settings, attempt)
         self.begin()
 
-    def _state(self, others: dict[str, Any]) -> RunState:
+    def _state(self, others: dict[str, Any]) -> State:
         known = [(*place, digest) for place, digest in self.known.items() if place[0] >= self.steps]
-        return RunState(
-            run_id=self.run_id,
-            settings=self.settings,
-            steps=self.steps,
-            assumptions=self.assumptions,
-            seed=0 if self.plan.secure else self.seed,
-            account=self.account.state_dict(),
-            objects={
+        return {
+            "run": self.run_id,
+            "settings": self.settings,
+            "steps": self.steps,
+            "assumptions": list(self.assumptions),
+            "seed": "0" if self.plan.secure else str(self.seed),
+            "account": self.account.state_dict(),
+            "objects": {
                 "model": dict(self.gradients.model.state_dict()),
                 "optimizer": self.optimizer.state_dict(),
                 "others": {name: other.state_dict() for name, other in others.items()},
@@ -516,7 +438,7 @@ class TrainingRun:
                 "attempt": self.attempt,
                 "most": self.most,
             },
-        )
+        }
 
     def _restore(self, objects: dict[str, Any], others: dict[str, Any]) -> None:
         self.gradients.model.load_state_dict(objects["model"])
@@ -526,6 +448,157 @@ class TrainingRun:
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
         _set_random_states(objects["random"])
+
+
+class PrivateModule(nn.Module):
+    """The user's model; what it computes in training goes through the run, which makes the private step.
+
+    The outputs in training are leaves of the graph: ``loss.backward()`` stops there, and the parameters
+    get no gradient but the released one. Evaluation, and anything under ``torch.no_grad``, goes to the
+    model directly, or to a copy while it is in training mode. A normalisation that was frozen (in eval mode)
+    stays frozen under ``train()``. The set of trained parameters stays as it was: any change is refused.
+    """
+
+    def __init__(self, module: nn.Module, run: TrainingRun) -> None:
+        super().__init__()
+        self.module = module
+        self._run_forward = torch.compiler.disable(run.forward)  # layers are watched one by one
+        self.training = module.training
+        self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
+        self._trained = run.gradients.parameters
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode of all layers but the frozen ones."""
+        super().train(mode)
+        for layer in self._frozen:
+            layer.eval()
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.training:
+            return self.module(*args, **kwargs)
+        if not torch.is_grad_enabled():  # a pass in training mode may write to the model
+            refuse_layers(self.module)
+            refuse_other_parameters(self.module, self._trained)
+            return deepcopy(self.module)(*args, **kwargs)
+        for name, value in (*enumerate(args), *kwargs.items()):
+            if not isinstance(value, Tensor) or not value.dim():
+                raise TypeError(
+                    "in training the model takes tensors with one row for each example, got "
+                    f"{type(value).__name__} as input {name}"
+                )
+        return self._run_forward((args, kwargs))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+class PrivateOptimizer(Optimizer):
+    """The user's optimizer, which moves the parameters when a gradient was released.
+
+    Everything else (param_groups, state, schedulers) is the user's optimizer itself.
+    """
+
+    def __init__(self, optimizer: Optimizer, run: TrainingRun) -> None:
+        # Optimizer.__init__ is not called, because groups and state are those of the optimizer inside.
+        self.optimizer = optimizer
+        self._run = run
+
+    def release(self) -> bool:
+        """Adds the batch to the sum; returns whether the step is complete and its gradient was released.
+
+        ``step`` does this itself. It is for trainers that call the step of the optimizer inside.
+        """
+        return self._run.finish()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Adds the batch to the sum, and moves the parameters if it was the last part of its step."""
+        value = None
+        if closure is not None:
+            with torch.enable_grad():
+                value = closure()
+        if self.release():
+            self.optimizer.step()
+        return value
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Removes the gradients, which are the last released ones."""
+        self.optimizer.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Raises a ValueError: a release has a place for each parameter that the engine began with."""
+        raise ValueError("parameters cannot be added to a private optimizer: make a new engine")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["optimizer"], name)
+
+    def __repr__(self) -> str:
+        return f"PrivateOptimizer({self.optimizer!r})"
+
+
+class PrivateLoader:
+    """Iterates like a DataLoader over the rest of the epoch that the run is in."""
+
+    def __init__(self, loader: DataLoader[Any], run: TrainingRun) -> None:
+        self.dataset: Dataset[Any] = loader.dataset
+        self._run, self._examples = run, Examples(loader)
+        self._options = {
+            "num_workers": loader.num_workers,
+            "pin_memory": loader.pin_memory,
+            "timeout": loader.timeout,
+            "worker_init_fn": loader.worker_init_fn,
+            "prefetch_factor": loader.prefetch_factor,
+        }
+
+    @property
+    def batches_a_step(self) -> int:
+        """The number of micro-batches that make one step."""
+        return len(self._run.plan.batches.of_step(0, Noise(0)))
+
+    def __len__(self) -> int:
+        """Returns the number of micro-batches in a whole epoch."""
+        return self._run.plan.batches.steps_an_epoch * self.batches_a_step
+
+    def __iter__(self) -> Iterator[Any]:
+        batches, (start, noise) = self._run.plan.batches, self._run.begin()
+        epoch = batches.steps_an_epoch
+        sampler = _Remembering(batches, range(start, (start // epoch + 1) * epoch), noise)
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=sampler,
+            collate_fn=self._examples.collated,
+            generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
+            **self._options,  # type: ignore[arg-type]
+        )
+        for batch in loader:
+            self._run.announce(sampler.handed_out.popleft(), batch)
+            yield batch
+            if self._run.noise is not noise:  # the step begins again with a new sample
+                yield from self
+                return
+
+
+class _Remembering(BatchSampler[list[int]]):
+    """Keeps the micro-batches that workers asked for ahead of time until they are handed out."""
+
+    def __init__(self, batches: Batches, steps: range, noise: Noise) -> None:
+        self.batches, self.steps, self.noise = batches, steps, noise
+        self.handed_out: deque[MicroBatch] = deque()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in self.steps:
+            for batch in self.batches.of_step(step, self.noise):
+                self.handed_out.append(batch)
+                yield list(batch.indices)
 
 
 def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -> Noise:
@@ -541,32 +614,19 @@ def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -
     return Noise(seed).of("engine", repr(sorted(released.items())), *([attempt] if attempt else []))
 
 
-def each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the loss of every example by itself.
-
-    >>> each_loss(torch.nn.functional.mse_loss, torch.zeros(2, 3), torch.tensor([[1.0] * 3, [2.0] * 3]))
-    tensor([1., 4.])
-    """
+def _each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Returns the loss of every example by itself."""
     return vmap(lambda output, target: loss(output.unsqueeze(0), target.unsqueeze(0)))(outputs, targets)
 
 
-def cotangents_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the gradient of every example's own loss by its output.
-
-    >>> cotangents_of(torch.nn.functional.mse_loss, torch.zeros(2, 1), torch.tensor([[1.0], [2.0]]))
-    tensor([[-2.],
-            [-4.]])
-    """
-    result: Tensor = grad(lambda out: each_loss(loss, out, targets).sum())(outputs)
+def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Returns the gradient of every example's own loss by its output."""
+    result: Tensor = grad(lambda out: _each_loss(loss, out, targets).sum())(outputs)
     return result
 
 
-def targets_of(values: Any) -> Tensor:
-    """Returns the targets of a batch, which is a pair of inputs and targets.
-
-    >>> targets_of([torch.zeros(2, 3), torch.tensor([0, 1])])
-    tensor([0, 1])
-    """
+def _targets(values: Any) -> Tensor:
+    """Returns the targets of a batch, which is a pair of inputs and targets."""
     if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
         raise ValueError(
             f"with loss, the loader must give pairs (inputs, targets), got {type(values).__name__}"
@@ -585,11 +645,7 @@ def _gradient(output: Tensor) -> Tensor:
 
 
 def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
-    """Returns the value as the parameter lies in memory: otherwise optimizers on a GPU take each by itself.
-
-    >>> _laid_out(torch.ones(3, 2), torch.ones(2, 3).T).stride()
-    (1, 3)
-    """
+    """Returns the value as the parameter lies in memory, without which GPU optimizers take each by itself."""
     same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
     return value if same else torch.empty_like(parameter).copy_(value)
 
