@@ -962,7 +962,7 @@ a sample that was drawn ahead with another key
 every process takes every example
 - everyone[distributed.rank() :: distributed.world_size()]
 + everyone
-@ src/ringfence/training/engine/batches.py: training/engine/layers
+@ src/ringfence/training/engine/batches.py: training/engine/batches
 a loader of some examples taken for one of all
 - if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:
 + if False:

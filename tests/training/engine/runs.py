@@ -53,9 +53,9 @@ class Run:
                     break
         return self
 
-    def batch(self, inputs: Tensor, labels: Tensor) -> None:
+    def batch(self, inputs: Tensor, labels: Tensor, reduction: str = "mean") -> None:
         self.optimizer.zero_grad()
-        nn.functional.cross_entropy(self.model(inputs), labels).backward()
+        nn.functional.cross_entropy(self.model(inputs), labels, reduction=reduction).backward()
         self.optimizer.step()
 
     def samples(self) -> list[tuple[int, tuple[int, ...]]]:

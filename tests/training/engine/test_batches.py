@@ -10,13 +10,16 @@ from torch.utils.data import (
     Dataset,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
 
+import ringfence as rf
 from ringfence.noise import Noise
-from ringfence.training.engine.batches import FullBatches, MicroBatch, PoissonBatches, checked_loader
+from ringfence.training.engine.batches import MicroBatch, PoissonBatches
 from ringfence.training.engine.run import PrivateLoader
+from tests.training.engine.runs import CLIP, LAW, network
 
 DATA = TensorDataset(torch.arange(20.0), torch.arange(20))
 
@@ -80,20 +83,16 @@ def test_a_sample_that_was_drawn_ahead_is_that_of_its_step_and_key(monkeypatch: 
     assert drawn == [0, 1, 2, 3, 2, 3, 3]
 
 
-def test_a_full_step_holds_everyone_once() -> None:
-    parts = FullBatches(20, 6, public_size=20).of_step(0, Noise(0))
-    assert sorted(i for part in parts for i in part.indices) == list(range(20))
-    assert [part.last for part in parts] == [False, False, False, True]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_is_announced_is_what_comes(workers: int) -> None:
-    private, heard = loader(PoissonBatches(20, 4, public_size=20), num_workers=workers)
+    private, heard = loader(PoissonBatches(20, 4, public_size=20), start=8, num_workers=workers)
+    before = torch.get_rng_state()
     for values, indices in private:
         assert tuple(indices.tolist()) == heard[-1].indices
         assert values.tolist() == indices.tolist()
-    assert [batch.step for batch in heard] == list(range(5))
+    assert [batch.step for batch in heard] == [8, 9]  # the rest of the epoch
     assert len(private) == 5
+    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_empty_batches_keep_their_shapes() -> None:
@@ -105,19 +104,6 @@ def test_empty_batches_keep_their_shapes() -> None:
         assert dtypes == [torch.float32, torch.int64]
 
 
-def test_an_epoch_goes_on_where_the_run_is() -> None:
-    private, heard = loader(PoissonBatches(20, 4, public_size=20), start=8)
-    for _ in private:
-        pass
-    assert [batch.step for batch in heard] == [8, 9]
-
-
-def test_iterating_draws_nothing_from_the_global_generator() -> None:
-    before = torch.get_rng_state()
-    list(loader(PoissonBatches(20, 4, public_size=20))[0])
-    assert torch.equal(before, torch.get_rng_state())
-
-
 class _Stream(IterableDataset[int]):
     def __iter__(self) -> Any:
         return iter(range(3))
@@ -127,29 +113,31 @@ class _Unsized(Dataset[int]):
     def __getitem__(self, index: int) -> int:
         return index
 
+    def __len__(self) -> int:
+        raise NotImplementedError
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([1, 2], "loader must be a torch.utils.data.DataLoader, got list"),
-        (DataLoader(_Stream()), "dataset of known size, got _Stream"),
-        (DataLoader(_Unsized(), sampler=range(3)), "dataset of known size, got _Unsized"),
-        (DataLoader(TensorDataset(torch.zeros(0))), "at least one example"),
-        (DataLoader(DATA, batch_size=None), "must have a batch_size"),
-        (DataLoader(DATA, batch_size=3, drop_last=True), "must have drop_last=False, got True"),
-        (
-            DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 20, 20)),
-            "with WeightedRandomSampler, which would be replaced",
-        ),
-        (
-            DataLoader(DATA, sampler=RandomSampler(DATA, replacement=True)),
-            "with RandomSampler, which would be replaced",
-        ),
-    ],
-)
-def test_what_cannot_be_accounted_for_is_refused_by_name(given: Any, message: str) -> None:
+
+LOADERS = [
+    ([1, 2], "loader must be a torch.utils.data.DataLoader, got list"),
+    (DataLoader(_Stream()), "dataset of known size, got _Stream"),
+    (DataLoader(_Unsized(), sampler=range(3)), "dataset of known size, got _Unsized"),
+    (DataLoader(TensorDataset(torch.zeros(0))), "at least one example"),
+    (DataLoader(DATA, batch_size=None), "must have a batch_size"),
+    (DataLoader(DATA, batch_size=3, drop_last=True), "must have drop_last=False, got True"),
+    (DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 20, 20)), "with WeightedRandomSampler, which"),
+    (DataLoader(DATA, sampler=RandomSampler(DATA, replacement=True)), "with RandomSampler, which would be"),
+    (DataLoader(DATA, sampler=SequentialSampler(range(5))), "draws 5 of its 20 .* torch.utils.data.Subset"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), LOADERS)
+def test_a_loader_that_is_refused_leaves_the_engine_as_it_was(given: Any, message: str) -> None:
+    engine, model, state = rf.PrivacyEngine(LAW, CLIP), network(), torch.get_rng_state()
+    before = dict(vars(engine))
     with pytest.raises((TypeError, ValueError), match=message):
-        checked_loader(given)
+        engine.make_private(model, torch.optim.SGD(model.parameters(), lr=1.0), given)
+    assert vars(engine) == before
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_more_than_everyone_is_refused() -> None:

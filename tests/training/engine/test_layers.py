@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import ringfence as rf
 from ringfence.training.per_example.model_checks import refuse_random_layers
-from tests.training.engine.runs import CLIP, INPUTS, LAW, Run, clipped_sum, network
+from tests.training.engine.runs import CLIP, INPUTS, Run, clipped_sum, network
 
 # torch falls back to a loop over the examples for some of these
 pytestmark = [
@@ -146,37 +145,3 @@ def test_a_frozen_batch_normalisation_stays_frozen() -> None:
 def test_layers_that_draw_have_no_information(layer: nn.Module) -> None:
     with pytest.raises(ValueError, match=rf"layer '' \({type(layer).__name__}\) draws at random"):
         refuse_random_layers(layer)
-
-
-class Stream(IterableDataset[Tensor]):
-    def __iter__(self) -> object:
-        return iter(INPUTS)
-
-
-class Unsized(Dataset[Tensor]):
-    def __getitem__(self, index: int) -> Tensor:
-        return INPUTS[index]
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-
-LOADERS: list[tuple[object, str]] = [
-    (DataLoader(Stream()), "dataset of known size, got Stream"),
-    (DataLoader(Unsized(), sampler=range(3)), "dataset of known size, got Unsized"),
-    ((batch for batch in INPUTS), "must be a torch.utils.data.DataLoader, got generator"),
-    (
-        DataLoader(TensorDataset(INPUTS), sampler=torch.utils.data.SequentialSampler(range(5))),
-        "draws 5 of its 60 examples, and private steps draw from all: give it a torch.utils.data.Subset",
-    ),
-]
-
-
-@pytest.mark.parametrize(("loader", "message"), LOADERS)
-def test_a_loader_that_is_refused_leaves_the_engine_as_it_was(loader: object, message: str) -> None:
-    engine, model, state = rf.PrivacyEngine(LAW, CLIP), network(), torch.get_rng_state()
-    before = dict(vars(engine))
-    with pytest.raises((TypeError, ValueError), match=message):
-        engine.make_private(model, torch.optim.SGD(model.parameters(), lr=1.0), loader)
-    assert vars(engine) == before
-    assert torch.equal(state, torch.get_rng_state())

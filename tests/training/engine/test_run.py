@@ -7,18 +7,27 @@ import torch
 from torch import nn
 
 import ringfence as rf
-from ringfence.noise import Noise, side_by_side
 from ringfence.training.engine.batches import PoissonBatches
 from ringfence.training.engine.run import StepReport
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network, refused
 
 
-def test_a_full_step_is_the_mechanism_on_the_sum_over_a_public_constant() -> None:
-    start = network()
-    theta = clipped_sum(start, INPUTS, LABELS, CLIP)
-    run = Run(mechanism=rf.Gaussian(1e-7)).train(1)
-    flat = torch.cat([p.detach().reshape(-1) for p in start.parameters()])
-    assert torch.allclose((flat - run.weights()) * 60, theta, atol=1e-4)
+@pytest.mark.parametrize(("examples", "size", "parts"), [(60, 60, 16), (30, 60, 7), (30, 100, 60)])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_divisor_is_public_and_not_the_number_of_examples(
+    examples: int, size: int, parts: int, reduction: Any
+) -> None:
+    """With half of the examples the sum halves, what divides it does not; micro-batches change nothing."""
+    data = {"inputs": INPUTS[:examples], "labels": LABELS[:examples]}
+    settings = {"mechanism": rf.Gaussian(1e-7), "public_size": size, "loss_reduction": reduction}
+    run, theta = Run(**data, **settings, batch_size=parts), clipped_sum(network(), **data, clip=CLIP)
+    start = run.weights()
+    run.batch(*next(iter(run.loader)), reduction)  # a loop that breaks off: its half step is forgotten
+    if run.engine.steps == 0:
+        for inputs, labels in run.loader:
+            run.batch(inputs, labels, reduction)
+    assert run.engine.steps == 1
+    assert torch.allclose((start - run.weights()) * size, theta, atol=1e-4)
 
 
 def test_an_l2_clip_is_of_the_whole_gradient_and_not_of_each_parameter() -> None:
@@ -48,15 +57,6 @@ def test_poisson_training_under_an_l2_clip_costs_what_every_accountant_says() ->
     assert claim.per_instance.renyi_epsilon == pytest.approx(opacus_rdp, rel=1e-4)
 
 
-@pytest.mark.parametrize("size", [60, 100])
-def test_the_divisor_is_public_and_not_the_number_of_examples(size: int) -> None:
-    """The same settings with half of the examples: the sum halves, what divides it does not."""
-    flat = torch.cat([p.detach().reshape(-1) for p in network().parameters()])
-    half = Run(inputs=INPUTS[:30], labels=LABELS[:30], mechanism=rf.Gaussian(1e-7), public_size=size).train(1)
-    theta = clipped_sum(network(), INPUTS[:30], LABELS[:30], CLIP)
-    assert torch.allclose((flat - half.weights()) * size, theta, atol=1e-4)
-
-
 def test_the_sample_of_each_step_is_drawn_once_and_before_the_step_begins() -> None:
     """Within an epoch and from one to the next: 5 steps each."""
     run, drawn = Run(sampling="poisson", batch_size=12), []
@@ -75,14 +75,6 @@ def test_planned_steps_cost_what_they_take_of_delta_and_the_numbers_they_release
     plain, secure = (Run(secure=flag, seed=None, public_size=60, **sampled).engine for flag in (False, True))
     assert [engine.planned_cost(3).spent for engine in (plain, secure)] == [0, 0]
     assert [engine.planned_cost(3).numbers for engine in (plain, secure)] == [0, 3 * numbers]
-
-
-def test_micro_batches_change_nothing() -> None:
-    whole, parts = Run(batch_size=60).train(3), Run(batch_size=7).train(3)
-    # other sums in the last bit, hence other noise: compare without any
-    whole, parts = (Run(batch_size=size, mechanism=rf.Gaussian(1e-9)).train(3) for size in (60, 7))
-    assert torch.allclose(whole.weights(), parts.weights(), atol=1e-5)
-    assert parts.engine.steps == 3
 
 
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
@@ -146,15 +138,6 @@ def test_examples_have_the_masks_of_dropout_that_their_outputs_had(clip: rf.Clip
     assert model[1].weight.grad.item() * 20 == pytest.approx(total, abs=1e-4)
 
 
-def test_a_loss_that_is_summed_gives_the_same_run() -> None:
-    mean, total = Run(mechanism=rf.Gaussian(1e-9)), Run(mechanism=rf.Gaussian(1e-9), loss_reduction="sum")
-    for run, reduction in ((mean, "mean"), (total, "sum")):
-        for inputs, labels in run.loader:
-            nn.functional.cross_entropy(run.model(inputs), labels, reduction=reduction).backward()
-            run.optimizer.step()
-    assert torch.allclose(mean.weights(), total.weights(), atol=1e-6)
-
-
 def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     run = Run()
     with refused("outside of the private loader's loop"):
@@ -178,40 +161,20 @@ def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     assert run.engine.steps == run.engine.account.steps == 0  # nothing was released
 
 
-@pytest.mark.parametrize("sampling", ["full", "poisson"])
-def test_two_backward_passes_before_one_step_are_refused(sampling: str) -> None:
-    """The first batch was dropped: the release was the second batch's sum alone, to 6e-7."""
-    run = Run(sampling=sampling)
+@pytest.mark.parametrize(
+    ("sampling", "due"),
+    [("full", "step 0, part 1 is due, got step 0, part 2"), ("poisson", "step 1, part 0 is due, got step 2")],
+)
+def test_a_batch_without_a_step_ends_the_loop(sampling: str, due: str) -> None:
+    """A full sum lacked part of the dataset, and a Poisson sample was released twice or not at all."""
+    run = Run(sampling=sampling, batch_size=12)
     batches = iter(run.loader)
+    run.batch(*next(batches))
     inputs, labels = next(batches)
     nn.functional.cross_entropy(run.model(inputs), labels).backward()
-    inputs, _ = next(batches)
-    with refused(
-        r"optimizer\.step\(\) was not called for every batch .* after every batch, also an empty one"
-    ):
-        run.model(inputs)
-    assert run.engine.steps == run.engine.account.steps == 0
-    run.train(1)  # a new loop begins with the step that is due
-    assert run.engine.account.steps == 1
-
-
-@pytest.mark.parametrize("sampling", ["full", "poisson"])
-def test_a_batch_that_was_skipped_ends_the_loop(sampling: str) -> None:
-    """It did not: a full sum lacked part of the dataset, and a Poisson sample was released twice."""
-    run = Run(sampling=sampling, batch_size=12)
-    due = (
-        r"step 0, part 1 is due, got step 0, part 2"
-        if sampling == "full"
-        else "step 1, part 0 is due, got step 2"
-    )
-    for number, (inputs, labels) in enumerate(run.loader):
-        if number == 1:
-            continue
-        if number == 2:
-            with refused(due):
-                run.batch(inputs, labels)
-            break
-        run.batch(inputs, labels)
+    with refused(rf"optimizer\.step\(\) was not called for every batch .*{due}"):
+        run.batch(*next(batches))
+    assert run.train(2).engine.account.steps == 2  # a new loop begins with the step that is due
 
 
 def test_two_loops_at_once_release_no_sample_twice() -> None:
@@ -230,13 +193,6 @@ def test_the_loader_may_be_looked_through_without_training() -> None:
     assert sum(len(run.model(inputs)) for inputs, _ in run.loader) > 0
     run.model.train()
     run.train(1)
-
-
-def test_a_broken_loop_forgets_its_half_step() -> None:
-    run, whole = Run(mechanism=rf.Gaussian(1e-9)), Run(mechanism=rf.Gaussian(1e-9)).train(1)
-    run.batch(*next(iter(run.loader)))
-    run.train(1)
-    assert torch.allclose(run.weights(), whole.weights(), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.*not finite on made-up inputs")
@@ -292,37 +248,15 @@ def test_noise_has_the_law_of_the_mechanism() -> None:
     assert len({tuple(row.tolist()) for row in moves}) == 40
 
 
-def test_the_same_sum_at_the_same_step_gives_the_same_release_and_no_other_does() -> None:
-    law, theta = rf.Gaussian(1.0), torch.zeros(4)
-
-    def noise(theta: torch.Tensor, step: int) -> torch.Tensor:
-        source = Noise(3)
-        draws = side_by_side([source], "noise", step, source.digest(theta))
-        return law.sample(theta, generator=draws) - theta
-
-    assert torch.equal(noise(theta, 0), noise(theta, 0))
-    assert not torch.equal(noise(theta, 0), noise(theta, 1))
-    assert not torch.allclose(noise(theta, 0), noise(theta + 1e-6, 0), atol=1e-3)
-
-
-@pytest.mark.filterwarnings("ignore:.*not finite on made-up inputs")
 def test_bad_numbers_release_nothing() -> None:
     bad = INPUTS.clone()
     bad[5, 0, 1, 1] = torch.nan
-    run = Run(inputs=bad)
+    runs = Run(inputs=bad), Run(labels=torch.full((60,), 2))
     with refused(r"input 0 must be finite, got nan at index \[5, 0, 1, 1\]"):
-        run.train(1)
-    assert run.engine.account.steps == 0
-    run = Run(labels=torch.full((60,), 2))
+        runs[0].train(1)
     with pytest.raises(IndexError, match="Target 2 is out of bounds"):
-        run.train(1)
-    assert run.engine.account.steps == 0
-    run = Run()
-    with torch.no_grad():
-        run.original[3].weight.fill_(torch.inf)
-    with refused("the sum of clipped gradients of step 0 is not finite"):
-        run.train(1)
-    assert run.engine.account.steps == 0
+        runs[1].train(1)
+    assert [run.engine.account.steps for run in runs] == [0, 0]
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
@@ -367,26 +301,19 @@ def _gradient(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tenso
     return CLIP(torch.cat([g.reshape(-1) for g in each])[None])[0]
 
 
-def test_the_sum_of_a_step_belongs_to_the_parameters_seen_in_on_step() -> None:
-    """Whoever measures other examples at a step needs both."""
-    heard: list[bool] = []
+def test_a_report_of_a_step_comes_while_the_parameters_are_those_of_its_sum() -> None:
+    heard: list[StepReport] = []
 
     def compare(report: StepReport) -> None:
         expected = clipped_sum(run.original, INPUTS, LABELS, CLIP)
-        heard.append(torch.allclose(run.engine.run.theta, expected, atol=1e-6))
+        assert torch.allclose(run.engine.run.theta, expected, atol=1e-6)
+        assert report.loss == pytest.approx(run.loss(INPUTS, LABELS).item(), rel=1e-5)
+        heard.append(report)
 
-    run = Run(on_step=compare)
-    run.train(2)
-    assert heard == [True, True]
-
-
-def test_reports_of_steps() -> None:
-    heard: list[StepReport] = []
-    run = Run(on_step=heard.append, loss=nn.functional.cross_entropy)
-    first = nn.functional.cross_entropy(network()(INPUTS), LABELS)
+    run = Run(on_step=compare, loss=nn.functional.cross_entropy)
+    run.loss = lambda inputs, labels: nn.functional.cross_entropy(run.original(inputs), labels)
     run.train(3)
     assert [report.steps for report in heard] == [1, 2, 3]
-    assert heard[0].loss == pytest.approx(first.item(), rel=1e-5)
     assert heard[-1].guarantee(1e-5) == run.engine.guarantee(1e-5)
 
 
@@ -407,10 +334,3 @@ def test_auxiliary_batches_are_samples_of_the_dataset_at_the_present_parameters(
             who = list(batches.draw(run.engine.run.noise, "auxiliary", step, number))
             expected = clipped_sum(before[step], INPUTS[who], LABELS[who], CLIP)
             assert torch.allclose(heard[step][number], expected, atol=1e-5)
-
-
-def test_what_auxiliary_batches_tell_is_charged() -> None:
-    settings: dict[str, Any] = {"sampling": "poisson", "batch_size": 30, "loss": nn.functional.cross_entropy}
-    run = Run(**settings, auxiliary_batches=2).train(1)
-    assert run.engine.account.spent == 1e-9
-    assert run.engine.guarantee(1e-3).per_instance.failure_probability == 1e-9
