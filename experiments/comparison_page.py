@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.comparison import CLAMPED, GAUSSIAN, Banded, Candidate, Comparison, Point
-from experiments.drawing import curve, grouped
+from experiments.drawing import curve, flat, grouped
 from ringfence.numerics.rounding import rounded_up
-from ringfence.report.chart import Chart, Line, Panel, flat
+from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.page import Report, Section, Table, installed_versions, write_report
 
 CLIPS = {"norm": "the L2 clip", "clamp": "clamped coordinates"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
-from ringfence.report.chart import Chart, Line
+from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.drawing import save_chart
 
 if TYPE_CHECKING:
@@ -106,3 +106,16 @@ def curve(
 
 def _field(value: str | Callable[[Any], float]) -> Callable[[Any], float]:
     return attrgetter(value) if isinstance(value, str) else value
+
+
+def flat(panel: Panel, tolerance: float = 0.01) -> bool:
+    """Whether every curve of the panel lies on its gray line: words say that shorter than a picture.
+
+    >>> line = Line("sign", (1.0, 2.0), (1.0, 1.002))
+    >>> flat(Panel("", "x", "y", (line,), reference=1.0)), flat(Panel("", "x", "y", (line,)))
+    (True, False)
+    """
+    level = panel.reference
+    return level is not None and all(
+        abs(y - level) <= tolerance * abs(level) for line in panel.lines for y in line.y
+    )

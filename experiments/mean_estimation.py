@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.drawing import SIGMA, Drawn, grouped
+from experiments.drawing import SIGMA, Drawn, flat, grouped
 from experiments.progress import Progress
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
@@ -17,7 +17,7 @@ from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.truncated_normal import TruncatedNormal
-from ringfence.report.chart import Chart, Line, Panel, flat
+from ringfence.report.chart import Chart, Line, Panel
 
 ALPHA = 2.0  # the order of the divergence, which the paper calls epsilon
 LARGEST_SIGMA = 100.0

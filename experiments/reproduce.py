@@ -27,7 +27,8 @@ from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.report.page import Report, Section, installed_versions, save_charts, write_report
+from ringfence.report.drawing import save_chart
+from ringfence.report.page import Report, Section, installed_versions, write_report
 
 SEARCHES: tuple[Search, ...] = ("paper", "fair")
 SPECTRAL_CLASSES = 16  # with more, the largest eta over directions takes minutes per run: use the trace
@@ -165,4 +166,6 @@ def reproduce(
         versions=installed_versions(),
         notice="" if publishable else SENSITIVE,
     )
-    return [write_report(report, out / "report.html"), *save_charts(report, out), *files]
+    charts = [chart for section in report.sections for chart in section.charts]
+    pictures = [path for chart in charts for path in save_chart(chart, out)]
+    return [write_report(report, out / "report.html"), *pictures, *files]

@@ -2,7 +2,8 @@
 
 import math
 
-from ringfence.report.chart import Chart, Line, Panel, flat, looks
+from experiments.drawing import flat
+from ringfence.report.chart import Chart, Line, Panel, looks
 from ringfence.report.page import Report, Section, Table
 
 HOSTILE = "<script>alert(1)</script>"

@@ -1,4 +1,4 @@
-"""Charts drawn by matplotlib: files, and SVG for pages."""
+"""Charts: lines that fit together, looks that can be told apart, files and SVG for pages."""
 
 import math
 import sys
@@ -10,12 +10,50 @@ import numpy
 import pytest
 from matplotlib.axes import Axes
 
-from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.chart import Chart, Line, Panel, looks
 from ringfence.report.drawing import page_drawing, paper_figure, save_chart
 from tests.faults.conditions import no_room_beyond
 from tests.report.samples import bars, everything, hostile_chart
 
 INF, NAN = math.inf, math.nan
+LEGEND = [
+    "Gaussian",
+    "rectified",
+    "truncated",
+    "sign",
+    "usual epsilons",
+    "a coin",
+    "quantised, 5 levels",
+    "cells, empty",
+]
+
+
+def test_lines_that_do_not_fit_are_refused() -> None:
+    for columns, message in (
+        (((),), "y of line 'a' must have 1 values, got 0"),
+        (((1.0,), (), (1.0,)), "low of line 'a' must have 1 values, got 0"),
+        (((1.0,), (1.0,)), "line 'a' must have low and high, or neither"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Line("a", (1.0,), *columns)
+
+
+def test_mechanisms_differ_in_colour_and_in_marker() -> None:
+    names = ("Gaussian", "rectified", "truncated", "sign", "quantised")
+    by_name = looks(everything())
+    assert len({by_name[name].color for name in names}) == len({by_name[name].point for name in names}) == 5
+
+
+def test_what_is_no_mechanism_gets_a_look_of_its_own() -> None:
+    lines = tuple(Line(name, (), ()) for name in ("empty cells", "small cells", "large cells", "sign"))
+    by_name = looks(Chart("", "", "", (Panel("", "", "", lines),)))
+    assert len({by_name[line.looks_like] for line in lines}) == 4
+
+
+def test_a_look_that_does_not_exist_is_refused_by_name() -> None:
+    line = Line("bound = claim", (), (), mechanism="quantized")
+    with pytest.raises(ValueError, match=r"line 'bound = claim' must be one of .*, got 'quantized'"):
+        looks(Chart("", "", "", (Panel("", "", "", (line,)),)))
 
 
 def test_everything_is_drawn() -> None:
@@ -35,10 +73,7 @@ def test_everything_is_drawn() -> None:
     assert [text.get_text() for text in first.texts] == ["not drawn: 2 off the axes"]
     assert second.lines[0].get_linestyle() == "None"
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "Gaussian", "rectified", "truncated", "sign", "quantised, 5 levels", "cells, empty",
-        "usual epsilons", "a coin",
-    ]  # fmt: skip
+    assert [text.get_text() for text in legend.get_texts()] == LEGEND
 
 
 def seen_ticks(place: Axes) -> list[float]:
@@ -83,7 +118,7 @@ def test_a_y_axis_from_zero_reaches_whiskers_references_and_what_is_negative() -
 
 
 def test_log_axes_have_a_few_plain_ticks() -> None:
-    for start in range(-40, 40):
+    for start in range(-40, 40, 9):
         for span in (1.2, 1.5, 3.0, 10.0, 40.0, 1e3, 1e7, 1e20):
             ends = (low := 10 ** (start / 8), low * span)
             assert 2 <= len(seen_ticks(of_line(Line("sign", ends, ends), x_log=True))) <= 9, ends
@@ -97,15 +132,17 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert first[1].read_bytes().startswith(b"%PDF")
 
 
-def test_dollars_and_tags_are_text(tmp_path: Path) -> None:
-    line = Line("$x_{", (1.0,), (1.0,))
-    save_chart(Chart("dollars", "", "", (Panel("$a$ and $", "$\\frac$", "$$", (line,)),)), tmp_path)
-    save_chart(hostile_chart(), tmp_path)
-
-
-def test_a_chart_without_panels_or_lines(tmp_path: Path) -> None:
-    save_chart(Chart("nothing", "", "", ()), tmp_path)
-    save_chart(Chart("empty", "", "", (Panel("", "", "", (), x_log=True, y_log=True),)), tmp_path)
+@pytest.mark.parametrize(
+    "panels",
+    [
+        (Panel("$a$ and $", "$\\frac$", "$$", (Line("$x_{", (1.0,), (1.0,)),)),),
+        hostile_chart().panels,
+        (),
+        (Panel("", "", "", (), x_log=True, y_log=True),),
+    ],
+)
+def test_dollars_tags_and_nothing_can_be_drawn(panels: tuple[Panel, ...], tmp_path: Path) -> None:
+    assert len(save_chart(Chart("odd", "", "", panels), tmp_path)) == 2
 
 
 def test_matplotlib_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,10 +177,7 @@ def test_a_full_disk_leaves_the_old_chart(tmp_path: Path) -> None:
 def test_a_page_has_a_drawing_per_panel_and_a_sample_per_name() -> None:
     drawing = page_drawing(everything(), "figure")
     assert [title for title, _ in drawing.panels] == [panel.title for panel in everything().panels]
-    assert [name for name, _ in drawing.legend] == [
-        "Gaussian", "rectified", "truncated", "sign", "quantised, 5 levels", "cells, empty",
-        "usual epsilons", "a coin",
-    ]  # fmt: skip
+    assert [name for name, _ in drawing.legend] == LEGEND
     assert "not drawn: 2 off the axes" in drawing.panels[0][1]
     assert page_drawing(everything(), "figure") == drawing
 

@@ -9,16 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.report.chart import Chart, Line, Panel
-from ringfence.report.page import (
-    Report,
-    Section,
-    Table,
-    data_tables,
-    installed_versions,
-    page,
-    save_charts,
-    write_report,
-)
+from ringfence.report.page import Report, Section, Table, data_tables, page, write_report
 from tests.faults.conditions import no_room_beyond
 from tests.report.samples import HOSTILE, bars, everything, full_report, hostile_report
 
@@ -102,43 +93,26 @@ def test_drawings_have_names_and_refer_to_nothing_but_their_own_parts(full: str)
     used = {attributes["href"] for attributes in tags.all("use")}
     assert {name.removeprefix("#") for name in used | set(re.findall(r"url\((.*?)\)", full))} <= ids
     assert "chance of error by epsilon: Gaussian, rectified" in full
-
-
-def test_colours_of_drawings_can_be_changed_by_the_page(full: str) -> None:
     drawn = "".join(re.findall(r"<svg.*?</svg>", full, flags=re.DOTALL))
-    assert "var(--color-0072b2, #0072b2)" in drawn
+    assert "var(--color-0072b2, #0072b2)" in drawn  # colours that the page can change
     assert not re.search(r"(?:fill|stroke): #", drawn)
 
 
 def test_the_numbers_of_a_figure_are_in_a_table() -> None:
     assert data_tables(bars())[0].rows[1] == ("<b>", "5", "4", "6", "")
     first = data_tables(everything())[0]
-    assert first.columns == (
-        "epsilon",
-        "Gaussian",
-        "rectified",
-        "rectified, low",
-        "rectified, high",
-        "truncated",
-    )
+    assert first.columns[:5] == ("epsilon", "Gaussian", "rectified", "rectified, low", "rectified, high")
     assert first.rows[2] == ("1", "0.1", "0.1", "0", "inf", "inf")
     assert first.rows[1][1] == ""
+    many = tuple(map(float, range(401)))
+    [long] = data_tables(Chart("", "Long", "", (Panel("", "x", "y", (Line("sign", many, many),)),)))
+    assert long.title == "Long: y, one point in 3"
+    assert [row[0] for row in long.rows[:3]] == ["0", "3", "6"]
 
 
 def test_a_notice_stands_at_the_top(full: str) -> None:
     assert '<p class="banner" role="note">Do not publish this file.</p>' in full
     assert 'class="banner"' not in page(Report("t", (Section("h"),)))
-
-
-def test_charts_are_saved_by_their_names(tmp_path: Path) -> None:
-    report = Report("t", (Section("h", ("Some text.",), (bars(),)),))
-    assert [path.name for path in save_charts(report, tmp_path / "all")] == ["bars.png", "bars.pdf"]
-    with pytest.raises(ValueError, match="different names, got twice: everything"):
-        save_charts(full_report(), tmp_path)
-
-
-def test_versions_are_those_of_the_packages() -> None:
-    assert {"Python", "ringfence", "torch"} <= dict(installed_versions()).keys()
 
 
 def test_text_is_text_everywhere() -> None:
@@ -156,6 +130,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     first = write_report(full_report(), tmp_path / "new" / "a.html")
     second = write_report(full_report(), tmp_path / "b.html")
     assert first.read_bytes() == second.read_bytes()
+    assert first.stat().st_size < 250_000
 
 
 def test_jinja_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,23 +139,11 @@ def test_jinja_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         page(Report("t", ()))
 
 
-def test_the_numbers_of_long_curves_are_thinned_and_the_table_says_so() -> None:
-    many = tuple(map(float, range(401)))
-    chart = Chart("", "Long", "", (Panel("", "x", "y", (Line("sign", many, many),)),))
-    [table] = data_tables(chart)
-    assert table.title == "Long: y, one point in 3"
-    assert [row[0] for row in table.rows[:3]] == ["0", "3", "6"]
-
-
 def test_numbers_stand_to_the_right_with_their_whole_column() -> None:
     table = Table("t", ("law", "epsilon"), (("sign", "never"), ("sign", "0.5")))
     text = page(Report("t", (Section("h", tables=(table,)),)))
     assert text.count('<td class="number">') == 2
     assert '<th scope="col" class="number">epsilon</th>' in text
-
-
-def test_a_page_is_small() -> None:
-    assert len(page(full_report())) < 250_000
 
 
 def test_a_full_disk_leaves_the_old_page(tmp_path: Path) -> None:

@@ -101,19 +101,6 @@ class Chart:
     details: str = ""
 
 
-def flat(panel: Panel, tolerance: float = 0.01) -> bool:
-    """Whether every curve of the panel lies on its gray line: words say that shorter than a picture.
-
-    >>> line = Line("sign", (1.0, 2.0), (1.0, 1.002))
-    >>> flat(Panel("", "x", "y", (line,), reference=1.0)), flat(Panel("", "x", "y", (line,)))
-    (True, False)
-    """
-    level = panel.reference
-    return level is not None and all(
-        abs(y - level) <= tolerance * abs(level) for line in panel.lines for y in line.y
-    )
-
-
 def looks(chart: Chart) -> dict[str, Look]:
     """The look of every name in the chart: a law's own, by its label; any other name gets the next free look.
 

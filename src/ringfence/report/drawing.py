@@ -65,19 +65,19 @@ def paper_figure(chart: Chart) -> "Figure":
     width = max(4.6, _PANEL[0] * columns, columns * (1 + _NAME * names))
     figure = _figure(width, _PANEL[1] * rows + 0.4)
     axes = list(figure.subplots(max(1, rows), columns, squeeze=False).flat)
-    legend = _Legend(looks(chart))
+    found, handles = looks(chart), dict[str, Any]()
     for panel, place in zip(chart.panels, axes, strict=False):
         place.set_title(_label(panel.title, _TITLE), fontsize=11)
-        _draw(place, panel, legend)
+        handles |= _draw(place, panel, found)
     for place in axes[len(chart.panels) :]:
         place.set_axis_off()
-    handles = legend.handles
     if handles:
+        longest = _LEGEND * (0.6 * max(map(len, handles)) + 5)  # a letter is 0.6 of its height wide
         figure.legend(
             list(handles.values()),
             [_plain(name) for name in handles],
             loc="outside lower center",
-            ncols=_legend_columns(list(handles), width),
+            ncols=max(1, int(72 * width / longest)),
             frameon=False,
             fontsize=_LEGEND,
         )
@@ -103,18 +103,18 @@ def page_drawing(chart: Chart, identifier: str) -> Drawing:
     >>> drawing.panels[0][1][:21], [name for name, _ in drawing.legend]
     ('<svg viewBox="0 0 316', ['Gaussian'])
     """
-    legend, panels = _Legend(looks(chart)), []
+    found, panels, handles = looks(chart), [], dict[str, Any]()
     for number, panel in enumerate(chart.panels, 1):
         width, height = _ALONE if min(chart.columns, len(chart.panels)) == 1 else _BESIDE
         figure = _figure(max(width, 1 + _NAME * len(panel.x_names)), height)
-        _draw(figure.subplots(), panel, legend)
+        handles |= _draw(figure.subplots(), panel, found)
         names = ", ".join(dict.fromkeys(line.name for line in panel.lines))
         about = f"{panel.y_label} by {panel.x_label}: {names}. The numbers are in the tables below."
         drawn = _svg(figure, f"{identifier}-{number}", panel.title or chart.title, about)
         # The page has the title of the chart above it: a lone panel does not say it again.
         panels.append(("" if panel.title == chart.title else panel.title, drawn))
     samples = []
-    for number, (name, handle) in enumerate(legend.handles.items(), 1):
+    for number, (name, handle) in enumerate(handles.items(), 1):
         figure = _figure(0.42, 0.2, layout=None)
         figure.legend([handle], [""], loc="center", frameon=False, borderpad=0, handletextpad=0, fontsize=9)
         samples.append((name, _svg(figure, f"{identifier}-legend-{number}")))
@@ -175,34 +175,22 @@ def _svg(figure: "Figure", identifier: str, title: str = "", description: str = 
     return ElementTree.tostring(root, encoding="unicode")
 
 
-class _Legend:
-    """The looks of a chart's names, and what its legend shows; shapes come last."""
-
-    def __init__(self, by_name: dict[str, Look]) -> None:
-        self.by_name = by_name
-        self.lines: dict[str, Any] = {}
-        self.shapes: dict[str, Any] = {}
-
-    @property
-    def handles(self) -> dict[str, Any]:
-        return self.lines | self.shapes
-
-
-def _draw(place: "Axes", panel: Panel, legend: _Legend) -> None:
+def _draw(place: "Axes", panel: Panel, found: dict[str, Look]) -> dict[str, Any]:
+    """Draws a panel with these looks, and returns what the legend shows, by name."""
+    handles: dict[str, Any] = {}
     for order, line in enumerate(panel.lines):
-        look = legend.by_name[line.looks_like]
+        look = found[line.looks_like]
         handle = _bars(place, panel, line, look) if line.bars else _curve(place, panel, line, look, order)
         if line.in_legend:
-            legend.lines.setdefault(line.name, handle)
+            handles.setdefault(line.name, handle)
     if panel.shaded is not None:
         span = place.axvspan(*panel.shaded, color="#000000", alpha=0.06, linewidth=0)
-        if panel.shaded_name:
-            legend.shapes.setdefault(panel.shaded_name, span)
+        handles.setdefault(panel.shaded_name, span)
     if panel.reference is not None:
         level = place.axhline(panel.reference, color=_GRAY, linewidth=1.2, linestyle=":", zorder=1)
-        if panel.reference_name:
-            legend.shapes.setdefault(panel.reference_name, level)
+        handles.setdefault(panel.reference_name, level)
     _axes(place, panel)
+    return {name: handle for name, handle in handles.items() if name}
 
 
 def _fits(value: float, log: bool) -> bool:
@@ -319,15 +307,3 @@ def _label(text: str, width: int = _LABEL) -> str:
 def _plain(text: str) -> str:
     """A text that is drawn as it is: matplotlib reads what is between two dollar signs as mathematics."""
     return _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text).replace("$", r"\$")
-
-
-def _legend_columns(names: list[str], width: float) -> int:
-    """How many columns fit in ``width`` inches: a letter is 0.6 of its height wide, a handle 5."""
-    for columns in range(len(names), 1, -1):
-        rows, longer = divmod(len(names), columns)
-        sizes = [rows + 1] * longer + [rows] * (columns - longer)  # how matplotlib distributes the entries
-        left = iter(names)
-        longest = [max(len(next(left)) for _ in range(size)) for size in sizes]
-        if sum(_LEGEND * (0.6 * letters + 5) for letters in longest) <= 72 * width:
-            return columns
-    return 1

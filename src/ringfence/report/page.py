@@ -11,7 +11,7 @@ from platform import platform, python_version
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.report.chart import Chart, Line
-from ringfence.report.drawing import page_drawing, save_chart
+from ringfence.report.drawing import page_drawing
 
 Pairs = tuple[tuple[str, str], ...]
 _PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "matplotlib")
@@ -98,20 +98,6 @@ def write_report(report: Report, path: Path) -> Path:
     with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
         file.write(page(report).encode())
     return path
-
-
-def save_charts(report: Report, folder: Path) -> list[Path]:
-    """Saves each chart of the report as PNG and PDF.
-
-    >>> save_charts(Report("No charts", ()), Path("unused"))
-    []
-    """
-    charts = [chart for section in report.sections for chart in section.charts]
-    names = [chart.name for chart in charts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"charts of a report must have different names, got twice: {', '.join(twice)}")
-    return [path for chart in charts for path in save_chart(chart, folder)]
 
 
 def page(report: Report) -> str:
