@@ -159,7 +159,7 @@ the sign of log(1 / delta) in an example's epsilon
 only upward pushes in the sums
 - forward = (theta, move), (theta, -move)
 + forward = (theta, move), (theta, move)
-@ src/ringfence/accounting/coordinates.py: accounting/example_sums accounting/examples
+@ src/ringfence/accounting/coordinates.py: accounting/examples
 the way back taken from the wrong end
 - backward = (theta + move, -move), (theta - move, move)
 + backward = (theta - move, -move), (theta + move, move)
@@ -221,7 +221,7 @@ equivalent information: no stretch is looked into
 - bounds = self._raised(bounds, places[~open_], above[:, ~open_])
 + bounds = bounds.clone()
 
-@ src/ringfence/accounting/example_sums.py: accounting/example_sums accounting/examples
+@ src/ringfence/accounting/examples.py: accounting/examples
 an example removed as if it were added
 - sign = (-1) ** k if variant.startswith("remove") else 1
 + sign = 1
@@ -243,10 +243,6 @@ examples' running sums in float32
 an example's own epsilon above what is promised to everybody
 - epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))
 + epsilons
-@ src/ringfence/accounting/examples.py: accounting/sampled_examples
-examples that are free where they were not measured
-- self.sums += count * table.largest
-+ self.sums += 0 * table.largest
 
 @ src/ringfence/accounting/fisher.py: accounting/fisher_loss accounting/fisher
 eta squared for eta

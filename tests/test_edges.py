@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting import example_sums
+from ringfence.accounting import examples as example_accounts
 from ringfence.accounting.fisher import poisson_information_factor
 from ringfence.accounting.subsampling import checked_integer_orders
 from ringfence.mechanisms.secure import SecureRelease
@@ -104,7 +104,7 @@ def test_a_delta_is_at_most_one() -> None:
 
 
 def test_tables_of_examples_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example_sums, "_SETTINGS", 2)
+    monkeypatch.setattr(example_accounts, "_SETTINGS", 2)
     account = rf.ExampleAccountant(rf.StochasticSign(1.0), [2.0])
     for sigma in (1.0, 2.0, 3.0):
         account.step(torch.zeros(1), torch.ones(1, 1) / 8, mechanism=rf.StochasticSign(sigma))

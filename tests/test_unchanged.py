@@ -21,7 +21,6 @@ from torch import Tensor
 
 import ringfence as rf
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
-from ringfence.accounting.examples import SampledExampleAccountant
 from ringfence.accounting.fisher import fisher_information_bounds
 from ringfence.accounting.selection import selection_epsilon
 from ringfence.accounting.subsampling import fixed_batch_rdp
@@ -173,11 +172,7 @@ def numbers_of_moves_together() -> Iterator[tuple[str, Any]]:
 
 
 def numbers_of_costs() -> Iterator[tuple[str, Any]]:
-    """Examples of samples, the best of several runs, releases of several kinds, and many matrices."""
-    account = SampledExampleAccountant(3, 0.2, [2, 5, 32])
-    account.step(float64([0.5, 1.0, 0.1]), sigma=2.0, clip=1.0)
-    account.step(float64([0.3]), torch.tensor([1]), sigma=1.0, clip=2.0)
-    yield "sampled examples", [account.epsilons(DELTA), account.epsilons(DELTA, estimated=True)]
+    """The best of several runs, releases of several kinds, and many matrices."""
     yield "selection", [selection_epsilon(0.17, 10, DELTA), selection_epsilon(2.0, 3, DELTA)]
     released = rf.PerInstanceAccountant(LAWS["rectified"](), 0.1)
     released.step(THETA, count=3)

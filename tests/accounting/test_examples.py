@@ -1,6 +1,5 @@
-"""Single examples: what every account promises, and that each sum is what it is named for."""
+"""Single examples: bounds of their sums, and what an account of them promises."""
 
-import json
 import math
 
 import dp_accounting
@@ -9,53 +8,348 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.example_sums import VARIANTS
-from ringfence.accounting.examples import ExampleAccountant
+from ringfence.accounting import examples
+from ringfence.accounting.conversion import DEFAULT_ORDERS, epsilon_from_rdp, ex_post_epsilon
+from ringfence.accounting.examples import (
+    VARIANTS,
+    EvaluatedSums,
+    ExampleAccountant,
+    ExampleSums,
+    PolynomialSums,
+    ShiftTable,
+    TabulatedSums,
+    _fit_above,
+    hat_moments,
+    upper_polynomials,
+)
 from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from tests.accounting.gradients import LAWS, ORDERS, draws
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
+from tests.accounting.drawing import draw
 from tests.tensors import float64
+
+ORDERS = [1.1, 2.0, 5.0, 32.0, 256.0, 2048.0]
+LAWS = {
+    "gaussian": rf.Gaussian(1.0),
+    "truncated": rf.TruncatedGaussian(1.0, 2.0),
+    "rectified": rf.RectifiedGaussian(1.0, 2.0),
+    "sign": rf.StochasticSign(1.0),
+    "quantized": rf.QuantizedGaussian(1.0, 2.0, levels=5),
+}
+
+
+def draws(rows: int, columns: int, scale: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """theta ~ N(0, 1), gradients uniform within +-scale; the first two rows all at its ends."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = torch.randn(columns, generator=generator, dtype=torch.float64)
+    gradients = scale * (2 * torch.rand(rows, columns, generator=generator, dtype=torch.float64) - 1)
+    gradients[0] = scale * gradients[0].sign()
+    gradients[1] = scale * theta.sign()  # removing it moves every coordinate towards the centre
+    return theta, gradients
+
+
+def both(law: rf.Mechanism, theta: Tensor, gradients: Tensor, orders: object = ORDERS) -> list[Tensor]:
+    """The bound and the exact sums, the latter without the margin for their rounding."""
+    accounts = ExampleAccountant(law, orders), ExampleAccountant(law, orders)  # type: ignore[arg-type]
+    for account, exact in zip(accounts, (False, True), strict=True):
+        account.step(theta, gradients, exact=exact)
+    return [accounts[0].sums, accounts[1].sums / (1 + 1e-11)]
+
 
 KINDS: tuple[EpsilonKind, ...] = ("ex_post", "per_instance")
 every_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+# centred, wide, narrow, off-centre with another sigma, one-sided
+TRUNCATED = [
+    (1.0, (-2.0, 2.0)),
+    (1.0, (-5.0, 5.0)),
+    (1.0, (-0.1, 0.1)),
+    (0.5, (-0.2, 1.5)),
+    (2.0, (-1.0, math.inf)),
+]
 
 
-@every_law
-def test_steps_add_up(law: rf.Mechanism) -> None:
-    theta, gradients = draws(3, 20, 1e-3)
-    one, five, counted = (ExampleAccountant(law, [2.0, 64.0]) for _ in range(3))
-    one.step(theta, gradients)
-    for _ in range(5):
-        five.step(theta, gradients)
-    counted.step(theta, gradients, count=5)
-    assert (five.steps, counted.steps, five.examples) == (5, 5, 3)
-    torch.testing.assert_close(five.sums, 5 * one.sums, rtol=1e-14, atol=0)
-    torch.testing.assert_close(counted.sums, 5 * one.sums, rtol=1e-14, atol=0)
+@pytest.mark.parametrize(("sigma", "bound"), TRUNCATED)
+def test_truncated_is_within_one_percent_and_never_below(sigma: float, bound: tuple[float, float]) -> None:
+    theta, gradients = draws(2, 30, 1e-3)
+    law = rf.TruncatedGaussian(sigma, bound)
+    for spread, orders in ((0.7, DEFAULT_ORDERS[::6]), (3.0, ORDERS)):
+        bounds, exact = both(law, spread * sigma * theta, sigma * gradients, orders)
+        assert (bounds >= exact).all()
+        assert (bounds <= 1.01 * exact).all()
 
 
-def test_the_mechanism_may_change() -> None:
+@pytest.mark.parametrize(("sigma", "bound"), TRUNCATED)
+def test_the_polynomials_are_above_the_information(sigma: float, bound: tuple[float, float]) -> None:
+    law = rf.TruncatedGaussian(sigma, bound)
+    theta = sigma * torch.cat((torch.linspace(-9, 9, 73), float64([-300.0, 1e4]))).double()
+    coefficients, condition = upper_polynomials(law, theta)
+    y = torch.linspace(-2.05, 2.05, 501, dtype=torch.float64).unsqueeze(1)
+    polynomial = sum(coefficients[k] * y**k for k in range(len(coefficients)))
+    information = law.fisher_information(theta + sigma * y) * sigma**2
+    assert (polynomial >= information).all()
+    assert (polynomial <= 1.01 * information).all()
+    assert condition < 50
+
+
+def test_hat_moments_are_those_of_the_triangular_law() -> None:
+    from numpy.polynomial.legendre import leggauss
+
+    nodes, weights = (float64(part) for part in leggauss(12))
+    for alpha in (1.3, 2.0, 7.5):
+        for variant, corners in (("add_forward", (1 - alpha, 0.0, 1.0)), ("add_backward", (0.0, 1.0, alpha))):
+            low, mode, high = corners
+            rising, falling = (low + (nodes + 1) / 2 * (mode - low), mode + (nodes + 1) / 2 * (high - mode))
+            up = (rising - low) / (mode - low) * 2 / (high - low) * weights * (mode - low) / 2
+            down = (high - falling) / (high - mode) * 2 / (high - low) * weights * (high - mode) / 2
+            truth = [float((up * rising**k).sum() + (down * falling**k).sum()) for k in range(8)]
+            got = hat_moments(float64([alpha]), variant).squeeze(1)
+            assert got.tolist() == pytest.approx(truth, rel=1e-12, abs=1e-13)
+            mirrored = hat_moments(float64([alpha]), variant.replace("add", "remove")).squeeze(1)
+            assert mirrored.tolist() == pytest.approx([(-1) ** k * value for k, value in enumerate(truth)])
+
+
+def test_orders_out_of_reach_get_what_holds_for_every_theta() -> None:
+    law, gradients = rf.TruncatedGaussian(1.0, 2.0), float64([[0.5, 0.01], [0.01, -0.01]])
+    theta = float64([1.0, -3.0])
+    bounds, exact = both(law, theta, gradients, [4.0, 5.0, 64.0, 256.0])
+    assert (bounds >= exact).all()
+    ceiling = 0.5 * gradients.square().sum(dim=1) * law.information_bound()
+    assert bounds[0, 0, 1:].tolist() == pytest.approx((ceiling[0] * float64([5.0, 64.0, 256.0])).tolist())
+    assert (bounds[:, 0, 0] <= 1.01 * exact[:, 0, 0]).all()
+    # an example with small entries keeps its own reach, whatever the others are
+    assert (bounds[:, 1, :3] <= 1.01 * exact[:, 1, :3]).all()
+
+
+def test_a_rough_information_is_refused() -> None:
+    class Rough(rf.Gaussian):
+        def _fisher_information(self, theta: Tensor, sigma: Tensor) -> Tensor:  # type: ignore[override]
+            return torch.where(theta > 0.3, 1.0, 1e-6)
+
+    with pytest.raises(FloatingPointError, match="not smooth enough"):
+        ExampleAccountant(Rough(1.0)).step(torch.zeros(2), torch.ones(1, 2))
+
+
+def test_parameters_may_differ_by_coordinate() -> None:
+    theta, gradients = draws(3, 40, 1e-3)
+    sigma, bound = torch.linspace(0.5, 2.0, 40).double(), torch.linspace(0.3, 4.0, 40).double()
+    bounds, exact = both(rf.TruncatedGaussian(sigma, bound), theta, gradients * sigma)
+    assert (bounds >= exact).all()
+    assert (bounds <= 1.01 * exact).all()
+
+
+def test_rounding_is_charged_as_far_as_the_polynomials_amplify_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    law, theta, orders = rf.TruncatedGaussian(1.0, 1.0), float64([0.3, -0.2]), float64([2.0, 8.0])
+    block = float64([[1e-3, 2e-3]])
+    plain, _ = PolynomialSums(law, theta, orders).charge(block)
+    coefficients, condition = upper_polynomials(law, theta)
+    more = 1e9
+    monkeypatch.setattr(examples, "upper_polynomials", lambda *_: (coefficients, more))
+    raised, _ = PolynomialSums(law, theta, orders).charge(block)
+    each = (2 + 64) * 2.0**-52
+    torch.testing.assert_close(raised, plain * (1 + (more - condition) * each), rtol=1e-9, atol=0)
+
+
+def test_the_condition_is_what_the_terms_add_up_to_against_their_sum() -> None:
+    theta = float64([0.0, 0.7, -3.0])
+    coefficients, condition = upper_polynomials(rf.TruncatedGaussian(1.0, 1.0), theta)
+    degrees = torch.arange(8).double()
+    y = torch.linspace(-2.05, 2.05, 2001).double().unsqueeze(1)
+    least = ((y**degrees) @ coefficients).amin(dim=0)
+    terms = (coefficients.abs() * 2.05 ** degrees.unsqueeze(1)).sum(dim=0)
+    assert float((terms / least).max()) <= condition <= 1.5 * float((terms / least).max())
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.1])
+def test_the_fit_is_raised_by_what_may_happen_between_two_points(curvature: float) -> None:
+    """I at most its chord + h^2 M / 4, M itself; the fit at least its chord - h^2 max|Q''| / 8."""
+    y = torch.linspace(-1, 1, 541).double() * (2.05 + 1 / 16)
+    information = (0.5 + curvature * y**2).unsqueeze(0)
+    fitted, lowest = _fit_above(information, rf.TruncatedGaussian(1.0, 1.0))
+    square = float(y[1] - y[0]) ** 2
+    around = torch.stack([information[0, i - 1 : i + 2].max() for i in range(1, 540)])
+    most = information[0, 1:-1] + square / 4 * around / (1 - square / 4)
+    factor = float((most / (information[0, 1:-1] - square / 8 * 2 * curvature)).max())
+    assert factor > 1 + 1e-5
+    expected = [factor * 0.5, 0.0, factor * curvature, *[0.0] * 5]
+    assert fitted[0].tolist() == pytest.approx(expected, rel=0, abs=1e-8)
+    assert float(fitted[0, 0]) == pytest.approx(expected[0], rel=1e-8, abs=0)
+    assert float(lowest) == pytest.approx(factor * (0.5 - square / 4 * curvature), rel=1e-7, abs=0)
+
+
+TABULATED = {
+    **{name: LAWS[name] for name in ("rectified", "sign", "quantized")},
+    "narrow": rf.RectifiedGaussian(0.5, (-0.05, 0.1)),
+}
+
+
+@pytest.mark.parametrize("law", TABULATED.values(), ids=TABULATED.keys())
+@pytest.mark.parametrize(("scale", "above"), [(1e-3, 1.03), (1e-2, 1.25)])
+def test_tabulated_laws_are_never_below(law: rf.Mechanism, scale: float, above: float) -> None:
+    sigma = float(law.sigma)
+    theta, gradients = draws(4, 40, scale * sigma)
+    theta = theta * sigma
+    orders = [1.5, 4.0, 16.0, 64.0, 256.0, 2048.0]
+    bounds, exact = both(law, theta, gradients, orders)
+    assert (bounds >= exact).all()
+    # how loose where alpha s is 0.06 and 0.6; signs that cancel in the exact sums do not in the bound
+    worst = [sums[..., orders.index(64.0)].amax(dim=0) for sums in (bounds, exact)]
+    assert (worst[0] <= above * worst[1]).all()
+
+
+@pytest.mark.parametrize("law", TABULATED.values(), ids=TABULATED.keys())
+def test_the_tables_cover_every_shift_of_their_octave(law: rf.Mechanism) -> None:
+    orders, sigma = float64([1.2, 2.0, 7.0, 90.0, 2048.0]), float(law.sigma)
+    table = ShiftTable(law, orders)
+    generator = torch.Generator().manual_seed(3)
+    theta = sigma * float64([0.01, 1.77, -1.5, 3.4, -3.4, 7.9]).unsqueeze(1)
+    for octave in (-15, -9, -4, 1):
+        flat, slope = table.weights(theta.squeeze(1), octave)
+        fractions = torch.cat((torch.rand(7, generator=generator), torch.tensor([1.0, 1e-3]))).double()
+        shift = (fractions * 2.0**octave).view(-1, 1, 1)
+        moves = [move * shift * sigma for move in (1, -1)]
+        forward = [law.renyi_divergence(theta, move, orders) for move in moves]
+        backward = [law.renyi_divergence(theta + move, -move, orders) for move in moves]
+        truth = torch.stack(forward + backward).amax(dim=0) / shift**2
+        bound = torch.minimum(flat + slope * shift, 0.5 * orders)  # the Gaussian's is proved
+        assert (bound * (1 + 1e-11) + 1e-280 >= truth).all(), octave
+
+
+def test_tables_for_few_settings_and_the_gaussian_beyond() -> None:
+    theta, gradients = draws(2, 80, 1e-3)
+    few = torch.tensor([1.0, 2.0]).repeat(40).double()
+    bounds, exact = both(rf.RectifiedGaussian(1.0, few), theta, gradients, [2.0, 64.0])
+    assert (bounds >= exact).all()
+    assert (bounds <= 1.02 * exact).all()
+    many = torch.linspace(1, 2, 80).double()
+    bounds, exact = both(rf.RectifiedGaussian(1.0, many), theta, gradients, [2.0, 64.0])
+    assert (bounds >= exact).all()
+    gaussian = 0.5 * gradients.square().sum(dim=1, keepdim=True) * float64([2.0, 64.0])
+    assert bounds[2].flatten().tolist() == pytest.approx(gaussian.flatten().tolist())
+
+
+def test_shifts_above_the_tables_get_the_gaussian() -> None:
+    bounds, exact = both(LAWS["sign"], float64([0.3]), float64([[2.0], [2.5], [40.0]]), [2.0, 8.0])
+    assert (bounds >= exact).all()
+    gaussian = 0.5 * float64([[2.5], [40.0]]).square() * float64([2.0, 8.0])
+    assert bounds[0, 1:].flatten().tolist() == pytest.approx(gaussian.flatten().tolist())
+
+
+@pytest.mark.parametrize("largest", [0.5, 0.75, 1.0, 2.0**-6])
+def test_an_octave_ends_with_its_power_of_two(largest: float) -> None:
+    """A shift of 2^k belongs to the octave below it, any other to its own: no jump just below either."""
+    law, orders = LAWS["rectified"], [2.0]
+    theta = float64([7.0])
+    below, at = (both(law, theta, float64([[s]]), orders)[0] for s in (largest * (1 - 1e-13), largest))
+    torch.testing.assert_close(below, at, rtol=1e-11, atol=0)
+    assert (at < 0.45 * largest**2 * float64(orders)).all()  # what the table says, not the Gaussian
+
+
+class Plain(rf.Gaussian):
+    """D = (alpha / 2) s^2 (1 + |s|): its limit and its steepest chord are both alpha / 2."""
+
+    def renyi_divergence(self, theta: object, shift: Tensor, alpha: Tensor) -> Tensor:
+        return 0.5 * alpha * shift**2 * (1 + shift.abs()) + 0 * theta
+
+
+@pytest.mark.parametrize("octave", [-20, -3, -1, 1])
+def test_margins_grow_with_alpha_times_the_shift(octave: int) -> None:
+    """2 % on D / s^2 and 5 % on its slope, times alpha s between 1/16 and 1."""
+    orders = float64([1.5, 2.0, 100.0])
+    flat, slope = ShiftTable(Plain(1.0), orders).weights(float64([0.1]), octave)
+    reach = (orders * 2.0**octave).clamp(1 / 16, 1)
+    chord = 1 / (1 - (1 / 16) ** 2 / 4)
+    torch.testing.assert_close(flat[0], 0.5 * orders * chord * (1 + 0.02 * reach), rtol=1e-12, atol=0)
+    if octave > -20:
+        torch.testing.assert_close(slope[0], 0.5 * orders * chord * (1 + 0.05 * reach), rtol=1e-9, atol=0)
+
+
+def test_rounding_is_charged_on_top_of_the_weights() -> None:
+    law, theta, orders = LAWS["rectified"], float64([3.0]), float64([2.0, 8.0])
+    sums, _ = TabulatedSums(law, theta, orders, {}).charge(float64([[0.125]]))
+    flat, slope = ShiftTable(law, orders).weights(theta, -3)
+    plain = 0.125**2 * flat[0] + 0.125**3 * slope[0]
+    assert ((sums[:, 0] / plain - 1 - 1e-11 - 65 * 2.0**-52).abs() < 1e-15).all()
+
+
+def test_four_shifts_an_octave_are_evaluated_and_no_page_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From alpha s = 1 / 16 up to the octave asked for, each once for a page of theta."""
+    seen: list[float] = []
+    honest = ShiftTable.worst
+
+    def recorded(self: ShiftTable, theta: Tensor, shift: Tensor, orders: Tensor) -> Tensor:
+        seen.extend(shift.unique().tolist())
+        return honest(self, theta, shift, orders)
+
+    monkeypatch.setattr(ShiftTable, "worst", recorded)
+    sigma, order = 2.0, 4.0
+    table = ShiftTable(rf.RectifiedGaussian(sigma, 1.0), float64([order]))
+    assert table.smallest == -6  # 1 / 16 / 4
+    for theta in ([0.1, 0.3], [0.1, 0.2]):
+        table.weights(float64(theta), -4)
+    expected = [2.0**-6, *(2.0 ** (octave - k / 4) for octave in (-5, -4) for k in range(4))]
+    assert sorted(seen) == pytest.approx(sorted(sigma * shift for shift in expected))
+    seen.clear()
+    table.weights(float64([0.1, 5.0]), -4)  # a page more, and nothing else
+    assert len(seen) == 9
+
+
+@pytest.mark.parametrize("octave", [-1, 0])
+def test_the_chord_from_the_limit_is_taken_where_it_is_lower_at_half_the_largest_shift(octave: int) -> None:
+    """Otherwise the largest quotient, which has no slope; both are the better one somewhere."""
+    table, node = ShiftTable(LAWS["sign"], float64([1.5, 8.0])), torch.arange(-16, 24)
+    flat, slope = table.weights(node.double() * table.sigma / 16, octave)
+    pages = torch.stack(table._pages_of([-2, -1, 0, 1, 2], octave), dim=1)
+    limit, largest, steepest = pages[:, node // 8 + 2, node % 8]
+    lower = limit + steepest * 2.0**octave / 2 < largest
+    chord, reach = 1 / (1 - (1 / 16) ** 2 / 4), (table.orders * 2.0**octave).clamp(1 / 16, 1)
+    expected = torch.where(lower, limit, largest) * chord * (1 + 0.02 * reach)
+    torch.testing.assert_close(flat, expected, rtol=1e-12, atol=0)
+    expected = torch.where(lower, steepest, 0.0) * chord * (1 + 0.05 * reach)
+    torch.testing.assert_close(slope, expected, rtol=1e-12, atol=0)
+    assert 0 < int(lower.sum()) < lower.numel()
+
+
+class Unbounded(ExampleSums):
+    """Knows nothing but what holds for every theta."""
+
+    def _bounds(self, block: Tensor, *_: Tensor) -> Tensor:
+        return torch.full((4, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+@pytest.mark.parametrize("name", ["truncated", "gaussian"])
+def test_the_cap_is_the_law_at_its_worst(sigma: float, name: str) -> None:
+    """(alpha / 2) sum_j g_j^2 I(0), with rounding charged: 2^-52 for each of 5 products and 64 more."""
+    law = rf.TruncatedGaussian(sigma, sigma) if name == "truncated" else rf.Gaussian(sigma)
+    theta, block, orders = draw(5), draw(2, 5, seed=1), float64([2.0, 8.0])
+    sums, zcdps = Unbounded(law, theta, orders).charge(block)
+    squares = 0.5 * block.square().sum(dim=1, keepdim=True)
+    worst = float(law.fisher_information(0.0))
+    expected = squares * worst * orders * (1 + ROUNDING + 69 * 2.0**-52)
+    torch.testing.assert_close(sums, expected.expand(4, 2, 2), rtol=1e-14, atol=0)
+    torch.testing.assert_close(zcdps, squares * float64([sigma**-2, worst]), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("kind", [EvaluatedSums, lambda *release: TabulatedSums(*release, {})])
+def test_what_underflows_is_charged_for_every_coordinate(kind: type[EvaluatedSums]) -> None:
+    """An example that contributes nothing loses nothing."""
+    theta = torch.full((3,), 50.0).double()
+    release = kind(rf.StochasticSign(1.0), theta, float64([2.0, 8.0]))
+    sums, _ = release.charge(float64([[1e-3, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert (sums[:, 0] == 3 * UNDERFLOW).all()
+    assert (sums[:, 1] == 0).all()
+
+
+def test_steps_add_up_and_the_mechanism_may_change() -> None:
     theta, gradients = draws(3, 20, 1e-3)
     account, first, second = (ExampleAccountant(LAWS["truncated"], [2.0, 64.0]) for _ in range(3))
     account.step(theta, gradients)
-    account.step(theta, gradients, mechanism=LAWS["sign"])
+    account.step(theta, gradients, mechanism=LAWS["sign"], count=4)
     first.step(theta, gradients)
     second.step(theta, gradients, mechanism=LAWS["sign"])
-    assert torch.equal(account.sums, first.sums + second.sums)
-
-
-@every_law
-def test_never_above_the_gaussian_and_falling_in_delta(law: rf.Mechanism) -> None:
-    for scale in (1e-3, 0.1, 3.0):
-        theta, gradients = draws(3, 6, scale)
-        account, gaussian = ExampleAccountant(law, ORDERS), ExampleAccountant(rf.Gaussian(1.0), ORDERS)
-        for each in (account, gaussian):
-            each.step(theta, gradients)
-        for kind in KINDS:
-            epsilons = [account.epsilons(delta, kind) for delta in (1e-9, 1e-5, 1e-2)]
-            assert (epsilons[0] >= epsilons[1]).all()
-            assert (epsilons[1] >= epsilons[2]).all()
-            assert (epsilons[1] <= gaussian.epsilons(1e-5, kind) * (1 + 1e-12)).all()
+    assert (account.steps, account.examples) == (5, 3)
+    assert torch.equal(account.sums, first.sums + 4 * second.sums)
+    torch.testing.assert_close(account._zcdps, first._zcdps + 4 * second._zcdps, rtol=1e-14, atol=0)
 
 
 @every_law
@@ -92,22 +386,6 @@ def test_an_example_that_never_contributed_costs_nothing(law: rf.Mechanism, exac
     assert account.epsilons(1e-5).tolist()[1] > math.log(len(ORDERS) / 1e-5) / 2047
 
 
-def test_state_round_trips_through_json_exactly() -> None:
-    theta, gradients = draws(5, 20, 1e-3)
-    account = ExampleAccountant(rf.TruncatedGaussian(1.0, (-1.0, math.inf)), [2.0, 64.0])
-    fresh = ExampleAccountant.from_state_dict(json.loads(json.dumps(account.state_dict())))
-    assert (fresh.steps, fresh.examples) == (0, 0)
-    account.step(theta, gradients)
-    again = ExampleAccountant.from_state_dict(json.loads(json.dumps(account.state_dict())))
-    assert torch.equal(again.sums, account.sums)
-    assert again.state_dict() == account.state_dict()
-    for each in (account, again):
-        each.step(theta, gradients)
-    assert torch.equal(again.sums, account.sums)
-    old = {name: value for name, value in account.state_dict().items() if name != "zcdps"}
-    assert torch.equal(ExampleAccountant.from_state_dict({**old, "version": 1}).sums, account.sums)
-
-
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 def test_nobodys_own_epsilon_is_above_what_is_promised_to_everybody(law: rf.Mechanism) -> None:
     """Rényi sums convert to 1.09 where the Gaussian's epsilon is 1; both are proved, the smaller counts."""
@@ -121,7 +399,6 @@ def test_nobodys_own_epsilon_is_above_what_is_promised_to_everybody(law: rf.Mech
     assert promised.epsilon <= 1.0
     epsilons = own.epsilons(1e-5, kind="per_instance")
     assert float(epsilons.max()) <= promised.epsilon * (1 + 1e-9)
-    assert torch.equal(own.guarantee(1e-5).per_instance_epsilons, epsilons)
     assert float(own.epsilons(1e-5).max()) > 1  # ex-post bounds another thing, and stays
 
 
@@ -176,14 +453,9 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(
 
 
 def test_other_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="orders must hold at least one order, got none"):
-        ExampleAccountant(LAWS["sign"], [])
     with pytest.raises(ValueError, match=r"orders must be > 1, got 0\.5"):
         ExampleAccountant(LAWS["sign"], [2.0, 0.5])
     account = ExampleAccountant(LAWS["sign"], [2.0])
-    for delta in (0.0, 1.0, -1e-5, math.nan):
-        with pytest.raises(ValueError, match="delta must"):
-            account.epsilons(delta)
     with pytest.raises(ValueError, match=r"kind must be one of \['ex_post', 'per_instance'\], got 'rdp'"):
         account.epsilons(1e-5, kind="rdp")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
@@ -213,22 +485,11 @@ def test_each_sum_is_the_variant_it_is_named_for() -> None:
     assert max(values) / min(values) > 1.2  # they differ by far more than the bound is loose
     assert account.sums.flatten().tolist() == pytest.approx(values, rel=1e-2, abs=0)
     assert float(account.worst) == float(account.sums.amax())
-
-
-def test_exact_means_every_entry() -> None:
-    """The sums by the law itself, to the last digit, where the table is above by its margins."""
-    law, theta, gradient = rf.RectifiedGaussian(1.0, 1.0), float64([0.3, 2.0]), 0.2
-    gradients, orders = float64([[gradient, gradient]]), [2.0, 8.0]
-    exact, tabled = (rf.ExampleAccountant(law, orders) for _ in range(2))
-    exact.step(theta, gradients, exact=True)
-    tabled.step(theta, gradients)
-    worst = max(
-        float(law.renyi_divergence(theta + start * gradient, move * gradient, 8.0).sum())
-        for start, move in ((0, -1), (-1, 1), (0, 1), (1, -1))
-    )
-    largest = [float(account.sums[..., 1].max()) for account in (exact, tabled)]
-    assert largest[0] == pytest.approx(worst, rel=1e-10, abs=0)
-    assert largest[1] > worst * (1 + 1e-4)
+    exact = ExampleAccountant(law, [256.0])
+    exact.step(theta, gradient, exact=True)
+    assert exact.sums.flatten().tolist() == pytest.approx(values, rel=1.1e-11, abs=0)
+    state = {name: value for name, value in exact.state_dict().items() if name != "zcdps"}  # of version 0.6
+    assert torch.equal(ExampleAccountant.from_state_dict({**state, "version": 1}).sums, exact.sums)
 
 
 def test_epsilons_are_those_of_the_scalar_conversions() -> None:
@@ -271,12 +532,3 @@ def test_the_statement_says_what_is_proved_and_what_is_not() -> None:
     assert repr(account) == (
         "ExampleAccountant(TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0)), examples=2, steps=2)"
     )
-
-
-def test_a_guarantee_is_both_kinds_of_epsilon_and_the_statement() -> None:
-    account = ExampleAccountant(rf.RectifiedGaussian(1.0, 2.0))
-    account.step(torch.zeros(4), 0.1 * torch.ones(3, 4), count=2)
-    claim = account.guarantee(1e-5)
-    assert torch.equal(claim.epsilons, account.epsilons(1e-5))
-    assert torch.equal(claim.per_instance_epsilons, account.epsilons(1e-5, kind="per_instance"))
-    assert (claim.delta, claim.steps, claim.statement) == (1e-5, 2, account.statement)

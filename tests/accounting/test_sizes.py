@@ -11,7 +11,7 @@ from torch import Tensor
 
 import ringfence as rf
 from experiments import grid_accounts
-from ringfence.accounting import divergence_sums, equivalent_information, example_sums, examples, per_instance
+from ringfence.accounting import divergence_sums, equivalent_information, examples, per_instance
 from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.mechanisms import pieces
@@ -89,13 +89,13 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (grid_accounts, "_KEPT", paged),
     (divergence_sums, "_KEPT", by_settings),
     (equivalent_information, "_TOGETHER", by_norms),
-    (examples, "EXACT_BLOCK", examples_evaluated),
-    (example_sums, "_BLOCK", single_examples),
-    (example_sums, "_BLOCK", examples_of_a_family),
-    (example_sums, "_BLOCK_ELSEWHERE", single_examples),
-    (example_sums, "_ANCHORS_AT_ONCE", examples_of_a_family),
-    (example_sums, "_PAGE", single_examples),
-    (example_sums, "_READ_TOGETHER", single_examples),
+    (examples, "_EXACT_BLOCK", examples_evaluated),
+    (examples, "_BLOCK", single_examples),
+    (examples, "_BLOCK", examples_of_a_family),
+    (examples, "_BLOCK_ELSEWHERE", single_examples),
+    (examples, "_ANCHORS_AT_ONCE", examples_of_a_family),
+    (examples, "_PAGE", single_examples),
+    (examples, "_READ_TOGETHER", single_examples),
     (normal, "_SHORT", evaluated),
     (pieces, "_SHORT", evaluated),
     (singular_values, "_NUMBERS", norms),
@@ -123,7 +123,7 @@ def test_the_same_however_much_is_held(
 
 
 # tried where it is used, or in the tests of the file
-OTHERS = ("example_sums.EXACT_BLOCK", "decisions._NUMBERS", "voters._ROWS", "decision._HELD")
+OTHERS = ("decisions._NUMBERS", "voters._ROWS", "decision._HELD")
 
 
 def test_every_size_that_no_mutant_moves_is_among_them() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting import divergence_sums, example_sums, per_instance
+from ringfence.accounting import divergence_sums, examples, per_instance
 from ringfence.accounting import fisher as fisher_account
 from ringfence.accounting.coordinates import Setting, split_by_setting
 from ringfence.accounting.divergence_sums import DivergenceTable
@@ -93,8 +93,8 @@ def test_settings_that_get_a_table_each() -> None:
         theta = torch.zeros(count, dtype=torch.float64)
         parts = split_by_setting(settings(count), theta, float64(0.1), per_instance._SETTINGS)
         assert len(list(parts or ())) == tables
-        kept: dict[Setting, example_sums.ShiftTable] = {}
-        example_sums.table_bound(settings(count), theta, TWO, kept)(torch.full_like(theta, 1e-3).unsqueeze(0))
+        kept: dict[Setting, examples.ShiftTable] = {}
+        examples.TabulatedSums(settings(count), theta, TWO, kept)
         assert len(kept) == tables
 
 

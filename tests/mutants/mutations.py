@@ -35,8 +35,8 @@ SIZES = {
         *("_EVALUATED_TOGETHER", "_COUNTED_AT_ONCE", "_COUNTED_AT_ONCE_ELSEWHERE"),
         *("_FILLED_TOGETHER", "_KEPT"),
     ),
-    "src/ringfence/accounting/example_sums.py": (
-        *("EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE", "_ANCHORS_AT_ONCE", "_PAGE", "_READ_TOGETHER"),
+    "src/ringfence/accounting/examples.py": (
+        *("_EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE", "_ANCHORS_AT_ONCE", "_PAGE", "_READ_TOGETHER"),
     ),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),

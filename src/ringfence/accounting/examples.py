@@ -1,23 +1,35 @@
 """Single examples: what releases of theta cost each record that is in the data.
 
-``ExampleAccountant`` is for releases of everything, with any law: four Rényi sums over coordinates for each
-example (``example_sums``). ``SampledExampleAccountant`` is for Poisson samples with Gaussian noise, where an
-example is charged by the norm of its own gradient: it is in the batch of a step with probability q,
-independently, and adds a vector of norm s sigma to a sum that is released with noise N(0, sigma^2). With and
-without it, the releases are averages over the rest of the batch of P = N(0, 1) and of
-(1 - q) N(0, 1) + q N(s, 1), up to a rotation and a translation. At an integer order alpha, with x = s^2,
+Example i contributes g_i to theta. Its neighbours are theta - g_i (left out) and theta + g_i (there
+twice), so its Rényi sums over coordinates are, order by order,
 
-    exp((alpha - 1) D) <= sum over k of C(alpha, k) (1 - q)^(alpha - k) q^k exp(k (k - 1) x / 2),
+    remove, forward   sum_j D(theta_j || theta_j - g_ij)     add, forward   sum_j D(theta_j || theta_j + g_ij)
+    remove, backward  sum_j D(theta_j - g_ij || theta_j)     add, backward  sum_j D(theta_j + g_ij || theta_j)
 
-in the worse of both directions (Mironov, Talwar and Zhang 2019, Theorem 5). The logarithm of a sum of
-exponentials is convex in x, so D is at most its chord between two values of x at which it is tabulated.
+n d divergences at 60 orders are too many to evaluate. Each D is therefore bounded by a sum of products of a
+power of g_ij with a number that depends on j alone, and the sums over j are matrix products.
+
+*Exponential families* (the Gaussian and the truncated law), proved: D(t || t + s) = (alpha s^2 / 2)
+E I(t + s U), where I is the information and U is triangular on [1 - alpha, 1] with its mode at 0;
+D(t + s || t) is the same with U on [0, alpha] and its mode at 1 (docs/notation.md). A polynomial
+P_t(y) >= I(t + y) on |y| <= 2.05 gives
+
+    sum_j D <= (alpha / 2) sum_k E[U^k] sum_j s_j^(k + 2) p_k(t_j),
+
+so that eight products of the gradients with a vector serve all orders and all four sums.
+
+*Other laws*, checked numerically: D / s^2 <= w_alpha(t) + v_alpha(t) |s| for all four variants and all shifts
+up to an example's largest, in units of sigma, from tables over theta (``ShiftTable``). The sums are two
+products with a d x orders matrix. The equivalent information, one number in place of w and v, would be proved
+but is 5 to 8 % looser for laws with few atoms.
+
+Neither bound is ever above what holds for every theta.
 """
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -25,81 +37,44 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.coordinates import Setting, recentre
-from ringfence.accounting.example_sums import (
-    EXACT_BLOCK,
-    VARIANTS,
-    InUnits,
-    ShiftTable,
-    checked_blocks,
-    exact_bound,
-    fits,
-    polynomial_bound,
-    table_bound,
-)
+from ringfence.accounting.coordinates import Setting, distinct, pushes, recentre, split_by_setting
 from ringfence.accounting.guarantee import EpsilonKind
-from ringfence.accounting.poisson_mixture import PoissonMixture, highest_moment
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.subsampling import SAMPLED_ORDERS, checked_integer_orders
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
-from ringfence.numerics.rounding import ROUNDING
+from ringfence.numerics.blocks import at_once
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_representable
 
-_PER_OCTAVE, _OCTAVES = 64, 16  # nodes of x: 64 per octave, from the largest x down to 1.5e-5 of it, and 0
-_ESTIMATED = (
-    "An estimated epsilon charges the steps in which the record's gradient was not measured with the norm "
-    "that was measured last (Yu et al. 2023, arXiv 2206.02617): it is an estimate and not a guarantee."
-)
+VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
+_EXACT_BLOCK = 1 << 16  # entries evaluated at a time: their divergences need far more room than they do
+_BLOCK = {"cpu": 1 << 18}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
+_BLOCK_ELSEWHERE = 1 << 24
 
-@dataclass(frozen=True)
-class ExampleGuarantee:
-    """One ex-post epsilon and one per-instance epsilon for each example, at the same delta.
+# polynomials above the information
+_REACH = 2.05  # covers shifts of 1e-3 sigma at order 2,048
+_DEGREE = 7
+_ANCHORS_PER_SIGMA = 8  # polynomials are made at these points and moved to the coordinates
+_HALF_WIDTH = _REACH + 0.5 / _ANCHORS_PER_SIGMA
+_FIT_POINTS = 541  # 128 per sigma
+_ANCHORS_AT_ONCE = 2048
 
-    >>> claim = ExampleGuarantee(1e-5, torch.tensor([1.2]), torch.tensor([0.9]), steps=1)
-    >>> claim.statement.startswith("Per example, this dataset and this trajectory")
-    True
-    """
-
-    delta: float
-    epsilons: Tensor  # ex-post
-    per_instance_epsilons: Tensor  # the realised Rényi sums converted to (epsilon, delta)
-    steps: int
-
-    @property
-    def statement(self) -> str:
-        """In plain English: what an example's epsilon promises, what it does not, who may see it."""
-        return statement(self.steps)
-
-
-def statement(steps: int) -> str:
-    """In plain English: what an example's epsilon promises, what it does not, and who may see it.
-
-    >>> "do not publish it" in statement(10)
-    True
-    """
-    releases = "the release" if steps == 1 else f"the {steps} releases"
-    holds = (
-        "is a guarantee for the one release it is about"
-        if steps <= 1
-        else "is a guarantee only if theta at every release was fixed in advance; where theta depends on "
-        "earlier releases, as in training, it is an estimate and not a guarantee"
-    )
-    return (
-        "Per example, this dataset and this trajectory: each epsilon is about one record that is in the "
-        "data, compared with leaving that record out and with having it twice. Ex-post: except with "
-        f"probability delta over the run, the realised privacy loss of {releases} about that record is "
-        "at most its epsilon, also when theta depends on earlier releases, provided what the record "
-        "contributes depends on itself and on earlier releases only, and that delta was fixed "
-        "beforehand, as the Rényi orders of an account are. The loss is that of everything released "
-        "together, not of something that is computed from it afterwards. The probability is for each "
-        "example by itself, not for all of them at once.\n\n"
-        f"The per-instance (epsilon, delta) number, kind='per_instance', {holds}.\n\n"
-        "Neither is differential privacy: they say nothing about records that are not in the data, about "
-        "other datasets or about other runs. Each number is computed from its record and, through theta, "
-        "from all the others, and is itself sensitive: do not publish it, do not show it to anybody who may "
-        "not see the data, and do not stop, go on, leave out examples or change the noise because of it."
-    )
+# tables over theta and the size of the shift
+_NODES_PER_SIGMA = 16
+_PAGE = 8  # cells tabulated at a time: few, so that a short theta needs few nodes
+_READ_TOGETHER = 1 << 14  # coordinates
+# Enough if D'' >= -1.5 D in units of sigma. The least D'' / D ever found is -0.73; what docs/curvature.md
+# proves is weaker, and these tables also assume what no theorem says about the shifts between theirs.
+_ABOVE_CHORD = 1 / (1 - 1 / (4 * _NODES_PER_SIGMA**2))
+_SHIFTS_PER_OCTAVE = 4
+_SMALL = 1 / 16  # alpha s below which D / s^2 hardly bends within an octave of s
+# Margins for what lies between two shifts of the table, times min(1, alpha s). Far out D is about
+# (a s - b)+ / (alpha - 1), where D / s^2 and D / s^3 peak with curvatures -2 and -6 in log s: between two
+# shifts a quarter of an octave apart they rise 0.8 % and 2.3 % above the larger end. Random searches found
+# that the first needs 1.2 % and the second more than 2 %; with these margins none fell short.
+_MARGINS = (0.02, 0.05)
+_LARGEST_OCTAVE = 1  # shifts above 2 sigma get the Gaussian's bound
+_SETTINGS = 64  # distinct parameters that get a table each; with more, the Gaussian's bound
 
 
 class ExampleAccountant:
@@ -156,21 +131,20 @@ class ExampleAccountant:
         count = checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
         theta = checks.finite("theta", theta)
-        fits(law, theta)
+        _require_fit(law, theta)
         law, theta = recentre(law, theta.double().cpu())
+        release: ExampleSums
         if checks.flag("exact", exact):
-            length, bound = EXACT_BLOCK, exact_bound(law, theta, self._orders)
+            release = EvaluatedSums(law, theta, self._orders)
         elif law.exponential_family:
-            length, bound = None, polynomial_bound(law, theta, self._orders)
+            release = PolynomialSums(law, theta, self._orders)
         else:
-            length, bound = None, table_bound(law, theta, self._orders, self._tables)
-        units, parts, zcdps = InUnits(law, theta), [], torch.zeros(2, dtype=torch.float64)
-        shares = torch.stack((torch.ones_like(units.ceiling), units.ceiling), dim=1)
-        for block in checked_blocks(gradients, theta.numel(), length):
-            parts.append(bound(block))
-            if len(block):
-                squares = (block * units.per_sigma.to(block.device)).square()
-                zcdps = torch.maximum(zcdps, 0.5 * (squares @ shares.to(block.device)).amax(dim=0).cpu())
+            release = TabulatedSums(law, theta, self._orders, self._tables)
+        parts, zcdps = [], torch.zeros(2, dtype=torch.float64)
+        for block in _checked_blocks(gradients, theta.numel()):
+            sums, own = release.charge(block)
+            parts.append(sums)
+            zcdps = torch.cat((zcdps.unsqueeze(0), own)).amax(dim=0)
         total = sum(part.shape[1] for part in parts)
         if total == 0:
             raise ValueError("gradients must hold at least one example, got none")
@@ -226,27 +200,32 @@ class ExampleAccountant:
             epsilons = epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))
         return torch.where((worst == 0).all(dim=1), 0.0, epsilons)
 
-    def guarantee(self, delta: float) -> ExampleGuarantee:
-        """Both kinds of epsilon of each example after all the steps so far, at this delta.
-
-        >>> from ringfence.mechanisms.gaussian import Gaussian
-        >>> account = ExampleAccountant(Gaussian(sigma=1.0))
-        >>> account.step(torch.zeros(2), torch.tensor([[0.3, 0.4], [0.0, 0.0]]))
-        >>> claim = account.guarantee(1e-5)
-        >>> bool((claim.epsilons >= claim.per_instance_epsilons).all()), claim.steps
-        (True, 1)
-        """
-        return ExampleGuarantee(
-            delta=checks.probability("delta", delta),
-            epsilons=self.epsilons(delta),
-            per_instance_epsilons=self.epsilons(delta, kind="per_instance"),
-            steps=self.steps,
-        )
-
     @property
     def statement(self) -> str:
         """In plain English: what an example's epsilon promises, what it does not, who may see it."""
-        return statement(self.steps)
+        releases = "the release" if self.steps == 1 else f"the {self.steps} releases"
+        holds = (
+            "is a guarantee for the one release it is about"
+            if self.steps <= 1
+            else "is a guarantee only if theta at every release was fixed in advance; where theta depends on "
+            "earlier releases, as in training, it is an estimate and not a guarantee"
+        )
+        return (
+            "Per example, this dataset and this trajectory: each epsilon is about one record that is in the "
+            "data, compared with leaving that record out and with having it twice. Ex-post: except with "
+            f"probability delta over the run, the realised privacy loss of {releases} about that record is "
+            "at most its epsilon, also when theta depends on earlier releases, provided what the record "
+            "contributes depends on itself and on earlier releases only, and that delta was fixed "
+            "beforehand, as the Rényi orders of an account are. The loss is that of everything released "
+            "together, not of something that is computed from it afterwards. The probability is for each "
+            "example by itself, not for all of them at once.\n\n"
+            f"The per-instance (epsilon, delta) number, kind='per_instance', {holds}.\n\n"
+            "Neither is differential privacy: they say nothing about records that are not in the data, about "
+            "other datasets or about other runs. Each number is computed from its record and, through theta, "
+            "from all the others, and is itself sensitive: do not publish it, do not show it to anybody who "
+            "may not see the data, and do not stop, go on, leave out examples or change the noise because of "
+            "it."
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly.
@@ -292,157 +271,346 @@ class ExampleAccountant:
         return f"ExampleAccountant({self.mechanism!r}, examples={self.examples}, steps={self.steps})"
 
 
-class SampledExampleAccountant:
-    """Each example's own privacy loss in a run that releases Poisson samples with Gaussian noise.
+def _require_fit(law: Mechanism, theta: Tensor) -> None:
+    """Raises an error unless theta is a vector that the law and the accounts of examples can handle."""
+    if theta.dim() != 1 or theta.numel() == 0:
+        raise ValueError(f"theta must have shape (d,) with d > 0, got {list(theta.shape)}")
+    parameters = law.parameters()
+    checks.require(
+        "sigma",
+        "must be in [1e-140, 1e140] for single examples",
+        law.sigma,
+        square_is_representable(law.sigma),
+    )
+    shape = checks.broadcast(("theta", *parameters), (theta, *parameters.values()))
+    if shape != theta.shape:
+        raise ValueError(f"theta has shape {list(theta.shape)}, but with the parameters {list(shape)}")
+    near = (theta.double() / law.sigma.to(theta.device)).abs() <= 1e100
+    checks.require("theta", "must be within 1e100 sigma of 0 for single examples", theta, near)
 
-    Call ``step`` once for each release, with the norms of the clipped gradients that were measured. The
-    examples that were not measured in a step are charged ``clip``, the largest norm that the clip allows:
-    whether an example is in the batch must not matter, because the charge is about a batch that stays
-    unknown.
 
-    Guarantee: ``sums`` are upper bounds, for each example and order, of the Rényi divergence in the worse
-    direction between the releases with the example and without it, provided every example is in every batch
-    with probability ``sampling_rate``, independently, and its gradient depends on itself and on earlier
-    releases only. That the chords lie above is proved. Epsilon was measured to be at most 1 % too large
-    where it is above 1, and 3 % where it is above 0.5. ``statement`` says what an epsilon promises.
+def _checked_blocks(gradients: Tensor | Iterable[Tensor], width: int) -> Iterator[Tensor]:
+    """The rows of all chunks, checked, in float64 and a limited number at a time.
 
-    >>> account = SampledExampleAccountant(examples=3, sampling_rate=0.1)
-    >>> for _ in range(100):
-    ...     account.step(torch.tensor([1.0, 0.1]), torch.tensor([0, 1]), sigma=2.0, clip=1.0)
-    >>> [round(epsilon, 2) for epsilon in account.epsilons(delta=1e-5).tolist()]
-    [3.53, 0.28, 3.53]
+    They are float64 because sums over many coordinates in float32 would lose digits and could round down.
+    """
+    if not isinstance(gradients, Iterable):
+        raise TypeError(f"gradients must be a tensor or an iterable of tensors, got {gradients!r}")
+    one = hasattr(gradients, "shape") or (isinstance(gradients, list | tuple) and not _chunks(gradients))
+    for chunk in [gradients] if one else gradients:
+        tensor = checks.finite("gradients", chunk)
+        if tensor.dim() != 2 or tensor.shape[1] != width:
+            raise ValueError(f"gradients must have shape (m, {width}), got {list(tensor.shape)}")
+        entries = _BLOCK.get(tensor.device.type, _BLOCK_ELSEWHERE)
+        for block in tensor.split(at_once(entries, each=width)):
+            yield block.double()
+
+
+def _chunks(gradients: Sequence[object]) -> bool:
+    """Whether a list has chunks of rows, and is not one chunk written as a list of rows."""
+    return all(hasattr(chunk, "shape") for chunk in gradients)
+
+
+class ExampleSums:
+    """The four sums of each row of contributions to one release of theta; subclasses bound them.
+
+    ``rounding`` is relative, of a sum of d products in float64, each with a few roundings of its own.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> one, order = torch.ones(1, 2, dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
+    >>> sums, zcdps = EvaluatedSums(Gaussian(1.0), torch.zeros(2).double(), order).charge(one)
+    >>> sums.flatten().round(decimals=6).tolist(), zcdps.tolist()
+    ([2.0, 2.0, 2.0, 2.0], [[1.0, 1.0]])
+    """
+
+    def __init__(self, law: Mechanism, theta: Tensor, orders: Tensor) -> None:
+        self.law, self.theta, self.orders = law, theta, orders
+        sigma = law.sigma.double().cpu().expand(theta.shape)
+        # in units of sigma, D <= (alpha / 2) s_j^2 for the Gaussian, and this share of it for the law
+        share = torch.minimum(law.information_bound().cpu() * sigma * sigma, torch.ones_like(sigma))
+        self._per_sigma, self._shares = 1 / sigma, torch.stack((torch.ones_like(share), share), dim=1)
+        self.rounding = (theta.numel() + 64) * 2.0**-52
+
+    def charge(self, block: Tensor) -> tuple[Tensor, Tensor]:
+        """The sums of each row, (4, m, orders), and D / alpha for every theta, (m, 2): Gaussian's, law's.
+
+        Guarantee: no sum is above what holds for every theta, and none of a row that is not 0 is 0.
+        """
+        shifts = block * self._per_sigma.to(block.device)
+        squares, largest = shifts * shifts, shifts.abs().amax(dim=1).cpu()
+        zcdps = 0.5 * (squares @ self._shares.to(block.device)).cpu()
+        highest = (1 + ROUNDING + self.rounding) * zcdps[:, 1:] * self.orders
+        if not bool(torch.isfinite(highest).all()):
+            most = float(largest.amax())
+            raise FloatingPointError(f"gradients of {most:.3g} sigma are too large to be accounted for")
+        lost = (largest > 0).double() * (len(self.theta) * UNDERFLOW)
+        bounds = self._bounds(block, shifts, squares, largest)
+        return torch.minimum(bounds, highest) + lost.unsqueeze(1), zcdps
+
+    def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
+        """(4 or 1, m, orders) on the CPU; ``shifts`` and ``squares``, in units of sigma, may be changed."""
+        raise NotImplementedError
+
+
+class EvaluatedSums(ExampleSums):
+    """Every entry evaluated at every order."""
+
+    def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
+        some = block.split(at_once(_EXACT_BLOCK, each=len(self.theta)))
+        return torch.cat([self._evaluated(rows) for rows in some], dim=1) * (1 + ROUNDING)
+
+    def _evaluated(self, rows: Tensor) -> Tensor:
+        (add, remove), (add_backward, remove_backward) = pushes(self.theta.to(rows.device), rows)
+        variants = (remove, remove_backward, add, add_backward)
+        columns = [
+            torch.stack([self.law.renyi_divergence(*pair, alpha).sum(dim=1) for pair in variants])
+            for alpha in self.orders.tolist()
+        ]
+        return torch.stack(columns, dim=2).cpu()
+
+
+class PolynomialSums(ExampleSums):
+    """Exponential families: eight products of powers of the shifts with a vector."""
+
+    def __init__(self, law: Mechanism, theta: Tensor, orders: Tensor) -> None:
+        super().__init__(law, theta, orders)
+        self._coefficients, condition = upper_polynomials(law, theta)
+        moments = torch.stack([hat_moments(orders, variant) for variant in VARIANTS])
+        self._moments = moments * (0.5 * orders * (1 + ROUNDING + condition * self.rounding))
+
+    def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
+        first, *others = self._coefficients.to(block.device)
+        columns = [squares @ first]
+        for coefficients in others:
+            columns.append(squares.mul_(shifts) @ coefficients)
+        result = torch.stack(columns, dim=1).cpu() @ self._moments
+        within = largest.unsqueeze(1) * self.orders <= _REACH
+        return torch.where(within, result, torch.inf)
+
+
+def hat_moments(orders: Tensor, variant: str) -> Tensor:
+    """E U^k for k = 0.._DEGREE, one column per order, with the sign of (-1)^k where s = -g.
+
+    The triangular law with corners a, b, c has E U^k = 2 h_k(a, b, c) / ((k + 1)(k + 2)), where h_k is the
+    complete homogeneous symmetric polynomial (U is the Peano kernel of a second divided difference). Here
+    one corner is 0, which leaves h_k(a, b) = sum_i a^i b^(k - i).
+
+    >>> hat_moments(torch.tensor([3.0]), "add_forward")[:3, 0].tolist()  # on [-2, 1] with its mode at 0
+    [1.0, -0.3333333432674408, 0.5]
+    """
+    one = torch.ones_like(orders)
+    a, b = (one, 1 - orders) if variant.endswith("forward") else (one, orders)
+    rows = []
+    for k in range(_DEGREE + 1):
+        polynomial = torch.stack([a**i * b ** (k - i) for i in range(k + 1)]).sum(dim=0)
+        sign = (-1) ** k if variant.startswith("remove") else 1
+        rows.append(sign * 2 / ((k + 1) * (k + 2)) * polynomial)
+    return torch.stack(rows)
+
+
+def upper_polynomials(law: Mechanism, theta: Tensor) -> tuple[Tensor, float]:
+    """Coefficients p_k(t_j), (degree + 1, d), and how much rounding they may amplify.
+
+    They are made at anchors, 8 per sigma, and moved to the coordinates. That loses nothing: the window at an
+    anchor is wider by as much as a coordinate may be away from it.
+    """
+    parameters = {name: value.double().cpu() for name, value in law.parameters().items()}
+    varying = [name for name, value in parameters.items() if value.numel() > 1]
+    sigma = parameters["sigma"].expand(theta.shape)
+    node = torch.round(theta / sigma * _ANCHORS_PER_SIGMA)
+    anchors, index = distinct(*(parameters[name] for name in varying), node)
+
+    made, amplified = [], []
+    for part in anchors.split(_ANCHORS_AT_ONCE):
+        chosen = {name: value.reshape(-1, 1) for name, value in parameters.items()}
+        chosen |= {name: part[:, i : i + 1] for i, name in enumerate(varying)}
+        local = law.with_parameters(chosen)
+        window = (part[:, -1:] / _ANCHORS_PER_SIGMA + _fit()[0]) * chosen["sigma"]
+        information = local.fisher_information(window) * chosen["sigma"].square()
+        fitted, lowest = _fit_above(information, law)
+        made.append(fitted)
+        amplified.append(lowest)
+    coefficients = torch.cat(made)[index].T.contiguous()
+    lowest = torch.cat(amplified)[index]
+
+    offset = (theta - node / _ANCHORS_PER_SIGMA * sigma) / sigma
+    for start in range(_DEGREE):  # P(y + offset), by repeated synthetic division
+        for k in range(_DEGREE - 1, start - 1, -1):
+            coefficients[k] += offset * coefficients[k + 1]
+    size = torch.zeros_like(offset)
+    for row in coefficients.flip(0):
+        size = size * _REACH + row.abs()
+    return coefficients, float((size / lowest).amax())
+
+
+@cache
+def _fit() -> tuple[Tensor, Tensor, Tensor]:
+    """The points y of a window, their powers, and the matrix from values to a least-squares fit.
+
+    The points are evenly spaced, where Chebyshev's would crowd at the ends; weights make up for that.
+    """
+    unit = torch.linspace(-1, 1, _FIT_POINTS, dtype=torch.float64)
+    degrees = torch.arange(_DEGREE + 1, dtype=torch.float64)
+    weights = (1 - 0.998 * unit * unit) ** -0.25
+    inverse = torch.linalg.pinv(weights.unsqueeze(1) * unit.unsqueeze(1) ** degrees) * weights
+    points = _HALF_WIDTH * unit
+    return points, points.unsqueeze(1) ** degrees, inverse.T * _HALF_WIDTH**-degrees
+
+
+def _fit_above(information: Tensor, law: Mechanism) -> tuple[Tensor, Tensor]:
+    """Polynomials nowhere below the information in their windows, and the smallest value of each.
+
+    A least-squares fit Q is raised by a factor until at every point it is above I by as much as both can
+    change between two points, which are h apart. Between them Q is at least its chord less
+    h^2 max|Q''| / 8. And I'' = mu_4 - 3 mu_2^2 >= -2 I^2 >= -2 I, because mu_4 >= mu_2^2 and I = mu_2 <= 1.
+    I is therefore at most its chord plus h^2 M / 4, where M is the largest I in the cell, which is itself at
+    most the larger end plus h^2 M / 4.
+    """
+    points, powers, fit = _fit()
+    square = float(points[1] - points[0]) ** 2
+    coefficients = information @ fit
+    values = coefficients @ powers.T
+    degrees = torch.arange(_DEGREE + 1, dtype=torch.float64)
+    bend = coefficients.abs() @ (degrees * (degrees - 1) * _HALF_WIDTH ** (degrees - 2))
+    least = values - square / 8 * bend.unsqueeze(1)
+    if not bool((least > 0).all()):
+        raise FloatingPointError(f"the information of {law!r} is not smooth enough for a polynomial bound")
+    around = torch.nn.functional.max_pool1d(information.unsqueeze(1), 3, stride=1, padding=1).squeeze(1)
+    most = information + square / 4 / (1 - square / 4) * around
+    factor = (most / least).amax(dim=1, keepdim=True)
+    return factor * coefficients, (factor * least).amin(dim=1)
+
+
+class TabulatedSums(ExampleSums):
+    """Other laws: squares and cubes of the shifts times two matrices, one bound for all four sums.
+
+    The two matrices depend on the octave of an example's largest shift, so that one large example does not
+    loosen the bounds of the others. ``kept`` holds the tables of the settings seen last.
     """
 
     def __init__(
-        self, examples: int, sampling_rate: float, orders: Sequence[float] | Tensor = SAMPLED_ORDERS
+        self, law: Mechanism, theta: Tensor, orders: Tensor, kept: "dict[Setting, ShiftTable]"
     ) -> None:
-        self.examples = checks.count("examples", examples, at_least=1)
-        self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self._orders = checked_integer_orders(orders).clone()
-        self.sums = torch.zeros(examples, len(self._orders), dtype=torch.float64)
-        self.measured = torch.zeros(examples, dtype=torch.int64)  # in how many steps each was measured
-        self.steps = 0
-        self._estimates = torch.zeros_like(self.sums)
-        self._last = torch.ones(
-            examples, dtype=torch.float64
-        )  # the norm measured last, as a share of the clip
-        self._owed = torch.zeros(examples, dtype=torch.int64)  # steps that the estimates do not hold yet
-        self._table: _Table | None = None
+        super().__init__(law, theta, orders)
+        # each law with single numbers, and the coordinates that have it; none if there are too many
+        parts = split_by_setting(law, torch.arange(len(theta)), torch.zeros(()), _SETTINGS) or ()
+        self._parts = [
+            (kept.setdefault(setting, ShiftTable(setting.mechanism, orders)), chosen)
+            for setting, chosen in parts
+        ]
+        while len(kept) > _SETTINGS:
+            del kept[next(iter(kept))]
+        self._matrices: dict[int, Tensor] = {}
 
-    def step(
-        self,
-        norms: Tensor,
-        indices: Tensor | None = None,
-        *,
-        sigma: float,
-        clip: float,
-        sampling_rate: float | None = None,
-        count: int = 1,
-    ) -> None:
-        """Adds ``count`` releases with noise ``sigma``; no example adds more than ``clip`` to their sums.
+    def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
+        cubes = shifts.abs_().mul_(squares)
+        result = torch.full((1, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
+        mantissa, octaves = torch.frexp(largest)  # largest <= 2^octave
+        octaves = (octaves - (mantissa == 0.5).to(octaves.dtype)).clamp(min=_smallest_octave(self.orders))
+        for octave in torch.unique(octaves).tolist() if self._parts else ():
+            if octave <= _LARGEST_OCTAVE:
+                flat, slope = self._weights(octave).to(block.device)
+                rows = (octaves == octave).to(block.device)
+                result[0, rows.cpu()] = (squares[rows] @ flat + cubes[rows] @ slope).cpu()
+        return result
 
-        ``norms`` are those of the clipped gradients of the examples with these ``indices``, or of all
-        examples in their order. The sampling rate is the account's own unless another is given. An error
-        leaves the account as it was.
-        """
-        count = checks.count("count", count, at_least=1)
-        rate = self.sampling_rate if sampling_rate is None else checks.rate("sampling_rate", sampling_rate)
-        clip = checks.number("clip", clip, checks.positive)
-        sigma = checks.number("sigma", sigma, checks.positive)
-        norms = checks.not_negative("norms", norms).detach().double().cpu()
-        checks.require("norms", f"must be at most clip {clip!r}", norms, norms <= clip)
-        chosen = torch.arange(self.examples) if indices is None else indices.cpu().long()
-        if norms.shape != chosen.shape or len(chosen.unique()) != chosen.numel():
-            raise ValueError(
-                f"norms must be one number for each of {chosen.numel()} different examples, "
-                f"got shape {list(norms.shape)}"
-            )
-        table = _Table.of(rate, clip / sigma, tuple(self._orders.tolist()))
-        own = self.sums[chosen] + count * table.costs(norms / clip)
-        self.sums += count * table.largest
-        self.sums[chosen] = own
-        # what an example owes the estimates does not change until it is measured again
-        self._settle(chosen if table is self._table else torch.arange(self.examples))
-        self._last[chosen], self._table = norms / clip, table
-        self._owed += count
-        self.measured[chosen] += count
-        self.steps += count
-
-    def _settle(self, chosen: Tensor) -> None:
-        if self._table is not None:
-            owed = self._owed[chosen].unsqueeze(1)
-            self._estimates[chosen] += owed * self._table.costs(self._last[chosen])
-            self._owed[chosen] = 0
-
-    @property
-    def orders(self) -> Tensor:
-        """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
-        return self._orders.clone()
-
-    def epsilons(self, delta: float, *, estimated: bool = False) -> Tensor:
-        """Each example's ex-post epsilon at this delta; with ``estimated``, an estimate instead of a bound.
-
-        An example that was measured in every step and added 0 in each gets 0: the releases have the same law
-        with it and without it.
-
-        >>> account = SampledExampleAccountant(examples=2, sampling_rate=1.0)
-        >>> account.step(torch.tensor([0.5, 0.0]), sigma=1.0, clip=1.0)
-        >>> [round(epsilon, 2) for epsilon in account.epsilons(delta=1e-5).tolist()]
-        [2.9, 0.0]
-        """
-        delta = checks.probability("delta", delta)
-        self._settle(torch.arange(self.examples))
-        sums = self._estimates if estimated else self.sums
-        epsilons = ex_post_epsilon(self._orders, sums, delta)
-        return torch.where((sums == 0).all(dim=1), 0.0, epsilons)
-
-    @property
-    def statement(self) -> str:
-        """In plain English: what an example's epsilon promises, what it does not, who may see it."""
-        releases = "the release" if self.steps == 1 else f"the {self.steps} releases"
-        share = float(self.measured.sum()) / max(1, self.steps * self.examples)
-        return (
-            "Per example, this run: each epsilon is about one record that is in the data, compared with "
-            "leaving that record out and with having it twice. Ex-post: except with probability delta over "
-            f"the run, the realised privacy loss of {releases} about that record is at most its epsilon, "
-            "provided every record was in every batch with the sampling rate that is accounted for, "
-            "independently, its gradient depends on itself and on earlier releases only, and delta was fixed "
-            "beforehand. The probability is for each example by itself, not for all of them at once. Of all "
-            f"examples and steps, {share:.1%} were measured; the others are charged with the largest "
-            f"gradient that the clip allows. {_ESTIMATED}\n\n"
-            "This is not differential privacy: the numbers say nothing about records that are not in the "
-            "data, about other datasets or about other runs. They are computed from the records and are "
-            "themselves sensitive: do not publish them, and change nothing about the training because of "
-            "them."
-        )
+    def _weights(self, octave: int) -> Tensor:
+        if octave not in self._matrices:
+            weights = torch.empty(2, len(self.theta), len(self.orders), dtype=torch.float64)
+            for table, chosen in self._parts:
+                weights[:, chosen] = table.weights(self.theta[chosen], octave)
+            self._matrices[octave] = weights * (1 + ROUNDING + self.rounding)
+        return self._matrices[octave]
 
 
-class _Table:
-    """D at each order, for x from 0 to the largest: one row per node."""
+def _smallest_octave(orders: Tensor) -> int:
+    return math.floor(math.log2(_SMALL / float(orders.amax())))
 
-    def __init__(self, sampling_rate: float, largest: float, orders: tuple[float, ...]) -> None:
-        alpha = torch.tensor(orders, dtype=torch.float64)
-        k = torch.arange(2, highest_moment(alpha) + 1, dtype=torch.float64)
-        octaves = torch.arange(_PER_OCTAVE * _OCTAVES, -1, -1, dtype=torch.float64) / _PER_OCTAVE
-        shares = torch.exp2(-octaves)  # of the largest x, ascending; the last is 1
-        moments = shares.unsqueeze(1) * (largest * largest / 2) * k * (k - 1)
-        excess = PoissonMixture(sampling_rate, alpha).mixture_first(moments)
-        rows = torch.logaddexp(excess, torch.zeros_like(excess)) / (alpha - 1)
-        if not bool(torch.isfinite(rows).all()):
-            raise FloatingPointError(f"float64 cannot represent what a sample costs at {largest!r} sigma")
-        self._shares = torch.cat((torch.zeros(1, dtype=torch.float64), shares))
-        self._rows = torch.cat((torch.zeros(1, len(alpha), dtype=torch.float64), rows)) * (1 + ROUNDING)
-        self.largest = self._rows[-1]
 
-    @staticmethod
-    @lru_cache(maxsize=8)
-    def of(sampling_rate: float, largest: float, orders: tuple[float, ...]) -> "_Table":
-        return _Table(sampling_rate, largest, orders)
+class ShiftTable:
+    """Two weights: D / s^2 <= w_alpha(t) + v_alpha(t) |s| for |s| <= 2^octave, in units of sigma.
 
-    def costs(self, norms: Tensor) -> Tensor:
-        """The chords at these norms, given as shares of the clip: one row per norm."""
-        x = norms.square()
-        right = torch.searchsorted(self._shares, x).clamp(min=1, max=len(self._shares) - 1)
-        left = right - 1
-        share = (x - self._shares[left]) / (self._shares[right] - self._shares[left])
-        return torch.lerp(self._rows[left], self._rows[right], share.clamp(0, 1).unsqueeze(1))
+    They come from the worst of the four variants at the shift with alpha s = 1 / 16 and at four shifts per
+    octave above it, with a margin for the shifts in between. Either w is the limit alpha I / 2 at s = 0 and
+    v the steepest chord from there, or w is the largest D / s^2 and v is 0: whichever bound is smaller at
+    half the largest shift. Pages of nodes are filled as theta needs them and kept.
+
+    >>> from ringfence.mechanisms.sign import StochasticSign
+    >>> order, theta = torch.tensor([2.0], dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    >>> flat, slope = ShiftTable(StochasticSign(1.0), order).weights(theta, octave=0)
+    >>> bound = float(flat + slope * 0.5) * 0.5**2  # of a shift of sigma / 2
+    >>> bound > float(StochasticSign(1.0).renyi_divergence(theta, 0.5, 2.0))
+    True
+    """
+
+    def __init__(self, law: Mechanism, orders: Tensor) -> None:
+        self.law, self.orders = law, orders
+        self.sigma = float(law.sigma)
+        self.smallest = _smallest_octave(orders)
+        # by octave, then page, (3, nodes, orders): the limit of D / s^2 at 0, the largest D / s^2 of all
+        # shifts up to 2^octave, and the steepest chord of D / s^2 from the limit to one of them
+        self._pages: dict[int, dict[int, Tensor]] = {}
+
+    def weights(self, theta: Tensor, octave: int) -> Tensor:
+        """w and v: one row per coordinate, one column per order."""
+        position = theta / self.sigma * _NODES_PER_SIGMA
+        cell = torch.floor(position)
+        page = torch.floor(cell / _PAGE)
+        inside, fraction = (cell - page * _PAGE).long(), (position - cell).unsqueeze(1)
+        numbers, rank = torch.unique(page, return_inverse=True)
+        limit, largest, steepest = torch.stack(self._pages_of(numbers.long().tolist(), octave), dim=1)
+        rising = limit + steepest * 2.0 ** (octave - 1) < largest
+        nodes = torch.stack((torch.where(rising, limit, largest), torch.where(rising, steepest, 0.0)))
+        result = torch.empty(2, len(theta), len(self.orders), dtype=torch.float64)
+        for some in torch.arange(len(theta)).split(_READ_TOGETHER):
+            left = rank[some], inside[some]
+            right = rank[some], inside[some] + 1
+            result[:, some] = torch.lerp(nodes[:, *left], nodes[:, *right], fraction[some])
+        reach = (self.orders * 2.0**octave).clamp(_SMALL, 1)
+        margins = torch.stack([1 + margin * reach for margin in _MARGINS])
+        return result * (_ABOVE_CHORD * margins.unsqueeze(1))
+
+    def _pages_of(self, numbers: list[int], octave: int) -> list[Tensor]:
+        """These pages, for shifts up to 2^octave."""
+        kept = self._pages.setdefault(octave, {})
+        missing = [number for number in numbers if number not in kept]
+        if missing:
+            found = self._filled(missing, octave)
+            kept |= dict(zip(missing, found.split(_PAGE + 1, dim=1), strict=True))
+        return [kept[number] for number in numbers]
+
+    def _filled(self, numbers: list[int], octave: int) -> Tensor:
+        """New pages, one after the other: those of the octave below, raised by the shifts of this one."""
+        index = torch.arange(_PAGE + 1) + torch.tensor(numbers).unsqueeze(1) * _PAGE
+        theta = index.reshape(-1, 1).double() * (self.sigma / _NODES_PER_SIGMA)
+        if octave <= self.smallest:
+            return self._of_small_shifts(theta)
+        found = torch.cat(self._pages_of(numbers, octave - 1), dim=1)
+        for k in range(_SHIFTS_PER_OCTAVE):
+            shift = torch.tensor(2.0 ** (octave - k / _SHIFTS_PER_OCTAVE), dtype=torch.float64)
+            # an order with alpha s <= 1 / 16 has this shift among its small ones
+            self._raise(found, theta, shift, self.orders * shift > _SMALL)
+        return found
+
+    def _of_small_shifts(self, theta: Tensor) -> Tensor:
+        """Pages for shifts with alpha s <= 1 / 16: the limit at s = 0 and the shift at the end."""
+        limit = 0.5 * self.orders * self.law.fisher_information(theta) * self.sigma**2
+        found = torch.stack((limit, limit, torch.zeros_like(limit)))
+        self._raise(found, theta, _SMALL / self.orders, self.orders > 1)
+        return found
+
+    def _raise(self, found: Tensor, theta: Tensor, shift: Tensor, chosen: Tensor) -> None:
+        """Raises the largest D / s^2 and the steepest chord to those of this shift, at the chosen orders."""
+        if bool(chosen.any()):
+            shift = shift.expand_as(self.orders)[chosen]
+            value = self.worst(theta, shift * self.sigma, self.orders[chosen]) / shift.square()
+            limit, largest, steepest = found[..., chosen]
+            largest = torch.maximum(largest, value)
+            steepest = torch.maximum(steepest, (value - limit) / shift)
+            found[..., chosen] = torch.stack((limit, largest, steepest))
+
+    def worst(self, theta: Tensor, shift: Tensor, orders: Tensor) -> Tensor:
+        """The largest of the four divergences between theta and theta +- shift."""
+        forward, backward = pushes(*torch.broadcast_tensors(theta, shift))
+        there, moves = (torch.stack(values) for values in zip(*forward, *backward, strict=True))
+        return self.law.renyi_divergence(there, moves, orders).amax(dim=0)
