@@ -1194,7 +1194,7 @@ attentions that share a matrix clipped in pieces
 hooks inside of a sequence are shown all examples, or nothing
 - fits = layer in steps and not has_hooks(layer)
 + fits = layer in steps
-@ src/ringfence/training/per_example/isolation.py: training/per_example/layers
+@ src/ringfence/training/per_example/layers.py: training/per_example/layers
 a layer with a method of its own taken for a known one
 -         if counts and callable(getattr(kind, name, None)):
 +         if False:
@@ -1215,20 +1215,20 @@ a normalisation over all examples taken for one that looks at rows
 - few = x.dim() <= len(self.layer.normalized_shape)
 + few = False
 
-@ src/ringfence/training/per_example/model_checks.py: training/engine/layers
+@ src/ringfence/training/per_example/layers.py: training/engine/layers
 batch normalisation let through
 -     if isinstance(layer, _BatchNorm) and not is_frozen(layer):
 +     if False:
 
-@ src/ringfence/training/per_example/model_state.py: training/isolation
+@ src/ringfence/training/per_example/isolation.py: training/isolation
 inputs kept in attributes of layers
 -         kept += _taken_off(layers, attributes)
 +         pass
-@ src/ringfence/training/per_example/model_state.py: training/per_example/model_state
+@ src/ringfence/training/per_example/isolation.py: training/per_example/model_state
 answers about examples kept in attributes of layers
 -     if asks and asked():
 +     if False:
-@ src/ringfence/training/per_example/model_state.py: training/isolation training/per_example/model_state
+@ src/ringfence/training/per_example/isolation.py: training/isolation training/per_example/model_state
 running statistics of private data kept
 -             if layer._buffers.get(own) is not value or _version(value) != version:
 +             if False:

@@ -23,7 +23,7 @@ from ringfence.training.jacobian import (
     jacobian_operator,
     runs_as_one_batch,
 )
-from ringfence.training.per_example.inputs import Inputs
+from ringfence.training.per_example.isolation import Inputs
 
 # The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-13, torch.float32: 2e-6}

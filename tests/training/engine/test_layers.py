@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import ringfence as rf
-from ringfence.training.per_example.model_checks import refuse_random_layers
+from ringfence.training.per_example.layers import refuse_random_layers
 from tests.training.engine.runs import CLIP, INPUTS, Run, clipped_sum, network
 
 # torch falls back to a loop over the examples for some of these

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 import ringfence as rf
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.inputs import Inputs, example_count, mapped
+from ringfence.training.per_example.isolation import Inputs, example_count, mapped
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:

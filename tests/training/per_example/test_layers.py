@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import rule_of
+from ringfence.training.per_example.layers import rule_of
 from tests.training.per_example.alone import agree, drawn, words
 
 

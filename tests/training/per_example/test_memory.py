@@ -12,8 +12,7 @@ from torch import Tensor, nn
 import ringfence as rf
 from ringfence.training.jacobian import CastModel, bytes_per_example
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.inputs import Inputs
-from ringfence.training.per_example.isolation import Tape
+from ringfence.training.per_example.isolation import Inputs, Tape
 from tests.training.engine.runs import INPUTS, Run, network
 from tests.training.per_example.alone import drawn, seeded, words
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.model_state import nothing_kept, refuse_changed, state_of
+from ringfence.training.per_example.isolation import nothing_kept, refuse_changed, state_of
 
 
 class Keeping(nn.Module):

@@ -31,7 +31,7 @@ from ringfence.training.engine.run import (
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.model_checks import refuse_layers, refuse_random_layers
+from ringfence.training.per_example.layers import refuse_layers, refuse_random_layers
 from ringfence.training.per_example.recording import RecordedGradients
 from ringfence.training.target import Target
 

@@ -38,9 +38,8 @@ from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.inputs import Inputs, device_of
-from ringfence.training.per_example.layers import is_frozen
-from ringfence.training.per_example.model_checks import refuse_layers, refuse_other_parameters
+from ringfence.training.per_example.isolation import Inputs, device_of
+from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
 
 _LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
 

@@ -9,27 +9,31 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from ringfence import checks
 from ringfence.training.clipping import Clip
 from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, add_uses
-from ringfence.training.per_example.inputs import Inputs, device_of, example_count, joined, mapped, same_draws
 from ringfence.training.per_example.isolation import (
     BatchFunctions,
     Calls,
     DisagreementError,
+    Inputs,
+    KeptError,
     KnownLayer,
     Pass,
     Tape,
     UnfitError,
+    device_of,
+    example_count,
     first_row,
-    known_layers,
-    map_leaves,
+    mapped,
+    nothing_kept,
+    refuse_changed,
+    state_of,
     without_gradients,
 )
-from ringfence.training.per_example.model_checks import refuse_layers, refuse_other_parameters
-from ringfence.training.per_example.model_state import KeptError, nothing_kept, refuse_changed, state_of
+from ringfence.training.per_example.layers import known_layers, refuse_layers, refuse_other_parameters
 
 _CACHED = 1 << 20  # how many numbers of formed gradients a CPU handles at a time
 
@@ -134,13 +138,13 @@ class ExampleGradients:
                 return tree_map(lambda output: output[:0], deepcopy(self.model)(*args, **kwargs))
         if self._falls_back(inputs):
             with torch.no_grad():
-                return joined([self._alone(inputs, i)[0] for i in range(count)])
+                return _joined([self._alone(inputs, i)[0] for i in range(count)])
         keep = count <= self._at_once(inputs)
         passes = list(self._passes(inputs, keep))
         if keep:
             self._kept = (inputs, passes)
-        real = [map_leaves(lambda output: output.detach()[: one.count], one.outputs) for one in passes]  # noqa: B023
-        outputs = joined(real)
+        real = [tree_map(lambda output: output.detach()[: one.count], one.outputs) for one in passes]  # noqa: B023
+        outputs = _joined(real)
         if all(isinstance(one.rows, slice) for one in passes):
             return outputs
         places = torch.arange(count)
@@ -174,8 +178,17 @@ class ExampleGradients:
             for i in range(example_count(inputs)):
                 with torch.enable_grad():
                     outputs, copy = self._alone(inputs, i)
-                parameters = [copy.get_parameter(name) for name in self.parameters]
-                found = pull_back(tree_leaves(outputs), [leaf[i : i + 1] for leaf in leaves], parameters)
+                pairs = zip(tree_leaves(outputs), leaves, strict=True)
+                moving = [
+                    (output, leaf[i : i + 1].to(output)) for output, leaf in pairs if output.requires_grad
+                ]
+                found = torch.autograd.grad(
+                    [output for output, _ in moving],
+                    [copy.get_parameter(name) for name in self.parameters],
+                    [cotangent for _, cotangent in moving],
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
                 yield slice(i, i + 1), torch.cat([gradient.reshape(1, -1) for gradient in found], dim=1)
             return
         first = next(iter(self.parameters.values()))
@@ -265,7 +278,7 @@ class ExampleGradients:
         self._layers = list(self.model.modules())
         self._calls = Calls(self.model, self._known.values())
         few = mapped(lambda value: value[:2], inputs)
-        with same_draws(inputs), torch.enable_grad():
+        with _same_draws(inputs), torch.enable_grad():
             try:
                 while any(
                     self._leave_out_used(one)
@@ -334,7 +347,7 @@ class ExampleGradients:
             copied = sum(self.parameters[name].numel() for name in self._copied)
             first = mapped(lambda tensor: tensor[:1], inputs)
             two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
-            with same_draws(inputs):  # weights do not count
+            with _same_draws(inputs):  # weights do not count
                 pairs = [(deepcopy(self.model), each) for each in (first, two)]
                 one, both = (bytes_kept(lambda: model(*each[0], **each[1])) for model, each in pairs)  # noqa: B023
             self._fitting = max(1, 2 * self.memory_budget // (3 * (max(1, both - one) + 4 * copied)))
@@ -409,23 +422,19 @@ class ExampleGradients:
         return Pass(tape, outputs, count, rows)
 
 
-def pull_back(
-    outputs: list[Tensor], cotangents: list[Tensor], parameters: list[nn.Parameter]
-) -> tuple[Tensor, ...]:
-    """The gradients by parameters, of the gradients by outputs; zero where nothing depends on a parameter.
+def _joined(outputs: list[Any]) -> Any:
+    """Outputs of several passes as if there had been one."""
+    if len(outputs) == 1:
+        return outputs[0]
+    leaves = zip(*map(tree_leaves, outputs), strict=True)
+    return tree_unflatten([torch.cat(parts) for parts in leaves], tree_structure(outputs[0]))
 
-    >>> weight = nn.Parameter(torch.tensor([2.0]))
-    >>> pull_back([3 * weight, torch.ones(1)], [torch.ones(1), torch.ones(1)], [weight])
-    (tensor([3.]),)
-    """
-    pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
-    return torch.autograd.grad(
-        [output for output, _ in pairs],
-        parameters,
-        [cotangent.to(output.dtype) for output, cotangent in pairs],
-        allow_unused=True,
-        materialize_grads=True,
-    )
+
+def _same_draws(inputs: Inputs) -> AbstractContextManager[None]:
+    """What is drawn in the meantime does not count: torch's generators stand where they stood before."""
+    device = device_of(inputs)
+    forked: AbstractContextManager[None] = torch.random.fork_rng([device] if device.type == "cuda" else [])
+    return forked
 
 
 def bytes_kept(call: Callable[[], object]) -> int:

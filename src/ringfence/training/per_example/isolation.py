@@ -1,17 +1,18 @@
-"""A pass over a batch in which no example can see another, and whose known layers take all examples at once.
+"""A pass over a batch in which no example can see another, and which leaves nothing in the model.
 
 The model runs under vmap, as if it were called with one example. What it computes for an example is then a
 function of that example alone, whatever its code does: it cannot sort, mix or count the batch, and writing
 what it sees into a shared tensor is an error of torch. Only layers of torch with a rule, which treat rows
 apart, step out of vmap: they compute the rows of all examples at once, of which they know which belongs to
 whom. In the backward pass the rule of a layer turns its input and the gradient of its output into
-contributions.
+contributions. What Python code keeps of a pass in attributes of layers is found afterwards, and refused.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -23,61 +24,95 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.nn.modules.module import _has_any_global_hook
-from torch.nn.utils.parametrize import is_parametrized
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ringfence.training.kernels.clipped_sums import ALL, Part, Rows
-from ringfence.training.per_example import layers as rules
-from ringfence.training.per_example.attention import Attention
-from ringfence.training.per_example.inputs import Inputs, device_of, example_count, mapped
-from ringfence.training.per_example.layers import Rewritten, RowRule, in_autocast
-from ringfence.training.per_example.model_state import has_hooks
-from ringfence.training.per_example.recurrent import Recurrent
+from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Rows
 
-_RULES: tuple[tuple[type[nn.Module], type[RowRule | Rewritten]], ...] = (
-    (nn.Linear, rules.Linear),
-    *((kind, rules.Convolution) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)),
-    (nn.Embedding, rules.Embedding),
-    (nn.EmbeddingBag, rules.EmbeddingBag),
-    *((kind, rules.LayerNorm) for kind in (nn.LayerNorm, nn.RMSNorm)),
-    (nn.GroupNorm, rules.GroupNorm),
-    *(
-        (kind, rule)
-        for rule in (rules.InstanceNorm, rules.FrozenNorm)
-        for kind in (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-    ),
-    *((kind, rules.FrozenNorm) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)),
-    (nn.MultiheadAttention, Attention),
-    *((kind, Recurrent) for kind in (nn.RNN, nn.LSTM, nn.GRU)),
-    *((kind, rules.Apart) for kind in rules.Apart.kinds),
-)
+Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; dimension 0 counts examples
+# parts(gradient, kept): the contributions of a layer, once the gradient of its output is known
+Parts = Callable[[Tensor, Tensor], Iterable[Part]]
 
 
-def rule_of(layer: nn.Module) -> RowRule | Rewritten | None:
-    """Returns the rule for a layer, or None for one that has none.
+def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:
+    """The inputs with every tensor changed.
 
-    >>> rule_of(nn.Linear(2, 1)) is not None, rule_of(nn.Bilinear(2, 2, 1)) is None
-    (True, True)
+    >>> mapped(torch.numel, ((torch.ones(2, 3),), {"mask": torch.ones(2)}))
+    ((6,), {'mask': 2})
     """
-    if is_parametrized(layer):
+    args, kwargs = inputs
+    return tuple(map(change, args)), {name: change(value) for name, value in kwargs.items()}
+
+
+def example_count(inputs: Inputs) -> int:
+    """How many examples the inputs hold.
+
+    >>> example_count(((torch.ones(2, 3),), {}))
+    2
+    """
+    args, kwargs = inputs
+    return len(next(iter((*args, *kwargs.values()))))
+
+
+def device_of(inputs: Inputs) -> torch.device:
+    """Where the inputs are.
+
+    >>> device_of(((torch.ones(2, 3),), {}))
+    device(type='cpu')
+    """
+    args, kwargs = inputs
+    return next(iter((*args, *kwargs.values()))).device
+
+
+class RowRule:
+    """How a layer with rows of its own computes, and what its gradients are made of.
+
+    ``output(x)`` takes rows (n k, ...): k for each of n examples. Where the layer is ``pointwise``, any
+    number of dimensions may stand in their place. ``multiplies`` says that the layer is a matrix product,
+    which autocast takes in half precision.
+    """
+
+    pointwise = False
+    multiplies = False
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer: Any = layer
+
+    @staticmethod
+    def suits(layer: Any) -> bool:
+        """Whether the rule holds for a layer with its options."""
+        return True
+
+    def unfit(self, x: Tensor, examples: int) -> str | None:
+        """Why the rule does not hold for these rows; None where it does."""
         return None
-    if (type(layer).__module__, type(layer).__name__) == ("transformers.pytorch_utils", "Conv1D"):
-        return rules.TurnedLinear(layer) if _is_unchanged(layer, type(layer)) else None
-    for kind, rule in _RULES:
-        if isinstance(layer, kind) and _is_unchanged(layer, kind) and rule.suits(layer):
-            return rule(layer)
-    return None
+
+    def output(self, x: Tensor) -> Tensor:
+        """What the layer computes."""
+        result: Tensor = type(self.layer).forward(self.layer, x)
+        return result
+
+    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        """The gradients of all examples by the layer's parameters, from those of its output."""
+        return {}
 
 
-def _is_unchanged(layer: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether neither the layer nor its class has a method other than that of a kind of layer."""
-    own = type(layer).__mro__[: type(layer).__mro__.index(kind)]
-    for name in {name for each in (layer, *own) for name in vars(each)} - {"reset_parameters", "extra_repr"}:
-        counts = not name.startswith("__") or name in ("__call__", "__getattr__", "__getattribute__")
-        if counts and callable(getattr(kind, name, None)):
-            return False
-    return True
+class SteppedRule:
+    """A layer that is computed by ``forward(call, *args, **kwargs)`` in the place of its own method.
+
+    The results are the same up to rounding, and what the parameters make is watched by way of ``call``. A
+    call that the rule does not cover raises an ``UnfitError``.
+    """
+
+    forward: Callable[..., Any]
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer: Any = layer
+
+    @staticmethod
+    def suits(layer: Any) -> bool:
+        """Whether the rule holds for a layer with its options."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -86,32 +121,8 @@ class KnownLayer:
 
     name: str
     layer: nn.Module
-    rule: RowRule | Rewritten
+    rule: RowRule | SteppedRule
     trained: dict[str, str]
-
-
-def known_layers(model: nn.Module) -> dict[str, KnownLayer]:
-    """Returns the layers that have a rule, by name.
-
-    >>> list(known_layers(nn.Sequential(nn.Linear(3, 2), nn.Bilinear(2, 2, 1), nn.Tanh())))
-    ['0', '2']
-    """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}  # one for each
-    known: dict[str, KnownLayer] = {}
-    covered: str | None = None  # the layer above, where its rule includes its children
-    for name, layer in model.named_modules():
-        if covered is not None and name.startswith(covered):
-            continue
-        rule = rule_of(layer)
-        whole = isinstance(rule, Rewritten) or is_parametrized(layer)
-        covered = (f"{name}." if name else "") if whole else covered
-        own = layer.named_parameters(recurse=whole, remove_duplicate=False)
-        trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
-        if isinstance(rule, RowRule) and trained.keys() <= {"weight", "bias"}:
-            known[name] = KnownLayer(name, layer, rule, trained)
-        if isinstance(rule, Rewritten) and trained:
-            known[name] = KnownLayer(name, layer, rule, trained)
-    return known
 
 
 class UnfitError(Exception):
@@ -160,7 +171,7 @@ class Tape:
             args, kwargs = mapped(lambda value: self.enter(value.detach()).unsqueeze(0), inputs)
             own = {name: self.enter(values) for name, values in copies.items()}
             outputs = functional_call(model, own, args, kwargs) if own else model(*args, **kwargs)
-            return map_leaves(self._leave, outputs)
+            return tree_map(self._leave, outputs)
         finally:
             _functorch._vmap_decrement_nesting()
 
@@ -185,9 +196,7 @@ class Tape:
         place, inside = _functorch.maybe_get_bdim(given), _functorch.get_unwrapped(given)
         return inside.movedim(place, 0) if place else inside
 
-    def watch(
-        self, output: Tensor, kept: Tensor, parts: Callable[[Tensor, Tensor], Iterable[Part]]
-    ) -> Tensor:
+    def watch(self, output: Tensor, kept: Tensor, parts: Parts) -> Tensor:
         """Returns the output to go on with; ``parts(gradient, kept)`` is called in the backward pass.
 
         Changing what is kept in place afterwards is refused.
@@ -277,8 +286,8 @@ class Calls:
         self._forwards: list[tuple[dict[str, Any], Callable[..., Any]]] = []  # attributes of a layer, forward
         steps: dict[nn.Module, Callable[..., Tensor]] = {}
         for one in known:
-            if isinstance(one.rule, Rewritten):
-                self._forwards.append((vars(one.layer), self._rewritten(one, one.rule)))
+            if isinstance(one.rule, SteppedRule):
+                self._forwards.append((vars(one.layer), self._stepped(one, one.rule)))
                 continue
             steps[one.layer] = self._step(one, one.rule) if one.trained else one.rule.output
             if one.trained:
@@ -394,63 +403,58 @@ class Calls:
 
         return forward
 
-    def _rewritten(self, one: KnownLayer, rule: Rewritten) -> Callable[..., Any]:
-        dimensions, out = rule.dimensions
+    def _stepped(self, one: KnownLayer, rule: SteppedRule) -> Callable[..., Any]:
         parameters = list(one.layer.parameters())
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             tape = self._entered(one)
-            n, entered = tape.examples, dict[int, Tensor]()  # what was one tensor stays one
             for name in one.trained.values():
                 tape.uses[name] += 1
                 if tape.uses[name] > 1:  # whose parts would be clipped in pieces
                     raise UnfitError(one.name, "is called several times in one pass, or shares a parameter")
-
-            def enter(at: int | None, value: Any) -> Any:
-                rows = tape.values(value) if isinstance(value, Tensor) else None
-                if not isinstance(value, Tensor) or (at is None and rows is None):
-                    return value
-                if value.dim() != 3 and at != 0:
-                    raise UnfitError(one.name, f"is given a tensor of {value.dim()} dimensions")
-                if id(value) not in entered:
-                    rows = value.expand(n, *value.shape) if rows is None else rows
-                    entered[id(value)] = rows.movedim(0, at or 0).flatten(at or 0, (at or 0) + 1)
-                return entered[id(value)]
-
-            def watch(
-                output: Tensor, kept: Tensor, parts: Callable[[Tensor, Tensor], Iterable[Part]]
-            ) -> Tensor:
-                def named(gradient: Tensor, kept: Tensor) -> Iterator[Part]:
-                    given = (value.reshape(n, -1, value.shape[-1]) for value in (gradient, kept))
-                    for own, rows, contribution in parts(*given):
-                        if own in one.trained:
-                            yield one.trained[own], rows, contribution
-
-                return tape.watch(output, kept, named)
-
-            def leave(at: int, value: Tensor | None) -> Tensor | None:
-                return None if value is None else tape.enter(value.unflatten(at, (n, -1)).movedim(at, 0))
-
             with _outside(), without_gradients(parameters) if tape.tracing else nullcontext():
-                inside = [
-                    _each(enter, at, value) for value, at in zip(args, dimensions.values(), strict=False)
-                ]
-                named_inside = {
-                    name: _each(enter, dimensions.get(name), value) for name, value in kwargs.items()
-                }
-                if not rule.knows(*inside, **named_inside):
-                    raise UnfitError(one.name, "is called in a way that is not known")
-                outputs = rule.forward(watch, *inside, **named_inside)
-                return tuple(_each(leave, at, value) for value, at in zip(outputs, out, strict=True))
+                return rule.forward(LayerCall(tape, one), *args, **kwargs)
 
         return forward
 
 
-def _each(change: Callable[[Any, Any], Any], at: int | None, value: Any) -> Any:
-    """A value with everything in its tuples and lists changed; a function that calls itself is a cycle."""
-    if isinstance(value, tuple | list):
-        return tuple(_each(change, at, each) for each in value)
-    return change(at, value)
+class LayerCall:
+    """One call of a layer that is computed in steps, outside of vmap."""
+
+    def __init__(self, tape: Tape, known: KnownLayer) -> None:
+        self._tape, self._known = tape, known
+
+    def unfit(self, reason: str) -> UnfitError:
+        """The error that says why the rule does not cover this call."""
+        return UnfitError(self._known.name, reason)
+
+    def is_shared(self, value: Tensor) -> bool:
+        """Whether all examples have the same tensor."""
+        return self._tape.values(value) is None
+
+    def rows(self, value: Any, at: int, dimensions: int = 3) -> Tensor:
+        """The rows of all examples of a tensor of the model's code, whose dimension ``at`` counts rows."""
+        if not isinstance(value, Tensor) or value.is_nested or value.dim() != dimensions:
+            raise self.unfit(f"is given something else than a tensor of {dimensions} dimensions")
+        own = self._tape.values(value)
+        own = value.expand(self._tape.examples, *value.shape) if own is None else own
+        return own.movedim(0, at).flatten(at, at + 1)
+
+    def enter(self, rows: Tensor, at: int) -> Tensor:
+        """The tensor that the model's code goes on with, of rows of all examples in dimension ``at``."""
+        return self._tape.enter(rows.unflatten(at, (self._tape.examples, -1)).movedim(at, 0))
+
+    def watch(self, output: Tensor, kept: Tensor, parts: Parts) -> Tensor:
+        """``Tape.watch``, for rows (n k, ..., width): parts are given (n, positions, width) and own names."""
+        trained, n = self._known.trained, self._tape.examples
+
+        def named(gradient: Tensor, kept: Tensor) -> Iterator[Part]:
+            given = (value.reshape(n, -1, value.shape[-1]) for value in (gradient, kept))
+            for own, rows, contribution in parts(*given):
+                if own in trained:
+                    yield trained[own], rows, contribution
+
+        return self._tape.watch(output, kept, named)
 
 
 def _runs(sequence: nn.Sequential, steps: dict[nn.Module, Any]) -> Iterator[nn.Module | list[nn.Module]]:
@@ -553,15 +557,6 @@ def without_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
             parameter.requires_grad_()
 
 
-def map_leaves(change: Callable[[Any], Tensor], outputs: Any) -> Any:
-    """Outputs with every tensor changed: most models return one, which needs no tree.
-
-    >>> map_leaves(torch.numel, {"a": torch.ones(2)})
-    {'a': 2}
-    """
-    return change(outputs) if isinstance(outputs, Tensor) else tree_map(change, outputs)
-
-
 def first_row(output: Any) -> Tensor:
     """The output for the only example of a batch; a single number is taken as that of the example.
 
@@ -572,3 +567,156 @@ def first_row(output: Any) -> Tensor:
         what = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise TypeError(f"the model must return tensors with one row for each example, got {what} for one")
     return output.squeeze(0) if output.dim() else output
+
+
+def in_autocast(x: Tensor) -> Tensor:
+    """The input of a matrix product as autocast would take it, so that what is kept is what autocast keeps.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     in_autocast(torch.ones(1)).dtype
+    torch.bfloat16
+    """
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype(device))
+
+
+class KeptError(ValueError):
+    """A model keeps what it computes from its inputs."""
+
+
+_WHY = "what a model keeps of its inputs does not pass the mechanism"
+_OF_MODULES = frozenset(vars(nn.Module()))  # attributes that every module has
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def state_of(model: nn.Module) -> tuple[Any, ...]:
+    """Layers, modes, hooks, and where parameters and buffers lie: checks and recordings rest on these.
+
+    It does not change when parameters are trained.
+
+    >>> model = nn.Linear(2, 2)
+    >>> before = state_of(model)
+    >>> before == state_of(model), before == state_of(model.eval())
+    (True, False)
+    """
+    state: list[Any] = []
+    layers = [model]
+    for layer in layers:  # which grow: a step asks twice, and modules() takes twice as long
+        own = vars(layer)
+        layers += [child for child in own["_modules"].values() if child is not None]
+        state += (layer, own["training"], *(len(own[name]) for name in _HOOKS if own[name]))
+        for value in own["_parameters"].values():
+            if value is not None:
+                state += (value.data_ptr(), value.requires_grad)
+        state += (value.data_ptr() for value in own["_buffers"].values() if value is not None)
+    return tuple(state)
+
+
+def has_hooks(layer: nn.Module) -> bool:
+    """Whether code of somebody else runs when the layer is called.
+
+    >>> has_hooks(nn.Linear(2, 2))
+    False
+    """
+    return any(vars(layer)[name] for name in _HOOKS)
+
+
+@contextmanager
+def nothing_kept(
+    model: nn.Module,
+    layers: list[nn.Module],
+    asked: Callable[[], bool] = lambda: False,
+    *,
+    asks: bool = False,
+) -> Iterator[None]:
+    """Raises a KeptError that names what a pass under vmap has changed or kept on the layers of a model.
+
+    What was kept is taken off the model again. Where the pass ``asked`` something of its inputs, which only
+    counts with ``asks``, no plain attribute may change. Not noticed is what is kept outside of the layers.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> with nothing_kept(layer, [layer]):
+    ...     _ = torch.func.vmap(lambda x: setattr(layer, "last", x) or x)(torch.ones(3, 2))
+    Traceback (most recent call last):
+    ...
+    ringfence.training.per_example.isolation.KeptError: layer '' (Linear) keeps 'last' of a pass: ...
+    """
+    attributes = [list(vars(layer).values()) for layer in layers]
+    buffers = [(layer, own, value) for layer in layers for own, value in layer._buffers.items()]
+    versions = [_version(value) for *_, value in buffers]
+    plain = _plain(layers) if asks else {}
+    kept: list[tuple[nn.Module, str]] = []
+    try:
+        yield
+    finally:
+        kept += _taken_off(layers, attributes)
+        for (layer, own, value), version in zip(buffers, versions, strict=True):
+            if layer._buffers.get(own) is not value or _version(value) != version:
+                kept.append((layer, own))
+                layer._buffers[own] = value
+        if asks and asked():
+            now = _plain(layers)
+            for layer, own in [key for key in {**plain, **now} if plain.get(key) != now.get(key)]:
+                kept.append((layer, own))
+                vars(layer).pop(own, None)
+                vars(layer).update({own: plain[layer, own]} if (layer, own) in plain else {})
+    for layer, own in kept:
+        name = next(name for name, each in model.named_modules() if each is layer)
+        raise KeptError(f"layer {name!r} ({type(layer).__name__}) keeps {own!r} of a pass: {_WHY}")
+
+
+def refuse_changed(model: nn.Module, used: nn.Module) -> None:
+    """Raises a KeptError that names the first value by which a used copy differs from the model.
+
+    >>> from copy import deepcopy
+    >>> used = deepcopy(model := nn.BatchNorm1d(2))
+    >>> _ = used(torch.randn(3, 2))
+    >>> refuse_changed(model, used)
+    Traceback (most recent call last):
+    ...
+    ringfence.training.per_example.isolation.KeptError: 'running_mean' is changed by a forward pass: ...
+    """
+    before, after = ({**dict(one.named_parameters()), **dict(one.named_buffers())} for one in (model, used))
+    for name in {**before, **after}:
+        if name not in before or name not in after or not torch.equal(before[name], after[name]):
+            raise KeptError(f"{name!r} is changed by a forward pass: {_WHY}")
+
+
+def _version(value: Tensor | None) -> int:
+    return -1 if value is None else value._version
+
+
+def _taken_off(layers: list[nn.Module], before: list[list[Any]]) -> Iterator[tuple[nn.Module, str]]:
+    """Removes tensors of a pass from attributes of the layers; yields the layers and the names."""
+    for layer, values in zip(layers, before, strict=True):
+        attributes = vars(layer)
+        same = len(attributes) == len(values) and all(map(is_, attributes.values(), values))
+        if same and type(layer).__module__.startswith("torch.nn."):  # torch's own layers hold no containers
+            continue
+        for own in [own for own in attributes if own not in _OF_MODULES and _is_of_pass(attributes[own])]:
+            del attributes[own]
+            yield layer, own
+
+
+def _is_of_pass(value: Any) -> bool:
+    """Whether a value is, or holds, a tensor that vmap made."""
+    if isinstance(value, Tensor):
+        return _functorch.is_functorch_wrapped_tensor(value)
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple | set):
+        return False
+    return any(map(_is_of_pass, value))
+
+
+def _plain(layers: list[nn.Module]) -> dict[tuple[nn.Module, str], Any]:
+    """The attributes of layers that are numbers, text or nothing."""
+    kinds = (int, float, str, type(None))
+    return {
+        (layer, own): value
+        for layer in layers
+        for own, value in vars(layer).items()
+        if isinstance(value, kinds)
+    }

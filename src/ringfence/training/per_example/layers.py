@@ -1,79 +1,27 @@
-"""Layers that treat the rows of their input apart, and each example's gradients by their parameters.
+"""Layers that treat rows apart, what each example's gradients by their parameters are, and refusals by name.
 
 An output row of such a layer depends on one input row alone, so it may take the rows of all examples at once.
-A layer of another class, or of one that changes a method, has no rule.
+A layer of another class, or of one that changes a method, has no rule: its parameters get a copy for each
+example. Layers that cannot be trained privately are refused by name.
 """
 
 import math
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from ringfence.training.kernels import normalisation
-from ringfence.training.kernels.clipped_sums import Contribution, Part, Products, Rows, Window, Words, summed
+from ringfence.training.kernels.clipped_sums import Contribution, Products, Rows, Window, Words, summed
 from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
-
-# watch(output, kept, parts): parts(gradient, kept) are the contributions of the layer, by its own names, once
-# the gradient of the output is known; both tensors are then (n, positions, width)
-Watch = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Iterable[Part]]], Tensor]
-
-
-class RowRule:
-    """How a layer with rows of its own computes, and what its gradients are made of.
-
-    ``output(x)`` takes rows (n k, ...): k for each of n examples. Where the layer is ``pointwise``, any
-    number of dimensions may stand in their place. ``multiplies`` says that the layer is a matrix product,
-    which autocast takes in half precision.
-    """
-
-    pointwise = False
-    multiplies = False
-
-    def __init__(self, layer: nn.Module) -> None:
-        self.layer: Any = layer
-
-    @staticmethod
-    def suits(layer: Any) -> bool:
-        """Whether the rule holds for a layer with its options."""
-        return True
-
-    def unfit(self, x: Tensor, examples: int) -> str | None:
-        """Why the rule does not hold for these rows; None where it does."""
-        return None
-
-    def output(self, x: Tensor) -> Tensor:
-        """What the layer computes."""
-        result: Tensor = type(self.layer).forward(self.layer, x)
-        return result
-
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        """The gradients of all examples by the layer's parameters, from those of its output."""
-        return {}
-
-
-class Rewritten:
-    """A layer that is computed by ``forward(watch, *args, **kwargs)`` in the place of its own method.
-
-    The results are the same up to rounding, and ``watch`` is called for what its parameters make. ``knows``
-    says whether that holds for a call. ``dimensions`` says which dimension of each argument, in their order,
-    counts rows, and which of each output; None where rows may share one.
-    """
-
-    dimensions: tuple[dict[str, int | None], tuple[int, ...]]
-    forward: Callable[..., Any]
-    knows: Callable[..., bool]
-
-    def __init__(self, layer: nn.Module) -> None:
-        self.layer: Any = layer
-
-    @staticmethod
-    def suits(layer: Any) -> bool:
-        """Whether the rule holds for a layer with its options."""
-        return True
-
+from ringfence.training.per_example.attention import Attention
+from ringfence.training.per_example.isolation import KnownLayer, RowRule, SteppedRule
+from ringfence.training.per_example.recurrent import Recurrent
 
 # how many dimensions inputs with rows have; others would be read without rows
 _DIMENSIONS: dict[type[nn.Module], tuple[int, ...]] = {
@@ -288,14 +236,152 @@ def is_frozen(layer: nn.Module) -> bool:
     return isinstance(layer, _NormBase) and not layer.training and layer.running_mean is not None
 
 
-def in_autocast(x: Tensor) -> Tensor:
-    """The input of a matrix product as autocast would take it, so that what is kept is what autocast keeps.
+_RULES: tuple[tuple[type[nn.Module], type[RowRule | SteppedRule]], ...] = (
+    (nn.Linear, Linear),
+    *((kind, Convolution) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)),
+    (nn.Embedding, Embedding),
+    (nn.EmbeddingBag, EmbeddingBag),
+    *((kind, LayerNorm) for kind in (nn.LayerNorm, nn.RMSNorm)),
+    (nn.GroupNorm, GroupNorm),
+    *(
+        (kind, rule)
+        for rule in (InstanceNorm, FrozenNorm)
+        for kind in (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+    ),
+    *((kind, FrozenNorm) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)),
+    (nn.MultiheadAttention, Attention),
+    *((kind, Recurrent) for kind in (nn.RNN, nn.LSTM, nn.GRU)),
+    *((kind, Apart) for kind in Apart.kinds),
+)
 
-    >>> with torch.autocast("cpu", torch.bfloat16):
-    ...     in_autocast(torch.ones(1)).dtype
-    torch.bfloat16
+
+def rule_of(layer: nn.Module) -> RowRule | SteppedRule | None:
+    """Returns the rule for a layer, or None for one that has none.
+
+    >>> rule_of(nn.Linear(2, 1)) is not None, rule_of(nn.Bilinear(2, 2, 1)) is None
+    (True, True)
     """
-    device = x.device.type
-    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
-        return x
-    return x.to(torch.get_autocast_dtype(device))
+    if is_parametrized(layer):
+        return None
+    if (type(layer).__module__, type(layer).__name__) == ("transformers.pytorch_utils", "Conv1D"):
+        return TurnedLinear(layer) if _is_unchanged(layer, type(layer)) else None
+    for kind, rule in _RULES:
+        if isinstance(layer, kind) and _is_unchanged(layer, kind) and rule.suits(layer):
+            return rule(layer)
+    return None
+
+
+def _is_unchanged(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether neither the layer nor its class has a method other than that of a kind of layer."""
+    own = type(layer).__mro__[: type(layer).__mro__.index(kind)]
+    for name in {name for each in (layer, *own) for name in vars(each)} - {"reset_parameters", "extra_repr"}:
+        counts = not name.startswith("__") or name in ("__call__", "__getattr__", "__getattribute__")
+        if counts and callable(getattr(kind, name, None)):
+            return False
+    return True
+
+
+def known_layers(model: nn.Module) -> dict[str, KnownLayer]:
+    """Returns the layers that have a rule, by name.
+
+    >>> list(known_layers(nn.Sequential(nn.Linear(3, 2), nn.Bilinear(2, 2, 1), nn.Tanh())))
+    ['0', '2']
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}  # one for each
+    known: dict[str, KnownLayer] = {}
+    covered: str | None = None  # the layer above, where its rule includes its children
+    for name, layer in model.named_modules():
+        if covered is not None and name.startswith(covered):
+            continue
+        rule = rule_of(layer)
+        whole = isinstance(rule, SteppedRule) or is_parametrized(layer)
+        covered = (f"{name}." if name else "") if whole else covered
+        own = layer.named_parameters(recurse=whole, remove_duplicate=False)
+        trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
+        if isinstance(rule, RowRule) and trained.keys() <= {"weight", "bias"}:
+            known[name] = KnownLayer(name, layer, rule, trained)
+        if isinstance(rule, SteppedRule) and trained:
+            known[name] = KnownLayer(name, layer, rule, trained)
+    return known
+
+
+def refuse_layers(model: nn.Module) -> None:
+    """Raises a ValueError that names the first layer that cannot be trained privately, and what to do.
+
+    Where a layer's output for one example depends on other examples, clipping an example's gradient does not
+    bound its influence, and no account holds. What a layer keeps of its inputs does not pass the mechanism.
+
+    >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval()))
+    >>> refuse_layers(nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)))
+    Traceback (most recent call last):
+    ...
+    ValueError: layer '1' (InstanceNorm1d) keeps running statistics of private data: use it with \
+track_running_stats=False
+    """
+    for name, layer in model.named_modules():
+        reason = _reason_against(layer)
+        if reason is not None:
+            raise ValueError(f"layer {name!r} ({type(layer).__name__}) {reason}")
+
+
+def _reason_against(layer: nn.Module) -> str | None:
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        return "has no parameters yet: call the model once, on an example that is not private"
+    if isinstance(layer, _BatchNorm) and not is_frozen(layer):
+        return (
+            "mixes the examples of a batch: use GroupNorm or LayerNorm, or freeze it: eval() before "
+            "make_private, with running statistics of public data"
+        )
+    if getattr(layer, "track_running_stats", False) and not is_frozen(layer):
+        return "keeps running statistics of private data: use it with track_running_stats=False"
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        if layer.sparse:
+            return "has sparse gradients: use sparse=False"
+        if layer.max_norm is not None:
+            return "changes its weights for the words it sees, outside of any release: use max_norm=None"
+    if isinstance(layer, nn.RReLU):
+        return "draws slopes, which torch.func cannot do one example at a time: use LeakyReLU"
+    if isinstance(layer, _SpectralNorm):
+        return "keeps what depends on how often the model was called, hence on the batch: use weight_norm"
+    if any(isinstance(hook, SpectralNorm) for hook in layer._forward_pre_hooks.values()):
+        return "has spectral_norm, which keeps what depends on how often it was called: use weight_norm"
+    return None
+
+
+def refuse_other_parameters(model: nn.Module, before: dict[str, nn.Parameter]) -> None:
+    """Raises a ValueError that names the first parameter that is trained now and was not, or the reverse.
+
+    >>> model = nn.Linear(2, 2)
+    >>> trained = dict(model.named_parameters())
+    >>> _ = model.bias.requires_grad_(False)
+    >>> refuse_other_parameters(model, trained)
+    Traceback (most recent call last):
+    ...
+    ValueError: parameter 'bias' is trained no longer: ...
+    """
+    now = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    for name in {**before, **now}:
+        if before.get(name) is not now.get(name):
+            what = "is trained no longer" if name not in now else "was not trained before"
+            raise ValueError(
+                f"parameter {name!r} {what}: the trained parameters are those that make_private saw, make "
+                "another engine to train others"
+            )
+
+
+def refuse_random_layers(model: nn.Module) -> None:
+    """Raises a ValueError that names the first layer that draws random numbers in training.
+
+    >>> refuse_random_layers(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))
+    Traceback (most recent call last):
+    ...
+    ValueError: layer '1' (Dropout) draws at random: Fisher information loss is not known for it
+    """
+    for name, layer in model.named_modules():
+        dropout = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
+        attention = isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0
+        if dropout or attention or isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
+            raise ValueError(
+                f"layer {name!r} ({type(layer).__name__}) draws at random: "
+                "Fisher information loss is not known for it"
+            )

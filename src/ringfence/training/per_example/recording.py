@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.inputs import Inputs, example_count, mapped
+from ringfence.training.per_example.isolation import Inputs, example_count, mapped
 
 
 class RecordedGradients(ExampleGradients):

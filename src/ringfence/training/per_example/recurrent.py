@@ -14,18 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ringfence.training.kernels.clipped_sums import ALL, Part, Products, Rows, summed
-from ringfence.training.per_example.layers import Rewritten, Watch, in_autocast
+from ringfence.training.per_example.isolation import LayerCall, SteppedRule, in_autocast
 
 State = tuple[Tensor, ...]  # (n, width) each: the hidden state, and the cell of an LSTM
 
 
-class Recurrent(Rewritten):
-    """``nn.RNN``, ``nn.LSTM`` and ``nn.GRU``: the outputs of all time steps, and the last states."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__(layer)
-        rows = 0 if self.layer.batch_first else 1
-        self.dimensions = {"input": rows, "hx": 1}, (rows, 1)
+class Recurrent(SteppedRule):
+    """``nn.RNN``, ``nn.LSTM`` and ``nn.GRU`` over a batch of sequences of one length."""
 
     @staticmethod
     def suits(layer: Any) -> bool:
@@ -37,31 +32,26 @@ class Recurrent(Rewritten):
         names = {name for name, _ in layer.named_parameters()}
         return not layer.proj_size and names == set(chain.from_iterable(layer._all_weights))
 
-    def knows(self, input: Any, hx: Any = None) -> bool:
-        """Whether a call has a batch of sequences of one length, and not one of ``PackedSequence``."""
-        states = () if hx is None else (hx if isinstance(hx, tuple) else (hx,))
-        return all(isinstance(each, Tensor) and each.dim() == 3 for each in (input, *states))
-
-    def forward(self, watch: Watch, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, call: LayerCall, input: Any, hx: Any = None) -> tuple[Tensor, Any]:
         """The outputs of all time steps, and the last states."""
-        layer = self.layer
-        x = input if layer.batch_first else input.transpose(0, 1)
+        layer, at = self.layer, 0 if self.layer.batch_first else 1
+        x = call.rows(input, at).movedim(at, 0)
+        states = () if hx is None else (hx if isinstance(hx, tuple) else (hx,))
+        given = [call.rows(each, 1) for each in states]
         directions = ("", "_reverse") if layer.bidirectional else ("",)
-        given = () if hx is None else (hx if isinstance(layer, nn.LSTM) else (hx,))
         last: list[State] = []
         for number in range(layer.num_layers):
             outputs = []
             for direction in directions:
                 start = tuple(each[len(last)] for each in given) or _nothing(layer, x)
-                output, end = _unrolled(layer, watch, x, start, f"_l{number}{direction}")
+                output, end = _unrolled(layer, call, x, start, f"_l{number}{direction}")
                 outputs.append(output)
                 last.append(end)
             x = torch.cat(outputs, dim=2)
             if layer.dropout and number < layer.num_layers - 1:
                 x = functional.dropout(x, layer.dropout, layer.training)
-        ends = tuple(torch.stack(each) for each in zip(*last, strict=True))
-        states = ends if isinstance(layer, nn.LSTM) else ends[0]
-        return (x if layer.batch_first else x.transpose(0, 1)), states
+        ends = tuple(call.enter(torch.stack(each), 1) for each in zip(*last, strict=True))
+        return call.enter(x.movedim(0, at), at), ends if isinstance(layer, nn.LSTM) else ends[0]
 
 
 def _nothing(layer: nn.RNNBase, x: Tensor) -> State:
@@ -69,7 +59,9 @@ def _nothing(layer: nn.RNNBase, x: Tensor) -> State:
     return (zeros, zeros) if isinstance(layer, nn.LSTM) else (zeros,)
 
 
-def _unrolled(layer: nn.RNNBase, watch: Watch, x: Tensor, state: State, suffix: str) -> tuple[Tensor, State]:
+def _unrolled(
+    layer: nn.RNNBase, call: LayerCall, x: Tensor, state: State, suffix: str
+) -> tuple[Tensor, State]:
     """One layer in one direction: its outputs (n, T, width), and its last state."""
     x, width = in_autocast(x), layer.hidden_size
     names = [f"{kind}{suffix}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
@@ -91,7 +83,7 @@ def _unrolled(layer: nn.RNNBase, watch: Watch, x: Tensor, state: State, suffix: 
         yield names[2], ALL, Rows(summed(gradient, 1))
         yield names[3], ALL, Rows(summed(onward_gradient, 1))
 
-    arriving = watch(functional.linear(x, inward, biases[0]), x, parts).unbind(1)
+    arriving = call.watch(functional.linear(x, inward, biases[0]), x, parts).unbind(1)
     outputs: list[Tensor] = []
     backward = suffix.endswith("_reverse")
     for here in reversed(arriving) if backward else arriving:
