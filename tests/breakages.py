@@ -329,8 +329,8 @@ mu squared taken for zCDP
 - mu = math.sqrt(2 * gaussian)
 + mu = math.sqrt(gaussian)
 a zCDP that only holds for a smaller move
-- zcdp=self._zcdp if smaller else math.inf
-+ zcdp=self._zcdp / 4 if smaller else math.inf
+- RenyiBound.of_zcdp(self._zcdp)
++ RenyiBound.of_zcdp(self._zcdp / 4)
 finite randomness not taken off delta
 - math.nextafter(delta - added, 0.0)
 + delta
@@ -338,8 +338,8 @@ noise that 256 bits cannot carry claimed to protect
 - if added > half:
 + if False:
 finite randomness left out of what attacks can do
-- off_by = SecureRelease.delta(self.numbers, 0.0) / 2 if self.numbers else 0.0
-+ off_by = 0.0
+- return SecureRelease.delta(self.numbers, 0.0) / 2 if self.numbers else 0.0
++ return 0.0
 @ src/ringfence/accounting/privacy_loss.py: accounting/per_instance accounting/contract accounting/guarantee
 one direction only in a running account
 - """The larger of the two running sums, order by order."""

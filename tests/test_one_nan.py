@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 import ringfence as rf
-from ringfence.accounting import trade_off, voters
+from ringfence.accounting import voters
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
-from ringfence.accounting.trade_off import TradeOff
+from ringfence.accounting.trade_off import GaussianBound
 from ringfence.mechanisms.base import without_nan
 from tests.tensors import float64
 
@@ -20,13 +20,13 @@ CASES: dict[str, Callable[[], object]] = {
     "a decision": lambda: without_nan(rf.NoisyWinner(1.0), "renyi_divergence", ONE),
     "a sample": lambda: SAMPLE.divergence(ONE),
     "voters": lambda: rf.voter_epsilons(rf.StochasticSign(1.0), [[1.0], [-1.0]], delta=1e-5),  # type: ignore[arg-type]
-    "attacks": lambda: TradeOff(((1.0, 1.0, 1),)).rates(float64([0.1, 0.2])),
+    "attacks": lambda: rf.PrivacyLoss(((1.0, 1.0, 1),)).attack_rates(float64([0.1, 0.2])),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voters, "_by_renyi", lambda *_: ONE)
-    monkeypatch.setattr(trade_off, "gaussian_rates", lambda *_: (ONE, float64([0.0, 0.0])))
+    monkeypatch.setattr(GaussianBound, "rates", lambda *_: (ONE, float64([0.0, 0.0])))
     with pytest.raises(FloatingPointError, match="represent"):
         CASES[name]()

@@ -16,6 +16,7 @@ import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
 from ringfence.accounting.guarantee import ADDED_UP, GAUSSIAN, RENYI, ZCDP
 from ringfence.accounting.privacy_loss import PrivacyLoss, TooLittleNoiseError, delta_left
+from ringfence.accounting.trade_off import GaussianBound, RenyiBound
 from ringfence.releases.account import ReleaseAccount
 
 DELTA = 1e-5
@@ -65,8 +66,8 @@ def test_the_smaller_epsilon_of_two_proofs_counts() -> None:
     claims = [loss.guarantee(DELTA) for loss in (exact, narrow)]
     assert claims[0].epsilon == pytest.approx(gaussian_epsilon(0.32, DELTA), rel=1e-12)
     assert [claim.per_instance.proof for claim in claims] == [GAUSSIAN, ZCDP]
-    assert claims[0].every_dataset.zcdp == math.inf  # the Gaussian's own rates are the smaller ones
-    assert claims[1].every_dataset.zcdp == 0.004
+    assert claims[0].advantage == GaussianBound(0.32 * (1 + 1e-11)).advantage  # smaller than by zCDP
+    assert claims[1].advantage == RenyiBound.of_zcdp(0.004).advantage
     assert claims[1].advantage < 0.5 * claims[0].advantage
     assert claims[1].epsilon < claims[1].per_instance.gaussian_epsilon == claims[0].epsilon
     smaller = PrivacyLoss.of_zcdp(0.0512, 0.0512, forward=exact._tensors("forward")[0] / 100)

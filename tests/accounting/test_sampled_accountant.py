@@ -11,7 +11,7 @@ from ringfence.accounting import subsampling
 from ringfence.accounting.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.subsampling import SampledAccountant, subsampled_rdp
-from ringfence.accounting.trade_off import TradeOff
+from ringfence.accounting.trade_off import smallest_mu
 from tests.tensors import float64
 
 ORDERS = [2, 4, 8, 16]
@@ -56,11 +56,15 @@ def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
     assert claim.per_instance.epsilon <= claim.per_instance.gaussian_epsilon
     sampled = sampled_gaussian_epsilon(((MU, 0.1, 10),), 1e-5)
     assert claim.epsilon <= sampled * (1 + 1e-6)
-    gaussian = TradeOff(((MU, 0.1, 10),))
-    assert claim.mu == pytest.approx(gaussian.mu(1e-5), rel=1e-9)
+    gaussian = rf.PrivacyLoss(((MU, 0.1, 10),))
+    assert claim.mu == pytest.approx(smallest_mu(gaussian.releases, 1e-5), rel=1e-9)
     assert claim.advantage <= gaussian.advantage * (1 + 1e-9)
     for rate in (1e-6, 1e-3, 0.5):
-        assert rate < claim.true_positive_rate(rate) <= float(gaussian.rates(float64([rate]))[0]) * (1 + 1e-9)
+        assert (
+            rate
+            < claim.true_positive_rate(rate)
+            <= float(gaussian.attack_rates(float64([rate]))[0]) * (1 + 1e-9)
+        )
 
 
 def test_a_law_with_smaller_divergences_is_attacked_with_less_success() -> None:

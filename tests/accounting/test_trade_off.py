@@ -14,18 +14,8 @@ from scipy.stats import norm, truncnorm
 import ringfence as rf
 from ringfence.accounting import trade_off
 from ringfence.accounting.conversion import gaussian_delta, sampled_gaussian_curve
-from ringfence.accounting.trade_off import (
-    TradeOff,
-    _excess,
-    _orders,
-    _start,
-    curve_rates,
-    gaussian_rates,
-    renyi_advantage,
-    renyi_rates,
-    zcdp_advantage,
-    zcdp_rates,
-)
+from ringfence.accounting.trade_off import CurveBound, GaussianBound, RenyiBound, _excess, smallest_mu
+from ringfence.mechanisms.secure import SecureRelease
 from tests.tensors import float64
 
 RATES = float64([0.0, 1e-300, 1e-12, 1e-6, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, 1 - 1e-12, 1.0])
@@ -33,8 +23,8 @@ INNER = float64([1e-300, 1e-9, 1e-3, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, 1 - 1e-9])
 SAMPLES = (0.2, 0.1, 200)  # shift / sigma, sampling rate, releases
 
 
-def whole(mu: float, **more: Any) -> TradeOff:
-    return TradeOff(((mu, 1.0, 1),), **more)
+def whole(mu: float, **more: Any) -> rf.PrivacyLoss:
+    return rf.PrivacyLoss(((mu, 1.0, 1),), **more)
 
 
 def composed(mu: float, rate: float, count: int) -> pld.PLDAccountant:
@@ -45,7 +35,7 @@ def composed(mu: float, rate: float, count: int) -> pld.PLDAccountant:
 
 @pytest.mark.parametrize("mu", [0.0, 1e-6, 0.3, 2.0, 25.0])
 def test_the_gaussian_is_exact_and_rounded_against_the_defender(mu: float) -> None:
-    highest, lowest = whole(mu).rates(RATES)
+    highest, lowest = whole(mu).attack_rates(RATES)
     with mpmath.workdps(40):
         for x, y, z in zip(RATES.tolist(), highest.tolist(), lowest.tolist(), strict=True):
             if 0 < x < 1:
@@ -59,11 +49,11 @@ def test_the_gaussian_is_exact_and_rounded_against_the_defender(mu: float) -> No
 
 
 def test_nothing_is_hidden_where_floats_do_not_hold_the_cost() -> None:
-    assert [values.tolist() for values in whole(math.inf).rates(float64([0.0, 0.5]))] == [
+    assert [values.tolist() for values in whole(math.inf).attack_rates(float64([0.0, 0.5]))] == [
         [1.0, 1.0],
         [0.0, 0.0],
     ]
-    assert (whole(math.inf).advantage, whole(math.inf).mu(1e-5)) == (1.0, math.inf)
+    assert (whole(math.inf).advantage, smallest_mu(whole(math.inf).releases, 1e-5)) == (1.0, math.inf)
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
@@ -72,7 +62,7 @@ def test_the_gaussian_is_that_of_dp_accounting_and_riskcal(mu: float) -> None:
     assert whole(mu).advantage == pytest.approx(theirs.get_delta_for_epsilon(0.0), abs=1e-6)
     riskcal = pytest.importorskip("riskcal.analysis")
     inner = RATES[2:-1]
-    lowest = whole(mu).rates(inner)[1].numpy()
+    lowest = whole(mu).attack_rates(inner)[1].numpy()
     assert lowest == pytest.approx(riskcal.get_beta_from_gdp(mu, inner.numpy()), rel=0, abs=1e-6)
     assert whole(mu).advantage == pytest.approx(riskcal.get_advantage_from_gdp(mu), abs=1e-6)
 
@@ -83,19 +73,18 @@ def test_no_attack_on_the_truncated_law_is_better(bound: float, move: float) -> 
     account = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=bound), sensitivity=move)
     account.step([0.0])
     claim = account.guarantee(1e-5)
-    assert claim.every_dataset is not None
     cuts = torch.linspace(-bound, bound, 31).numpy()
     pairs = []
     for theta in (-bound, -move / 2, 0.0, 2 * bound):
         laws = [truncnorm(-bound - at, bound - at, loc=at) for at in (theta, theta + move)]
         pairs += [(laws[0].sf(cuts), laws[1].sf(cuts)), (laws[1].cdf(cuts), laws[0].cdf(cuts))]
     false, true = np.concatenate(pairs, axis=1)
-    highest, lowest = claim.every_dataset.rates(torch.as_tensor(false).clamp(0, 1))
+    highest, lowest = claim.loss.attack_rates(torch.as_tensor(false).clamp(0, 1))
     assert (highest.numpy() >= true - 1e-12).all()
     assert (lowest.numpy() <= 1 - true + 1e-12).all()
     assert (true - false).max() <= claim.advantage
-    gaussian = gaussian_rates(move, RATES)[0]
-    sharper = (claim.every_dataset.rates(RATES)[0] < gaussian * (1 - 1e-6)).any()
+    gaussian = GaussianBound(move).rates(RATES)[0]
+    sharper = (claim.loss.attack_rates(RATES)[0] < gaussian * (1 - 1e-6)).any()
     assert bool(sharper) == (bound < 4)  # its zCDP is 0.03, 0.29 and 0.99 of the Gaussian's
 
 
@@ -109,34 +98,36 @@ def sampled_by_hand(mu: float, rate: float) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize(("mu", "rate"), [(0.3, 0.1), (0.6, 0.3)])
 def test_no_attack_on_a_sample_is_better_and_one_is_as_good(mu: float, rate: float) -> None:
-    bound = TradeOff(((mu, rate, 1),))
+    bound = rf.PrivacyLoss(((mu, rate, 1),))
     for false, true in sampled_by_hand(mu, rate):
-        highest, lowest = bound.rates(torch.as_tensor(false))
+        highest, lowest = bound.attack_rates(torch.as_tensor(false))
         assert (highest.numpy() >= true).all()
         assert (lowest.numpy() <= 1 - true + 1e-15).all()
         assert 0 <= bound.advantage - (true - false).max() < 1e-6
     false, true = sampled_by_hand(mu, rate)[0]
     inside = (false > 1e-6) & (false < 0.03)
-    assert bound.rates(torch.as_tensor(false[inside]))[0].numpy() == pytest.approx(true[inside], rel=2e-3)
+    assert bound.attack_rates(torch.as_tensor(false[inside]))[0].numpy() == pytest.approx(
+        true[inside], rel=2e-3
+    )
 
 
 @pytest.mark.parametrize("slack", [1e-3, 1e-6])
 @pytest.mark.parametrize(("mu", "rate"), [(0.3, 0.1), (0.6, 0.3)])
 def test_mu_of_a_sample_holds_up_to_delta_and_not_below(mu: float, rate: float, slack: float) -> None:
-    found = TradeOff(((mu, rate, 1),)).mu(slack)
+    found = smallest_mu(((mu, rate, 1),), slack)
     assert found < mu
     beyond = []
     for false, true in sampled_by_hand(mu, rate):
         at = torch.as_tensor(false)
-        assert (gaussian_rates(found, at)[0].numpy() + slack >= true).all()
-        beyond.append((true - gaussian_rates(0.999 * found, at)[0].numpy()).max())
+        assert (GaussianBound(found).rates(at)[0].numpy() + slack >= true).all()
+        beyond.append((true - GaussianBound(0.999 * found).rates(at)[0].numpy()).max())
     assert max(beyond) > slack
 
 
 def test_samples_are_those_of_dp_accounting_and_riskcal() -> None:
-    bound, accountant = TradeOff((SAMPLES,)), composed(*SAMPLES)
+    bound, accountant = rf.PrivacyLoss((SAMPLES,)), composed(*SAMPLES)
     assert bound.advantage == pytest.approx(accountant.get_delta(0.0), abs=1e-8)
-    highest, lowest = bound.rates(RATES)
+    highest, lowest = bound.attack_rates(RATES)
     for epsilon in (0.0, 0.1, 0.5, 1.0):
         allowed = math.exp(epsilon) * RATES + accountant.get_delta(epsilon)
         assert (highest <= allowed + 1e-8).all()
@@ -147,31 +138,42 @@ def test_samples_are_those_of_dp_accounting_and_riskcal() -> None:
 
 
 def test_samples_cost_no_more_than_everything() -> None:
-    everything = TradeOff(((0.2, 1.0, 3),))
-    mixed = TradeOff(((0.2, 1.0, 1), (0.2, 0.1, 2)))
-    too_large = TradeOff(((1e4, 0.1, 1),))
-    assert mixed.whole == pytest.approx(0.2 * math.sqrt(3))
-    assert 0.2 < mixed.mu(1e-6) < everything.mu(1e-6) == everything.whole
-    assert (mixed.rates(RATES)[0] <= everything.rates(RATES)[0]).all()
-    assert (mixed.rates(RATES)[0] >= whole(0.2).rates(RATES)[0] * (1 - 1e-9)).all()
-    assert too_large.mu(1e-6) == too_large.whole
-    assert mixed.mu(1e-14) == mixed.whole  # the curve ends before
-    curve = sampled_gaussian_curve(mixed.releases)
-    assert curve is not None
-    last = float(curve[1][-1])
-    assert mixed.mu(last) < mixed.mu(math.nextafter(last, 0.0)) == mixed.whole
+    everything = rf.PrivacyLoss(((0.2, 1.0, 3),))
+    mixed = rf.PrivacyLoss(((0.2, 1.0, 1), (0.2, 0.1, 2)))
+    largest = 0.2 * math.sqrt(3) * (1 + 1e-11)
+    assert 0.2 < smallest_mu(mixed.releases, 1e-6) < smallest_mu(everything.releases, 1e-6)
+    assert smallest_mu(everything.releases, 1e-6) == pytest.approx(largest, rel=1e-13)
+    highest = mixed.attack_rates(RATES)[0]
+    assert (highest <= everything.attack_rates(RATES)[0]).all()
+    assert (highest >= whole(0.2).attack_rates(RATES)[0] * (1 - 1e-9)).all()
+    assert smallest_mu(((1e4, 0.1, 1),), 1e-6) == pytest.approx(1e4)  # too large for dp-accounting
+    last = float(sampled_gaussian_curve(mixed.releases)[1][-1])  # where the curve ends
+    below = smallest_mu(mixed.releases, math.nextafter(last, 0.0))
+    assert smallest_mu(mixed.releases, last) < below == smallest_mu(mixed.releases, 1e-14)
+    assert below == pytest.approx(largest, rel=1e-13)
 
 
-def test_finite_randomness_moves_both_rates() -> None:
-    off, at = 0.01, float64([0.0, 0.2, 0.995])
-    highest, lowest = whole(1.0, off_by=off).rates(at)
+def test_finite_randomness_moves_both_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    off, at, drawn = 0.01, float64([0.0, 0.2, 0.995]), whole(1.0, numbers=7)
+    monkeypatch.setattr(SecureRelease, "delta", lambda numbers, epsilon: 2 * off * (numbers == 7))
+    highest, lowest = drawn.attack_rates(at)
     assert highest.tolist() == pytest.approx(
         [norm.cdf(norm.ppf(0.01) + 1) + off, norm.cdf(norm.ppf(0.21) + 1) + off, 1]
     )
     assert lowest.tolist() == pytest.approx(
         [norm.sf(norm.ppf(0.01) + 1) - off, norm.sf(norm.ppf(0.21) + 1) - off, 0]
     )
-    assert whole(1.0, off_by=off).advantage == pytest.approx(whole(1.0).advantage + 2 * off)
+    assert drawn.advantage == pytest.approx(whole(1.0).advantage + 2 * off)
+
+
+def test_the_best_attack_on_a_pair_is_randomised_response_with_a_share_of_delta() -> None:
+    """Its rates are those of the corner where both lines cross."""
+    epsilons, deltas = float64([1.0, 2.0]), float64([0.1, 0.01])
+    corners = [(math.exp(e) + d) / (1 + math.exp(e)) for e, d in ((1.0, 0.1), (2.0, 0.01))]
+    bound = CurveBound(epsilons, deltas)
+    assert bound.advantage == pytest.approx(2 * min(corners) - 1, rel=1e-10)
+    corner = float64([1 - min(corners)])
+    assert float(bound.rates(corner)[0]) == pytest.approx(min(corners), rel=1e-9)
 
 
 def test_lines_of_a_curve_are_all_used() -> None:
@@ -181,29 +183,17 @@ def test_lines_of_a_curve_are_all_used() -> None:
     at = RATES[1:-1].unsqueeze(1)
     straight = (epsilons.exp() * at + deltas).amin(dim=1)
     opposite = (1 - (1 - deltas - at) / epsilons.exp()).amin(dim=1)
-    highest, lowest = curve_rates(epsilons, deltas, RATES[1:-1])
+    highest, lowest = CurveBound(epsilons, deltas).rates(RATES[1:-1])
     assert torch.allclose(highest, torch.minimum(straight, opposite), rtol=1e-9, atol=1e-10)
     assert torch.allclose(lowest, 1 - torch.minimum(straight, opposite), rtol=0, atol=1e-10)
-    assert (highest >= gaussian_rates(1.0, RATES[1:-1])[0]).all()
-    one = curve_rates(epsilons[:1], deltas[:1], float64([0.25]))
+    assert (highest >= GaussianBound(1.0).rates(RATES[1:-1])[0]).all()
+    one = CurveBound(epsilons[:1], deltas[:1]).rates(float64([0.25]))
     assert float(one[0]) == pytest.approx(0.25 + float(deltas[0]))
 
 
 def test_what_floats_cannot_hold_is_an_error() -> None:
     with pytest.raises(FloatingPointError, match="rates of attacks cannot be represented"):
-        whole(math.nan).rates(RATES)
-
-
-def test_what_is_not_known_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An infinite divergence would say that nothing is found without a false alarm, which is not so."""
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("asked for")
-
-    for name in ("zcdp_rates", "zcdp_advantage", "renyi_rates", "renyi_advantage"):
-        monkeypatch.setattr(trade_off, name, refuse)
-    assert float(whole(1.0).rates(float64([0.5]))[0]) == pytest.approx(norm.cdf(1.0))
-    assert whole(1.0).advantage == pytest.approx(2 * norm.cdf(0.5) - 1)
+        whole(math.nan).attack_rates(RATES)
 
 
 @pytest.mark.parametrize("spacing", [0.25, 1.0])
@@ -221,7 +211,7 @@ def test_mu_covers_a_curve_between_its_points(spacing: float, monkeypatch: pytes
         missed = [(u[i + 1] - u[i]) * (slopes[i + 1] - slopes[i]) / 4 for i in range(len(at) - 1)]
         return min(room) >= 0 and all(min(room[i], room[i + 1]) >= one for i, one in enumerate(missed))
 
-    found = TradeOff(((5.0, 0.5, 1),)).mu(slack)
+    found = smallest_mu(((5.0, 0.5, 1),), slack)
     assert found < 5
     assert holds(found * (1 + 1e-9))
     assert not holds(found * (1 - 1e-9))
@@ -235,12 +225,12 @@ def coins(first: float, second: float, orders: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("zcdp", [1e-20, 1e-9, 1e-4, 0.02, 0.5, 5.0, 300.0])
 def test_above_the_gaussian_which_has_this_zcdp(zcdp: float) -> None:
-    highest, lowest = zcdp_rates(zcdp, INNER)
+    highest, lowest = RenyiBound.of_zcdp(zcdp).rates(INNER)
     mu = (2 * zcdp) ** 0.5
-    exact = gaussian_rates(mu, INNER)
+    exact = GaussianBound(mu).rates(INNER)
     assert (highest >= exact[0].clamp(max=1.0) * (1 - 1e-10)).all()
     assert (lowest <= exact[1] * (1 + 1e-10)).all()
-    assert zcdp_advantage(zcdp) >= gaussian_delta(mu, 0.0) * (1 - 1e-10)
+    assert RenyiBound.of_zcdp(zcdp).advantage >= gaussian_delta(mu, 0.0) * (1 - 1e-10)
     if zcdp < 1e-3:
         assert (highest <= exact[0] * 1.02 + 1e-6).all()
 
@@ -252,42 +242,29 @@ def test_exact_where_the_pair_is_a_coin(found: float, alarm: float) -> None:
     forward, backward = coins(found, alarm, orders), coins(alarm, found, orders)
     for order in range(2):
         both = torch.maximum(forward, backward)[order : order + 1]
-        highest, lowest = renyi_rates(orders[order : order + 1], both, float64([alarm]))
+        highest, lowest = RenyiBound(orders[order : order + 1], both).rates(float64([alarm]))
         assert float(highest) == pytest.approx(found, rel=1e-9)
         assert float(highest) >= found
         assert float(lowest) <= 1 - found
     mirrored = coins(0.7, 0.3, orders)  # the same in both directions
-    assert renyi_advantage(orders, mirrored) == pytest.approx(0.4, rel=1e-9)
+    assert RenyiBound(orders, mirrored).advantage == pytest.approx(0.4, rel=1e-9)
 
 
 def test_without_a_false_positive_nothing_is_found_and_with_all_of_them_everything() -> None:
-    highest, lowest = zcdp_rates(0.5, float64([0.0, 1.0]))
+    highest, lowest = RenyiBound.of_zcdp(0.5).rates(float64([0.0, 1.0]))
     assert (highest.tolist(), lowest.tolist()) == ([0.0, 1.0], [1.0, 0.0])
 
 
 def test_the_sharpest_order_decides() -> None:
     orders = 1 + 2.0 ** torch.linspace(-4, 9, 14, dtype=torch.float64)
     pairs = zip(orders.split(1), (0.1 * orders).split(1), strict=True)
-    alone = torch.stack([renyi_rates(order, bound, INNER)[0] for order, bound in pairs])
-    together = renyi_rates(orders, 0.1 * orders, INNER)[0]
+    alone = torch.stack([RenyiBound(order, bound).rates(INNER)[0] for order, bound in pairs])
+    together = RenyiBound(orders, 0.1 * orders).rates(INNER)[0]
     assert torch.allclose(together, alone.amin(dim=0), rtol=1e-9, atol=0)
-    assert (zcdp_rates(0.1, INNER)[0] <= together * (1 + 1e-9)).all()
-    assert (renyi_rates(orders, torch.full_like(orders, torch.inf), INNER)[0] == 1).all()
-    assert renyi_advantage(orders, torch.full_like(orders, torch.inf)) == 1.0
-    assert (zcdp_rates(0.0, INNER)[0] <= INNER + 1e-6).all()
-
-
-def test_which_orders_are_tried_and_from_where() -> None:
-    """Eight an octave around 1 + 1 / sqrt(zcdp), none but 1 below 1.03; from the least rate on."""
-    steps = [2 * 2.0 ** (k / 8) for k in range(-48, 40)]
-    assert _orders(0.25).flatten().tolist() == pytest.approx([1.0, *(1 + step for step in steps)], rel=1e-12)
-    halves = [1.0, *(1 + step / 2 for step in steps if step > 0.06)]
-    assert (
-        _orders(1.0).flatten().tolist() == _orders(0.0).flatten().tolist() == pytest.approx(halves, rel=1e-12)
-    )
-    assert _start(float64([0.0, 1.0])).tolist() == pytest.approx(
-        [math.log(1e-300), 53 * math.log(2)], rel=1e-12
-    )
+    assert (RenyiBound.of_zcdp(0.1).rates(INNER)[0] <= together * (1 + 1e-9)).all()
+    assert (RenyiBound(orders, torch.full_like(orders, torch.inf)).rates(INNER)[0] == 1).all()
+    assert RenyiBound(orders, torch.full_like(orders, torch.inf)).advantage == 1.0
+    assert (RenyiBound.of_zcdp(0.0).rates(INNER)[0] <= INNER + 1e-6).all()
 
 
 @pytest.mark.parametrize("zcdp", [0.02, 0.5, 3.0])
@@ -296,10 +273,10 @@ def test_as_sharp_as_riskcal(zcdp: float) -> None:
     riskcal = pytest.importorskip("riskcal.analysis")
     at = INNER[2:-2]
     theirs = torch.as_tensor(riskcal.get_beta_from_zcdp(zcdp, at.numpy()))
-    lowest = zcdp_rates(zcdp, at)[1]
+    lowest = RenyiBound.of_zcdp(zcdp).rates(at)[1]
     assert (lowest - theirs).abs().max() < 1e-5  # how much the orders that riskcal tries leave out
-    assert (lowest >= theirs - 1e-6).all()
-    assert zcdp_advantage(zcdp) == pytest.approx(
+    assert (lowest >= theirs - 3e-6).all()
+    assert RenyiBound.of_zcdp(zcdp).advantage == pytest.approx(
         riskcal.get_advantage_from_zcdp(zcdp, max_order=16, grid_size=60), abs=1e-6
     )
 

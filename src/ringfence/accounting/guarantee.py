@@ -1,15 +1,19 @@
 """The promise that releases make to every dataset, kept apart from what they cost the dataset at hand."""
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.trade_off import TradeOff
+from ringfence.accounting.trade_off import smallest_mu
 from ringfence.checks import Real
 from ringfence.numerics.rounding import rounded_up
+
+if TYPE_CHECKING:
+    from ringfence.accounting.privacy_loss import PrivacyLoss
 
 # The epsilons that a calibration may be asked to meet: the promise, and two that are about the data at hand.
 EpsilonKind = Literal["ex_post", "per_instance", "data_independent"]
@@ -141,7 +145,7 @@ class Guarantee:
     delta: float
     steps: int
     per_instance: PerInstance
-    every_dataset: TradeOff
+    loss: "PrivacyLoss" = field(repr=False)  # the releases that the claim is about
     assumptions: tuple[str, ...] = ()
     change: str = ADDED_OR_REMOVED  # what makes datasets neighbours: a single record is this
 
@@ -158,17 +162,19 @@ class Guarantee:
         holds up to delta: no attack's true positive rate is more than delta above what mu-GDP allows. In a
         secure run the finite randomness, of the order of 2^-200 per number, comes on top.
         """
-        return self.every_dataset.mu(self.delta - self.every_dataset.off_by)
+        if self.loss.pairs:
+            return math.inf
+        return smallest_mu(self.loss.releases, self.delta - self.loss.off_by)
 
     @property
     def advantage(self) -> float:
         """The largest true positive rate minus false positive rate of any attack, whatever delta."""
-        return self.every_dataset.advantage
+        return self.loss.advantage
 
     def true_positive_rate(self, false_positive_rate: float = 1e-3) -> float:
         """The largest share of the records in the data that any attack at this false positive rate finds."""
         rate = checks.number("false_positive_rate", false_positive_rate, checks.share)
-        return float(self.every_dataset.rates(torch.tensor([rate], dtype=torch.float64))[0])
+        return float(self.loss.attack_rates(torch.tensor([rate], dtype=torch.float64))[0])
 
     def trade_off(self, false_positive_rates: Real) -> Tensor:
         """The smallest false negative rate of any attack, at each of these false positive rates.
@@ -179,8 +185,7 @@ class Guarantee:
         >>> account.guarantee(delta=1e-5).trade_off([0.001, 0.5]).numpy().round(4).tolist()
         [0.9817, 0.1587]
         """
-        rates = checks.share("false_positive_rates", false_positive_rates).double().cpu()
-        return self.every_dataset.rates(rates.reshape(-1))[1].reshape(rates.shape)
+        return self.loss.trade_off(false_positive_rates)
 
     def with_proofs(self, *proofs: tuple[float, str]) -> "Guarantee":
         """The claim with its per-instance epsilon, or the smallest of these that are proved otherwise.

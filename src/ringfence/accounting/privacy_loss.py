@@ -1,7 +1,7 @@
 """The one value that every kind of release becomes: what it costs, in a form that adds up."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -17,6 +17,7 @@ from ringfence.accounting.conversion import (
     delta_from_rdp,
     epsilon_from_rdp,
     ex_post_epsilon,
+    sampled_gaussian_curve,
     sampled_gaussian_delta,
     sampled_gaussian_epsilon,
     zcdp_delta,
@@ -34,15 +35,16 @@ from ringfence.accounting.guarantee import (
     PerInstance,
 )
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.accounting.trade_off import TradeOff
+from ringfence.accounting.trade_off import AttackBound, CurveBound, GaussianBound, Rates, RenyiBound
 from ringfence.checks import Real
 from ringfence.mechanisms.secure import SecureRelease
+from ringfence.numerics.rounding import ROUNDING
 
 Sums = tuple[float, ...]  # one Rényi divergence per order
 
 _RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case"}  # methods of accountants, since 0.7
 _SUMS = ("ceiling", "forward", "backward", "gaussian")
-_KNOWN_DELTAS = (1e-1, 1e-2, 1e-3, 1e-4)  # where attacks on what was added up are bounded, besides delta
+_KNOWN_DELTAS = tuple(10.0**-power for power in range(1, 13))  # where attacks on pairs are bounded
 _LARGEST_EPSILON = 1e6  # of finite randomness
 _CLEARLY = 1 - 1e-9  # a zCDP that is smaller by rounding alone is no smaller
 
@@ -265,6 +267,24 @@ class PrivacyLoss:
         )
         return min(1.0, min(found) + share + randomness)
 
+    def attack_rates(self, false_positive: Tensor) -> Rates:
+        """(largest true positive rates, smallest false negative rates) of a vector of false positive rates.
+
+        Laws that are within total variation t of others have attacks whose rates differ by at most t.
+
+        >>> at = torch.tensor([0.5], dtype=torch.float64)
+        >>> [round(float(rate), 6) for rate in PrivacyLoss(releases=((1.0, 1.0, 1),)).attack_rates(at)]
+        [0.841345, 0.158655]
+        """
+        at = (false_positive + self.off_by).clamp(max=1.0)
+        found = [bound.rates(at) for bound in self._attack_bounds()]
+        ones = torch.ones_like(at)
+        highest = torch.stack([ones, *(rates[0] for rates in found)]).amin(dim=0) + self.off_by
+        lowest = torch.stack([0 * ones, *(rates[1] for rates in found)]).amax(dim=0) - self.off_by
+        if bool((highest.isnan() | lowest.isnan()).any()):
+            raise FloatingPointError("rates of attacks cannot be represented at these arguments")
+        return torch.maximum(highest, false_positive).clamp(max=1.0), lowest.clamp(min=0.0)
+
     def trade_off(self, false_positive_rates: Real) -> Tensor:
         """The smallest false negative rate of any attack, at each of these false positive rates.
 
@@ -272,7 +292,25 @@ class PrivacyLoss:
         [0.9817, 0.1587]
         """
         rates = checks.share("false_positive_rates", false_positive_rates).double().cpu()
-        return self._attacks(_KNOWN_DELTAS).rates(rates.reshape(-1))[1].reshape(rates.shape)
+        return self.attack_rates(rates.reshape(-1))[1].reshape(rates.shape)
+
+    @property
+    def advantage(self) -> float:
+        """The largest true positive rate minus false positive rate of any attack.
+
+        >>> round(PrivacyLoss(releases=((1.0, 1.0, 1),)).advantage, 6)  # 2 Phi(1/2) - 1
+        0.382925
+        """
+        found = min((bound.advantage for bound in self._attack_bounds()), default=1.0)
+        return min(1.0, found + 2 * self.off_by)
+
+    @property
+    def off_by(self) -> float:
+        """How far, in total variation, the law of all releases may be from the exact one: finite randomness.
+
+        delta at epsilon 0 is twice the total variation, once for each of two neighbours.
+        """
+        return SecureRelease.delta(self.numbers, 0.0) / 2 if self.numbers else 0.0
 
     def guarantee(self, delta: float) -> Guarantee:
         """The promise at this delta, and the numbers of the data at hand.
@@ -315,8 +353,7 @@ class PrivacyLoss:
             failure_probability=self.spent,
             change=self.change or ADDED_OR_REMOVED,
         )
-        attacks = self._attacks((*_KNOWN_DELTAS, delta))
-        return Guarantee(every.epsilon, delta, self.steps, own, attacks, change=own.change)
+        return Guarantee(every.epsilon, delta, self.steps, own, self, change=own.change)
 
     def gaussian_bound(self) -> "PrivacyLoss":
         """The Gaussian releases that dominate these, and nothing else that is known about them.
@@ -409,27 +446,23 @@ class PrivacyLoss:
         epsilon, proof = min((exact, GAUSSIAN if self._everything else SAMPLED), (bound, ZCDP))
         return _EveryDataset(epsilon + added, proof, exact + added)
 
-    def _attacks(self, deltas: Iterable[float]) -> TradeOff:
-        """The bounds of attacks; those of pairs by the epsilons that hold at these deltas."""
-        # delta at epsilon 0 is twice the total variation, once for each of two neighbours
-        off_by = SecureRelease.delta(self.numbers, 0.0) / 2 if self.numbers else 0.0
+    def _attack_bounds(self) -> list[AttackBound]:
+        """All that is known about attacks on these releases; on pairs, by the epsilons that hold."""
         if self.pairs:
             share = self._pair[1]
-            usable = sorted((at for at in {*deltas} if at > share), reverse=True)
             # in order of epsilon, and the smallest delta of each
-            known = {self._every_dataset(at).epsilon: at for at in usable}
-            return TradeOff(((math.inf, 1.0, 1),), known=tuple(known.items()), off_by=off_by)
+            known = {self._every_dataset(at).epsilon: at for at in _KNOWN_DELTAS if at > share}
+            return [CurveBound(*torch.tensor([*known.items()], dtype=torch.float64).T)] if known else []
+        bounds: list[AttackBound] = [GaussianBound(self.mu * (1 + ROUNDING))]
         if self._everything and self._zcdp < math.inf:
             # at the same zCDP the Gaussian's own rates are the smaller ones
             smaller = self._zcdp < self.mu**2 / 2 * _CLEARLY
-            return TradeOff(((self.mu, 1.0, 1),), zcdp=self._zcdp if smaller else math.inf, off_by=off_by)
-        finite = [place for place, value in enumerate(self.ceiling) if value < math.inf]
-        return TradeOff(
-            self.releases,
-            orders=tuple(self.orders[place] for place in finite),
-            divergences=tuple(self.ceiling[place] for place in finite),
-            off_by=off_by,
-        )
+            return [*bounds, RenyiBound.of_zcdp(self._zcdp)] if smaller else bounds
+        if (curve := sampled_gaussian_curve(self.releases)) is not None:
+            bounds.append(CurveBound(*curve))
+        orders, ceiling = self._tensors("orders", "ceiling")
+        finite = ceiling < math.inf
+        return [*bounds, RenyiBound(orders[finite], ceiling[finite])] if bool(finite.any()) else bounds
 
 
 class _EveryDataset(NamedTuple):
