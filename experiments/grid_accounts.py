@@ -7,7 +7,7 @@ time.
 import math
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.coordinates import Setting, kind_of
+from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import (
     CELLS,
     DivergenceTable,
@@ -26,7 +26,7 @@ from ringfence.accounting.divergence_sums import (
     shift_is_small,
 )
 from ringfence.accounting.equivalent_information import equivalent_information, natural_unit
-from ringfence.accounting.per_instance import DivergenceTables, PerInstanceAccountant, ceilings
+from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
@@ -126,14 +126,14 @@ class GridTable(DivergenceTable):
 class GridAccountant:
     """One account for each of several settings, charged together.
 
-    ``shape`` is the shape of one setting's theta. ``table`` may be shared by several accountants with the
-    same orders on the same device, so that each page of divergences is filled once; so may ``information``,
-    the table of equivalent informations.
+    Laws have single numbers as parameters. A sensitivity says how far every coordinate may move, or, as
+    ``Sensitivity(norm=...)``, how far theta may move as a whole. ``shape`` is the shape of one setting's
+    theta. ``table`` may be shared by several accountants with the same orders on the same device, so that
+    each page of divergences is filled once; so may ``information``, the table of equivalent informations.
 
     Guarantee: that of ``PerInstanceAccountant``, setting by setting. A law on the whole line is charged
-    its upper bound over all theta, which is exact for the Gaussian; a law with tensors of parameters is
-    charged from the tables of the ordinary account. Where the whole move may go into one coordinate (a
-    ``Sensitivity`` with ``norm`` alone) the coordinate with the largest equivalent information is charged.
+    its upper bound over all theta, which is exact for the Gaussian. Where the whole move may go into one
+    coordinate the coordinate with the largest equivalent information is charged.
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -153,32 +153,27 @@ class GridAccountant:
         table: GridTable | None = None,
         information: GridTable | None = None,
     ) -> None:
-        if len(mechanisms) != len(sensitivities):
-            raise ValueError(f"{len(mechanisms)} mechanisms, but {len(sensitivities)} sensitivities")
-        self._table = GridTable(checked_orders(DEFAULT_ORDERS)) if table is None else table
+        self._table = table or GridTable(checked_orders(DEFAULT_ORDERS))
         orders, device = self._table.orders, self._table.device
+        self._information = information or GridTable(orders, device, equivalent_information)
         self._accounts = [
             PerInstanceAccountant(mechanism, sensitivity, orders)
             for mechanism, sensitivity in zip(mechanisms, sensitivities, strict=True)
         ]
-        if information is None:
-            information = GridTable(orders, device, equivalent_information)
-        self._information = information
-        self._settings: dict[int, Setting] = {}  # every coordinate moves
-        self._lengths: dict[int, tuple[Setting, float]] = {}  # the whole move may go into one coordinate
-        self._others: dict[int, DivergenceTables] = {}
+        self._plain: dict[int, Setting] = {}  # every coordinate moves
+        self._norms: dict[int, Setting] = {}  # the whole move may go into one coordinate
+        known: dict[tuple[Setting, bool], tuple[float, float]] = {}  # ceilings of equal settings, found once
+        self._ceilings = []
         for i, account in enumerate(self._accounts):
             size = account.sensitivity.binding(torch.Size(shape))
-            whole = _on_the_whole_line(account.mechanism)
-            if kind_of(account.mechanism) is None or size.farthest.numel() != 1:
-                self._others[i] = DivergenceTables(orders)
-            elif size.is_plain and not whole:
-                self._settings[i] = Setting.of(account.mechanism, float(size.farthest))
-            elif size.norm is not None and float(size.farthest) == size.norm and not whole:
-                self._lengths[i] = Setting.of(account.mechanism, size.norm), size.norm
-            elif not whole:
-                self._others[i] = DivergenceTables(orders)
-        self._ceilings = self._known_ceilings(torch.empty(tuple(shape)))
+            if size.farthest.numel() != 1 or not (size.is_plain or float(size.farthest) == size.norm):
+                raise ValueError(f"sensitivities[{i}] must be a number or a norm alone, got {size}")
+            setting = Setting.of(account.mechanism, float(size.farthest))
+            if not _on_the_whole_line(account.mechanism):
+                (self._plain if size.is_plain else self._norms)[i] = setting
+            if (key := (setting, size.is_plain)) not in known:
+                known[key] = ceilings(account.mechanism, torch.empty(tuple(shape)), account.sensitivity)
+            self._ceilings.append(known[key])
         bounded = torch.tensor([pair[1:] for pair in self._ceilings], dtype=torch.float64)
         self._most = (bounded * orders).unsqueeze(1).to(device)  # (settings, 1, orders)
         self._sums = torch.zeros_like(self._most.expand(-1, 2, -1))
@@ -188,17 +183,13 @@ class GridAccountant:
         theta = checks.finite("theta", theta)
         count = len(theta)
         sums = torch.full_like(self._sums[:count], torch.inf)
-        if tabled := [i for i in self._settings if i < count]:
-            sums[tabled] = block_sums(self._table, [self._settings[i] for i in tabled], theta[tabled])
-        if longest := [i for i in self._lengths if i < count]:
-            settings, norms = zip(*(self._lengths[i] for i in longest), strict=True)
-            squares = torch.tensor(norms, dtype=torch.float64).square().view(-1, 1, 1)
-            most = block_maxima(self._information, settings, theta[longest])
-            sums[longest] = most * (0.5 * squares * self._table.orders).to(most.device)
-        for i in (i for i in self._others if i < count):
-            account = self._accounts[i]
-            own = self._others[i].sums(account.mechanism, theta[i], account.sensitivity)
-            sums[i] = own.to(sums.device)
+        if plain := [i for i in self._plain if i < count]:
+            sums[plain] = block_sums(self._table, [self._plain[i] for i in plain], theta[plain])
+        if norms := [i for i in self._norms if i < count]:
+            settings = [self._norms[i] for i in norms]
+            lengths = torch.tensor([one.sensitivity for one in settings], dtype=torch.float64).view(-1, 1, 1)
+            most = block_maxima(self._information, settings, theta[norms])
+            sums[norms] = most * (0.5 * lengths.square() * self._table.orders).to(most.device)
         self._sums[:count] += torch.minimum(sums, self._most[:count])
         for account, (gaussian, bounded) in zip(self._accounts[:count], self._ceilings, strict=False):
             account.gaussian_zcdp += gaussian
@@ -211,26 +202,11 @@ class GridAccountant:
             account.forward, account.backward = sums.clone().unbind(0)
         return list(self._accounts)
 
-    def _known_ceilings(self, theta: Tensor) -> list[tuple[float, float]]:
-        """The ``ceilings`` of every setting; equal settings are computed once."""
-        known: dict[Any, tuple[float, float]] = {}
-        result = []
-        for i, account in enumerate(self._accounts):
-            key = self._settings.get(i, self._lengths.get(i, i))
-            if key not in known:
-                known[key] = ceilings(account.mechanism, theta, account.sensitivity)
-            result.append(known[key])
-        return result
-
 
 def _on_the_whole_line(mechanism: Mechanism) -> bool:
     """Whether the law is a density on all of the line, like the Gaussian's."""
-    support = mechanism.support
-    return (
-        support.interval is not None
-        and not support.atoms
-        and all(bool(torch.isinf(end).all()) for end in support.interval)
-    )
+    interval, atoms = mechanism.support.interval, mechanism.support.atoms
+    return interval is not None and not atoms and all(bool(torch.isinf(end).all()) for end in interval)
 
 
 def block_sums(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
@@ -250,10 +226,7 @@ def block_sums(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> 
     >>> bool(((bounds[0] / exact_sums(law, theta, torch.tensor(1e-3), orders) - 1) < 1e-4).all())
     True
     """
-    sigma = torch.tensor([setting.sigma for setting in settings], dtype=torch.float64)
-    scaled = theta.flatten(1).double() / sigma.to(theta.device).unsqueeze(1)
-    ends = torch.stack(torch.aminmax(scaled, dim=1), dim=1).tolist()
-    near = [i for i, setting in enumerate(settings) if shift_is_small(setting) and is_near(*ends[i])]
+    scaled, ends, near = _in_sigmas(settings, theta)
     if len(near) == len(settings):
         return _bounds(table, settings, scaled, ends)
     checks.finite("theta", theta)
@@ -270,6 +243,7 @@ def block_maxima(table: GridTable, settings: Sequence[Setting], theta: Tensor) -
 
     Most rows have a coordinate that comes close to the largest information that any theta has. Pages that
     the table has are read first, then the most promising one; where they settle the row, no other is filled.
+    Rows out of the table's reach are infinite.
 
     Guarantee: at least the largest value. A coordinate is charged at the larger end of its cell, and a row
     that comes within 0.3 % of the largest information is charged that.
@@ -281,16 +255,21 @@ def block_maxima(table: GridTable, settings: Sequence[Setting], theta: Tensor) -
     >>> block_maxima(table, [Setting.of(StochasticSign(1.0), 1e-3)] * 2, theta)[:, 0, 0].round(decimals=2)
     tensor([0.5800, 0.1300], dtype=torch.float64)
     """
-    sigma = torch.tensor([setting.sigma for setting in settings], dtype=torch.float64)
-    scaled = theta.flatten(1).double() / sigma.to(theta.device).unsqueeze(1)
-    ends = torch.stack(torch.aminmax(scaled, dim=1), dim=1).tolist()
-    far = [i for i, setting in enumerate(settings) if not (shift_is_small(setting) and is_near(*ends[i]))]
+    scaled, ends, near = _in_sigmas(settings, theta)
     result = scaled.new_full((len(settings), 2 * len(table.orders)), torch.inf)
-    near = sorted(set(range(len(settings))) - set(far))
     if near:
         own = [settings[i] for i in near]
         result[near] = _maxima(table, own, scaled[near], [ends[i] for i in near])
     return result.view(len(settings), 2, -1)
+
+
+def _in_sigmas(settings: Sequence[Setting], theta: Tensor) -> tuple[Tensor, list[list[float]], list[int]]:
+    """Theta in units of sigma, the ends of each row, and which rows lie where a table reaches."""
+    sigma = torch.tensor([setting.sigma for setting in settings], dtype=torch.float64)
+    scaled = theta.flatten(1).double() / sigma.to(theta.device).unsqueeze(1)
+    ends = torch.stack(torch.aminmax(scaled, dim=1), dim=1).tolist()
+    near = [i for i, setting in enumerate(settings) if shift_is_small(setting) and is_near(*ends[i])]
+    return scaled, ends, near
 
 
 def _maxima(table: GridTable, settings: Sequence[Setting], scaled: Tensor, ends: list[list[float]]) -> Tensor:

@@ -39,7 +39,8 @@ def train_linear_grid(
     """Trains every setting as ``train_linear`` does, many at a time, and returns the runs in their order.
 
     Each run is the one that ``train_linear`` gives with the setting's seed, whatever the other settings
-    are, up to the rounding of sums and of the account's bound. ``trajectories`` keeps every run's steps.
+    are, up to the rounding of sums and of the account's bound. Clips are clamps or norms, and parameters of
+    laws are single numbers. ``trajectories`` keeps every run's steps.
 
     Guarantee: that of ``train_linear``, setting by setting: every release is charged before it is made.
     The settings' costs add up if more than one of the runs is published. No two settings share noise,
@@ -55,9 +56,9 @@ def train_linear_grid(
     """
     features, labels = checked_examples(features, labels, classes)
     size = checks.number("public_size", public_size, checks.positive)
-    shape = (classes, features.shape[1])
     for i, setting in enumerate(settings):
-        _check_shape(i, setting.mechanism, shape)
+        if type(setting.clip) not in (Clamp, Norm):
+            raise ValueError(f"settings[{i}].clip must be a Clamp or a Norm, got {setting.clip!r}")
     seeded = any(setting.seed is not None for setting in settings)
     data = data_digest(features, labels) if seeded else b""
     noise = [setting.noise(data, size, classes) for setting in settings]
@@ -153,18 +154,15 @@ def _residuals(weights: Tensor, features: Tensor, targets: Tensor) -> Tensor:
 
 
 def _clipped_sums(residuals: Tensor, features: Tensor, lengths: Tensor, clips: Sequence[Clip]) -> Tensor:
-    """The clipped outer sums, (settings, classes, features), of clips that are all of one ``_kind``.
+    """The clipped outer sums, (settings, classes, features), of clips of one kind: all norms, or all clamps.
 
-    Norms need one matrix product for all settings, or, with ``each``, one call of the kernel that clamps, as
-    clamps do. ``lengths`` are those of the features.
+    Norms need one matrix product for all settings, clamps one call of the kernel that clamps. ``lengths``
+    are those of the features.
     """
-    norms = [clip for clip in clips if type(clip) is Norm]
-    if len(norms) == len(clips):
+    norms = [clip for clip in clips if isinstance(clip, Norm)]
+    if norms:
         return norm_outer_sums(norms, residuals, features, lengths)
     _, count, classes = residuals.shape
-    if not all(type(clip) is Clamp for clip in clips):
-        each = residuals.unbind(dim=1)
-        return torch.stack([clip.outer_sum(own, features) for clip, own in zip(clips, each, strict=True)])
     limits = torch.tensor([clip.largest for clip in clips]).repeat_interleave(classes)
     columns = checks.finite("residuals", residuals.flatten(1))
     return clipped_outer_sum(columns, features, limits).view(count, classes, -1)
@@ -188,14 +186,12 @@ def _samplers(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: 
     """Groups settings whose laws are of one kind, as many as a mechanism handles in one of its blocks."""
     alike: dict[object, list[int]] = {}
     for i, setting in enumerate(settings):
-        kind = kind_of(setting.mechanism)
-        alike.setdefault(i if kind is None else kind, []).append(i)
+        alike.setdefault(kind_of(setting.mechanism), []).append(i)
     at_once = max(1, block_length(like.device) // like.numel())
     for members in alike.values():
         for start in range(0, len(members), at_once):
             some = members[start : start + at_once]
-            laws = [settings[i].mechanism for i in some]
-            law = laws[0] if len(some) == 1 else stacked(laws, like.dim())
+            law = stacked([settings[i].mechanism for i in some], like.dim())
             yield _Sampler(some, law, [noise[i] for i in some])
 
 
@@ -209,29 +205,13 @@ def _released(theta: Tensor, samplers: Sequence[_Sampler], step: int) -> Tensor:
 
 def _blocks(settings: Sequence[LinearSettings], at_once: int) -> Iterator[list[int]]:
     """Yields the settings that are trained together: clips of one kind, and many steps with many."""
-    kinds = [_kind(setting.clip) for setting in settings]
+    kinds = [type(setting.clip).__name__ for setting in settings]
     order = sorted(range(len(settings)), key=lambda i: (kinds[i], -settings[i].steps))
     for _, group in groupby(order, key=lambda i: kinds[i]):
         members = list(group)
         yield from (members[start : start + at_once] for start in range(0, len(members), at_once))
 
 
-def _kind(clip: Clip) -> int:
-    """Clips of one kind are applied together: clamps, norms, norms that also clamp, and others one by one."""
-    if type(clip) is Norm:
-        return 1 if clip.each is None else 2
-    return 0 if type(clip) is Clamp else 3
-
-
 def _settings_at_once(features: Tensor, classes: int) -> int:
     entries = _ENTRIES.get(features.device.type, _ENTRIES_ELSEWHERE)
     return max(1, entries // (len(features) * classes))
-
-
-def _check_shape(index: int, mechanism: Mechanism, shape: tuple[int, int]) -> None:
-    own = torch.broadcast_tensors(*mechanism.parameters().values())[0]  # broadcast_shapes would load sympy
-    whole = checks.broadcast(("weights", "mechanism"), (torch.empty(shape), own))
-    if whole != shape:
-        raise ValueError(
-            f"settings[{index}].mechanism must fit weights of shape {list(shape)}, its own is {list(whole)}"
-        )
