@@ -1243,7 +1243,7 @@ the weight of an example is not part of a target
 + moves
 @ src/ringfence/training/probe.py: training/probe_accounts
 a private mean that is not charged
--             self.mean.charge(account)
+-             account.step(mean.theta, mechanism=mean.law, sensitivity=mean.sensitivity)
 +             pass
 @ src/ringfence/training/probe.py: training/probe_target
 a private mean of rows of any length

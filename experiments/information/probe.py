@@ -26,6 +26,7 @@ from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.training.linear import train_linear
 from ringfence.training.linear_information import information_losses
 
 
@@ -142,7 +143,7 @@ def _etas(
     """Yields an account's name and eta of the picked examples; the rectified run has two accounts."""
     training = linear_settings(setting, seed)
     features, labels = data.train
-    run = training.train(features, labels, data.classes, public_size=len(features))
+    run = train_linear(features, labels, data.classes, public_size=len(features), **vars(training))
     accounts: dict[str, Mechanism] = {label(setting.mechanism): training.mechanism}
     if setting.mechanism == "rectified":
         accounts[CLAMPED] = Gaussian(setting.sigma)

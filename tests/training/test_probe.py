@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ringfence as rf
-from ringfence.training.probe_data import class_codes, seed_of
+from ringfence.training.probe import class_codes, seed_of
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 240)

@@ -10,7 +10,7 @@ import torch
 
 import ringfence as rf
 from ringfence.training.linear import clipped_gradients, train_linear
-from ringfence.training.probe_data import unit_rows
+from ringfence.training.probe import unit_rows
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 120)

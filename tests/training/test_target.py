@@ -6,7 +6,7 @@ import pytest
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.training.target import Target, beginning
+from ringfence.training.target import Target, law_of_target
 
 
 def claim(law: rf.Mechanism, delta: float, secure: bool = False) -> rf.Guarantee:
@@ -76,10 +76,10 @@ def test_bad_targets_are_named(pair: tuple[float | None, float | None], message:
 def test_a_law_by_its_name() -> None:
     assert Target.asked(None, None) is None
     for name in ("gaussian", "sign"):
-        assert beginning(name).name == name
+        assert law_of_target(name).name == name
     with pytest.raises(ValueError, match="mechanism 'quantized' needs bound, levels: give a mechanism"):
-        beginning("quantized")
+        law_of_target("quantized")
     with pytest.raises(ValueError, match=r"mechanism must be one of .* got 'gauss'"):
-        beginning("gauss")
+        law_of_target("gauss")
     with pytest.raises(TypeError, match=r"mechanism must be a ringfence mechanism, got 1\.0"):
-        beginning(1.0)  # type: ignore[arg-type]
+        law_of_target(1.0)  # type: ignore[arg-type]

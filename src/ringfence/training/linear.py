@@ -63,10 +63,6 @@ class LinearSettings:
         numbers = (float(self.learning_rate), self.steps, public_size, float(self.momentum), classes)
         return run_noise(self.seed, data, self.mechanism, self.clip, numbers)
 
-    def train(self, features: Tensor, labels: Tensor, classes: int, *, public_size: float) -> "LinearRun":
-        """Trains with this setting alone."""
-        return train_linear(features, labels, classes, public_size=public_size, **vars(self))
-
 
 @dataclass(frozen=True)
 class Step:
@@ -103,13 +99,9 @@ class LinearRun:
     def account(self) -> PerInstanceAccountant:
         """The account of all steps."""
         account = PerInstanceAccountant(self.mechanism, self.sensitivity)
-        self.charge(account)
-        return account
-
-    def charge(self, account: PerInstanceAccountant) -> None:
-        """Charges every step to an account."""
         for step in self.trajectory:
-            account.step(step.theta, mechanism=self.mechanism, sensitivity=self.sensitivity)
+            account.step(step.theta)
+        return account
 
 
 def train_linear(

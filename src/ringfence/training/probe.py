@@ -4,14 +4,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import torch
 from scipy.sparse import issparse  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ringfence import checks
@@ -30,6 +32,7 @@ from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import NEEDS_SIZE, assumptions
 from ringfence.training.clipping import Clamp, Clip, Norm
 from ringfence.training.linear import (
+    ExampleWeights,
     LinearRun,
     LinearSettings,
     charged_sensitivity,
@@ -40,14 +43,14 @@ from ringfence.training.linear import (
     train_linear,
 )
 from ringfence.training.linear_information import information_losses
-from ringfence.training.probe_data import ProbeData, class_codes, seed_of, unit_rows, validated
-from ringfence.training.target import Target, beginning
+from ringfence.training.target import Target, law_of_target
 
 NO_WEIGHTS = (
     "sample_weight and class_weight must be None where secure is True: the rounding of weighted sums is not "
     "charged"
 )
 _MEAN_CLIP = Norm(1.0)  # of the rows whose private mean is released
+_NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
 _ROWS = 4096  # of sparse features that are dense at a time
 
 
@@ -191,7 +194,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Any:  # noqa: N803
         """Returns the scores, (n, classes); where there are two classes, their difference, (n,)."""
         check_is_fitted(self)
-        X = validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
+        X = _validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
         rows = self._mapped(X)
         if self.unit_rows_:
             rows = unit_rows(torch.from_numpy(rows))[0].numpy()
@@ -226,8 +229,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
         probe: LinearProbe = clone(self)
         data = probe._prepared(X, y, sample_weight)
-        plan = probe._planned(data)
-        return plan.account(data).privacy_loss().drawn_securely(plan.secure_numbers(data))
+        return probe._planned(data).cost(data)
 
     @cached_property
     def account_(self) -> PerInstanceAccountant:
@@ -280,11 +282,11 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self._training
 
-    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> ProbeData:  # noqa: N803
+    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> "ProbeData":  # noqa: N803
         """Returns the data as the probe is trained on it; everything about the data is checked here."""
         norms = None
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
+            X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
             check_classification_targets(y)
             classes, codes = class_codes(y, self.public_classes)
             features = self._mapped(X)
@@ -320,7 +322,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
         return (X - center) / scale
 
-    def _planned(self, data: ProbeData) -> "_Plan":
+    def _planned(self, data: "ProbeData") -> "_Plan":
         """Returns the settings for data of this shape.
 
         Guarantee: of the data only the number of examples (where ``public_size`` is None) and the numbers of
@@ -337,54 +339,149 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(NO_WEIGHTS)
         given = len(data.features) if self.public_size is None else self.public_size
         size = checks.number("public_size", given, checks.positive)
-        seed = None if secure else seed_of(self.random_state)
-        target = Target.asked(self.target_epsilon, self.target_delta)
-        if target is not None:
-            return self._planned_for(target, data, size, seed, secure=secure)
-        if self.mechanism is None or isinstance(self.mechanism, str):
-            raise ValueError(
-                f"target_epsilon must be given where mechanism is {self.mechanism!r}, which has no sigma, "
-                "got None"
+        target, chosen = Target.asked(self.target_epsilon, self.target_delta), _NO_TARGET
+        if target is None:
+            if self.mechanism is None or isinstance(self.mechanism, str):
+                raise ValueError(
+                    f"target_epsilon must be given where mechanism is {self.mechanism!r}, which has no "
+                    "sigma, got None"
+                )
+            law, mean = self.mechanism, None
+        else:
+            law, mu = law_of_target(self.mechanism), target.mu
+            shifted = bool(np.any(np.asarray(self.public_center) != 0))
+            rule = default_settings(
+                *(mu, size, data.width, len(data.classes)),
+                centred=self.public_projection is not None or shifted,
+                unit_rows=data.norms is not None,
             )
-        defaults = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
-        return _Plan(self._settings(self.mechanism, seed, defaults), size, secure)
+            mean = Gaussian(1 / (rule.share**0.5 * mu)) if rule.share > 0 else None
+            chosen = {**chosen, "clip": rule.clip, "steps": rule.steps, "momentum": rule.momentum}
+        chosen = {
+            name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
+        }
+        if not isinstance(chosen["clip"], Clip):
+            chosen["clip"] = Clamp(chosen["clip"])
+        seed = None if secure else seed_of(self.random_state)
+        plan = _Plan(LinearSettings(law, seed=seed, **chosen), size, secure, mean)
+        if target is None:
+            return plan
+        # the noise depends on the settings, and the learning rate on the noise
+        plan = plan.with_(mechanism=target.law(law, lambda law, d: plan.with_(mechanism=law).claim(data, d)))
+        if self.learning_rate is not None:
+            return plan
+        settings, shape = plan.settings, torch.Size((len(data.classes), data.features.shape[1]))
+        norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), shape) ** 0.5
+        norm *= data.largest_weight
+        return plan.with_(learning_rate=rule.movement * (1 - settings.momentum) / (settings.steps * norm))
 
-    def _settings(self, mechanism: Mechanism, seed: int | None, defaults: dict[str, Any]) -> LinearSettings:
-        """Returns the settings that were given, and the defaults of others; a number is a ``Clamp``."""
-        names = ("clip", "learning_rate", "steps", "momentum")
-        settings = {name: getattr(self, name) for name in names}
-        settings = {name: defaults[name] if settings[name] is None else settings[name] for name in names}
-        if not isinstance(settings["clip"], Clip):
-            settings["clip"] = Clamp(settings["clip"])
-        return LinearSettings(mechanism, seed=seed, **settings)
 
-    def _planned_for(
-        self, target: Target, data: ProbeData, size: float, seed: int | None, *, secure: bool
-    ) -> "_Plan":
-        """Finds the rule's settings, then the noise, then the learning rate, which depends on the noise."""
-        mu = target.mu
-        rule = default_settings(
-            *(mu, size, data.width, len(data.classes)),
-            centred=self.public_projection is not None or bool(np.any(np.asarray(self.public_center) != 0)),
-            unit_rows=data.norms is not None,
-        )
-        defaults = {"learning_rate": 1.0, **vars(rule)}
-        settings = self._settings(beginning(self.mechanism), seed, defaults)
-        mean = Gaussian(1 / (rule.share**0.5 * mu)) if rule.share > 0 else None
-        plan = _Plan(settings, size, secure, mean)
+@dataclass(frozen=True)
+class ProbeData:
+    """Training data of a probe: the classes in order, scaled features, and labels as places in classes."""
 
-        def claim(law: Mechanism, delta: float) -> Guarantee:
-            one = replace(plan, settings=replace(settings, mechanism=law))
-            return one.account(data).privacy_loss().drawn_securely(one.secure_numbers(data)).guarantee(delta)
+    classes: Any
+    features: Tensor
+    labels: Tensor
+    width: int  # the number of features after a projection, without an intercept
+    norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
+    weights: ExampleWeights | None = None
 
-        settings = replace(settings, mechanism=target.law(settings.mechanism, claim))
-        if self.learning_rate is None:
-            shape = torch.Size((len(data.classes), data.features.shape[1]))
-            norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), shape) ** 0.5
-            norm *= data.largest_weight
-            rate = rule.movement * (1 - settings.momentum) / (settings.steps * norm)
-            settings = replace(settings, learning_rate=rate)
-        return replace(plan, settings=settings)
+    def centred(self, center: Tensor) -> "ProbeData":
+        """Returns the same data with features shifted by the center, and every row of norm 1 again.
+
+        >>> data = ProbeData([0, 1], torch.tensor([[3.0, 4.0]]), torch.tensor([0]), 2)
+        >>> data.centred(torch.tensor([3.0, 2.0])).features
+        tensor([[0., 1.]])
+        """
+        given, rest = self.features[:, : self.width], self.features[:, self.width :]
+        rows, norms = unit_rows(given.double() - center)
+        return replace(self, features=torch.cat((rows.to(given.dtype), rest), dim=1), norms=norms)
+
+    @property
+    def largest_weight(self) -> float:
+        """The public number that no example's weight is above."""
+        return 1.0 if self.weights is None else self.weights.largest
+
+
+def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
+    """Returns the data after scikit-learn's checks, which note the number and the names of the features."""
+    try:
+        return validate_data(estimator, *map(plain, data), **options)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"X and y must be features (n, p) and labels (n,): {error}") from None
+
+
+def plain(values: Any) -> Any:
+    """Returns a tensor as an array: scikit-learn refuses a tensor with a gradient."""
+    if isinstance(values, Tensor) and values.layout == torch.strided and not values.is_meta:
+        return values.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return values
+
+
+def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
+    """Returns the classes in order and each label's place; without ``public_classes``, those in y.
+
+    >>> classes, codes = class_codes(np.array(["b", "a", "b"]))
+    >>> classes.tolist(), codes.tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    if public_classes is None:
+        classes, codes = np.unique(y, return_inverse=True)
+    else:
+        try:
+            classes = np.unique(np.asarray(plain(public_classes)))
+            codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
+        if len(classes) < 2:
+            raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
+        outside = classes[codes] != y
+        if outside.any():
+            first = int(np.argmax(outside))
+            raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
+    if len(classes) < 2:
+        raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
+    return classes, codes.astype(np.int64)
+
+
+def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns every row divided by its norm, and the norms, for float64 rows; a row of zeros stays one.
+
+    What becomes of a row depends on that row alone, to the last bit: the squares are added in pairs, in an
+    order that no other row has to do with.
+
+    >>> rows, norms = unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64))
+    >>> rows.tolist(), norms.tolist()
+    ([[0.6, 0.8], [0.0, 0.0]], [5.0, 0.0])
+    """
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, 1.0)  # squares then neither overflow nor vanish
+    squares = rows.square()
+    while squares.shape[1] > 1:
+        half = squares.shape[1] // 2
+        pairs = squares[:, :half] + squares[:, half : 2 * half]
+        squares = torch.cat((pairs, squares[:, 2 * half :]), dim=1)
+    norms = squares.sqrt()
+    return rows / torch.where(norms > 0, norms, 1.0), (largest * norms).squeeze(1)
+
+
+def seed_of(random_state: Any) -> int | None:
+    """Returns the seed of the noise: an integer itself, or 128 new bits of a numpy RandomState.
+
+    >>> seed_of(7), seed_of(None)
+    (7, None)
+    """
+    if random_state is None:
+        return None
+    try:
+        state = check_random_state(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"random_state {random_state!r} cannot be used: {error}") from None
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int.from_bytes(state.bytes(16), "big")
 
 
 @dataclass(frozen=True)
@@ -475,10 +572,6 @@ class PrivateMean:
         sensitivity = charged_sensitivity(_MEAN_CLIP, len(rows), public_size, secure=secure)
         return cls(kept * released / public_size, law, sensitivity, clipped, theta)
 
-    def charge(self, account: PerInstanceAccountant) -> None:
-        """Charges the release to the account."""
-        account.step(self.theta, mechanism=self.law, sensitivity=self.sensitivity)
-
 
 @dataclass(frozen=True)
 class _Plan:
@@ -489,8 +582,12 @@ class _Plan:
     secure: bool
     mean: Gaussian | None = None
 
-    def account(self, data: ProbeData) -> PerInstanceAccountant:
-        """Returns the account of every release with what holds for every dataset, before any is made.
+    def with_(self, **changes: Any) -> "_Plan":
+        """Returns the plan with other settings."""
+        return replace(self, settings=replace(self.settings, **changes))
+
+    def cost(self, data: ProbeData) -> PrivacyLoss:
+        """Returns what every release costs, for every dataset, before any is made.
 
         Guarantee: of the data only what ``LinearProbe._planned`` looks at counts.
         """
@@ -502,12 +599,11 @@ class _Plan:
             account.step_worst_case(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)
         weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
         account.step_worst_case(weights, count=settings.steps)
-        return account
+        return account.privacy_loss().drawn_securely(account.steps * weights.numel() * self.secure)
 
-    def secure_numbers(self, data: ProbeData) -> int:
-        """Returns how many numbers are released securely, for what their finite randomness costs."""
-        releases = self.settings.steps + (self.mean is not None)
-        return releases * len(data.classes) * data.features.shape[1] if self.secure else 0
+    def claim(self, data: ProbeData, delta: float) -> Guarantee:
+        """Returns what will be said of the run, whatever the data."""
+        return self.cost(data).guarantee(delta)
 
 
 @dataclass(frozen=True)
@@ -541,10 +637,12 @@ class _Training:
 
     def account(self) -> PerInstanceAccountant:
         """Returns the account of every release."""
-        account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
-        if self.mean is not None:
-            self.mean.charge(account)
-        self.run.charge(account)
+        run, mean = self.run, self.mean
+        account = PerInstanceAccountant(run.mechanism, run.sensitivity)
+        if mean is not None:
+            account.step(mean.theta, mechanism=mean.law, sensitivity=mean.sensitivity)
+        for step in run.trajectory:
+            account.step(step.theta)
         return account
 
     def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:

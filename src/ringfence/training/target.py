@@ -40,10 +40,10 @@ class Target:
         """
         if target_epsilon is None and target_delta is None:
             return None
-        pair = {"target_epsilon": target_epsilon, "target_delta": target_delta}
-        for one, other in (("target_epsilon", "target_delta"), ("target_delta", "target_epsilon")):
-            if pair[one] is None:
-                raise ValueError(f"{one} must be given together with {other}, got None")
+        names = ("target_epsilon", "target_delta")
+        if target_epsilon is None or target_delta is None:
+            missing, given = names if target_epsilon is None else names[::-1]
+            raise ValueError(f"{missing} must be given together with {given}, got None")
         epsilon = checks.number("target_epsilon", target_epsilon, checks.positive)
         if epsilon > _LARGEST:
             raise ValueError(f"target_epsilon must be at most {_LARGEST:g}, got {target_epsilon!r}")
@@ -56,11 +56,7 @@ class Target:
         >>> round(Target(1.0, 1e-5).mu, 3)
         0.268
         """
-
-        def cost(sigma: float) -> float:
-            return gaussian_epsilon(1 / sigma, self.delta)
-
-        return 1 / self.sigma(cost, start=1.0)
+        return 1 / self.sigma(lambda sigma: gaussian_epsilon(1 / sigma, self.delta), start=1.0)
 
     def law(self, mechanism: Mechanism, claim: Callable[[Mechanism, float], Guarantee]) -> Mechanism:
         """Returns the mechanism with the smallest sigma that meets the target, and its bound as it is.
@@ -80,16 +76,13 @@ class Target:
         3.73
         """
 
-        def law(sigma: float) -> Mechanism:
-            return with_sigma(mechanism, sigma)
-
         def cost(sigma: float) -> float:
             try:
-                return claim(law(sigma), self.delta).epsilon / _ROOM
+                return claim(with_sigma(mechanism, sigma), self.delta).epsilon / _ROOM
             except TooLittleNoiseError:
                 return math.inf
 
-        return law(self.sigma(cost, start=float(mechanism.sigma.double().mean())))
+        return with_sigma(mechanism, self.sigma(cost, start=float(mechanism.sigma.double().mean())))
 
     def sigma(self, cost: Callable[[float], float], start: float) -> float:
         """Returns the smallest sigma that meets the target, from above to 0.1 %.
@@ -100,12 +93,12 @@ class Target:
         return smallest_sigma(cost, self.epsilon, start, name="target_epsilon")
 
 
-def beginning(mechanism: Mechanism | str | None) -> Mechanism:
+def law_of_target(mechanism: Mechanism | str | None) -> Mechanism:
     """Returns the law whose sigma is to be found: a mechanism, one named that has no bound, or the Gaussian.
 
-    >>> beginning("sign"), beginning(None)
+    >>> law_of_target("sign"), law_of_target(None)
     (StochasticSign(sigma=1.0), Gaussian(sigma=1.0))
-    >>> beginning("truncated")
+    >>> law_of_target("truncated")
     Traceback (most recent call last):
     ValueError: mechanism 'truncated' needs bound: give a mechanism with any sigma, which is replaced
     """

@@ -23,8 +23,7 @@ from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
 from ringfence.training.clipping import Clamp, Clip, Norm
 from ringfence.training.linear import LinearSettings
-from ringfence.training.probe import LinearProbe
-from ringfence.training.probe_data import plain, seed_of
+from ringfence.training.probe import LinearProbe, plain, seed_of
 from ringfence.training.target import Target
 
 _TUNED = ("clip", "learning_rate", "steps", "momentum")
