@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ringfence as rf
-from ringfence.training.probe import class_codes, seed_of
+from ringfence.training.probe import seed_of
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 240)
@@ -106,8 +106,6 @@ def test_scaling_is_by_public_constants_only() -> None:
     by_hand = probe(mechanism=law).fit((FEATURES - center) / scale, LABELS)
     assert np.allclose(given.coef_, by_hand.coef_, atol=1e-5)
     assert np.array_equal(given.predict(FEATURES), by_hand.predict((FEATURES - center) / scale))
-    with pytest.raises(ValueError, match="public_scale must be > 0"):
-        probe(public_scale=0.0).fit(FEATURES, LABELS)
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -143,41 +141,11 @@ def test_the_divisor_and_the_classes_may_be_declared() -> None:
         probe(public_classes=[0, 1]).fit(FEATURES, LABELS)
 
 
-def test_a_saved_probe_does_not_carry_the_training_data() -> None:
-    fitted = probe().fit(FEATURES, LABELS)
-    data = pickle.dumps(fitted)
-    assert FEATURES.astype(np.float32)[0].tobytes() not in data
-    again = pickle.loads(data)
-    assert np.array_equal(again.predict(FEATURES), fitted.predict(FEATURES))
-    assert again.guarantee(1e-5) == fitted.guarantee(1e-5)
-    with pytest.raises(ValueError, match="needs the training data, which a saved probe does not hold"):
-        again.example_epsilons(1e-5)
-
-
-def test_the_random_state_decides() -> None:
-    assert np.array_equal(probe().fit(FEATURES, LABELS).coef_, probe().fit(FEATURES, LABELS).coef_)
-    drawn = [probe(random_state=None).fit(FEATURES, LABELS).coef_ for _ in range(2)]
-    assert not np.array_equal(*drawn)
-
-
 def test_a_bias_is_a_feature_that_is_always_one() -> None:
     with_bias = probe(fit_intercept=True).fit(FEATURES, LABELS)
     column = np.concatenate((FEATURES, np.ones((240, 1))), axis=1)
     by_hand = probe().fit(column, LABELS)
     assert np.allclose(with_bias.intercept_, by_hand.coef_[:, -1])
-
-
-@pytest.mark.parametrize("clip", [0.0, -1.0])
-def test_a_clip_of_zero_is_refused(clip: float) -> None:
-    with pytest.raises(ValueError, match="clip must be > 0"):
-        probe(clip=clip).fit(FEATURES, LABELS)
-
-
-def test_scale_as_the_clip() -> None:
-    fitted = probe(clip=rf.Scale(0.2), steps=20, mechanism=rf.Gaussian(torch.tensor(0.5))).fit(
-        FEATURES, LABELS
-    )
-    assert fitted.score(FEATURES, LABELS) > 0.7
 
 
 def test_under_an_l2_clip_every_clipped_example_costs_what_the_gaussian_costs() -> None:
@@ -198,6 +166,8 @@ def test_sparse_features_are_the_same_features(projection: Any) -> None:
     dense = probe(public_projection=projection).fit(few, LABELS)
     sparse = probe(public_projection=projection).fit(csr_matrix(few), LABELS)
     assert np.array_equal(dense.coef_, sparse.coef_)
+    tensor = torch.tensor(few, requires_grad=True)  # scikit-learn passed on torch's RuntimeError
+    assert np.array_equal(probe(public_projection=projection).fit(tensor, LABELS).coef_, dense.coef_)
     assert np.array_equal(dense.predict_proba(few), sparse.predict_proba(csc_array(few)))
     assert np.array_equal(dense.example_epsilons(1e-5), sparse.example_epsilons(1e-5))
 
@@ -225,6 +195,7 @@ def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_p
     written = skops.io.dumps(fitted)
     unknown = skops.io.get_untrusted_types(data=written)
     assert all(name.startswith("ringfence.") for name in unknown)
+    assert FEATURES.astype(np.float32)[0].tobytes() not in pickle.dumps(fitted)
     for again in (joblib.load(tmp_path / "probe.joblib"), skops.io.loads(written, trusted=unknown)):
         assert np.array_equal(again.predict_proba(FEATURES), fitted.predict_proba(FEATURES))
         assert again.guarantee(1e-5) == fitted.guarantee(1e-5)
@@ -233,11 +204,25 @@ def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_p
             again.example_epsilons(1e-5)
 
 
-def test_labels_become_places_among_the_declared_classes() -> None:
-    classes, codes = class_codes(np.array([5, 1, 5]), public_classes=[1, 3, 5])
-    assert (classes.tolist(), codes.tolist()) == ([1, 3, 5], [2, 0, 2])
-    with pytest.raises(ValueError, match="y must hold public_classes only, got 4 at index 1"):
-        class_codes(np.array([5, 4]), public_classes=[1, 5])
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"clip": 0.0}, "clip must be > 0"),
+        ({"public_center": []}, "public_center must be one number or 6"),
+        ({"public_scale": np.ones(5)}, "public_scale must be one number or 6"),
+        ({"public_scale": 0.0}, "public_scale must be > 0"),
+        ({"public_center": "a"}, "public_center must be a number"),
+        ({"public_scale": 5e-324}, "features must"),  # was a warning of an overflow
+        ({"public_classes": []}, "public_classes must hold 2 classes at least"),
+        ({"random_state": 2**63}, "random_state 9223372036854775808 cannot be used"),
+        ({"device": "tpu"}, "device must be cpu, or one that torch has here, got 'tpu'"),
+    ],
+)
+def test_hostile_settings_are_refused_by_name(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        probe(**changes).fit(FEATURES, LABELS)
+    with pytest.raises(ValueError, match=r"X and y must be .* too large to convert to float"):
+        probe(**changes).fit([[10**400]], [0])
 
 
 def test_a_random_state_gives_another_seed_every_time_and_an_integer_the_same() -> None:
@@ -246,33 +231,3 @@ def test_a_random_state_gives_another_seed_every_time_and_an_integer_the_same() 
     assert seeds[0] != seeds[1]
     assert all(2**64 < seed < 2**128 for seed in seeds)
     assert seed_of(np.int64(3)) == 3
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"public_center": []}, "public_center must be one number or 6"),
-        ({"public_scale": np.ones(5)}, "public_scale must be one number or 6"),
-        ({"public_scale": 0.0}, "public_scale must be > 0"),
-        ({"public_center": "a"}, "public_center must be a number"),
-        ({"public_scale": 5e-324}, "features must"),  # was a warning of an overflow
-        ({"public_classes": []}, "public_classes must hold 2 classes at least"),
-        ({"random_state": 2**63}, "random_state 9223372036854775808 cannot be used"),
-    ],
-)
-def test_hostile_settings_are_refused_by_name(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=complaint):
-        probe(**changes).fit(FEATURES, LABELS)
-
-
-def test_a_tensor_with_a_gradient_is_an_array_like_any_other() -> None:
-    """scikit-learn passed on torch's RuntimeError."""
-    plain = probe().fit(FEATURES, LABELS)
-    features = torch.tensor(FEATURES, requires_grad=True)
-    assert np.array_equal(probe().fit(features, torch.from_numpy(LABELS)).coef_, plain.coef_)
-
-
-def test_numbers_that_no_float_holds_are_refused_by_name() -> None:
-    for wrong in (10**400, [[10**400]]):
-        with pytest.raises(ValueError, match=r"X and y must be .* too large to convert to float"):
-            rf.LinearProbe(rf.Gaussian(1.0)).fit(wrong, [0])
