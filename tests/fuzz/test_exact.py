@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import strategies as st
-from mpmath import mpf
+from mpmath import mp, mpf
 
 import ringfence as rf
 from ringfence.accounting.equivalent_information import equivalent_information
@@ -203,6 +203,27 @@ def test_sampled_epsilons_are_not_below(
             if left > 0:  # H(P || mixture) = (1 - g (1 - q)) H(P || Q) at g q / (1 - g (1 - q))
                 back = exact.hockey_stick(known, start, shift, math.log(grown * q / left))
                 assert left * back <= delta, (start, shift, epsilon)
+
+
+@fuzzed(
+    "exact",
+    share=0.25,
+    few=15,
+    gap=st.floats(0, 40),
+    move=fuzz.sizes(1e-6, 20.0),
+    alpha=fuzz.sizes(1.01, 500.0),
+    more=st.integers(0, 3),
+)
+def test_divergences_are_those_of_the_two_in_front(gap: float, move: float, alpha: float, more: int) -> None:
+    """Others that are hopelessly behind change nothing: the exact value is that of a difference of two."""
+    counts = torch.tensor([gap, 0.0, *[-500.0] * more], dtype=torch.float64)
+    moves = torch.tensor([-move, *[0.0] * (1 + more)], dtype=torch.float64)
+    with mp.workdps(400):
+        first, second = (oracle.below(mpf(value) / mp.sqrt(2)) for value in (gap, mpf(gap) - mpf(move)))
+        pairs = ((first, second), (1 - first, 1 - second))
+        exact = mp.log(sum(p ** mpf(alpha) * q ** (1 - mpf(alpha)) for p, q in pairs)) / (mpf(alpha) - 1)
+    found = float(rf.NoisyWinner(1.0).renyi_divergence(counts, moves, alpha))
+    assert abs(found - float(exact)) <= 1e-10 * float(exact) + 1e-290
 
 
 @pytest.mark.parametrize(
