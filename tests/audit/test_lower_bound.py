@@ -6,7 +6,6 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from ringfence import Gaussian
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
 from tests.tensors import float64
@@ -67,11 +66,6 @@ def test_nan_is_refused() -> None:
         epsilon_lower_bound(values, values, float64([0.1]), 0.9)
     with pytest.raises(ValueError, match="equally many"):
         epsilon_lower_bound(values, values[..., :2], float64([0.1]), 0.9)
-
-
-def test_the_loss_statistic_agrees_with_the_hockey_stick() -> None:
-    """What the bound is about: delta at the exact epsilon is the Gaussian's."""
-    assert float(Gaussian(1.0).hockey_stick(0.0, 1.0, gaussian_epsilon(1.0, 0.1))) == pytest.approx(0.1)
 
 
 def test_results_name_what_fell() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ringfence import Clamp, Gaussian, RectifiedGaussian, TruncatedGaussian
+from ringfence import Clamp, Gaussian, RectifiedGaussian
 from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.linear import data_digest, run_noise, train_linear
@@ -40,13 +40,6 @@ def test_the_gaussian_is_nearly_told_apart_as_well_as_claimed() -> None:
     assert result.epsilon_lower > audited(Gaussian(1.0), 600, steps=1).epsilon_lower
 
 
-@pytest.mark.parametrize("law", [RectifiedGaussian(1.0, bound=2.0), TruncatedGaussian(1.0, bound=2.0)])
-def test_bounded_laws_hold(law: Mechanism) -> None:
-    result = audited(law, 200, steps=2)
-    assert result.holds
-    assert result.epsilon_lower > 0.1
-
-
 def test_losses_are_those_of_the_trajectory() -> None:
     """Against ``train_linear``, whose trajectory has theta at every step."""
     law, clip = RectifiedGaussian(1.0, bound=2.0), Clamp(0.5)
@@ -72,11 +65,3 @@ def test_an_account_of_too_few_steps_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     assert result.violated == ("ex-post",)
     assert result.exceeded is not None
     assert result.exceeded > 0.65  # on both sides: with the record and without
-
-
-def test_a_clip_that_does_not_clip_is_seen() -> None:
-    """A claim that is far below what was trained with."""
-    result = audited(Gaussian(1.0), 300, clip=3.0)
-    honest = audited(Gaussian(1.0), 10, clip=0.1).claims["data-independent"]
-    assert result.holds
-    assert result.epsilon_lower > 3 * honest
