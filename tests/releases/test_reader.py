@@ -231,8 +231,7 @@ def test_an_unknown_column_is_named() -> None:
 
 
 def test_too_many_columns_are_refused_before_they_are_read(tmp_path: Path) -> None:
-    names = [f"c{number}" for number in range(20_001)]
-    (tmp_path / "t.csv").write_text(",".join(names) + "\n")
+    (tmp_path / "t.csv").write_text(",".join(f"c{number}" for number in range(20_001)) + "\n")
     with pytest.raises(ValueError, match=r"t\.csv must have at most 20,000 columns, got 20,001"):
         rows_of(tmp_path / "t.csv")
 

@@ -4,7 +4,7 @@ A poll is answered by a law of surpluses (yes minus no) or of counts. Only the d
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist, median
@@ -32,8 +32,8 @@ from ringfence.noise import Noise
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
-from ringfence.releases.reader import Table, make_coded_table
-from ringfence.releases.release import Bars, Release, RowsAre, build_statement
+from ringfence.releases.reader import Table
+from ringfence.releases.release import RowsAre
 
 _WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
@@ -186,57 +186,11 @@ class Poll:
             return account, ()
         return account, (publishable_decision_epsilon(law, values, **who).statement,)
 
-    def release(
-        self,
-        account: ReleaseAccount,
-        votes: Votes,
-        *,
-        title: str,
-        unit: str,
-        decisions: Mapping[str, list[Any]],
-        codes: Mapping[Any, int],
-        kind: str,
-        data: str,
-        method: str,
-        public: str,
-        promises: Sequence[str],
-        silent: str,
-        bars: Bars,
-        settings: Sequence[tuple[str, str]],
-    ) -> Release:
-        """The result: ``decisions`` is the released column, in which an array has ``codes`` for names.
-
-        ``silent`` says what is not released. The other arguments are those of ``Release`` and
-        ``build_statement``.
-        """
-        return Release(
-            title=title,
-            keys={unit: votes.queries},
-            released=decisions,
-            standard_errors=None,
-            hidden="no answer",
-            like=partial(make_coded_table, kind, codes),
-            account=account,
-            statement=build_statement(
-                account,
-                self.budget,
-                released=title.lower(),
-                data=data,
-                rows_are=votes.rows_are,
-                unit=unit,
-                at_most=self.at_most,
-                method=method,
-                public=public,
-                promises=promises,
-                leaves_out=(silent,),
-            ),
-            bars=bars,
-            settings=(
-                *settings,
-                ("votes of one person", "all" if self.at_most is None else f"at most {self.at_most}"),
-                ("neighbours", f"one person {self.neighbours}"),
-            ),
-        )
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Who is protected, and how many votes of one person count, for the report."""
+        counted = "all" if self.at_most is None else f"at most {self.at_most}"
+        return ("votes of one person", counted), ("neighbours", f"one person {self.neighbours}")
 
 
 def room_to_publish(multiplier: float) -> float:

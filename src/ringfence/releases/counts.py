@@ -89,9 +89,9 @@ def release_counts(
         table = table_counts(data, by, domain, bins, person, at_most, counts)
     noisy = budget.sigma(math.sqrt(table.at_most))
     step = max(1.0, 2.0 ** math.ceil(math.log2(noisy * _FINEST)))
-    law: Mechanism = Gaussian(noisy)
-    if threshold is not None:
-        law = RectifiedGaussian(noisy, (threshold - step, math.inf))
+    law: Mechanism = (
+        Gaussian(noisy) if threshold is None else RectifiedGaussian(noisy, (threshold - step, math.inf))
+    )
     promised = gaussian_loss(math.sqrt(table.at_most) / noisy, numbers=table.theta.numel())
     measure = partial(measure_counts, promised, budget.delta, law, table.theta, table.at_most, threshold)
     account = ReleaseAccount(promised, budget.delta, measure)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, Sequence[Any]]
 
+_MOST_COLUMNS = 20_000
 LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
-MOST_COLUMNS = 20_000
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
 _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER"}
@@ -84,32 +84,17 @@ class Table:
         Traceback (most recent call last):
         ValueError: column '0' must hold 3, got 4
         """
-        column = self.columns[name]
-        if isinstance(column, np.ndarray):
-            different, places = np.unique(column, return_inverse=True)
-            values, numbers = different.tolist(), torch.from_numpy(places.reshape(-1))
-        else:
-            import pyarrow.compute
-
-            if pyarrow.types.is_null(column.type):  # nothing but missing values
-                return torch.full((len(column),), missing, dtype=torch.int64)
-            if pyarrow.types.is_nested(column.type):
-                raise ValueError(f"column {name!r} {rule}, got values of type {column.type}")
-            enum = pyarrow.types.is_dictionary(column.type)
-            plain = column.cast(column.type.value_type) if enum else column
-            encoded = pyarrow.compute.dictionary_encode(plain).combine_chunks()
-            if hasattr(encoded, "chunks"):  # a column without rows
-                return torch.zeros(0, dtype=torch.int64)
-            values = [*encoded.dictionary.to_pylist(), None]
-            indices = encoded.indices.fill_null(len(values) - 1)
-            numbers = torch.from_numpy(indices.to_numpy(zero_copy_only=False).astype(np.int64))
-        codes = []
-        for value in values:
-            own = missing if value is None else code(value)
+        values = self._values(name)
+        try:
+            codes = {value: missing if value is None else code(value) for value in set(values)}
+        except TypeError:  # a list, or something else that is no value
+            raise ValueError(
+                f"column {name!r} {rule}, got values of type {type(values[0]).__name__}"
+            ) from None
+        for value, own in codes.items():
             if own is None:
                 raise ValueError(f"column {name!r} {rule}, got {value!r}")
-            codes.append(own)
-        return torch.tensor(codes, dtype=torch.int64)[numbers]
+        return torch.tensor([codes[value] for value in values], dtype=torch.int64)
 
     def counts(self, name: str) -> Tensor:
         """A column of whole numbers from 0 on, in float64.
@@ -302,7 +287,7 @@ def make_coded_table(kind: str, codes: Mapping[Any, int], columns: Columns) -> A
     """
     if kind not in ("numpy", "torch"):
         return make_table(kind, columns)
-    last = list(columns.values())[-1]
+    *_, last = columns.values()
     array = np.array([value if isinstance(value, float) else codes[value] for value in last])
     return torch.from_numpy(array) if kind == "torch" else array
 
@@ -451,8 +436,8 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
     except (ValueError, EOFError, csv.Error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} must be CSV in UTF-8 as RFC 4180 has it, got {error}") from None
     columns = [column or f"column{place}" for place, column in enumerate(header)]
-    if len(header) > MOST_COLUMNS:
-        raise ValueError(f"{name} must have at most {MOST_COLUMNS:,} columns, got {len(header):,}")
+    if len(header) > _MOST_COLUMNS:
+        raise ValueError(f"{name} must have at most {_MOST_COLUMNS:,} columns, got {len(header):,}")
     if len({column.lower() for column in columns}) < max(1, len(columns)):
         raise ValueError(f"{name} must have a header that names each column once, got {header}")
     return tuple(columns), spans, delimiter

@@ -1,6 +1,7 @@
 """Votes on yes/no questions: the noisy majority of each question, and nothing else."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ringfence.accounting.decisions import Neighbours
@@ -9,8 +10,8 @@ from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
 from ringfence.releases.ballots import Poll, margin, read_ballots
-from ringfence.releases.reader import read_table
-from ringfence.releases.release import Bars, Release, Series
+from ringfence.releases.reader import make_coded_table, read_table
+from ringfence.releases.release import Bars, Release, Series, build_statement
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
 _PLACES = {1.0: 0, -1.0: 1, 0.0: -1}  # choices by what stands in a ballot
@@ -87,21 +88,32 @@ def release_votes(
     account, published = poll.charge(law, votes, "release_votes")
     drawn = poll.budget.release(law, votes.values(law), "votes").tolist()
     answers = ["yes" if value > 0 else "no" for value in drawn]
-    return poll.release(
-        account,
-        votes,
+    return Release(
         title="Answers",
-        unit="question",
-        decisions={"answer": answers},
-        codes=_NUMBERS,
-        kind=table.kind,
-        data="ballots",
-        method=f"random noise with a standard deviation of {noisy:.3g} votes was added before each "
-        f"majority was read off, and a question decided by at least {margin(noisy):,} "
-        f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most 1 %",
-        public="Questions and noise",
-        promises=published,
-        silent="By how many votes a question was decided is not released, nor how many people answered it.",
+        keys={"question": votes.queries},
+        released={"answer": answers},
+        standard_errors=None,
+        hidden="",
+        like=partial(make_coded_table, table.kind, _NUMBERS),
+        account=account,
+        statement=build_statement(
+            account,
+            poll.budget,
+            released="answers",
+            data="ballots",
+            rows_are=votes.rows_are,
+            unit="question",
+            at_most=poll.at_most,
+            method=f"random noise with a standard deviation of {noisy:.3g} votes was added before each "
+            f"majority was read off, and a question decided by at least {margin(noisy):,} "
+            f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most "
+            "1 %",
+            public="Questions and noise",
+            promises=published,
+            leaves_out=(
+                "By how many votes a question was decided is not released, nor how many people answered it.",
+            ),
+        ),
         bars=Bars(
             caption="Up: the answer is yes. Down: it is no.",
             y_label="yes above, no below",
@@ -119,6 +131,7 @@ def release_votes(
         settings=(
             ("noise", f"Gaussian, standard deviation {noisy:.6g} votes; only the sign is released"),
             ("questions", f"{len(votes.queries):,}"),
+            *poll.settings,
         ),
     )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ringfence import checks
@@ -11,8 +12,8 @@ from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
 from ringfence.releases.ballots import Poll, Votes, margin, read_ballots, read_counts
-from ringfence.releases.reader import public_values, read_table
-from ringfence.releases.release import Bars, Release, Series
+from ringfence.releases.reader import make_coded_table, public_values, read_table
+from ringfence.releases.release import Bars, Release, Series, build_statement
 
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
 
@@ -116,21 +117,31 @@ def release_winners(
         )
     lead = margin(math.sqrt(2) * law.sigma, len(votes.choices) - 1)
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
-    return poll.release(
-        account,
-        votes,
+    return Release(
         title="Winners",
-        unit="query",
-        decisions={"winner": [names[number] for number in winners]},
-        codes={name: number for number, name in enumerate(votes.choices)} | {None: -1},
-        kind=table.kind,
-        data="votes",
-        method=f"random noise with a standard deviation of {law.sigma:.3g} was added to every count"
-        f"{confident}, and a candidate who leads by at least {lead:,} votes is passed over for another one "
-        "with a chance of at most 1 %",
-        public="Queries, candidates and noise",
-        promises=published,
-        silent="By how many votes a candidate won is not released, nor how many people voted.",
+        keys={"query": votes.queries},
+        released={"winner": [names[number] for number in winners]},
+        standard_errors=None,
+        hidden="no answer",
+        like=partial(
+            make_coded_table, table.kind, {name: at for at, name in enumerate(votes.choices)} | {None: -1}
+        ),
+        account=account,
+        statement=build_statement(
+            account,
+            poll.budget,
+            released="winners",
+            data="votes",
+            rows_are=votes.rows_are,
+            unit="query",
+            at_most=poll.at_most,
+            method=f"random noise with a standard deviation of {law.sigma:.3g} was added to every count"
+            f"{confident}, and a candidate who leads by at least {lead:,} votes is passed over for another "
+            "one with a chance of at most 1 %",
+            public="Queries, candidates and noise",
+            promises=published,
+            leaves_out=("By how many votes a candidate won is not released, nor how many people voted.",),
+        ),
         bars=Bars(
             caption=f"How many of {len(winners):,} queries each candidate won.",
             y_label="queries won",
@@ -141,6 +152,7 @@ def release_winners(
             ("law", repr(law)),
             ("queries", f"{len(votes.queries):,}"),
             ("candidates", f"{len(votes.choices):,}"),
+            *poll.settings,
         ),
     )
 
