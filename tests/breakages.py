@@ -676,8 +676,8 @@ secure winners: float64 decides what it cannot know
 
 @ src/ringfence/mechanisms/sign.py:
 P and Q swapped in the sign's divergence
-- return pieces.renyi(*self._masses(theta, sigma, shift), alpha)
-+ return pieces.renyi(*self._masses(theta + shift, sigma, -shift), alpha)
+- return pieces.atoms(edge, edge, shift / sigma)
++ return pieces.atoms(edge - shift / sigma, edge - shift / sigma, -shift / sigma)
 
 @ src/ringfence/mechanisms/truncated.py:
 P and Q swapped in the truncated divergence

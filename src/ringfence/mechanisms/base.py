@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Real
+from ringfence.mechanisms import pieces
 from ringfence.mechanisms.secure import Distribution, PublicPoints, SecureRelease
 from ringfence.noise import Draws, GeneratorDraws
 from ringfence.numerics.blocks import blockwise
@@ -169,7 +170,7 @@ class Mechanism(ABC):
     def _masses(self, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:
         """log P and log P/Q of every atom, one row each, from (theta, *parameters, shift).
 
-        Only a law of ``atoms_alone`` has it.
+        A law of ``atoms_alone`` has it, and leaves the last three kernels as they are here.
         """
         raise NotImplementedError(f"the law {self.name!r} is not one of atoms alone")
 
@@ -188,17 +189,17 @@ class Mechanism(ABC):
     def _fisher_information(self, *arguments: Any, **_: Any) -> Tensor:
         """The information, from (theta, *parameters)."""
 
-    @abstractmethod
     def _renyi_divergence(self, *arguments: Any, **_: Any) -> Tensor:
         """The divergence, from (theta, *parameters, shift, alpha)."""
+        return pieces.renyi(*self._masses(*arguments[:-1]), arguments[-1])
 
-    @abstractmethod
     def _hockey_stick(self, *arguments: Any, **_: Any) -> Tensor:
         """The hockey stick, from (theta, *parameters, shift, epsilon) with shift != 0 and epsilon >= 0."""
+        return pieces.hockey_stick(*self._masses(*arguments[:-1]), arguments[-1])
 
-    @abstractmethod
     def _loss_moments(self, *arguments: Any, **_: Any) -> Tensor:
         """The four rows of LossMoments, from (theta, *parameters, shift)."""
+        return pieces.loss_moments(*self._masses(*arguments))
 
     def sample(self, theta: Real, *, generator: torch.Generator | Draws) -> Tensor:
         """One draw of M(theta) for each coordinate: theta's shape, device and dtype.

@@ -92,24 +92,6 @@ class QuantizedGaussian(Mechanism):
             total = total + (torch.exp(inner.log_mass()) * inner.mean().square()).sum(dim=0)
         return total / (sigma * sigma)
 
-    def _renyi_divergence(
-        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, alpha: Tensor
-    ) -> Tensor:
-        log_p, rho = self._masses(theta, sigma, lower, upper, shift)
-        return pieces.renyi(log_p, rho, alpha)
-
-    def _hockey_stick(
-        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor, epsilon: Tensor
-    ) -> Tensor:
-        log_p, rho = self._masses(theta, sigma, lower, upper, shift)
-        return pieces.hockey_stick(log_p, rho, epsilon)
-
-    def _loss_moments(
-        self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
-    ) -> Tensor:
-        log_p, rho = self._masses(theta, sigma, lower, upper, shift)
-        return pieces.loss_moments(log_p, rho)
-
     def _masses(
         self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor, shift: Tensor
     ) -> tuple[Tensor, Tensor]:

@@ -61,15 +61,6 @@ class StochasticSign(Mechanism):
         tail, peak = mills_ratio(t), density(t)
         return peak / (tail * (1 - peak * tail)) / (sigma * sigma)
 
-    def _renyi_divergence(self, theta: Tensor, sigma: Tensor, shift: Tensor, alpha: Tensor) -> Tensor:
-        return pieces.renyi(*self._masses(theta, sigma, shift), alpha)
-
-    def _hockey_stick(self, theta: Tensor, sigma: Tensor, shift: Tensor, epsilon: Tensor) -> Tensor:
-        return pieces.hockey_stick(*self._masses(theta, sigma, shift), epsilon)
-
-    def _loss_moments(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> Tensor:
-        return pieces.loss_moments(*self._masses(theta, sigma, shift))
-
     def _masses(self, theta: Tensor, sigma: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         edge = -theta / sigma
         return pieces.atoms(edge, edge, shift / sigma)
