@@ -244,18 +244,16 @@ an example's own epsilon above what is promised to everybody
 - epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))
 + epsilons
 
-@ src/ringfence/accounting/fisher.py: accounting/fisher_loss accounting/fisher
+@ src/ringfence/accounting/fisher.py: accounting/fisher
 eta squared for eta
 - torch.minimum(raised, ceiling).sqrt().reshape(-1) * UP
 + torch.minimum(raised, ceiling).reshape(-1) * UP
 information of a sample as if batches were known to hide everything
 - sampling_rate * share * UP
 + sampling_rate * sampling_rate * UP
-@ src/ringfence/accounting/fisher.py: accounting/fisher_loss
 the lower end returned as the upper
 - SingularValueBounds(ends.lower * LOWER, ends.upper, share)
 + SingularValueBounds(ends.lower * LOWER, ends.lower, share)
-@ src/ringfence/accounting/fisher.py: accounting/fisher
 only the last release in the Gram matrix
 - self._gram = gram if self._gram is None else self._gram.plus(gram)
 + self._gram = gram
@@ -776,8 +774,8 @@ a printed bound rounded to nearest
 
 @ src/ringfence/numerics/singular_values.py: numerics/singular_values
 an eigenvalue believed without a proof
-- proved = (torch.linalg.cholesky_ex(shifted).info == 0) | (trial >= ceiling)
-+ proved = trial > 0
+- return proposed + unproved, largest, vectors[:, :, -1:]
++ return proposed, largest, vectors[:, :, -1:]
 
 @ src/ringfence/numerics/truncated_normal.py:
 the density cut too early
@@ -1151,8 +1149,8 @@ one noise for every dataset of a seed
 
 @ src/ringfence/training/linear_information.py: training/linear_information
 the L2 clip's own derivative left out
-- spread = inner.spread - unit * (unit.mT @ inner.spread)
-+ spread = inner.spread
+- changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
++ changed = torch.cat((spread, -share), dim=2)
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/per_example/layers
 a word clipped at each of its places

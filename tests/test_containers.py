@@ -63,7 +63,9 @@ ENTRIES: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
     ),
     "fisher_information_loss": lambda of: rf.fisher_information_loss(LAW, of(ROW), of(COUNTS)),
     "fisher_information_bounds": lambda of: fisher_information_bounds(LAW, of(ROW), of(COUNTS)),
-    "FisherAccountant": lambda of: stepped(rf.FisherAccountant(LAW), of(ROW), of(COUNTS)).upper_bound(),
+    "FisherAccountant": lambda of: stepped(
+        rf.FisherAccountant(LAW), of(ROW), of(COUNTS)
+    ).fisher_information_loss(),
     "LinearOperator": lambda of: LinearOperator.of(of(COUNTS)).apply(torch.eye(3).double()),
     "reconstruction_error_bound": lambda of: reconstruction_error_bound(of(ROW + 1)),
     "trade_off": lambda of: (

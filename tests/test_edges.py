@@ -27,7 +27,7 @@ def information(jacobian: float = 1.0, sigma: float = 1.0) -> None:
 
 
 def batched(count: int = 1, rounding: float = 0.0) -> None:
-    BatchedOperator(count, (1, 1), lambda v, rows: v, lambda v, rows: (v, v), rounding)
+    BatchedOperator(count, (1, 1), lambda v: v, lambda v: (v, v), rounding)
 
 
 def linear(width: int = 1, rounding: float = 0.0) -> None:

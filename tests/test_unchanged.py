@@ -24,12 +24,8 @@ from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 from ringfence.accounting.fisher import fisher_information_bounds
 from ringfence.accounting.selection import selection_epsilon
 from ringfence.accounting.subsampling import fixed_batch_rdp
-from ringfence.numerics.operators import (
-    BatchedOperator,
-    LinearOperator,
-    probable_bounds_of_many,
-    probable_traces,
-)
+from ringfence.numerics.operators import LinearOperator, probable_bounds_of_many, probable_traces
+from tests.accounting.matrices import batched
 from tests.tensors import float64, seeded_releases
 
 RECORD = Path(__file__).parent / "unchanged.json"
@@ -185,7 +181,7 @@ def numbers_of_costs() -> Iterator[tuple[str, Any]]:
         sure = {"votes": [30.0] * 400, "neighbours": "added", "delta": DELTA, "at_most": 300}
         one = rf.publishable_decision_epsilon(rf.StochasticSign(6.0), **sure)  # type: ignore[arg-type]
     yield "published decisions", [one.ex_post_epsilon, one.per_instance_epsilon, one.epsilon]
-    operator, generator = BatchedOperator.of(spread(3, 6, 9)), torch.Generator().manual_seed(0)
+    operator, generator = batched(spread(3, 6, 9)), torch.Generator().manual_seed(0)
     found = probable_bounds_of_many(operator, generator=generator, tolerance=0.01)
     yield "singular values", [found.lower, found.upper]
     traces = probable_traces(operator, generator=generator, probes=5)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.numerics.operators import BatchedOperator, LinearOperator
 from tests.tensors import float64
 
 # numpy's own rounding: the ends are tighter than it for small matrices
@@ -28,6 +29,18 @@ BAD_JACOBIANS = [
 
 def ones(size: int) -> Tensor:
     return torch.ones(size, dtype=torch.float64)
+
+
+def batched(matrices: Tensor) -> BatchedOperator:
+    """Dense matrices, (n, d, p), as an operator."""
+    matrices = matrices.double()
+
+    def gram(block: Tensor) -> tuple[Tensor, Tensor]:
+        image = block @ matrices.mT
+        return image.square().sum(2), image @ matrices
+
+    shape, rounding = tuple(matrices.shape[1:]), LinearOperator.of(matrices[0]).rounding
+    return BatchedOperator(len(matrices), shape, lambda block: gram(block)[0], gram, rounding)
 
 
 def largest(weights: Tensor, matrix: Tensor) -> float:

@@ -69,8 +69,8 @@ SWITCHES: dict[str, tuple[Callable[[float], object], float, float, ModuleType | 
     "few coordinates of a sample": (sampled, 1024, 1026, DivergenceTable, "sums", False),
     "few coordinates of a known batch": (known, 1024, 1025, DivergenceTable, "sums", False),
     "coordinates near each other": (spread, 256.0, 256.001, divergence_sums, "exact_sums", False),
-    "a Gram matrix for bounds": (square, 4096, 4097, singular_values, "_grams", True),
-    "a Gram matrix kept": (attributes, 2048, 2049, fisher_account.Gram, "of", True),
+    "a Gram matrix for bounds": (square, 4096, 4097, singular_values.Gram, "of", True),
+    "a Gram matrix kept": (attributes, 2048, 2049, fisher_account, "dense_bounds", False),
 }
 
 
@@ -81,8 +81,6 @@ def test_the_last_and_the_next(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(
             singular_values, "norm_bounds", lambda *_: singular_values.SingularValueBounds(TWO, TWO)
         )
-    if name == "a Gram matrix kept":
-        monkeypatch.setattr(fisher_account, "upper_bounds", lambda *_: TWO)
     monkeypatch.setattr(owner, way, refuse)
     assert takes(lambda: call(last)) is up_to_the_last
     assert takes(lambda: call(following)) is not up_to_the_last
@@ -101,9 +99,9 @@ def test_settings_that_get_a_table_each() -> None:
 def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:
     scale = float64([0.0, 1.0])[:, None, None]
 
-    def gram(block: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return (scale[rows] * block).square().sum(2), scale[rows].square() * block
+    def gram(block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (scale * block).square().sum(2), scale.square() * block
 
-    operator = BatchedOperator(2, (5, 5), lambda block, rows: gram(block, rows)[0], gram, rounding=0.1)
+    operator = BatchedOperator(2, (5, 5), lambda block: gram(block)[0], gram, rounding=0.1)
     with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 16 probes"):
         probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))

@@ -264,7 +264,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"theta": THETA, "gradients": _JACOBIAN.T / 10, "mechanism": None, "count": 1, "exact": False},
     ),
     "ExampleAccountant": (rf.ExampleAccountant, {"mechanism": LAW, "orders": ORDERS}),
-    "FisherAccountant": (rf.FisherAccountant, {"mechanism": LAW, "cheap": False, "gram_limit": 64}),
+    "FisherAccountant": (rf.FisherAccountant, {"mechanism": LAW, "gram_limit": 64}),
     "FisherAccountant.step": (
         lambda **given: rf.FisherAccountant(LAW).step(**given),
         {

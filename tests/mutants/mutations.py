@@ -40,7 +40,7 @@ SIZES = {
     ),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
-    "src/ringfence/numerics/singular_values.py": ("_NUMBERS", "_ROWS"),
+    "src/ringfence/numerics/singular_values.py": ("_NUMBERS",),
     "src/ringfence/accounting/equivalent_information.py": ("_TOGETHER",),
     "src/ringfence/mechanisms/decision.py": ("_HELD",),
     "src/ringfence/accounting/decisions.py": ("_NUMBERS",),

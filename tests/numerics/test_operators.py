@@ -1,6 +1,7 @@
 """Bounds of operators known by their products: both ends, how often the upper one fails, what is refused."""
 
 import math
+import re
 
 import mpmath
 import pytest
@@ -17,9 +18,10 @@ from ringfence.numerics.operators import (
     probable_bounds_of_many,
     probable_traces,
 )
-from ringfence.numerics.singular_values import UNIT, SingularValueBounds
+from ringfence.numerics.rounding import UNIT
+from ringfence.numerics.singular_values import SingularValueBounds
 from tests.accounting.drawing import draw
-from tests.accounting.matrices import SVD, largest, ones
+from tests.accounting.matrices import SVD, batched, largest, ones
 from tests.tensors import float64
 
 SPECTRA = torch.stack(
@@ -48,14 +50,14 @@ def generator(seed: int = 3) -> torch.Generator:
 def diagonal(values: Tensor, rounding: float = 1e-12, error: float = 0.0) -> BatchedOperator:
     """diag(values) for each row; the Gram product errs by 2 ``error`` b |v| against the first vector."""
 
-    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        image = values[rows][:, None] * block
-        back = values[rows][:, None] * image
-        back[:, 0, 0] -= 2 * error * values[rows].square().amax(1) * block[:, 0].norm(dim=1)
+    def gram(block: Tensor) -> tuple[Tensor, Tensor]:
+        image = values[:, None] * block
+        back = values[:, None] * image
+        back[:, 0, 0] -= 2 * error * values.square().amax(1) * block[:, 0].norm(dim=1)
         return image.square().sum(2), back
 
     count, width = values.shape
-    return BatchedOperator(count, (width, width), lambda b, r: gram(b, r)[0], gram, rounding)
+    return BatchedOperator(count, (width, width), lambda block: gram(block)[0], gram, rounding)
 
 
 def ends_hold(bounds: SingularValueBounds, gap: float) -> None:
@@ -69,84 +71,100 @@ def ends_hold(bounds: SingularValueBounds, gap: float) -> None:
     assert bounds.failure_probability == 1e-6
 
 
+BATCHES = {  # gram of two matrices (3, 3), and what is wrong with it
+    "gram must return shape [2, 1], got [2, 0]": lambda b: (b[:, :, :0].sum(2)[:, :0], b),
+    "gram must return shape [2, 1, 3], got [2, 1, 2]": lambda b: (b.square().sum(2), b[..., :2]),
+    "gram must return finite": lambda b: (b.square().sum(2), b * float64([1.0, 1.0, math.nan])),
+    "gram must be A^T A": lambda b: (b.square().sum(2), 1.5 * b),
+}
+SINGLE = {  # apply and its transpose, and what is wrong with them
+    "apply must return shape [3, 4], got [2, 4]": (lambda b: b[:2], lambda b: b),
+    "apply_transpose must return shape [3, 4], got [1, 4]": (lambda b: b, lambda b: b[:1]),
+    "apply must return finite": (lambda b: b * float64([[1.0], [math.nan], [1.0]]), lambda b: b),
+    "apply_transpose must be the transpose": (lambda b: b, lambda b: 1.5 * b),
+}
+
+
 def test_bad_operators_are_refused_by_name() -> None:
-    good = BatchedOperator.of(draw(2, 3, 3))
-
-    def refused(
-        match: str, operator: BatchedOperator, error: type[Exception] = ValueError, **options: object
-    ):
-        with pytest.raises(error, match=match):
-            probable_bounds_of_many(operator, **{"generator": generator(), **options})
-
-    def made(squares: object, gram: object) -> BatchedOperator:
-        return BatchedOperator(2, (3, 3), squares, gram)
-
-    refused("generator must be a torch.Generator, got None", good, TypeError, generator=None)
-    for bad in (0.0, 1.0, math.nan):
-        refused("failure_probability must", good, failure_probability=bad)
-    refused("probes must be at least 1, got 0", good, probes=0)
-    refused("maximum_degree must be at least 1, got 0", good, maximum_degree=0)
-    some = torch.ones(2, 1)
-    refused(r"gram must return shape \[2, 1\], got \[2, 0\]", made(None, lambda b, r: (some[:, :0], b)))
-    refused(
-        r"gram must return shape \[2, 1, 3\], got \[2, 1, 2\]", made(None, lambda b, r: (some, b[..., :2]))
-    )
-    refused("gram must return finite", made(None, lambda b, r: (some, b * math.nan)))
-    refused("gram must be A\\^T A", made(None, lambda b, r: (b.square().sum(2), 2 * b)))
+    for rounding in (0.0, 1e-12, 1e-4):
+        for message, gram in BATCHES.items():
+            operator = BatchedOperator(2, (3, 3), lambda b: b.sum(2), gram, rounding)
+            with pytest.raises(ValueError, match=re.escape(message)):
+                probable_bounds_of_many(operator, generator=generator(), probes=1)
+        for message, both in SINGLE.items():
+            with pytest.raises(ValueError, match=re.escape(message)):
+                probable_bounds(LinearOperator((3, 3), *both, rounding), generator=generator())
+    endless = BatchedOperator(2, (3, 3), lambda b: b.sum(2) * math.inf, lambda b: (b.sum(2), b))
     with pytest.raises(ValueError, match="squares must return finite"):
-        probable_traces(made(lambda b, r: b.sum(2) * math.inf, None), generator=generator())
+        probable_traces(endless, generator=generator())
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    good = LinearOperator.of(draw(3, 3))
+    for options, message in (
+        ({"generator": None}, r"generator must be a torch\.Generator, got None"),
+        ({"failure_probability": 0.0}, "failure_probability must"),
+        ({"failure_probability": 1.0}, "failure_probability must"),
+        ({"failure_probability": math.nan}, "failure_probability must"),
+        ({"probes": 0}, "probes must be at least 1, got 0"),
+        ({"maximum_degree": 0}, "maximum_degree must be at least 1, got 0"),
+    ):
+        given = {"generator": generator(), **options}
+        with pytest.raises((ValueError, TypeError), match=message):
+            probable_bounds(good, **given)
+        with pytest.raises((ValueError, TypeError), match=message):
+            probable_bounds_of_many(good.batch_of_one(), **given)
+    for make in (
+        lambda shape, rounding: LinearOperator(shape, good.apply, good.apply_transpose, rounding),
+        lambda shape, rounding: BatchedOperator(1, shape, lambda b: b, lambda b: (b, b), rounding),
+    ):
+        with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
+            make((0, 3), 0.0)
+        with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
+            make((1, 3), math.nan)
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
-        BatchedOperator(0, (3, 3), good.squares, good.gram)
-    with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
-        BatchedOperator(1, (0, 3), good.squares, good.gram)
-    with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
-        BatchedOperator(1, (3, 3), good.squares, good.gram, math.nan)
+        BatchedOperator(0, (3, 3), lambda b: b, lambda b: (b, b))
 
 
-@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
-def test_a_vector_that_is_almost_lost_is_no_reason_to_refuse(scale: float) -> None:
-    """|A v| is a millionth of |v|, and the product errs by half of what the premise allows it."""
-
-    def gram(block: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        image = scale * block * torch.tensor([0.0, 1.0]).double()
-        back = scale * image
-        back[:, :, 0] = 0.5e-12 * back[:, :, 1]
-        return image.square().sum(2), back
-
-    operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram)
-    block = torch.tensor([[[1e6, 1.0]]]).double()
-    quotients, _ = operators._checked_product(operator, block, torch.tensor([0]))
-    assert float(quotients) == pytest.approx(1e-12 * scale**2, rel=1e-9, abs=0)
+def test_every_matrix_has_probes_of_its_own_whatever_the_batch() -> None:
+    whole = batched(matrices()[:3])
+    vectors = operators._standard_normal_probes(whole, 10, generator()).reshape(-1, 60)
+    assert len(torch.unique(vectors, dim=0)) == 30
+    assert float(vectors.mean().abs()) < 5 / math.sqrt(vectors.numel())
+    assert abs(float(vectors.var()) - 1) < 5 * math.sqrt(2 / vectors.numel())
+    one = batched(matrices()[:1])
+    alone = probable_bounds_of_many(one, generator=generator(), failure_probability=1e-6 / 3)
+    together = probable_bounds_of_many(whole, generator=generator())
+    for mine, ours in ((alone.upper, together.upper), (alone.lower, together.lower)):
+        torch.testing.assert_close(mine, ours[:1], rtol=1e-12, atol=0)
 
 
 def test_what_is_charged_for_rounding() -> None:
     """A single 1 in a column of many: nothing is rounded, so the ends show the charge."""
     matrix = torch.zeros(1, 1000, 1).double()
     matrix[0, 0, 0] = 1.0
-    operator = BatchedOperator.of(matrix)
+    operator = batched(matrix)
     assert operator.rounding == pytest.approx(1000 * UNIT, rel=1e-9, abs=0)
-    assert BatchedOperator.of(torch.ones(2, 3, 9)).rounding == pytest.approx(
-        9 * UNIT * 3**0.5, rel=1e-9, abs=0
-    )
+    assert batched(torch.ones(2, 3, 9)).rounding == pytest.approx(9 * UNIT * 3**0.5, rel=1e-9, abs=0)
     lower, upper, _ = probable_traces(operator, generator=generator(), probes=1)
     slack = 1e-12 + 2 * 1001 * UNIT
     assert float(1 - lower) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
     assert float(upper - 1) == pytest.approx(slack + 2 * operator.rounding, abs=2e-15)
-    squares, _ = operators._checked_product(operator, torch.ones(1, 1, 1).double(), torch.tensor([0]))
+    squares, _ = operators._checked_product(operator, torch.ones(1, 1, 1).double())
     assert float(1 - squares) == pytest.approx(2 * (operator.rounding + 1e-12 + 1001 * UNIT), abs=2e-15)
 
 
 @pytest.mark.parametrize(("rounding", "allowed"), [(0.0, 1e-9), (1e-12, 1e-9), (1e-5, 1e-3)])
 def test_a_product_may_be_off_by_a_billionth_or_a_hundred_roundings(rounding: float, allowed: float) -> None:
     """Of |A v|^2 and of |v| |A^T A v|, which are the same for multiples of the identity."""
-    block, rows = draw(1, 2, 5), torch.arange(1)
+    block = draw(1, 2, 5)
 
     def product(off: float) -> None:
-        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        def gram(block: Tensor) -> tuple[Tensor, Tensor]:
             return 4 * block.square().sum(2), 4 * (1 + off) * block
 
-        operator = BatchedOperator(1, (5, 5), lambda block, rows: gram(block, rows)[0], gram, rounding)
-        operators._checked_product(operator, block, rows)
+        operator = BatchedOperator(1, (5, 5), lambda block: gram(block)[0], gram, rounding)
+        operators._checked_product(operator, block)
 
     product(1.99 * allowed)
     product(-1.99 * allowed)
@@ -159,88 +177,16 @@ def test_a_product_may_be_off_by_a_billionth_or_a_hundred_roundings(rounding: fl
 @pytest.mark.parametrize("tolerance", [0.2, 1e-3])
 def test_ends_hold_and_close_for_every_spectrum_and_scale(tolerance: float, probes: int) -> None:
     options = {"tolerance": tolerance, "maximum_degree": 256, "probes": probes}
-    bounds = probable_bounds_of_many(BatchedOperator.of(matrices()), generator=generator(), **options)
+    bounds = probable_bounds_of_many(batched(matrices()), generator=generator(), **options)
     ends_hold(bounds, tolerance * (1 + 1e-9))
-
-
-def test_finished_matrices_are_left_alone() -> None:
-    seen = []
-    whole = BatchedOperator.of(matrices())
-
-    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        seen.append(rows.tolist())
-        return whole.gram(block, rows)
-
-    operator = BatchedOperator(7, (60, 60), whole.squares, gram, whole.rounding)
-    bounds = probable_bounds_of_many(operator, generator=generator(), tolerance=0.01, maximum_degree=64)
-    assert seen[0] == list(range(7))
-    assert all(6 not in rows for rows in seen[1:])  # the zero matrix
-    assert len(seen[-1]) < 6
-    assert len(seen) < 32
-    seen.clear()
-    short = probable_bounds_of_many(operator, generator=generator(), tolerance=0.01, maximum_degree=3)
-    assert len(seen) == 3
-    assert bool((short.upper >= bounds.lower).all())
-
-
-def test_every_matrix_has_probes_of_its_own_whatever_the_batch() -> None:
-    blocks = {"bounds": [], "traces": []}
-    whole = BatchedOperator.of(matrices()[:3])
-
-    def operator(name: str) -> BatchedOperator:
-        def squares(block: Tensor, rows: Tensor) -> Tensor:
-            blocks[name].append(block)
-            return whole.squares(block, rows)
-
-        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            blocks[name].append(block)
-            return whole.gram(block, rows)
-
-        return BatchedOperator(3, (60, 60), squares, gram)
-
-    probable_bounds_of_many(operator("bounds"), generator=generator())
-    start = blocks["bounds"][0] * math.sqrt(60)  # they are applied to unit vectors
-    probable_traces(operator("traces"), generator=generator(), probes=10)
-    drawn = torch.cat(blocks["traces"], dim=1)
-    assert start.shape == (3, 1, 60)
-    assert drawn.shape == (3, 10, 60)
-    for block in (start, drawn):
-        vectors = block.reshape(-1, 60)
-        assert len(torch.unique(vectors, dim=0)) == len(vectors)
-        assert float(vectors.mean().abs()) < 5 / math.sqrt(vectors.numel())
-        assert abs(float(vectors.var()) - 1) < 5 * math.sqrt(2 / vectors.numel())
-    one = BatchedOperator.of(matrices()[:1])
-    alone = probable_bounds_of_many(one, generator=generator(), failure_probability=1e-6 / 3)
-    together = probable_bounds_of_many(whole, generator=generator())
-    torch.testing.assert_close(alone.upper, together.upper[:1], rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
-@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
-def test_what_is_no_gram_is_refused_whatever_the_rounding_and_the_scale(
-    rounding: float, scale: float
-) -> None:
-    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return scale * block.square().sum(2), 1.5 * scale * block
-
-    operator = BatchedOperator(1, (2, 2), lambda block, rows: gram(block, rows)[0], gram, rounding)
-    with pytest.raises(ValueError, match=r"gram must be A\^T A"):
-        probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize(("spectrum", "probes"), [(1, 1), (1, 4), (3, 4), (5, 1)])
 def test_all_upper_ends_fail_no_more_often_than_stated(
     spectrum: int, probes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each with its share; and not idly: where only the top is there, failures are seen and drawn again."""
-    count, each, drawn = 300, 0.1, []
-    honest = operators._standard_normal_probes
-
-    def counted(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
-        drawn.append(len(rows))
-        return honest(operator, rows, *rest)
-
-    monkeypatch.setattr(operators, "_standard_normal_probes", counted)
+    """Each with its share; and not idly: where only the top is there, they do fail."""
+    count, each = 300, 0.1
     # shares above 1 / count cannot be asked for: the union is split by hand
     monkeypatch.setattr(operators, "_checked_generator", lambda *_: None)
     operator = diagonal(SPECTRA[spectrum].expand(count, -1))
@@ -254,11 +200,9 @@ def test_all_upper_ends_fail_no_more_often_than_stated(
         if spectrum == 1
         else 16,  # at degree 1 the bound of a single top is as close as can be
     )
-    failed = sum(drawn) - count + int((bounds.upper < 1).sum())
-    allowed = each * sum(drawn) + 4 * math.sqrt(each * (1 - each) * sum(drawn))
-    assert failed <= allowed
+    assert int((bounds.upper < 1).sum()) <= each * count + 4 * math.sqrt(each * (1 - each) * count)
     if spectrum == 1:
-        assert failed >= each * count / 3
+        assert int((bounds.upper < 1).sum()) >= each * count / 3
 
 
 def test_the_upper_end_is_that_of_the_proof() -> None:
@@ -289,21 +233,12 @@ def test_the_upper_end_is_that_of_the_proof() -> None:
     assert float(found.upper) == pytest.approx(float(mp.sqrt(truth)), rel=1e-7, abs=0)
 
 
-@pytest.mark.parametrize(("ceiling", "exactly"), [(math.inf, 2e-9), (1.6, 1e-6), (1.4999, None)])
-def test_the_least_bound_is_searched_for_up_to_the_ceiling(ceiling: float, exactly: float | None) -> None:
-    """One product, no rounding: h(x) = beta / (x - alpha), and |g| h(x) = t at x = alpha + |g| beta / t."""
-    one, limit = torch.ones(1, 1, 1).double(), torch.tensor([ceiling]).double()
-    for scale in (1.0, 1e60, 1e-60):
-        x = operators._upper(scale * one, scale * one, 3 * one[0], 0.0, 6.0, scale * limit)
-        assert float(x) / scale == (math.inf if exactly is None else pytest.approx(1.5, rel=exactly, abs=0))
-
-
 def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst the premise allows, planted; stated as 0 it breaks the bound."""
     error, component = 3e-4, 0.05  # t is 0.0447 at 1e-3 and 2 probes
     values = torch.cat([torch.tensor([1.3]), torch.linspace(0.9, 1.0, 199)]).double()[None]
 
-    def start(operator: BatchedOperator, rows: Tensor, *rest: object) -> Tensor:
+    def start(*_: object) -> Tensor:
         block = draw(1, 2, 200)
         block[:, :, 0] = 0
         block[:, 0, 0] = component
@@ -322,9 +257,9 @@ def test_errors_of_products_against_the_top_are_paid_for(monkeypatch: pytest.Mon
     assert upper(error, error) >= 1.3
 
 
-def _trusting(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _trusting(operator: BatchedOperator, block: Tensor) -> tuple[Tensor, Tensor]:
     """A product without the check of the transpose."""
-    squares, back = operator.gram(block, rows)
+    squares, back = operator.gram(block)
     return squares.amax(1), back
 
 
@@ -349,9 +284,9 @@ def test_as_few_probes_as_rounding_allows() -> None:
         shapes = []
         whole = diagonal(SPECTRA[3:4], rounding)
 
-        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        def gram(block: Tensor) -> tuple[Tensor, Tensor]:
             shapes.append(block.shape[1])
-            return whole.gram(block, rows)
+            return whole.gram(block)
 
         operator = BatchedOperator(1, (60, 60), whole.squares, gram, rounding)
         probable_bounds_of_many(operator, generator=generator())
@@ -381,7 +316,7 @@ def test_the_reach_is_that_of_the_inverse_and_of_all_that_rounding_adds() -> Non
 
 @pytest.mark.parametrize("probes", [1, 7, 59, 60, 100])
 def test_trace_ends_hold(probes: int) -> None:
-    lower, upper, _ = probable_traces(BatchedOperator.of(matrices()), generator=generator(), probes=probes)
+    lower, upper, _ = probable_traces(batched(matrices()), generator=generator(), probes=probes)
     truth = matrices().square().sum((1, 2))
     assert bool((lower <= truth * (1 + 1e-13)).all())
     assert bool((upper >= truth * (1 - 1e-13)).all())
@@ -434,7 +369,7 @@ def test_trace_ends_allow_for_products_that_err_as_much_as_they_may(off: int, pr
     matrix, rounding = draw(1, 9, 8), 0.02
     size = float(matrix.norm())
 
-    def squares(block: Tensor, rows: Tensor) -> Tensor:
+    def squares(block: Tensor) -> Tensor:
         image = (block @ matrix.mT).square().sum(2)
         moved = (image.sum(1).sqrt() + off * rounding * size * block.flatten(1).norm(dim=1)).square()
         return image * (moved / image.sum(1)).unsqueeze(1)
@@ -444,7 +379,6 @@ def test_trace_ends_allow_for_products_that_err_as_much_as_they_may(off: int, pr
         generator=generator(),
         failure_probability=0.1,
         probes=probes,
-        at_once=99,
     )
     assert float(lower) <= size**2 * (1 + 1e-12)
     assert float(upper) >= size**2 * (1 - 1e-12)
@@ -452,37 +386,13 @@ def test_trace_ends_allow_for_products_that_err_as_much_as_they_may(off: int, pr
         assert min(abs(float(end) / size**2 - 1) for end in (lower, upper)) < 1e-8
 
 
-def test_what_is_charged_for_many_probes() -> None:
-    matrix = torch.zeros(1, 1, 1000).double()
-    matrix[0, 0, 0] = 1.0
-    operator = BatchedOperator.of(matrix)
-    lower, upper, _ = probable_traces(operator, generator=generator(), probes=1000, at_once=1000)
-    slack, moved = 1e-12 + 2 * 1001 * UNIT, operator.rounding * math.sqrt(1000)
-    assert float(1 - lower) == pytest.approx(slack + 2 * moved, abs=1e-14)
-    assert float(upper - 1) == pytest.approx(slack + 2 * moved, abs=1e-14)
-
-
 def test_the_estimate_is_the_mean_over_the_probes() -> None:
-    operator = BatchedOperator.of(matrices()[:3])
-    rows = torch.arange(3)
-    block = operators._standard_normal_probes(operator, rows, 7, generator(5))
+    operator = batched(matrices()[:3])
+    block = operators._standard_normal_probes(operator, 7, generator(5))
     found = probable_traces(operator, generator=generator(5), probes=7)
-    torch.testing.assert_close(found.estimate, operator.squares(block, rows).mean(1), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.estimate, operator.squares(block).mean(1), rtol=1e-12, atol=0)
     exact = probable_traces(operator, generator=generator(5), probes=60)
     torch.testing.assert_close(exact.estimate, exact.upper, rtol=1e-9, atol=0)
-
-
-def test_one_operator_has_the_bounds_of_a_batch_of_one() -> None:
-    """At an eighth of its tolerance: what is tested of a batch holds for one."""
-    operator = LinearOperator.of(matrices()[5])
-    batch = operator.batch_of_one(torch.device("cpu"))
-    for options in ({"failure_probability": 1e-3, "probes": 3, "maximum_degree": 9}, {"maximum_degree": 256}):
-        one = probable_bounds(operator, generator=generator(), tolerance=0.08, **options)
-        many = probable_bounds_of_many(
-            batch, generator=generator(), tolerance=0.01, **{"probes": 4, **options}
-        )
-        assert (float(one.lower), float(one.upper)) == (float(many.lower), float(many.upper))
-        assert one.failure_probability == many.failure_probability
 
 
 def test_probable_ends_take_rectangles_and_no_products_more_than_they_need() -> None:
@@ -536,17 +446,22 @@ def test_a_start_blind_to_the_top_is_what_fails(monkeypatch: pytest.MonkeyPatch)
         assert (float(bounds.upper) >= 2) is holds
 
 
-def test_products_in_float32_with_their_rounding_stated_still_hold() -> None:
-    single = matrices()[3].float()
-    operator = LinearOperator(
-        (60, 60),
-        lambda block: (single @ block.float()).double(),
-        lambda block: (single.mT @ block.float()).double(),
-        rounding=1e-6,
-    )
-    bounds = probable_bounds(operator, generator=torch.Generator().manual_seed(8))
-    truth = largest(ones(60), single)
-    assert float(bounds.lower) <= truth <= float(bounds.upper)
+def test_matrices_that_are_seen_to_fail_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start almost blind to the top: few products prove too little, and many find the top nevertheless."""
+    values = torch.cat([torch.tensor([2.0]), torch.ones(99)]).double().expand(2, -1)
+    honest, drawn = operators._standard_normal_probes, []
+
+    def blind(*arguments: object) -> Tensor:
+        drawn.append(honest(*arguments))
+        if len(drawn) == 1:
+            drawn[0][1, :, 0] = 1e-7
+        return drawn[-1]
+
+    monkeypatch.setattr(operators, "_standard_normal_probes", blind)
+    options = {"generator": generator(6), "maximum_degree": 16, "tolerance": 0.0, "probes": 1}
+    bounds = probable_bounds_of_many(diagonal(values), **options)
+    assert len(drawn) == 2
+    assert bool(((bounds.lower <= 2) & (bounds.upper >= 2)).all())
 
 
 def test_weighted_and_stacked_operators_are_the_matrices() -> None:
@@ -556,58 +471,6 @@ def test_weighted_and_stacked_operators_are_the_matrices() -> None:
     assert stack.shape == (9, 6)
     torch.testing.assert_close(stack.apply(torch.eye(6).double()), whole)
     torch.testing.assert_close(stack.apply_transpose(torch.eye(9).double()), whole.mT)
-    batch, probes = stack.batch_of_one(torch.device("cpu")), draw(1, 3, 6, seed=3)
-    squares = batch.squares(probes, torch.arange(1))
+    squares, back = stack.batch_of_one().gram(probes := draw(1, 3, 6, seed=3))
     torch.testing.assert_close(squares, (probes @ whole.mT).square().sum(2))
-
-
-def test_a_bad_operator_is_refused_by_name() -> None:
-    generator = torch.Generator().manual_seed(10)
-    square = draw(3, 3)
-
-    def refused(match: str, operator: LinearOperator, error: type[Exception] = ValueError, **options: object):
-        with pytest.raises(error, match=match):
-            probable_bounds(operator, **{"generator": generator, **options})
-
-    good = LinearOperator.of(square)
-    refused("generator must be a torch.Generator, got None", good, TypeError, generator=None)
-    for bad in (0.0, 1.0, math.nan):
-        refused("failure_probability must", good, failure_probability=bad)
-    refused("probes must be at least 1, got 0", good, probes=0)
-    refused(
-        r"apply must return shape \[3, 4\], got \[2, 4\]",
-        LinearOperator((3, 3), lambda b: b[:2], lambda b: b),
-    )
-    refused(
-        r"apply_transpose must return shape \[3, 4\], got \[1, 4\]",
-        LinearOperator((3, 3), lambda b: b, lambda b: b[:1]),
-    )
-    refused("apply must return finite", LinearOperator((3, 3), lambda b: b * math.nan, lambda b: b))
-    refused(
-        "apply_transpose must be the transpose",
-        LinearOperator((3, 3), lambda b: square @ b, lambda b: square @ b),
-    )
-    with pytest.raises(ValueError, match=r"shape must be two positive numbers, got \(0, 3\)"):
-        LinearOperator((0, 3), lambda b: b, lambda b: b)
-    with pytest.raises(ValueError, match=r"rounding must be in \[0, 0.1\], got nan"):
-        LinearOperator((1, 3), lambda b: b, lambda b: b, rounding=math.nan)
-
-
-def test_stacked_operators_round_like_the_worst_of_them() -> None:
-    one, other = (LinearOperator((2, 2), lambda v: v, lambda v: v, rounding) for rounding in (1e-3, 1e-6))
-    for pair in ((one, other), (other, one)):
-        assert LinearOperator.stacked(pair).rounding == pytest.approx(2**0.5 * 1e-3, rel=1e-9, abs=0)
-
-
-def test_one_number_that_is_not_finite_is_enough() -> None:
-    spoil = float64([[1.0], [torch.nan]])
-    spoiled = LinearOperator((2, 2), lambda v: spoil * v, lambda v: v)
-    with pytest.raises(ValueError, match="apply must return finite numbers"):
-        probable_bounds(spoiled, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-4])
-def test_a_transpose_that_is_none_is_refused_whatever_the_rounding(rounding: float) -> None:
-    wrong = LinearOperator((2, 2), lambda v: v, lambda v: 1.5 * v, rounding)
-    with pytest.raises(ValueError, match="apply_transpose must be the transpose of apply"):
-        probable_bounds(wrong, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(back, probes @ whole.mT @ whole)

@@ -246,9 +246,9 @@ def test_no_jacobian_is_ever_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     honest = operators._checked_product
 
-    def watched(operator: object, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def watched(operator: object, block: Tensor) -> tuple[Tensor, Tensor]:
         seen.append(block.shape)
-        return honest(operator, block, rows)
+        return honest(operator, block)
 
     monkeypatch.setattr(operators, "_checked_product", watched)
     bounds(perceptron())

@@ -44,11 +44,11 @@ def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module,
     cast = CastModel(model, CROSS_ENTROPY, torch.float64)
     assert runs_as_one_batch(cast, IMAGES[:2], LABELS[:2])
     weights = draw(cast.size, seed=3).abs()
-    operator = jacobian_operator(cast, clip, IMAGES, LABELS, weights, 1e-12, batched=batched)
-    rows, block = torch.tensor([4, 3]), draw(2, 3, 16, seed=4)
-    squares, back = operator.gram(block, rows)
-    torch.testing.assert_close(operator.squares(block, rows), squares, rtol=1e-12, atol=0)
-    for index, row in enumerate(rows):
+    operator = jacobian_operator(cast, clip, IMAGES[3:5], LABELS[3:5], weights, 1e-12, batched=batched)
+    block = draw(2, 3, 16, seed=4)
+    squares, back = operator.gram(block)
+    torch.testing.assert_close(operator.squares(block), squares, rtol=1e-12, atol=0)
+    for index, row in enumerate((3, 4)):
         dense = weights[:, None] * jacobian(model, clip, IMAGES[row], LABELS[row])
         image = block[index] @ dense.mT
         torch.testing.assert_close(squares[index], image.square().sum(1), rtol=1e-10, atol=1e-13)
@@ -61,9 +61,9 @@ def test_whole_networks_have_the_products_of_single_examples(make: object) -> No
     model, x, y = make().double(), draw(2, 3, 8, 8), torch.tensor([1, 7])
     cast = CastModel(model, CROSS_ENTROPY, torch.float64)
     weights = torch.ones(cast.size).double()
-    block, rows = draw(2, 1, 192, seed=2), torch.tensor([0, 1])
+    block = draw(2, 1, 192, seed=2)
     ours, theirs = (
-        jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12, batched=batched).gram(block, rows)
+        jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12, batched=batched).gram(block)
         for batched in (True, False)
     )
     for found, truth in zip(ours, theirs, strict=True):

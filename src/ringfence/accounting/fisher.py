@@ -19,7 +19,6 @@ from ringfence.numerics.singular_values import (
     SingularValueBounds,
     dense_bounds,
     squared_frobenius,
-    upper_bounds,
 )
 
 InformationNorm = Literal["spectral", "trace"]
@@ -29,7 +28,7 @@ InformationNorm = Literal["spectral", "trace"]
 _INFORMATION_ERROR = 1e-12
 _INFORMATION_LOST = 1e-290
 _DOWN = 1 - 2.0**-50
-_STATE = {"mechanism", "cheap", "gram_limit", "steps", "records", "gram", "gram_error", "squares", "trace"}
+_STATE = {"mechanism", "gram_limit", "steps", "records", "gram", "gram_error", "squares", "trace"}
 LOWER = 1 - 2 * _INFORMATION_ERROR  # lowers a lower bound that was computed with eta from above
 
 
@@ -65,7 +64,7 @@ def fisher_information_loss(
     if checked_norm(kind) == "trace":
         result = (squared_frobenius(weights, matrices) / matrices.shape[2]).sqrt() * UP
     else:
-        result = upper_bounds(weights, matrices)
+        result = dense_bounds(weights, matrices).upper
     return result[0] if single else result
 
 
@@ -221,72 +220,56 @@ def checked_jacobian(mechanism: Mechanism, theta: Real, jacobian: Tensor) -> tup
 
 @dataclass(frozen=True)
 class FisherGuarantee:
-    """A certified upper bound for each record, how close it is, and a sentence that claims no more.
+    """Certified bounds of the Fisher information loss of each record over ``steps`` releases.
 
     ``lower`` and ``gap`` are about the norm of the sum that the account holds. Where steps were
     sampled that sum is itself an upper bound, and the record's information may be below ``lower``.
 
     >>> import torch
-    >>> one = torch.ones(())
-    >>> FisherGuarantee(2 * one, 1.9 * one, 0.05 * one, 0.25 * one, 0.0, "...").fisher_information_loss
-    tensor(2.)
+    >>> claim = FisherGuarantee(1, torch.tensor(0.5).double(), torch.tensor(0.25).double())
+    >>> round(float(claim.gap), 9), round(float(claim.reconstruction_error), 9)
+    (1.0, 4.0)
     """
 
+    steps: int
     fisher_information_loss: Tensor
     lower: Tensor
-    gap: Tensor
-    reconstruction_error: Tensor
-    failure_probability: float
-    statement: str
 
-    @staticmethod
-    def of(steps: int, bounds: SingularValueBounds) -> "FisherGuarantee":
-        """From the bounds of the Fisher information loss of ``steps`` releases.
+    @property
+    def gap(self) -> Tensor:
+        """The relative distance of the two bounds, upper / lower - 1."""
+        return SingularValueBounds(self.lower, self.fisher_information_loss).gap
 
-        >>> import torch
-        >>> bounds = SingularValueBounds(torch.tensor(0.5).double(), torch.tensor(0.5).double())
-        >>> round(float(FisherGuarantee.of(1, bounds).reconstruction_error), 9)
-        4.0
-        """
-        error = reconstruction_error_bound(bounds.upper)
-        return FisherGuarantee(
-            bounds.upper,
-            bounds.lower,
-            bounds.gap,
-            error,
-            bounds.failure_probability,
-            _statement(steps, bounds, error),
+    @property
+    def reconstruction_error(self) -> Tensor:
+        """``reconstruction_error_bound`` of each record."""
+        return reconstruction_error_bound(self.fisher_information_loss)
+
+    @property
+    def statement(self) -> str:
+        """A sentence about the worst record; the docstrings of this file prove or exclude every clause."""
+        upper, gap = self.fisher_information_loss.reshape(-1), self.gap.reshape(-1)
+        worst = int(upper.argmax())
+        # five digits, rounded so that the printed bounds still hold
+        above, within, below = (
+            f"{float(values[worst]) * rounding:.5g}"
+            for values, rounding in (
+                (upper, 1 + 5.1e-5),
+                (100 * gap, 1 + 5.1e-5),
+                (self.reconstruction_error.reshape(-1), 1 - 5.1e-5),
+            )
         )
-
-
-def _statement(steps: int, bounds: SingularValueBounds, error: Tensor) -> str:
-    """About the worst record; the docstrings of this file prove or exclude every clause."""
-    worst = int(bounds.upper.reshape(-1).argmax())
-    upper, variance = float(bounds.upper.reshape(-1)[worst]), float(error.reshape(-1)[worst])
-    records = f"the worst of {len(bounds.upper)} records" if bounds.upper.ndim else "the record"
-    gap = 100 * float(bounds.gap.reshape(-1)[worst])
-    releases = "1 release" if steps == 1 else f"{steps} releases"
-    failing = bounds.failure_probability
-    chance = f", except with probability {failing:g} over its random probes" if failing else ""
-    return (
-        f"Over {releases} the Fisher information loss of {records} is at most {_above(upper)}{chance} "
-        f"(computed to within {_above(gap)} %): from what was released, no unbiased estimator of the record "
-        f"has mean squared error below {_below(variance)} in any attribute. "
-        "This holds for this dataset, if no step depends on earlier outputs; if one does, the information "
-        "of the run is the average of such sums over runs, of which this is one. It does not bound biased "
-        "estimators or an attacker with prior knowledge, and is not differential privacy. "
-        "The numbers depend on the data and are sensitive: do not publish them."
-    )
-
-
-def _above(value: float) -> str:
-    """The value with five digits, rounded up, so that a printed upper bound still holds."""
-    return f"{value * (1 + 5.1e-5):.5g}"
-
-
-def _below(value: float) -> str:
-    """The value with five digits, rounded down, so that a printed lower bound still holds."""
-    return f"{value * (1 - 5.1e-5):.5g}"
+        records = f"the worst of {len(upper)} records" if self.lower.ndim else "the record"
+        releases = "1 release" if self.steps == 1 else f"{self.steps} releases"
+        return (
+            f"Over {releases} the Fisher information loss of {records} is at most {above} "
+            f"(computed to within {within} %): from what was released, no unbiased estimator of the record "
+            f"has mean squared error below {below} in any attribute. "
+            "This holds for this dataset, if no step depends on earlier outputs; if one does, the "
+            "information of the run is the average of such sums over runs, of which this is one. It does not "
+            "bound biased estimators or an attacker with prior knowledge, and is not differential privacy. "
+            "The numbers depend on the data and are sensitive: do not publish them."
+        )
 
 
 class FisherAccountant:
@@ -294,13 +277,12 @@ class FisherAccountant:
 
     Informations add as matrices, and the norm of their sum is at most, and often far below, the sum
     of their norms. Up to ``gram_limit`` attributes the account keeps the p x p sums, one for each record.
-    Above that, or with ``cheap=True``, it keeps only the sum of the squared norms. Steps given as
-    ``LinearOperator`` are kept and applied again.
+    Above that it keeps only the sum of the squared norms. Steps whose jacobians are known by their products
+    are one release: ``fisher_information_bounds`` of ``LinearOperator.stacked``, and of all thetas.
 
     Guarantee: every number is an upper bound of the norm of the sum of the informations along this
     trajectory. If later steps do not depend on earlier outputs, that sum is the information of
-    the whole run; if they do, the information is its average over runs, of which this is one
-    draw. A failure probability is over the generator's draw alone.
+    the whole run; if they do, the information is its average over runs, of which this is one draw.
 
     >>> from ringfence import TruncatedGaussian
     >>> account = FisherAccountant(TruncatedGaussian(sigma=1.0, bound=1.0))
@@ -310,21 +292,22 @@ class FisherAccountant:
     0.58225019
     """
 
-    def __init__(self, mechanism: Mechanism, *, cheap: bool = False, gram_limit: int = 2048) -> None:
+    def __init__(self, mechanism: Mechanism, *, gram_limit: int = 2048) -> None:
         self.mechanism = checked_mechanism(mechanism)
-        self.cheap = cheap
         self.gram_limit = checks.count("gram_limit", gram_limit, at_least=0)
         self.steps = 0
         self._records: tuple[int | None, int] | None = None  # (n, or None for one record; p)
-        self._gram: Gram | None = None
-        self._squares = torch.zeros(1, dtype=torch.float64)  # sum over dense steps of their squared norms
-        self._trace = torch.zeros(1, dtype=torch.float64)  # sum over dense steps of their traces
-        self._operators: list[LinearOperator] = []
+        self._gram: Gram | None = None  # the sum of the informations, up to ``gram_limit``; else
+        self._squares = torch.zeros(1, dtype=torch.float64)  # the sum of their norms
+        self._trace = torch.zeros(1, dtype=torch.float64)  # and of their traces
+
+    def __repr__(self) -> str:
+        return f"FisherAccountant({self.mechanism!r}, steps={self.steps})"
 
     def step(
         self,
         theta: Real,
-        jacobian: Tensor | LinearOperator,
+        jacobian: Tensor,
         mechanism: Mechanism | None = None,
         *,
         sampling_rate: float = 1.0,
@@ -345,71 +328,35 @@ class FisherAccountant:
                 " (math.inf if the likelihood ratio has no bound)"
             )
         factor = poisson_information_factor(sampling_rate, 0.0 if pure_epsilon is None else pure_epsilon)
-        root = 1.0 if factor == 1 else math.sqrt(factor) * UP
         law = self.mechanism if mechanism is None else mechanism
-        if isinstance(jacobian, LinearOperator):
-            weights = root * coordinate_losses(law, theta, jacobian.shape[0])
-            self._same_records(None, jacobian.shape[1])
-            self._operators.append(jacobian.weighted(weights))
-        else:
-            weights, matrices, single = checked_jacobian(law, theta, jacobian)
-            self._add(root * weights, matrices, single=single)
-        self.steps += 1
-
-    def _add(self, weights: Tensor, matrices: Tensor, *, single: bool) -> None:
-        count, _, attributes = matrices.shape
-        square = upper_bounds(weights, matrices).square()
-        trace = squared_frobenius(weights, matrices)
-        gram = Gram.of(weights, matrices) if self._keeps_gram(attributes) else None
-        self._same_records(None if single else count, attributes)
-        if gram is not None:
-            self._gram = gram if self._gram is None else self._gram.plus(gram)
-        self._squares = (self._squares.to(square.device) + square) * UP
-        self._trace = (self._trace.to(trace.device) + trace) * UP
-
-    def __repr__(self) -> str:
-        return f"FisherAccountant({self.mechanism!r}, steps={self.steps})"
-
-    def _same_records(self, count: int | None, attributes: int) -> None:
-        if self._records is not None and self._records != (count, attributes):
+        weights, matrices, single = checked_jacobian(law, theta, jacobian)
+        records = (None if single else len(matrices), matrices.shape[2])
+        if self._records not in (None, records):
             raise ValueError(
                 f"jacobian must be of the same records and attributes in every step, {self._records}, "
-                f"got {(count, attributes)}"
+                f"got {records}"
             )
-        self._records = (count, attributes)
+        if factor != 1:
+            weights = weights * (math.sqrt(factor) * UP)
+        if records[1] <= self.gram_limit:
+            gram = Gram.of(weights, matrices)
+            self._gram = gram if self._gram is None else self._gram.plus(gram)
+        else:
+            square = dense_bounds(weights, matrices).upper.square()
+            self._squares = (self._squares.to(square.device) + square) * UP
+            trace = squared_frobenius(weights, matrices)
+            self._trace = (self._trace.to(trace.device) + trace) * UP
+        self._records = records
+        self.steps += 1
 
-    def fisher_information_loss(
-        self,
-        *,
-        kind: InformationNorm = "spectral",
-        generator: torch.Generator | None = None,
-        failure_probability: float = 1e-6,
-    ) -> Tensor:
-        """The best certified upper bound so far, 0 before the first step.
-
-        Where steps were given as ``LinearOperator`` a ``generator`` is needed, the bound holds except with
-        ``failure_probability`` over its draw, and there is no ``kind="trace"``.
-        """
+    def fisher_information_loss(self, *, kind: InformationNorm = "spectral") -> Tensor:
+        """The certified upper bound so far, 0 before the first step."""
         if checked_norm(kind) == "trace":
-            if self._operators:
-                raise ValueError("kind 'trace' is not known of steps given as LinearOperator")
-            return self._shaped((self._trace / self._attributes()).sqrt() * UP)
-        return self._upper(self._operator_bounds(generator, failure_probability))
+            trace = self._trace if self._gram is None else self._gram.trace()
+            return self._shaped((trace / self._attributes).sqrt() * UP)
+        return self.guarantee().fisher_information_loss
 
-    def upper_bound(
-        self, *, generator: torch.Generator | None = None, failure_probability: float = 1e-6
-    ) -> Tensor:
-        """The cheap upper bound: the square root of the sum of the steps' squared norms."""
-        total = self._squares.clone()
-        for operator in self._operators:
-            share = failure_probability / len(self._operators)
-            one = probable_bounds(operator, generator=generator, failure_probability=share)
-            total += one.upper.to(total.device).square()
-        return self._shaped(total.sqrt() * (1 + (len(self._operators) + 4) * 2.0**-52))
-
-    def guarantee(
-        self, *, generator: torch.Generator | None = None, failure_probability: float = 1e-6
-    ) -> FisherGuarantee:
+    def guarantee(self) -> FisherGuarantee:
         """The bounds of all the steps so far, and a sentence about them.
 
         >>> from ringfence import Gaussian
@@ -418,33 +365,16 @@ class FisherAccountant:
         >>> round(float(account.guarantee().reconstruction_error), 9)
         4.0
         """
-        operators = self._operator_bounds(generator, failure_probability)
-        upper = self._upper(operators)
-        # the largest eigenvalue is at least the average eigenvalue, and at least that of a part of the sum
-        known = (self._trace / self._attributes() * (1 - 1e-6) - _INFORMATION_LOST).clamp(min=0)
         if self._gram is not None:
-            known = torch.maximum(known, self._gram.lower())
-        lower = self._shaped(torch.maximum(known.sqrt(), operators.lower.to(known.device)) * LOWER)
-        bounds = SingularValueBounds(lower, upper, operators.failure_probability)
-        return FisherGuarantee.of(self.steps, bounds)
+            lower, upper = self._gram.largest_eigenvalues()
+        else:  # the largest eigenvalue is at least the average eigenvalue
+            lower = (self._trace / self._attributes * (1 - 1e-6) - _INFORMATION_LOST).clamp(min=0)
+            upper = self._squares
+        return FisherGuarantee(
+            self.steps, self._shaped(upper.sqrt() * UP), self._shaped(lower.sqrt() * LOWER)
+        )
 
-    def _operator_bounds(
-        self, generator: torch.Generator | None, failure_probability: float
-    ) -> SingularValueBounds:
-        if not self._operators:
-            return SingularValueBounds(torch.zeros(1).double(), torch.zeros(1).double())
-        everything = LinearOperator.stacked(self._operators)
-        return probable_bounds(everything, generator=generator, failure_probability=failure_probability)
-
-    def _upper(self, operators: SingularValueBounds) -> Tensor:
-        square = self._squares
-        if self._gram is not None:
-            square = torch.minimum(square, self._gram.upper())
-        return self._shaped((square + operators.upper.to(square.device).square()).sqrt() * UP)
-
-    def _keeps_gram(self, attributes: int) -> bool:
-        return attributes <= self.gram_limit and not self.cheap
-
+    @property
     def _attributes(self) -> int:
         return 1 if self._records is None else self._records[1]
 
@@ -459,13 +389,10 @@ class FisherAccountant:
         >>> FisherAccountant.from_state_dict(account.state_dict()).mechanism
         Gaussian(sigma=1.0)
         """
-        if self._operators:
-            raise ValueError(f"an account that holds {len(self._operators)} LinearOperator has no state_dict")
         return {
             "kind": type(self).__name__,
             "version": 1,
             "mechanism": self.mechanism.state_dict(),
-            "cheap": self.cheap,
             "gram_limit": self.gram_limit,
             "steps": self.steps,
             "records": None if self._records is None else list(self._records),
@@ -478,26 +405,25 @@ class FisherAccountant:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "FisherAccountant":
         """The account that a ``state_dict`` describes. Loading rejects an unknown kind or version."""
-        # states saved before version 0.7 do not name their kind
         state = {"kind": "FisherAccountant", **checks.mapping("state", state)}
+        # states saved before version 0.7 do not name their kind, and may be cheap, which is a limit of 0
+        if state.pop("cheap", False):
+            state["gram_limit"] = 0
         checks.state("FisherAccountant", 1, state, _STATE)
-        account = cls(
-            Mechanism.from_state_dict(state["mechanism"]),
-            cheap=checks.flag("cheap", state["cheap"]),
-            gram_limit=state["gram_limit"],
-        )
+        account = cls(Mechanism.from_state_dict(state["mechanism"]), gram_limit=state["gram_limit"])
         account.steps = checks.count("steps", state["steps"], at_least=0)
+        records = 1
         if state["records"] is not None:
             count, attributes = checks.listed("records", state["records"], length=2)
             if count is not None:
-                checks.count("records[0]", count, at_least=1)
+                records = checks.count("records[0]", count, at_least=1)
             account._records = (count, checks.count("records[1]", attributes, at_least=1))
-        records = 1 if account._records is None or account._records[0] is None else account._records[0]
-        account._squares = _numbers(state, "squares", records)
-        account._trace = _numbers(state, "trace", records)
-        if account.steps and account._keeps_gram(account._attributes()):
-            shape = (records, account._attributes(), account._attributes())
+        if account.steps and account._attributes <= account.gram_limit:
+            shape = (records, account._attributes, account._attributes)
             account._gram = Gram(_numbers(state, "gram", *shape), _numbers(state, "gram_error", records))
+        else:
+            account._squares = _numbers(state, "squares", records)
+            account._trace = _numbers(state, "trace", records)
         return account
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from ringfence import checks
 from ringfence.data.features import Features, read_archive
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
-from ringfence.numerics.rounding import UP
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.rounding import UP, gamma
 
 _FILE = ("mean", "components")
 _FLAT = 1e-10  # public features do not vary where their variance is below this share of the largest

@@ -1,41 +1,36 @@
-"""Symmetric matrices that are a diagonal plus a low rank: upper bounds of trace and largest eigenvalue.
-
-Roundings are charged as in ``singular_values.py``.
-"""
+"""Symmetric matrices that are a diagonal plus a low rank: upper bounds of trace and largest eigenvalue."""
 
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ringfence.numerics.rounding import UP
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.rounding import UP, gamma
+from ringfence.numerics.singular_values import cholesky, largest_eigenvalues
 
 _TOLERANCE = 4e-3  # how far above a lower bound of the largest eigenvalue the next trial is made
 _TRIALS = 12
-_TINY = 2.0**-1000  # more than underflow takes from any sum here
 _SMALL = 1e-250  # an eigenvalue that is not worth a trial: its square may underflow
 
 
 @dataclass(frozen=True)
 class DiagonalPlusLowRank:
-    """diag(D) + V^T M V for n examples, with V = [shared; unit vectors; own] and D >= 0.
+    """diag(D) + V^T M V for n examples, with V = [shared; own] and D >= 0.
 
     M has at most K negative eigenvalues, K being the number of shared rows.
 
     >>> one = torch.ones(1, 1, 2).double()  # D = 0, V = [(0, 0); (1, 1)], M = diag(0, 1)
     >>> middle = torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]).double()
-    >>> no_units = torch.zeros(1, 0, dtype=torch.int64)
-    >>> matrix = DiagonalPlusLowRank(0 * one[0], 0 * one[0], no_units, one, middle)
+    >>> matrix = DiagonalPlusLowRank(0 * one[0], 0 * one[0], one, middle)
     >>> 2 <= float(matrix.largest_eigenvalue()) <= 2.01, round(float(matrix.trace()), 9)
     (True, 2.0)
     """
 
     diagonal: Tensor  # D, (n, p)
     shared: Tensor  # (K, p)
-    units: Tensor  # (n, q): the place of the 1 in each unit vector
     own: Tensor  # (n, l, p)
-    middle: Tensor  # M, (n, m, m), m = K + q + l
+    middle: Tensor  # M, (n, m, m), m = K + l + q
+    units: Tensor | None = None  # (n, q): V ends in these unit vectors, given by the place of their 1
 
     def trace(self) -> Tensor:
         """At least the trace of each matrix."""
@@ -93,7 +88,7 @@ class DiagonalPlusLowRank:
         norms, scale, factor, is_above = _factor_above(self._gram(inverse), self.diagonal.shape[1])
         weighted = scale * self.middle
         small = factor.mT @ weighted @ factor
-        proved, largest, vector = _largest_eigenpair((small + small.mT) / 2)
+        proved, largest, vector = largest_eigenvalues((small + small.mT) / 2)
         size = factor.shape[1]
         rounding = 2 * gamma(2 * size + 8) * size * torch.linalg.matrix_norm(weighted)
         ratio = torch.where(is_above, (proved + rounding) * UP, torch.inf)
@@ -107,56 +102,49 @@ class DiagonalPlusLowRank:
     def _gram(self, weights: Tensor) -> Tensor:
         """V diag(weights) V^T, (n, m, m); the first block of all examples is one product of matrices."""
         classes, width = self.shared.shape
-        count, base = len(weights), classes + self.units.shape[1]
+        count, base = len(weights), classes + self.own.shape[1]
         result = torch.empty_like(self.middle)
         pairs = (self.shared[:, None] * self.shared).reshape(classes * classes, width)
         result[:, :classes, :classes] = (weights @ pairs.T).view(count, classes, classes)
         own = self.own * weights[:, None]
-        result[:, base:, :classes] = own @ self.shared.T
-        result[:, base:, base:] = own @ self.own.mT
-        at = weights.gather(1, self.units)[:, :, None]
-        result[:, classes:base, :classes] = self.shared.T[self.units] * at
-        result[:, classes:base, classes:base] = (self.units[:, :, None] == self.units[:, None]) * at
-        result[:, base:, classes:base] = own.gather(2, self.units[:, None].expand(-1, own.shape[1], -1))
+        result[:, classes:base, :classes] = own @ self.shared.T
+        result[:, classes:base, classes:base] = own @ self.own.mT
+        if self.units is not None:
+            at = weights.gather(1, self.units)[:, :, None]
+            result[:, base:, :classes] = self.shared.T[self.units] * at
+            places = self.units[:, None].expand(-1, own.shape[1], -1)
+            result[:, base:, classes:base] = own.gather(2, places).mT
+            result[:, base:, base:] = (self.units[:, :, None] == self.units[:, None]) * at
         return result.tril() + result.tril(-1).mT
 
     def _combined(self, weights: Tensor) -> Tensor:
         """V^T weights."""
-        first, unit, own = weights.split((len(self.shared), self.units.shape[1], self.own.shape[1]), dim=1)
-        total: Tensor = first @ self.shared + (own[:, None] @ self.own)[:, 0]
-        return total.scatter_add_(1, self.units, unit)
+        classes, base = len(self.shared), len(self.shared) + self.own.shape[1]
+        total = weights[:, :classes] @ self.shared + (weights[:, None, classes:base] @ self.own)[:, 0]
+        return total if self.units is None else total.scatter_add_(1, self.units, weights[:, base:])
 
     def _low_rank_norm(self) -> Tensor:
-        """At least the spectral norm of V^T M V: sum_ij |M_ij| |V_i| |V_j|."""
-        rows = (
-            torch.linalg.vector_norm(self.shared, dim=1).expand(len(self.own), -1),
-            torch.ones_like(self.units, dtype=self.own.dtype),
-            torch.linalg.vector_norm(self.own, dim=2),
-        )
-        norms = torch.cat(rows, dim=1)
+        """At least the spectral norm of V^T M V: sum_ij |M_ij| |V_i| |V_j|. V has no unit vectors here."""
+        shared = torch.linalg.vector_norm(self.shared, dim=1).expand(len(self.own), -1)
+        norms = torch.cat((shared, torch.linalg.vector_norm(self.own, dim=2)), dim=1)
         total: Tensor = (self.middle.abs() * norms[:, :, None] * norms[:, None]).sum(dim=(1, 2))
         return total * (1 + 4 * gamma(self.own.shape[2] + self.middle.shape[1] ** 2 + 8))
 
     def _flattened(self) -> "DiagonalPlusLowRank":
         """The same matrices: the largest entries of D lowered to the (K + 1)-th, the excess moved into M."""
         classes, width = self.shared.shape
-        before = classes + self.units.shape[1]
         largest = self.diagonal.topk(min(classes + 1, width), dim=1)
         values = torch.nn.functional.pad(largest.values, (0, 1))[:, : classes + 1]  # after all comes 0
         above = values > (1 + _TOLERANCE / 8) * values[:, -1:]
         moved = int(above.sum(dim=1).amax()) if len(above) else 0
         level = values[:, moved : moved + 1]
-        size = self.middle.shape[1] + moved
-        kept = [place for place in range(size) if not before <= place < before + moved]
-        middle = self.middle.new_zeros(len(self.own), size, size)
-        place = torch.tensor(kept, device=middle.device)
-        middle[:, place[:, None], place] = self.middle
-        inner = middle[:, before : before + moved, before : before + moved]
-        inner.copy_(torch.diag_embed(values[:, :moved] - level))
+        middle = torch.nn.functional.pad(self.middle, (0, moved, 0, moved))
+        excess = middle.diagonal(dim1=1, dim2=2)[:, middle.shape[1] - moved :]
+        excess.copy_(values[:, :moved] - level)
         return replace(
             self,
             diagonal=torch.minimum(self.diagonal, level),
-            units=torch.cat((self.units, largest.indices[:, :moved]), dim=1),
+            units=largest.indices[:, :moved],
             middle=middle,
         )
 
@@ -164,8 +152,10 @@ class DiagonalPlusLowRank:
         """The matrices of these examples."""
         if len(which) == len(self.own):
             return self
-        own = (self.diagonal[which], self.shared, self.units[which], self.own[which], self.middle[which])
-        return DiagonalPlusLowRank(*own)
+        units = None if self.units is None else self.units[which]
+        return DiagonalPlusLowRank(
+            self.diagonal[which], self.shared, self.own[which], self.middle[which], units
+        )
 
 
 def _factor_above(gram: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -175,44 +165,9 @@ def _factor_above(gram: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor, Ten
     roundings. Raising its diagonal by more than their norm makes it an upper bound.
     """
     size = gram.shape[1]
-    norms = gram.diagonal(dim1=1, dim2=2).sqrt() + _TINY**0.5
+    norms = gram.diagonal(dim1=1, dim2=2).sqrt() + 2.0**-500  # not 0 where the square underflows
     scale = norms[:, :, None] * norms[:, None]
     raised = 8 * size * gamma(width + size + 16)
     identity = torch.eye(size, dtype=gram.dtype, device=gram.device)
-    factor, missing = _cholesky(gram / scale + raised * identity)
+    factor, missing = cholesky(gram / scale + raised * identity)
     return norms, scale, factor, missing <= raised / 2
-
-
-def _largest_eigenpair(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(the largest eigenvalue, at least 0, from above; the same as computed; its eigenvector as computed).
-
-    The eigensolver only proposes. A Cholesky factorisation of proposed I - matrix proves, up to what the
-    factorisation misses (infinite if it fails).
-    """
-    size = matrix.shape[1]
-    values, vectors = _eigenvectors(matrix)
-    largest = values[:, -1].clamp(min=0)
-    slack = gamma(size + 8) * size * torch.linalg.matrix_norm(matrix) + _TINY
-    proposed = largest + 8 * slack
-    identity = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
-    _, unproved = _cholesky(proposed[:, None, None] * identity - matrix)
-    return proposed + unproved, largest, vectors[:, :, -1:]
-
-
-def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors. GPU libraries give up on some matrices that LAPACK solves."""
-    try:
-        values, vectors = torch.linalg.eigh(matrix)
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        values, vectors = (part.to(matrix.device) for part in torch.linalg.eigh(matrix.cpu()))
-    return values, vectors
-
-
-def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """L, and a bound of the norm of matrix - L L^T, infinite where L was not found: checked, not trusted."""
-    size = matrix.shape[2]
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    factor = torch.where((failed == 0)[:, None, None], factor, 0.0)
-    rounding = 2 * gamma(size + 4) * (factor.square().sum(dim=(1, 2)) + _TINY)
-    missing: Tensor = torch.linalg.matrix_norm(matrix - factor @ factor.mT) * UP + rounding
-    return factor, torch.where(failed == 0, missing, torch.inf)

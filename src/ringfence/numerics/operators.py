@@ -39,7 +39,8 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.numerics.singular_values import UNIT, SingularValueBounds, gamma
+from ringfence.numerics.rounding import UNIT, gamma
+from ringfence.numerics.singular_values import SingularValueBounds
 
 _BISECTIONS, _FEW_BISECTIONS = 60, 20  # the few where the bounds are close already
 _TINY = 1e-300
@@ -48,51 +49,31 @@ _FARTHEST = 1e15  # the largest upper bound that is looked for, in units of what
 
 @dataclass(frozen=True)
 class BatchedOperator:
-    """``count`` matrices A of ``shape`` (d, p), known by what they do to (m, r, p) blocks of r vectors.
+    """``count`` matrices A of ``shape`` (d, p), known by what they do to (count, r, p) blocks of r vectors.
 
-    ``squares(block, rows)`` returns |A v|^2, of shape (m, r), for the m matrices whose numbers are
-    ``rows``. ``gram(block, rows)`` returns the same and A^T A v, of shape (m, r, p). All is float64.
+    ``squares(block)`` returns |A v|^2, of shape (count, r). ``gram(block)`` returns the same and A^T A v, of
+    shape (count, r, p). All is float64.
 
     ``rounding`` is a premise of every bound: applying A or its transpose errs by at most
     ``rounding`` times the norm of A times the norm of the vector.
 
-    >>> operator = BatchedOperator.of(torch.stack((torch.eye(3), 2 * torch.eye(3))))
-    >>> operator.squares(torch.ones(1, 1, 3).double(), torch.tensor([1])).tolist()  # |2 v|^2
+    >>> def gram(block):
+    ...     return 4 * block.square().sum(2), 4 * block
+    >>> twice = BatchedOperator(1, (3, 3), lambda block: gram(block)[0], gram)
+    >>> twice.squares(torch.ones(1, 1, 3).double()).tolist()  # |2 v|^2
     [[12.0]]
     """
 
     count: int
     shape: tuple[int, int]
-    squares: Callable[[Tensor, Tensor], Tensor]
-    gram: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    squares: Callable[[Tensor], Tensor]
+    gram: Callable[[Tensor], tuple[Tensor, Tensor]]
     rounding: float = 1e-12
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
         checks.count("count", self.count, at_least=1)
-        if len(self.shape) != 2 or min(self.shape) < 1:
-            raise ValueError(f"shape must be two positive numbers, got {self.shape!r}")
-        if not 0 <= self.rounding <= 0.1:
-            raise ValueError(f"rounding must be in [0, 0.1], got {self.rounding!r}")
-
-    @staticmethod
-    def of(matrices: Tensor) -> "BatchedOperator":
-        """The operator of dense matrices, (n, d, p)."""
-        matrices = matrices.double()
-
-        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            image = block @ matrices[rows].mT
-            return image.square().sum(2), image @ matrices[rows]
-
-        count, height, width = matrices.shape
-        return BatchedOperator(
-            count,
-            (height, width),
-            lambda block, rows: gram(block, rows)[0],
-            gram,
-            dense_rounding(height, width),
-            device=matrices.device,
-        )
+        _check_operator(self.shape, self.rounding)
 
 
 @dataclass(frozen=True)
@@ -114,14 +95,11 @@ class LinearOperator:
     rounding: float = 1e-12
 
     def __post_init__(self) -> None:
-        if len(self.shape) != 2 or min(self.shape) < 1:
-            raise ValueError(f"shape must be two positive numbers, got {self.shape!r}")
-        if not 0 <= self.rounding <= 0.1:
-            raise ValueError(f"rounding must be in [0, 0.1], got {self.rounding!r}")
+        _check_operator(self.shape, self.rounding)
 
     @staticmethod
     def of(matrix: Tensor) -> "LinearOperator":
-        """The operator of a dense (d, p) matrix.
+        """The operator of a dense (d, p) matrix: | |A| |v| | <= sqrt(min(d, p)) ||A|| ||v||, times gamma.
 
         >>> LinearOperator.of(torch.eye(2)).apply(torch.ones(2, 1).double()).flatten().tolist()
         [1.0, 1.0]
@@ -134,7 +112,7 @@ class LinearOperator:
             (height, width),
             lambda block: matrix @ block,
             lambda block: matrix.mT @ block,
-            dense_rounding(height, width),
+            gamma(max(height, width)) * math.sqrt(min(height, width)),
         )
 
     def weighted(self, weights: Tensor) -> "LinearOperator":
@@ -177,10 +155,10 @@ class LinearOperator:
             rounding + len(operators) * UNIT,
         )
 
-    def batch_of_one(self, device: torch.device) -> BatchedOperator:
+    def batch_of_one(self, device: torch.device | str = "cpu") -> BatchedOperator:
         """This matrix as a batch of one."""
 
-        def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        def gram(block: Tensor) -> tuple[Tensor, Tensor]:
             columns = block[0].mT.contiguous()
             image = self.apply(columns)
             back = self.apply_transpose(image)
@@ -188,9 +166,14 @@ class LinearOperator:
             _require_product("apply_transpose", back, columns.shape)
             return image.double().square().sum(0)[None], back.double().mT[None]
 
-        return BatchedOperator(
-            1, self.shape, lambda block, rows: gram(block, rows)[0], gram, self.rounding, device
-        )
+        return BatchedOperator(1, self.shape, lambda block: gram(block)[0], gram, self.rounding, device)
+
+
+def _check_operator(shape: tuple[int, int], rounding: float) -> None:
+    if len(shape) != 2 or min(shape) < 1:
+        raise ValueError(f"shape must be two positive numbers, got {shape!r}")
+    if not 0 <= rounding <= 0.1:
+        raise ValueError(f"rounding must be in [0, 0.1], got {rounding!r}")
 
 
 def probable_bounds(
@@ -234,7 +217,7 @@ def probable_bounds_of_many(
 ) -> SingularValueBounds:
     """Lower and upper bounds of the largest singular value of every matrix, each with its own probes.
 
-    A matrix is left alone once its two bounds are within ``tolerance``, or after ``maximum_degree``
+    Work ends once the two bounds of every matrix are within ``tolerance``, or after ``maximum_degree``
     products per probe. Neither changes what holds. Fewer probes need fewer products in all, and more probes
     leave more room for rounding. By default they are as few as leave rounding a quarter of t, at most 16.
 
@@ -242,24 +225,23 @@ def probable_bounds_of_many(
     draw, each one alone except with ``failure_probability`` / count; the lower bounds always hold. The
     proof is at the head of this file.
 
-    >>> operator = BatchedOperator.of(torch.ones(2, 5, 9))
+    >>> operator = LinearOperator.of(torch.ones(5, 9)).batch_of_one()
     >>> bounds = probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(1))
-    >>> bool((bounds.lower**2 <= 45).all()), bool((bounds.upper**2 >= 45).all()), bounds.failure_probability
+    >>> bool(bounds.lower**2 <= 45), bool(bounds.upper**2 >= 45), bounds.failure_probability
     (True, True, 1e-06)
     """
     _checked_generator(generator, failure_probability, 1 if probes is None else probes)
     number = _fewest_probes(operator, failure_probability / operator.count) if probes is None else probes
     most = checks.count("maximum_degree", maximum_degree, at_least=1)
     threshold = chi_threshold(failure_probability / operator.count, number)
-    lower = torch.zeros(operator.count, dtype=torch.float64, device=operator.device)
+    lower = torch.ones(operator.count, dtype=torch.float64, device=operator.device)
     upper = torch.zeros_like(lower)
-    rows = torch.arange(operator.count, device=operator.device)
-    while len(rows):
-        start = _standard_normal_probes(operator, rows, number, generator)
-        lower[rows], upper[rows] = _squares(operator, rows, start, threshold, tolerance, most)
-        # Where the two bounds have crossed, the event of step 1 is seen to have failed. Starting afresh
-        # then only lowers the chance that the answer is one of its failures.
-        rows = rows[upper[rows] < lower[rows]]
+    # Where the two bounds have crossed, the event of step 1 is seen to have failed. Starting afresh then only
+    # lowers the chance that the answer is one of its failures.
+    while bool((crossed := upper < lower).any()):
+        start = _standard_normal_probes(operator, number, generator)
+        below, above = _squares(operator, start, threshold, tolerance, most)
+        lower, upper = torch.where(crossed, below, lower), torch.where(crossed, above, upper)
     if bool(upper.isinf().any()):
         raise ValueError(
             f"failure_probability must be larger, got {failure_probability!r} for {operator.count} matrices: "
@@ -297,50 +279,50 @@ def _charge(rounding: float, degree: int) -> float:
 
 
 def _squares(
-    operator: BatchedOperator, rows: Tensor, start: Tensor, threshold: float, tolerance: float, most: int
+    operator: BatchedOperator, start: Tensor, threshold: float, tolerance: float, most: int
 ) -> tuple[Tensor, Tensor]:
     """Lower and upper bounds of the largest eigenvalues b of A^T A, from one draw of probes."""
     count, probes, _ = start.shape
     sizes = start.norm(dim=2, keepdim=True)
-    current, previous, basis = start / sizes, torch.zeros_like(start), []
+    current, previous = start / sizes, torch.zeros_like(start)
+    basis: list[Tensor] = []
     sizes = sizes[:, :, 0].cpu() * (1 + 1e-9)
     diagonal, beside = torch.zeros(2, count, probes, most, dtype=torch.float64)
-    steps, going = torch.zeros(count, dtype=torch.int64), torch.arange(count)
     ceiling = torch.full((count,), math.inf, dtype=torch.float64)
     scale = torch.ones(count, dtype=torch.float64, device=start.device)  # B is divided by it
     aim = (1 + tolerance) ** 2 / _product_slack(operator)
-    for step in range(most):
-        basis.append(current.clone())
-        here = going.to(start.device)
-        block = current[here]
-        quotients, back = _checked_product(operator, block, rows[here])
+    # A matrix whose bounds are close goes on with the others, but its bounds do not depend on how long: they
+    # are those of its first ``steps`` products.
+    steps, going = torch.zeros(count, dtype=torch.int64), torch.arange(count)
+    while len(going) and len(basis) < most:
+        step = len(basis)
+        basis.append(current)
+        quotients, back = _checked_product(operator, current)
         if not step:  # squares of very large or small numbers are not representable
             scale = torch.where(quotients > 0, quotients, scale)
-        back = back / scale[here, None, None]
-        along = (block * back).sum(2)
-        rest = back - along[:, :, None] * block
+        back = back / scale[:, None, None]
+        along = (current * back).sum(2)
+        rest = back - along[:, :, None] * current
         if step:
-            rest -= beside[going, :, step - 1].to(rest.device)[:, :, None] * previous[here]
+            rest -= beside[:, :, step - 1].to(rest.device)[:, :, None] * previous
         length = rest.norm(dim=2)
-        previous[here], current[here] = block, rest / length[:, :, None].clamp(min=_TINY)
-        diagonal[going, :, step], beside[going, :, step] = along.cpu(), length.cpu()
+        previous, current = current, rest / length[:, :, None].clamp(min=_TINY)
+        diagonal[:, :, step], beside[:, :, step] = along.cpu(), length.cpu()
         steps[going] = step + 1
         made = diagonal[going, :, : step + 1], beside[going, :, : step + 1]
         top = torch.linalg.eigvalsh(_tridiagonal(*made)).amax((1, 2))
         apart = _reach(*made, sizes[going], operator.rounding, top * aim) >= threshold**2
         ceiling[going] = torch.where(apart, math.inf, top * aim)
         going = going[apart & (top > 0)]
-        if not len(going):
-            break
-    upper = torch.full((count,), math.inf, dtype=torch.float64)
-    for degree in range(1, most + 1):
+    upper = torch.full_like(ceiling, math.inf)
+    for degree in range(1, len(basis) + 1):
         # where the bounds are not close yet, rounding may have spoilt what fewer products had reached
         those = (steps == degree) | ((steps == most) & (most % degree == 0))
         if bool(those.any()):
             made = diagonal[those, :, :degree], beside[those, :, :degree]
             bound = _upper(*made, sizes[those], operator.rounding, threshold, ceiling[those])
             upper[those] = torch.minimum(upper[those], bound)
-    lower = _ritz_quotients(operator, rows, basis, diagonal, beside, steps)
+    lower = _ritz_quotients(operator, basis, diagonal, beside, steps)
     return lower, torch.where(lower > 0, upper.to(lower.device) * scale, lower)
 
 
@@ -391,33 +373,28 @@ def _upper(
 
 
 def _ritz_quotients(
-    operator: BatchedOperator,
-    rows: Tensor,
-    basis: list[Tensor],
-    diagonal: Tensor,
-    beside: Tensor,
-    steps: Tensor,
+    operator: BatchedOperator, basis: list[Tensor], diagonal: Tensor, beside: Tensor, steps: Tensor
 ) -> Tensor:
     """|A w|^2 / |w|^2 from below, w being the largest Ritz vector of each matrix's best probe."""
-    degree = len(basis)
-    inside = torch.arange(degree) < steps[:, None, None]
-    diagonal = diagonal[..., :degree].where(inside, -1.0)  # below every eigenvalue: A^T A has none below 0
-    beside = beside[..., :degree].where(inside.roll(-1, 2), 0.0)
+    inside = torch.arange(len(basis)) < steps[:, None, None]
+    # below every eigenvalue: A^T A has none below 0
+    diagonal = diagonal[..., : len(basis)].where(inside, -1.0)
+    beside = beside[..., : len(basis)].where(inside.roll(-1, 2), 0.0)
     values, vectors = torch.linalg.eigh(_tridiagonal(diagonal, beside))
     best, each = values[..., -1].argmax(1), torch.arange(len(steps))
-    weights = vectors[each, best, :, -1].to(rows.device)
-    chosen = each.to(rows.device), best.to(rows.device)
+    weights = vectors[each, best, :, -1].to(basis[0].device)
+    chosen = each.to(weights.device), best.to(weights.device)
     ritz = torch.zeros_like(basis[0][:, 0])
     for number, vector in enumerate(basis):
         ritz += weights[:, number, None] * vector[chosen]
-    squares = operator.squares(ritz[:, None], rows)[:, 0].double()
-    _require_product("squares", squares, (len(rows),))
+    squares = operator.squares(ritz[:, None])[:, 0].double()
+    _require_product("squares", squares, (len(ritz),))
     return squares / ritz.square().sum(1) / _product_slack(operator)
 
 
-def _checked_product(operator: BatchedOperator, block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _checked_product(operator: BatchedOperator, block: Tensor) -> tuple[Tensor, Tensor]:
     """(the largest Rayleigh quotients from below, A^T A block); refuses what is no such product."""
-    squares, back = operator.gram(block, rows)
+    squares, back = operator.gram(block)
     _require_product("gram", squares, block.shape[:2])
     _require_product("gram", back, block.shape)
     squares, back = squares.double(), back.double()
@@ -451,12 +428,11 @@ def probable_traces(
     generator: torch.Generator,
     failure_probability: float = 1e-6,
     probes: int = 64,
-    at_once: int = 4,
 ) -> TraceBounds:
     """Lower and upper bounds of |A|_F^2 = trace(A^T A), each matrix with probes of its own.
 
     With ``probes`` >= p the unit vectors take the place of random ones: the trace is then exact but for
-    rounding, and nothing is left to chance. ``at_once`` probes are applied in one product.
+    rounding, and nothing is left to chance.
 
     With fewer probes, q = |A G|_F^2 / r over r probes has mean |A|_F^2 = a, but does not bound it. With
     l_i the eigenvalues of A^T A, for s > 0
@@ -469,25 +445,22 @@ def probable_traces(
 
     Guarantee: all bounds hold at once except with ``failure_probability`` over the generator's draw.
 
-    >>> operator = BatchedOperator.of(torch.ones(2, 5, 9))
+    >>> operator = LinearOperator.of(torch.ones(5, 9)).batch_of_one()
     >>> lower, upper, _ = probable_traces(operator, generator=torch.Generator().manual_seed(1))
-    >>> bool((lower <= 45).all()), bool((upper >= 45).all()), bool((upper < 45.001).all())
+    >>> bool(lower <= 45), bool(upper >= 45), bool(upper < 45.001)
     (True, True, True)
     """
     _checked_generator(generator, failure_probability, probes)
     count, (height, width) = operator.count, operator.shape
-    rows = torch.arange(count, device=operator.device)
     if probes >= width:
         block = torch.eye(width, dtype=torch.float64, device=operator.device).expand(count, width, width)
         smallest, largest = 1.0, 1.0  # of |A G|_F^2 / |A|_F^2
     else:
-        block = _standard_normal_probes(operator, rows, probes, generator)
+        block = _standard_normal_probes(operator, probes, generator)
         smallest, largest = (probes * tail for tail in _tails(probes, failure_probability / count / 2))
-    total = torch.zeros(count, dtype=torch.float64, device=operator.device)
-    for some in block.split(at_once, dim=1):
-        squares = operator.squares(some, rows)
-        _require_product("squares", squares, some.shape[:2])
-        total += squares.double().sum(1)
+    squares = operator.squares(block).double()
+    _require_product("squares", squares, block.shape[:2])
+    total = squares.sum(1)
     moved = operator.rounding * torch.linalg.vector_norm(block, dim=(1, 2)) * (1 + 1e-9)
     slack = 1 + 1e-12 + 2 * gamma(height + block.shape[1])
     if bool((moved >= math.sqrt(smallest)).any()):
@@ -514,24 +487,14 @@ def _tails(degrees: int, probability: float) -> tuple[float, float]:
     return bisected(math.exp(-1 - needed)), bisected(2 + 4 * needed)
 
 
-def _standard_normal_probes(
-    operator: BatchedOperator, rows: Tensor, probes: int, generator: torch.Generator
-) -> Tensor:
-    """Fresh N(0, 1) probes, (m, r, p), drawn matrix by matrix: the size of a batch does not change them."""
-    shape = probes, operator.shape[1]
-    each = [
-        torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device) for _ in rows
-    ]
-    return torch.stack(each).to(operator.device)
-
-
-def dense_rounding(height: int, width: int) -> float:
-    """The ``rounding`` of a dense product: | |A| |v| | <= sqrt(min(d, p)) ||A|| ||v||, times gamma.
-
-    >>> dense_rounding(1, 1) == gamma(1)
-    True
-    """
-    return gamma(max(height, width)) * math.sqrt(min(height, width))
+def _standard_normal_probes(operator: BatchedOperator, probes: int, generator: torch.Generator) -> Tensor:
+    """N(0, 1) probes, (count, r, p), drawn matrix by matrix: the size of a batch does not change them."""
+    block = torch.empty(
+        operator.count, probes, operator.shape[1], dtype=torch.float64, device=generator.device
+    )
+    for vectors in block:
+        vectors.normal_(generator=generator)
+    return block.to(operator.device)
 
 
 def _require_product(name: str, value: Tensor, shape: tuple[int, ...]) -> None:

@@ -1,32 +1,21 @@
 """The largest singular value of a dense matrix, between two numbers that are proved.
 
-u = 2^-53 is the unit roundoff and gamma(m) = m u / (1 - m u) bounds the relative error of a sum
-of m products, whatever the order of the additions (Higham 2002, section 3.1).
+An eigensolver only proposes. What proves is a Cholesky factorisation whose result is multiplied out again, so
+that no library has to be trusted. Sums of products err by ``gamma``.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ringfence.numerics.blocks import at_once
+from ringfence.numerics.rounding import UNIT, UP, gamma
 
-UNIT = 2.0**-53
 _SMALLEST = 2.0**-1022  # products below it lose digits: it is charged once for each product
 _NUMBERS = 1 << 22  # float64 numbers held at once
-_ROWS = 4096  # rows summed at once: gamma grows with this, not with the number of rows
 DENSE_LIMIT = 4096  # a Gram matrix is formed and factorised where the smaller side is at most this
-
-
-def gamma(count: int) -> float:
-    """count u / (1 - count u): bounds the relative error of a sum of ``count`` products.
-
-    >>> gamma(2) / UNIT
-    2.0000000000000004
-    """
-    return count * UNIT / (1 - count * UNIT)
 
 
 @dataclass(frozen=True)
@@ -50,16 +39,60 @@ class SingularValueBounds:
         return torch.where(self.upper > 0, self.upper / self.lower - 1, 0.0)
 
 
+def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """L, and a bound of the norm of matrix - L L^T, infinite where L was not found: checked, not trusted.
+
+    >>> factor, missing = cholesky(4 * torch.eye(2).double()[None])
+    >>> factor[0].tolist(), bool(missing < 1e-13)
+    ([[2.0, 0.0], [0.0, 2.0]], True)
+    """
+    size = matrix.shape[2]
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    factor = torch.where((failed == 0)[:, None, None], factor, 0.0)
+    rounding = 2 * gamma(size + 4) * factor.square().sum(dim=(1, 2)) + size * size * _SMALLEST
+    missing: Tensor = torch.linalg.matrix_norm(matrix - factor @ factor.mT) * UP + rounding
+    return factor, torch.where(failed == 0, missing, torch.inf)
+
+
+def largest_eigenvalues(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(the largest eigenvalue, at least 0, from above; the same as computed; its eigenvector), of (n, k, k).
+
+    m I - matrix = L L^T proves that no eigenvalue is above m, up to what the factorisation misses. The upper
+    bound is infinite where it fails.
+
+    >>> upper, computed, _ = largest_eigenvalues(torch.diag(torch.tensor([1.0, 3.0])).double()[None])
+    >>> bool(3 <= upper < 3 + 1e-12), float(computed)
+    (True, 3.0)
+    """
+    size = matrix.shape[1]
+    values, vectors = _eigenvectors(matrix)
+    largest = values[:, -1].clamp(min=0)
+    slack = gamma(size + 8) * size * torch.linalg.matrix_norm(matrix) + size * size * _SMALLEST
+    proposed = largest + 8 * slack
+    identity = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
+    _, unproved = cholesky(proposed[:, None, None] * identity - matrix)
+    return proposed + unproved, largest, vectors[:, :, -1:]
+
+
+def _eigenvectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors. GPU libraries give up on some matrices that LAPACK solves."""
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        values, vectors = (part.to(matrix.device) for part in torch.linalg.eigh(matrix.cpu()))
+    return values, vectors
+
+
 @dataclass(frozen=True)
 class Gram:
     """A^T A of n matrices as floats hold it, and an upper bound of the spectral norm of its rounding error.
 
     >>> gram = Gram.of(torch.ones(2).double(), torch.tensor([[[1.0], [-1.0]]]).double())
-    >>> round(float(gram.upper()), 9), round(float(gram.lower()), 9)
-    (2.0, 2.0)
+    >>> [round(float(bound), 9) for bound in (*gram.largest_eigenvalues(), gram.trace())]
+    [2.0, 2.0, 2.0]
     """
 
-    matrix: Tensor  # (n, k, k); eigensolvers read the lower triangle
+    matrix: Tensor  # (n, k, k)
     error: Tensor  # (n,)
 
     @staticmethod
@@ -70,20 +103,18 @@ class Gram:
         |computed - exact| <= gamma |A|^T |A| entrywise, and the norm of the right-hand side is at
         most the trace of A^T A. The factor 2 pays for using the computed trace.
         """
-        count, size, length = len(matrices), *(matrices.shape[:0:-1] if not of_rows else matrices.shape[1:])
-        step = min(_ROWS, at_once(_NUMBERS, each=count * size))
+        rows = matrices.mT if of_rows else matrices
+        count, length, size = rows.shape
+        step = at_once(_NUMBERS, each=count * size)
         total = weights.new_zeros(count, size, size)
         for start in range(0, length, step):
             part = slice(start, start + step)
-            if of_rows:
-                block = (weights[:, None] * matrices[:, :, part].double()).mT
-            else:
-                block = weights[part, None] * matrices[:, part].double()
+            block = rows[:, part].double() * (weights if of_rows else weights[part, None])
             total.baddbmm_(block.mT, block)
         if not bool(torch.isfinite(total).all()):
             raise ValueError("jacobian must be smaller: the squares of its weighted entries overflow")
-        roundings = min(step, length) + math.ceil(length / step) + 3  # 3: two weightings and 1
-        error = 2 * gamma(roundings) * _trace(total) + size * length * _SMALLEST
+        # length additions, two weightings, one product
+        error = 2 * gamma(length + 3) * _trace(total) + size * length * _SMALLEST
         return Gram(total, torch.where(_nonzero(matrices), error, 0.0))
 
     def plus(self, other: "Gram") -> "Gram":
@@ -92,36 +123,28 @@ class Gram:
         error = self.error.to(other.error.device) + other.error
         return Gram(total, (error + 4 * UNIT * _trace(total)) * (1 + 4 * UNIT))
 
-    def upper(self) -> Tensor:
-        """At least the largest eigenvalue of the exact A^T A.
-
-        An eigensolver only proposes a value m. A Cholesky factorisation of m I - G that runs to its end
-        proves it, up to 2 gamma(k + 2) k m, with k the size (Rump 2006, Theorem 2.3). A value that is not
-        proved is raised until one is, or until it reaches the trace, which is always an upper bound. This
-        runs on a CPU, because some GPU libraries invert blocks, which the theorem does not cover.
-        """
-        matrix, trace = self.matrix.cpu(), _trace(self.matrix).cpu()
-        size = matrix.shape[2]
-        margin = 2 * gamma(size + 2) * size
-        ceiling = trace * (1 + 2 * gamma(size + 2))
-        top = torch.linalg.eigvalsh(matrix)[:, -1].clamp(min=_SMALLEST)
-        growth = torch.full_like(trace, margin)
-        while True:
-            trial = top * (1 + growth)
-            shifted = trial[:, None, None] * torch.eye(size, dtype=matrix.dtype) - matrix
-            proved = (torch.linalg.cholesky_ex(shifted).info == 0) | (trial >= ceiling)
-            if bool(proved.all()):
-                break
-            growth = torch.where(proved, growth, 4 * growth)
-        bound = torch.minimum(trial * (1 + 2 * margin), ceiling)
-        return ((bound + self.error.cpu()) * (1 + 4 * UNIT)).to(self.matrix.device)
-
-    def lower(self) -> Tensor:
-        """At most the largest eigenvalue of the exact A^T A: a Rayleigh quotient, rounded down."""
+    def trace(self) -> Tensor:
+        """At least the trace of the exact A^T A. Entries of the diagonal err relatively, as its sum does."""
         size = self.matrix.shape[2]
-        vector = torch.linalg.eigh(self.matrix).eigenvectors[:, :, -1:]
-        quotient: Tensor = (vector.mT @ self.matrix @ vector / (vector.mT @ vector)).reshape(-1)
-        return (quotient - self.error - 4 * gamma(2 * size + 4) * _trace(self.matrix)).clamp(min=0)
+        return (_trace(self.matrix) * (1 + gamma(size)) + self.error) * UP
+
+    def largest_eigenvalues(self) -> tuple[Tensor, Tensor]:
+        """A lower and an upper bound of the largest eigenvalue of the exact A^T A.
+
+        The lower one is the Rayleigh quotient of the computed eigenvector, and the trace is always an upper
+        one. Large matrices are faster to solve on the CPU, whose libraries also solve all of them.
+        """
+        error, size = self.error.cpu(), self.matrix.shape[2]
+        # powers of two, near the trace: dividing by them is exact, and keeps squares representable
+        traces = _trace(self.matrix).clamp(min=_SMALLEST).tolist()
+        scale = torch.tensor([2.0 ** (math.frexp(trace)[1] - 1) for trace in traces], dtype=torch.float64)
+        matrix = self.matrix.cpu() / scale[:, None, None]
+        trace = _trace(matrix)
+        proved, _, vector = largest_eigenvalues(matrix)
+        upper = torch.minimum(proved, trace * (1 + 2 * gamma(size + 2))) * scale + error
+        quotient = (vector.mT @ matrix @ vector / (vector.mT @ vector)).reshape(-1)
+        lower = (quotient - 4 * gamma(2 * size + 4) * trace) * scale - error
+        return lower.clamp(min=0).to(self.matrix.device), (upper * (1 + 4 * UNIT)).to(self.matrix.device)
 
 
 def _trace(matrix: Tensor) -> Tensor:
@@ -146,7 +169,7 @@ def squared_frobenius(weights: Tensor, matrices: Tensor) -> Tensor:
     for start in range(0, height, step):
         part = slice(start, start + step)
         total += (weights[part, None] * matrices[:, part].double()).square_().sum((1, 2))
-    slack = 2 * gamma(min(step, height) * width + math.ceil(height / step) + 4)
+    slack = 2 * gamma(height * width + 4)
     return torch.where(_nonzero(matrices), total * (1 + slack) + height * width * _SMALLEST, 0.0)
 
 
@@ -161,32 +184,14 @@ def dense_bounds(weights: Tensor, matrices: Tensor) -> SingularValueBounds:
     """
     if min(matrices.shape[1:]) > DENSE_LIMIT:
         each = [norm_bounds(weights, matrix) for matrix in matrices]
-        lower, upper = (torch.stack(ends) for ends in zip(*((b.lower, b.upper) for b in each), strict=True))
-        return SingularValueBounds(lower, upper)
-    grams = list(_grams(weights, matrices))
-    lower = torch.cat([gram.lower() for gram in grams]).sqrt() * (1 - 2 * UNIT)
-    return SingularValueBounds(lower, _root(torch.cat([gram.upper() for gram in grams])))
-
-
-def upper_bounds(weights: Tensor, matrices: Tensor) -> Tensor:
-    """The upper bound of ``dense_bounds`` alone, at half the cost.
-
-    >>> round(float(upper_bounds(torch.ones(2).double(), torch.eye(2).double()[None])), 9)
-    1.0
-    """
-    if min(matrices.shape[1:]) > DENSE_LIMIT:
-        return dense_bounds(weights, matrices).upper
-    return _root(torch.cat([gram.upper() for gram in _grams(weights, matrices)]))
-
-
-def _grams(weights: Tensor, matrices: Tensor) -> Iterator[Gram]:
+        return SingularValueBounds(
+            torch.stack([one.lower for one in each]), torch.stack([one.upper for one in each])
+        )
     of_rows = matrices.shape[1] < matrices.shape[2]
-    for some in matrices.split(at_once(_NUMBERS, each=matrices[0].numel())):
-        yield Gram.of(weights, some, of_rows=of_rows)
-
-
-def _root(square: Tensor) -> Tensor:
-    return square.sqrt() * (1 + 2 * UNIT)
+    some = matrices.split(at_once(_NUMBERS, each=matrices[0].numel()))
+    ends = [Gram.of(weights, part, of_rows=of_rows).largest_eigenvalues() for part in some]
+    lower, upper = (torch.cat(end).sqrt() for end in zip(*ends, strict=True))
+    return SingularValueBounds(lower * (1 - 2 * UNIT), upper * (1 + 2 * UNIT))
 
 
 def norm_bounds(weights: Tensor, matrix: Tensor) -> SingularValueBounds:

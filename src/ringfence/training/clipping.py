@@ -11,8 +11,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.numerics.blocks import refuse_tf32, row_lengths
-from ringfence.numerics.rounding import float32_at_most
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.rounding import float32_at_most, gamma
 from ringfence.training.kernels.clipped_sums import clipped_outer_sum
 
 # Norm aims a little below C: the length (2^-22), the factor (2^-24) and the products (2^-24) are rounded.

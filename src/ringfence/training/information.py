@@ -27,7 +27,7 @@ from ringfence.training.per_example.isolation import Inputs
 
 # The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-13, torch.float32: 2e-6}
-_TRACE_PROBES, _AT_ONCE = 64, 4
+_TRACE_PROBES = 64
 _MEASURED = 1e-300  # the least eta^2 of an example that was measured: 0 says that it never was
 
 
@@ -154,9 +154,7 @@ def example_information(
         share = failure_probability * len(x) / count
         if kind == "trace":
             assert probes is not None
-            return probable_traces(
-                operator, generator=generator, failure_probability=share, probes=probes, at_once=_AT_ONCE
-            )
+            return probable_traces(operator, generator=generator, failure_probability=share, probes=probes)
         bounds = probable_bounds_of_many(
             operator,
             generator=generator,

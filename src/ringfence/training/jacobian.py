@@ -187,23 +187,21 @@ def jacobian_operator(
     forward, backward = _weighted_clip(clip, gradients, weights)
     count, width = len(x), math.prod(x.shape[1:])
 
-    def image(vectors: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(diag(weights) J v / |v| of all examples, 0 for those not in ``rows``; its length)."""
-        every = torch.zeros(count, width, dtype=torch.float64, device=x.device)
-        every[rows] = vectors / _lengths(vectors)  # unit vectors cannot leave the range of float32
-        seen = forward(recorded.apply(every))
-        return seen, _lengths(seen)
+    def image(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(diag(weights) J v / |v|, its norm, |v|)."""
+        lengths = _lengths(vectors)
+        seen = forward(recorded.apply(vectors / lengths))  # unit vectors cannot leave the range of float32
+        return seen, _lengths(seen), lengths
 
-    def squares(block: Tensor, rows: Tensor) -> Tensor:
-        sizes = [image(vectors, rows)[1][rows] * _lengths(vectors) for vectors in block.unbind(1)]
-        return torch.cat(sizes, dim=1).square()
+    def squares(block: Tensor) -> Tensor:
+        sizes = [image(vectors)[1:] for vectors in block.unbind(1)]
+        return torch.cat([size * length for size, length in sizes], dim=1).square()
 
-    def gram(block: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def gram(block: Tensor) -> tuple[Tensor, Tensor]:
         sizes, backs = [], []
-        for vectors in block.unbind(1):
-            seen, size = image(vectors, rows)
-            sizes.append(size[rows] * _lengths(vectors))
-            backs.append(recorded.apply_transpose(backward(seen.div_(size)))[rows] * sizes[-1])
+        for seen, size, length in map(image, block.unbind(1)):
+            sizes.append(size * length)
+            backs.append(recorded.apply_transpose(backward(seen.div_(size))) * sizes[-1])
         return torch.cat(sizes, dim=1).square(), torch.stack(backs, dim=1)
 
     return BatchedOperator(count, (model.size, width), squares, gram, rounding, x.device)

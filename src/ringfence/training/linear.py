@@ -15,7 +15,7 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise, side_by_side
-from ringfence.numerics.singular_values import gamma
+from ringfence.numerics.rounding import gamma
 from ringfence.training.clipping import Clip, secure_sensitivity
 
 _MOST_STEPS = 10**6  # more would not end: every step looks at every example

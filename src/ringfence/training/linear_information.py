@@ -11,16 +11,14 @@ share, and of the K vectors a_k = r_k omega_k^2 x of the example itself:
     G = J^T diag(omega^2) J = D + sum_k (a_k R_k^T + R_k a_k^T + t_k R_k R_k^T),
     D_m = sum_k omega_km^2 r_k^2,    t_k = sum_j omega_kj^2 x_j^2.
 
-A clip that scales the whole gradient by f adds f r x^T to what is released. That multiplies omega by f and
-replaces R, where f < 1, by R - r dlog|r|/dx - r dlog|x|/dx. For ``Norm`` |.| is the L2 norm; for ``Scale`` it
-is the largest entry.
+A clip that scales the whole gradient by f = min(1, c / (|r| |x|)) adds f r x^T to what is released. That
+multiplies omega by f and replaces R, where f < 1, by R - r dlog|r|/dx - r dlog|x|/dx. For ``Norm`` |.| is the
+L2 norm; for ``Scale`` it is the largest entry.
 
-Every sum over features is then a product of matrices. Roundings are charged as in
-``numerics/singular_values.py``.
+Every sum over features is then a product of matrices.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -108,7 +106,12 @@ def linear_information(
     0.5
     """
     theta, weights = checks.finite("theta", theta), checks.finite("weights", weights).double()
-    _check_shapes(theta, weights, features)
+    checks.finite("features", features)
+    if theta.shape != weights.shape:
+        raise ValueError(f"theta must have shape {list(weights.shape)}, got {list(theta.shape)}")
+    if weights.dim() != 2 or features.dim() != 2 or features.shape[1] != weights.shape[1]:
+        shapes = f"{list(weights.shape)} and {list(features.shape)}"
+        raise ValueError(f"weights must be (K, p) and features (n, p), got shapes {shapes}")
     check_labels(labels, len(features), len(weights))
     if attributes is None:
         attributes = torch.ones_like(weights[0])
@@ -148,32 +151,38 @@ def _information(
     relative = relative_error(weights, torch.linalg.vector_norm(features, dim=1))
     if bool((relative > 0.01).any()):
         raise ValueError("features and weights must be smaller: scores have no digits left")
-    derivative = _score_derivative(shares, others, weights * rates)
+    # R = spread W, times the rates; s_k - s_k^2 is s_k times the share of the others, without cancellation
+    spread = -shares[:, :, None] * shares[:, None]
+    spread.diagonal(dim1=1, dim2=2).copy_(shares * others)
+    absolute, norms = spread.abs(), torch.linalg.vector_norm(weights * rates, dim=1)
+    direction = None
     if isinstance(clip, Clamp):
         omega_squared = _not_clamped(clip, residuals, features, relative) * information
     else:
-        scaling = _scaling(clip, residuals, features)
-        omega_squared = scaling.factor.square()[:, None, None] * information
-        derivative = scaling.derivative(derivative, residuals, features, rates)
+        factor, spread, absolute, direction = _scaled(clip, spread, residuals, features)
+        direction = (direction * rates)[:, None]
+        norms = torch.cat((norms, rates.max()[None] * UP))
+        omega_squared = factor.square()[:, None] * information
         if isinstance(clip, Norm) and clip.each is not None:
-            scaled = residuals * scaling.factor[:, None]
-            omega_squared *= _not_clamped(clip, scaled, features, 2 * relative)
+            omega_squared *= _not_clamped(clip, residuals * factor, features, 2 * relative)
 
     slopes = (omega_squared @ features.square()[:, :, None])[:, :, 0]  # t_k
     diagonal = (residuals.square()[:, None] @ omega_squared)[:, 0] * rates.square()
     own = omega_squared.mul_(residuals[:, :, None]).mul_((features * rates)[:, None])  # a_k, in place
 
     # |J| entry by entry has the squared norm ``size``; G is made of products of at most 12 factors, or of 20
-    # where lengths are among them
-    absolute_rows = derivative.absolute @ derivative.norms
-    size = 2 * (diagonal.sum(dim=1) + (slopes * absolute_rows.square()).sum(dim=1))
-    error = torch.expm1((24 if isinstance(clip, Norm) else 16) * relative) * size + _TINY
+    # where the gradient is scaled
+    size = 2 * (diagonal.sum(dim=1) + (slopes * (absolute @ norms).square()).sum(dim=1))
+    error = torch.expm1((16 if direction is None else 24) * relative) * size + _TINY
     is_flat = (slopes == 0).all(dim=1) & (diagonal == 0).all(dim=1)  # clipped everywhere: exactly 0
-    own = torch.cat((derivative.own, own), dim=1) if derivative.own is not None else own
-    matrix = DiagonalPlusLowRank(
-        diagonal, weights * rates, derivative.units, own, _middle(derivative.spread, slopes)
-    )
-    return matrix, torch.where(is_flat, 0.0, error)
+    own = own if direction is None else torch.cat((direction, own), dim=1)
+
+    # M of G = D + V^T M V, with the rows of V in the order weights, direction, a_k
+    count, classes, base = spread.shape
+    middle = spread.new_zeros(count, base + classes, base + classes)
+    middle[:, :base, :base] = spread.mT @ (slopes[:, :, None] * spread)
+    middle[:, base:, :base], middle[:, :base, base:] = spread, spread.mT
+    return DiagonalPlusLowRank(diagonal, weights * rates, own, middle), torch.where(is_flat, 0.0, error)
 
 
 def _not_clamped(clip: Clamp | Norm, residuals: Tensor, features: Tensor, relative: Tensor) -> Tensor:
@@ -182,116 +191,37 @@ def _not_clamped(clip: Clamp | Norm, residuals: Tensor, features: Tensor, relati
     return features.abs()[:, None] <= limit[:, :, None]
 
 
-def _middle(spread: Tensor, slopes: Tensor) -> Tensor:
-    """M of G = D + V^T M V, with the rows of V in the order weights, unit vectors, own, and the a_k last."""
-    count, classes, base = spread.shape
-    middle = spread.new_zeros(count, base + classes, base + classes)
-    middle[:, :base, :base] = spread.mT @ (slopes[:, :, None] * spread)
-    middle[:, base:, :base], middle[:, :base, base:] = spread, spread.mT
-    return middle
+def _scaled(
+    clip: Scale | Norm, spread: Tensor, residuals: Tensor, features: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """f, (n, 1); R of the scaled gradient over [W; d|x|/dx]; the same without signs; and d|x|/dx, (n, p).
 
-
-def _check_shapes(theta: Tensor, weights: Tensor, features: Tensor) -> None:
-    checks.finite("features", features)
-    if theta.shape != weights.shape:
-        raise ValueError(f"theta must have shape {list(weights.shape)}, got {list(theta.shape)}")
-    if weights.dim() != 2 or features.dim() != 2 or features.shape[1] != weights.shape[1]:
-        shapes = f"{list(weights.shape)} and {list(features.shape)}"
-        raise ValueError(f"weights must be (K, p) and features (n, p), got shapes {shapes}")
-
-
-@dataclass(frozen=True)
-class _ResidualDerivative:
-    """R = dr / dx of some examples, times the rates, as R = spread [W; unit vectors; own]."""
-
-    spread: Tensor  # (n, K, K + q + l)
-    absolute: Tensor  # the same with every sign made positive, for what rounding may have done
-    norms: Tensor  # (K + q + l,): at least those of the rows of [W; unit vectors; own]
-    units: Tensor  # (n, q): the place of the 1 in each unit vector
-    own: Tensor | None = None  # (n, l, p): rows that belong to the example
-
-
-def _score_derivative(shares: Tensor, others: Tensor, weights: Tensor) -> _ResidualDerivative:
-    """(diag(s) - s s^T) W; s_k - s_k^2 is s_k times the share of the other classes, without cancellation."""
-    spread = -shares[:, :, None] * shares[:, None]
-    spread.diagonal(dim1=1, dim2=2).copy_(shares * others)
-    no_units = torch.zeros(len(shares), 0, dtype=torch.int64, device=shares.device)
-    return _ResidualDerivative(spread, spread.abs(), torch.linalg.vector_norm(weights, dim=1), no_units)
-
-
-@dataclass(frozen=True)
-class _Scaling:
-    """What ``Scale`` multiplies each example by: f = min(1, c / (|r_k| |x_j|)) at the largest of both."""
-
-    factor: Tensor  # f, (n,)
-    strongest: Tensor  # k, (n,)
-    largest: Tensor  # j, (n,)
-
-    @staticmethod
-    def of(clip: Scale, residuals: Tensor, features: Tensor) -> "_Scaling":
-        largest, strongest = features.abs().max(dim=1), residuals.abs().max(dim=1)
-        factor = (clip.largest / (largest.values * strongest.values)).clamp(max=1)
-        return _Scaling(factor, strongest.indices, largest.indices)
-
-    def derivative(
-        self, inner: _ResidualDerivative, residuals: Tensor, features: Tensor, rates: Tensor
-    ) -> _ResidualDerivative:
-        """Where f < 1 it moves with x too: R loses r dlog|r_k|/dx and r dlog|x_j|/dx."""
-        every = torch.arange(len(features), device=features.device)
-        moving = (self.factor < 1)[:, None]
-        ratio = torch.where(moving, residuals / residuals[every, self.strongest][:, None], 0.0)[:, :, None]
-        moved = torch.where(moving, residuals / features[every, self.largest][:, None], 0.0)
-        moved = (moved * rates[self.largest][:, None])[:, :, None]
-        spread = inner.spread - ratio * inner.spread[every, self.strongest][:, None]
-        absolute = inner.absolute + ratio.abs() * inner.absolute[every, self.strongest][:, None]
-        return _ResidualDerivative(
-            torch.cat((spread, -moved), dim=2),
-            torch.cat((absolute, moved.abs()), dim=2),
-            torch.cat((inner.norms, inner.norms.new_ones(1))),
-            self.largest[:, None],
-        )
-
-
-@dataclass(frozen=True)
-class _Shortening:
-    """What ``Norm`` multiplies each example by: f = min(1, C / (|r| |x|))."""
-
-    factor: Tensor  # f, (n,)
-    residual_lengths: Tensor  # |r|, (n,)
-    feature_lengths: Tensor  # |x|, (n,)
-
-    @staticmethod
-    def of(clip: Norm, residuals: Tensor, features: Tensor) -> "_Shortening":
-        lengths = [torch.linalg.vector_norm(part, dim=1) for part in (residuals, features)]
-        return _Shortening((clip.aim / (lengths[0] * lengths[1])).clamp(max=1), *lengths)
-
-    def derivative(
-        self, inner: _ResidualDerivative, residuals: Tensor, features: Tensor, rates: Tensor
-    ) -> _ResidualDerivative:
-        """Where f < 1 it moves with x too: R loses r (r^T R) / |r|^2 and r x^T / |x|^2."""
-        moving = (self.factor < 1)[:, None]
-        unit = torch.where(moving, residuals / self.residual_lengths[:, None], 0.0)[:, :, None]
-        # the last row is x / |x|, times the rates; its norm is at most the largest of them
-        direction = torch.where(moving, features / self.feature_lengths[:, None], 0.0) * rates
-        share = torch.where(moving, residuals / self.feature_lengths[:, None], 0.0)[:, :, None]
-        spread = inner.spread - unit * (unit.mT @ inner.spread)
-        absolute = inner.absolute + unit.abs() * (unit.abs().mT @ inner.absolute)
-        return _ResidualDerivative(
-            torch.cat((spread, -share), dim=2),
-            torch.cat((absolute, share.abs()), dim=2),
-            torch.cat((inner.norms, rates.max()[None] * UP)),
-            inner.units,
-            direction[:, None],
-        )
-
-
-def _scaling(clip: Scale | Norm, residuals: Tensor, features: Tensor) -> _Scaling | _Shortening:
-    """What the clip multiplies each example by, and how that moves.
+    Where f < 1 it moves with x too: R loses (r / |r|) (d|r|/dr)^T R and (r / |x|) (d|x|/dx)^T.
 
     >>> residuals, features = torch.tensor([[0.6, -0.8]]), torch.tensor([[3.0, 4.0]])
-    >>> _scaling(Norm(1.0), residuals, features).factor.round(decimals=4)
-    tensor([0.2000])
+    >>> _scaled(Norm(1.0), torch.eye(2)[None], residuals, features)[0].round(decimals=4)
+    tensor([[0.2000]])
     """
-    if isinstance(clip, Scale):
-        return _Scaling.of(clip, residuals, features)
-    return _Shortening.of(clip, residuals, features)
+    target, norm = (clip.largest, _largest_entry) if isinstance(clip, Scale) else (clip.aim, _length)
+    (length, slope), (width, direction) = norm(residuals), norm(features)
+    factor = (target / (length * width)).clamp(max=1)
+    moving = factor < 1
+    unit = torch.where(moving, residuals / length, 0.0)[:, :, None]
+    slope = torch.where(moving, slope, 0.0)[:, None]
+    share = torch.where(moving, residuals / width, 0.0)[:, :, None]
+    changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
+    absolute = torch.cat((spread.abs() + unit.abs() * (slope.abs() @ spread.abs()), share.abs()), dim=2)
+    return factor, changed, absolute, torch.where(moving, direction, 0.0)
+
+
+def _length(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The L2 norm of every row, (n, 1), and its derivative by the row."""
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return length, rows / length
+
+
+def _largest_entry(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest absolute value of every row, (n, 1), and its derivative by the row."""
+    place = rows.abs().argmax(dim=1, keepdim=True)
+    entry = rows.gather(1, place)
+    return entry.abs(), torch.zeros_like(rows).scatter_(1, place, entry.sign())
