@@ -15,17 +15,18 @@ from torch.nn.functional import pad
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.coordinates import Setting
 from ringfence.accounting.divergence_sums import (
     CELLS,
+    DIVERGENCES,
     DivergenceTable,
+    Setting,
     Tabulated,
     above_chord,
-    both_directions,
     is_near,
+    natural_unit,
     shift_is_small,
 )
-from ringfence.accounting.equivalent_information import equivalent_information, natural_unit
+from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
 from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
@@ -65,7 +66,7 @@ class GridTable(DivergenceTable):
     """
 
     def __init__(
-        self, orders: Tensor, device: torch.device | str = "cpu", tabulated: Tabulated = both_directions
+        self, orders: Tensor, device: torch.device | str = "cpu", tabulated: Tabulated = DIVERGENCES
     ) -> None:
         super().__init__(orders, tabulated)
         self.device = torch.device(device)
@@ -155,7 +156,7 @@ class GridAccountant:
     ) -> None:
         self._table = table or GridTable(checked_orders(DEFAULT_ORDERS))
         orders, device = self._table.orders, self._table.device
-        self._information = information or GridTable(orders, device, equivalent_information)
+        self._information = information or GridTable(orders, device, EQUIVALENT_INFORMATION)
         self._accounts = [
             PerInstanceAccountant(mechanism, sensitivity, orders)
             for mechanism, sensitivity in zip(mechanisms, sensitivities, strict=True)
@@ -250,7 +251,7 @@ def block_maxima(table: GridTable, settings: Sequence[Setting], theta: Tensor) -
 
     >>> from ringfence.accounting.equivalent_information import equivalent_information
     >>> from ringfence.mechanisms.sign import StochasticSign
-    >>> table = GridTable(torch.tensor([2.0]).double(), tabulated=equivalent_information)
+    >>> table = GridTable(torch.tensor([2.0]).double(), tabulated=EQUIVALENT_INFORMATION)
     >>> theta = torch.tensor([[0.5, 4.0], [2.0, 4.0]])
     >>> block_maxima(table, [Setting.of(StochasticSign(1.0), 1e-3)] * 2, theta)[:, 0, 0].round(decimals=2)
     tensor([0.5800, 0.1300], dtype=torch.float64)

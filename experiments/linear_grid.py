@@ -11,8 +11,8 @@ from torch.nn.functional import one_hot
 from experiments.grid_accounts import GridAccountant, GridTable, stacked
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.coordinates import kind_of
-from ringfence.accounting.equivalent_information import equivalent_information
+from ringfence.accounting.divergence_sums import kind_of
+from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
@@ -64,7 +64,7 @@ def train_linear_grid(
     noise = [setting.noise(data, size, classes) for setting in settings]
     targets, lengths = one_hot(labels, classes).to(features.dtype), row_lengths(features)
     orders = checked_orders(DEFAULT_ORDERS)
-    tables = (GridTable(orders, features.device), GridTable(orders, features.device, equivalent_information))
+    tables = (GridTable(orders, features.device), GridTable(orders, features.device, EQUIVALENT_INFORMATION))
     runs: dict[int, LinearRun] = {}
     for block in _blocks(settings, _settings_at_once(features, classes)):
         own, its_noise = [settings[i] for i in block], [noise[i] for i in block]

@@ -155,15 +155,15 @@ the sign of log(1 / delta) in an example's epsilon
 - - torch.log(delta * orders) / (orders - 1)
 + + torch.log(delta * orders) / (orders - 1)
 
-@ src/ringfence/accounting/coordinates.py: accounting/divergence_sums accounting/per_instance
+@ src/ringfence/accounting/divergence_sums.py: accounting/divergence_sums accounting/per_instance
 only upward pushes in the sums
 - forward = (theta, move), (theta, -move)
 + forward = (theta, move), (theta, move)
-@ src/ringfence/accounting/coordinates.py: accounting/examples
+@ src/ringfence/accounting/divergence_sums.py: accounting/examples
 the way back taken from the wrong end
 - backward = (theta + move, -move), (theta - move, move)
 + backward = (theta - move, -move), (theta + move, move)
-@ src/ringfence/accounting/coordinates.py: accounting/far_out
+@ src/ringfence/accounting/divergence_sums.py: accounting/far_out
 the other end of a huge support
 - (theta - lower).abs() <= (theta - upper).abs()
 + (theta - lower).abs() >= 0

@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from experiments.grid_accounts import stacked
-from ringfence.accounting.coordinates import (
+from ringfence.accounting.divergence_sums import (
     Setting,
     distinct,
     kind_of,

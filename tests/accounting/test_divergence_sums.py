@@ -7,9 +7,8 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import divergence_sums
-from ringfence.accounting.coordinates import Setting
-from ringfence.accounting.divergence_sums import DivergenceTable, both_directions, exact_sums
-from ringfence.accounting.equivalent_information import equivalent_information
+from ringfence.accounting.divergence_sums import DivergenceTable, Setting, both_directions, exact_sums
+from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION, equivalent_information
 from ringfence.numerics.rounding import UNDERFLOW
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
@@ -299,7 +298,7 @@ def test_a_page_is_its_nodes_and_the_steepest_slopes_around_its_cells() -> None:
 def test_between_every_eighth_node_the_equivalent_information_is_a_raised_chord() -> None:
     """K is 4, and above order 1.5 by s^2 / 8 more, s the move in units of sigma."""
     law, orders, size = rf.RectifiedGaussian(2.0, 1.0), float64([1.5, 8.0]), 0.6
-    table = DivergenceTable(orders, tabulated=equivalent_information)
+    table = DivergenceTable(orders, tabulated=EQUIVALENT_INFORMATION)
     (page,) = table.pages(Setting.of(law, size), [-1])
     ends = equivalent_information(law, 2 * (torch.arange(17).double() / 16 - 1), float64(size), orders)
     share = torch.arange(8).double() / 8

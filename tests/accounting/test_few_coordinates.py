@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 import ringfence as rf
 from ringfence.accounting import poisson_mixture
-from ringfence.accounting.coordinates import released_shape
+from ringfence.accounting.divergence_sums import released_shape
 from ringfence.accounting.poisson_mixture import log_excess_of_few
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from tests import oracle

@@ -10,8 +10,7 @@ import ringfence as rf
 from experiments.grid_accounts import GridTable, block_sums
 from ringfence.accounting import fisher
 from ringfence.accounting.conversion import gaussian_delta
-from ringfence.accounting.coordinates import Setting
-from ringfence.accounting.divergence_sums import DivergenceTable, exact_sums
+from ringfence.accounting.divergence_sums import DivergenceTable, Setting, exact_sums
 from ringfence.accounting.examples import EvaluatedSums
 from ringfence.accounting.fisher import poisson_information_factor, reconstruction_error_bound
 from ringfence.accounting.poisson_mixture import PoissonMixture

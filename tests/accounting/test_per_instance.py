@@ -7,8 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import per_instance
-from ringfence.accounting.coordinates import Setting
-from ringfence.accounting.divergence_sums import Charges, DivergenceTable, exact_sums
+from ringfence.accounting.divergence_sums import Charges, DivergenceTable, Setting, exact_sums
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance import DivergenceTables
 from tests.accounting.drawing import draw

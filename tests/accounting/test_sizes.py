@@ -12,8 +12,7 @@ from torch import Tensor
 import ringfence as rf
 from experiments import grid_accounts
 from ringfence.accounting import divergence_sums, equivalent_information, examples, per_instance
-from ringfence.accounting.coordinates import Setting
-from ringfence.accounting.divergence_sums import exact_sums
+from ringfence.accounting.divergence_sums import Setting, exact_sums
 from ringfence.mechanisms import pieces
 from ringfence.numerics import normal, singular_values
 from tests.accounting.drawing import draw

@@ -9,8 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting import divergence_sums, examples, per_instance
 from ringfence.accounting import fisher as fisher_account
-from ringfence.accounting.coordinates import Setting, split_by_setting
-from ringfence.accounting.divergence_sums import DivergenceTable
+from ringfence.accounting.divergence_sums import DivergenceTable, Setting, split_by_setting
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.numerics import singular_values
 from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many

@@ -16,7 +16,8 @@ grows with theta.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,15 +26,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ringfence import checks
-from ringfence.accounting.coordinates import Setting, pushes, recentre, with_numbers
-from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-# What is tabulated: (law, theta, size of the move, orders) -> (2, orders, shape of theta), where every
-# row that comes out is a positive function of theta with f'' >= -K f or the largest of such.
-Tabulated = Callable[[Mechanism, Tensor, Tensor, Tensor], Tensor]
+Push = tuple[Tensor, Tensor]
+
+_NEAR = 256.0  # sigma; nearer to 0 the rounding of theta + shift is below what accounts charge for rounding
+_SMALLEST_INFORMATION = 1e-290  # what a law says of its information below this may have lost digits
 
 CELLS = 128  # of a page, which is one sigma wide
 _WIDEST = 256  # sigma; a theta that reaches farther is not read from the table as a whole
@@ -55,6 +55,170 @@ _COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
 _COUNTED_AT_ONCE = {"cpu": 1 << 22}  # coordinates
 _COUNTED_AT_ONCE_ELSEWHERE = 1 << 24  # torch counts in theta's dtype, and float32 one by one up to here
+
+
+def released_shape(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> torch.Size:
+    """The shape of what is released: theta's, after broadcasting with sensitivity and parameters.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> released_shape(Gaussian(1.0), torch.zeros(2, 1), torch.ones(3))
+    torch.Size([2, 3])
+    """
+    values = {"theta": theta, "sensitivity": sensitivity, **law.parameters()}
+    return checks.broadcast(tuple(values), tuple(values.values()))
+
+
+def pushes(theta: Tensor, move: Tensor) -> tuple[tuple[Push, Push], tuple[Push, Push]]:
+    """(theta, shift) of the pushes up and down: with M(theta) as P, then with M(theta) as Q.
+
+    Guarantee: every account takes its neighbours from here, both signs and both directions.
+
+    >>> pushes(torch.tensor(1.0), torch.tensor(0.25))[1]
+    ((tensor(1.2500), tensor(-0.2500)), (tensor(0.7500), tensor(0.2500)))
+    """
+    forward = (theta, move), (theta, -move)
+    backward = (theta + move, -move), (theta - move, move)
+    return forward, backward
+
+
+def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows of these numbers, and for each coordinate the index of its row.
+
+    The columns broadcast against each other; the index has their common shape. Both are on the CPU.
+
+    >>> rows, index = distinct(torch.tensor([1.0, 2.0, 1.0]), torch.tensor(5.0))
+    >>> rows.tolist(), index.tolist()
+    ([[1.0, 5.0], [2.0, 5.0]], [0, 1, 0])
+    """
+    table = torch.stack(torch.broadcast_tensors(*(column.double().cpu() for column in columns)), dim=-1)
+    if all(column.numel() == 1 for column in columns):
+        return table.reshape(1, -1), torch.zeros(table.shape[:-1], dtype=torch.int64)
+    rows, index = torch.unique(table.reshape(-1, table.shape[-1]), dim=0, return_inverse=True)
+    return rows, index.reshape(table.shape[:-1])
+
+
+def with_numbers(law: Mechanism, numbers: Tensor) -> Mechanism:
+    """The law with single numbers for parameters, in the order of ``law.parameters()``.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> with_numbers(Gaussian(torch.ones(3)), torch.tensor([2.0]))
+    Gaussian(sigma=2.0)
+    """
+    return law.with_parameters(dict(zip(law.parameters(), numbers.unbind(), strict=True)))
+
+
+def recentre(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
+    """Recentres theta on a distant support to avoid cancellation: same divergences, numbers near 0.
+
+        D(theta, shift; [lower, upper]) = D(theta - a, shift; [lower - a, upper - a])
+
+    At theta = 1e13 sigma float64 holds theta + shift only to 1e-3 sigma, while the difference between theta
+    and the nearer end a is exact wherever theta is closer to that end than to 0. Where coordinates lie near
+    different ends, the law that comes back has its own ends for each coordinate.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> far = TruncatedGaussian(1.0, bound=(1e13, 1e13 + 2))
+    >>> recentre(far, torch.tensor([1e13 + 0.5], dtype=torch.float64))
+    (TruncatedGaussian(sigma=1.0, bound=(0.0, 2.0)), tensor([0.5000], dtype=torch.float64))
+    """
+    parameters = law.parameters()
+    if "lower" not in parameters or not theta.numel():
+        return law, theta
+    # parameters are looked at where they are: on a GPU every question about a number waits for the device
+    sigma, lower, upper = (parameters[name].double() for name in ("sigma", "lower", "upper"))
+    if not any(bool(((end.abs() > _NEAR * sigma) & torch.isfinite(end)).any()) for end in (lower, upper)):
+        return law, theta
+    sigma, lower, upper, theta = (value.to(theta.device) for value in (sigma, lower, upper, theta.double()))
+    near = _NEAR * sigma
+    nearer = torch.where((theta - lower).abs() <= (theta - upper).abs(), lower, upper)
+    # only where theta is closer to that end than to 0: then the difference is exact, and a theta near 0,
+    # where a quantised law may have a cut, keeps its digits
+    closer = (theta - nearer).abs() <= theta.abs() / 2
+    anchor = torch.where((nearer.abs() > near) & closer, nearer, 0.0)
+    if bool((anchor == anchor.reshape(-1)[0]).all()):
+        anchor = anchor.reshape(-1)[0]  # a law with single numbers keeps them
+    ends = {"lower": lower - anchor, "upper": upper - anchor}
+    return law.with_parameters({**parameters, **ends}), theta - anchor
+
+
+def natural_unit(mechanism: Mechanism) -> Tensor:
+    """u = information_bound^(-1/2), at least sigma: 2 D <= alpha (s / u)^2 for every theta and every move s.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> natural_unit(TruncatedGaussian(1.0, bound=0.01)).round()  # sqrt(3) sigma^2 / b
+    tensor(173., dtype=torch.float64)
+    """
+    sigma, bound = mechanism.sigma.double(), mechanism.information_bound().double()
+    known = torch.isfinite(bound) & (bound > _SMALLEST_INFORMATION)
+    return torch.where(known, torch.maximum(bound.rsqrt(), sigma), sigma)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A law whose parameters are single numbers, and how far a record may move a coordinate.
+
+    Equal settings have equal divergences at every theta, so a table keeps them once.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> Setting.of(Gaussian(1.0), 0.1) == Setting.of(Gaussian(torch.tensor(1.0)), 0.1)
+    True
+    """
+
+    kind: Hashable
+    parameters: tuple[float, ...]  # sigma first
+    sensitivity: float
+    mechanism: Mechanism = field(compare=False)
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, sensitivity: float) -> "Setting":
+        """A law with tensors of parameters is an error."""
+        kind = kind_of(mechanism)
+        if kind is None:
+            raise ValueError(f"the parameters of a mechanism must be single numbers, got {mechanism!r}")
+        numbers = tuple(map(float, mechanism.parameters().values()))
+        law = with_numbers(mechanism, torch.tensor(numbers, dtype=torch.float64))
+        return cls(kind, numbers, sensitivity, law)
+
+    @property
+    def sigma(self) -> float:
+        """The noise of the law."""
+        return self.parameters[0]
+
+
+def kind_of(mechanism: Mechanism) -> Hashable:
+    """Equal for laws that differ in single numbers alone; None for a law with tensors of parameters.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> kind_of(Gaussian(1.0)) == kind_of(Gaussian(2.0)), kind_of(Gaussian(torch.ones(3)))
+    (True, None)
+    """
+    if any(value.numel() != 1 for value in mechanism.parameters().values()):
+        return None
+    return (type(mechanism).__name__, *mechanism.settings().items())
+
+
+def split_by_setting(
+    mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, most: int
+) -> Iterator[tuple[Setting, Tensor]] | None:
+    """Each setting with its coordinates of theta; None if there are more than ``most``.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> law, theta = Gaussian(torch.tensor([1.0, 2.0, 1.0])), torch.arange(3.0)
+    >>> parts = split_by_setting(law, theta, torch.tensor(0.1), 2)
+    >>> [(setting.mechanism, coordinates.tolist()) for setting, coordinates in parts]
+    [(Gaussian(sigma=1.0), [0.0, 2.0]), (Gaussian(sigma=2.0), [1.0])]
+    """
+    values = (*mechanism.parameters().values(), sensitivity)
+    if all(value.numel() == 1 for value in values):
+        return iter([(Setting.of(mechanism, float(sensitivity)), theta)])
+    rows, index = distinct(*values)
+    if len(rows) > most:
+        return None
+    theta, index = torch.broadcast_tensors(theta, index.to(theta.device))
+    return (
+        (Setting.of(with_numbers(mechanism, row[:-1]), float(row[-1])), theta[index == i])
+        for i, row in enumerate(rows)
+    )
 
 
 def both_directions(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, orders: Tensor) -> Tensor:
@@ -111,9 +275,18 @@ def above_chord(orders: Tensor, shift: Tensor, spacing: float) -> Tensor:
     return 1 / (1 - curvature(orders, shift) * spacing**2 / 6)
 
 
-# Nodes between evaluated ones, where values are chords. The supremum over moves costs a hundred divergences;
-# its chords over 1/16 sigma are raised by 0.26 %.
-_STRIDES: dict[Tabulated, int] = {both_directions: 1, equivalent_information: 8}
+class Tabulated(NamedTuple):
+    """A function of theta to tabulate: (law, theta, size of the move, orders) -> (2, orders, shape of theta).
+
+    Every row that comes out is positive with f'' >= -K f, or the largest of such functions. Only every
+    ``stride``-th node is evaluated; between them values are chords.
+    """
+
+    values: Callable[[Mechanism, Tensor, Tensor, Tensor], Tensor]
+    stride: int = 1
+
+
+DIVERGENCES = Tabulated(both_directions)
 
 
 class Charges(NamedTuple):
@@ -133,7 +306,7 @@ class DivergenceTable:
     Pages one sigma wide are filled in as theta needs them and kept, so that a second sum costs one histogram.
     A page of a setting is (2 orders, 129 + 128): for both directions and every order, D at the 129 nodes of
     the page, then for each of its 128 cells the steepest slope of that cell and its two neighbours.
-    ``tabulated`` is D, or the ``equivalent_information`` in its place.
+    ``tabulated`` is D, or the equivalent information in its place.
 
     Guarantee: ``sums`` are at least the exact sums, whatever theta. Between two nodes D is at most its chord
     times the margin; a coordinate is charged in the middle of its bin on the chord, and half a bin and a
@@ -147,7 +320,7 @@ class DivergenceTable:
     True
     """
 
-    def __init__(self, orders: Tensor, tabulated: Tabulated = both_directions) -> None:
+    def __init__(self, orders: Tensor, tabulated: Tabulated = DIVERGENCES) -> None:
         self.orders, self.tabulated = orders, tabulated
         self._kept: dict[tuple[Setting, int], Tensor] = {}
 
@@ -231,11 +404,12 @@ class DivergenceTable:
         missing = [place for place in places if (setting, place) not in self._kept]
         if (len(self._kept) + len(missing)) * 2 * len(self.orders) * (2 * CELLS + 1) > _KEPT:
             self._kept, missing = {}, list(places)
-        law = with_numbers(setting.mechanism, torch.tensor(setting.parameters, dtype=torch.float64))
         size = torch.tensor(setting.sensitivity, dtype=torch.float64)
         for start in range(0, len(missing), _FILLED_TOGETHER):
             some = missing[start : start + _FILLED_TOGETHER]
-            pages = self.evaluated_pages(law, size, torch.tensor(some, dtype=torch.float64).unsqueeze(1))
+            pages = self.evaluated_pages(
+                setting.mechanism, size, torch.tensor(some, dtype=torch.float64).unsqueeze(1)
+            )
             self._kept |= {(setting, place): page for place, page in zip(some, pages, strict=True)}
         return torch.stack([self._kept[setting, place] for place in places])
 
@@ -249,11 +423,11 @@ class DivergenceTable:
 
     def _at(self, index: Tensor, place: Tensor, law: Mechanism, size: Tensor) -> Tensor:
         """Upper bounds at these nodes of each page: (2, orders, pages, nodes)."""
-        sigma, stride = law.sigma.to(place.device), _STRIDES[self.tabulated]
+        sigma, (values_at, stride) = law.sigma.to(place.device), self.tabulated
         if stride == 1:
-            return self.tabulated(law, (index + place * CELLS) / CELLS * sigma, size, self.orders)
+            return values_at(law, (index + place * CELLS) / CELLS * sigma, size, self.orders)
         coarse = torch.arange(-1, CELLS // stride + 2, dtype=torch.float64, device=place.device) * stride
-        values = self.tabulated(law, (coarse + place * CELLS) / CELLS * sigma, size, self.orders)
+        values = values_at(law, (coarse + place * CELLS) / CELLS * sigma, size, self.orders)
         left = torch.div(index, stride, rounding_mode="floor")
         share, left = index / stride - left, left.long() + 1
         chords = values[..., left] * (1 - share) + values[..., left + 1] * share
@@ -269,14 +443,14 @@ def evaluated_charges(
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> order, one = torch.tensor([2.0], dtype=torch.float64), torch.ones((), dtype=torch.float64)
-    >>> charges = evaluated_charges(both_directions, Gaussian(1.0), torch.zeros(2), one, order)
+    >>> charges = evaluated_charges(DIVERGENCES, Gaussian(1.0), torch.zeros(2), one, order)
     >>> charges.number.tolist(), charges.between(slice(None))[1][0].tolist()
     ([1.0, 1.0], [[1.0, 1.0]])
     """
     theta = theta.double()
 
     def between(some: slice) -> tuple[Tensor, Tensor]:
-        values = tabulated(mechanism, theta, sensitivity.to(theta), orders[some])
+        values = tabulated.values(mechanism, theta, sensitivity.to(theta), orders[some])
         values = values.reshape(*values.shape[:2], theta.numel())
         return values, values
 

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.coordinates import Setting, distinct, pushes, recentre, split_by_setting
+from ringfence.accounting.divergence_sums import Setting, distinct, pushes, recentre, split_by_setting
 from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.checks import Real

@@ -9,9 +9,17 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.coordinates import recentre, released_shape, split_by_setting
-from ringfence.accounting.divergence_sums import Charges, DivergenceTable, evaluated_charges, exact_sums
-from ringfence.accounting.equivalent_information import equivalent_information, natural_unit
+from ringfence.accounting.divergence_sums import (
+    Charges,
+    DivergenceTable,
+    evaluated_charges,
+    exact_sums,
+    natural_unit,
+    recentre,
+    released_shape,
+    split_by_setting,
+)
+from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity, filled
 from ringfence.checks import Real
@@ -112,7 +120,7 @@ class DivergenceTables:
     def __init__(self, orders: Tensor) -> None:
         self.orders = orders
         self.divergences = DivergenceTable(orders)
-        self.information = DivergenceTable(orders, tabulated=equivalent_information)
+        self.information = DivergenceTable(orders, EQUIVALENT_INFORMATION)
 
     def sums(
         self, mechanism: Mechanism, theta: Tensor, size: Sensitivity, *, exact: bool = False, few: int = FEW

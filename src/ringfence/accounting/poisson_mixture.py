@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ringfence.accounting.coordinates import released_shape
+from ringfence.accounting.divergence_sums import released_shape
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW

@@ -19,7 +19,7 @@ from ringfence.accounting.conversion import (
     gaussian_delta,
     gaussian_epsilon,
 )
-from ringfence.accounting.coordinates import distinct, pushes, recentre, released_shape, with_numbers
+from ringfence.accounting.divergence_sums import distinct, pushes, recentre, released_shape, with_numbers
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.induction import Grid, Loss, atoms_delta, induction
 from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp

@@ -37,8 +37,7 @@ import math
 
 import torch
 
-from ringfence.accounting.divergence_sums import curvature
-from ringfence.accounting.equivalent_information import natural_unit
+from ringfence.accounting.divergence_sums import curvature, natural_unit
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import checked_orders
-from ringfence.accounting.coordinates import pushes, recentre, released_shape
+from ringfence.accounting.divergence_sums import pushes, recentre, released_shape
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.per_instance import (
     DivergenceTables,
