@@ -78,11 +78,6 @@ class Candidate:
     points: tuple[Point, ...]
 
     @property
-    def bounded(self) -> bool:
-        """Whether the law has a bounded support, and an account of its own."""
-        return self.law not in (GAUSSIAN, CLAMPED)
-
-    @property
     def helped(self) -> bool:
         """Whether the whole band is below 1: only then the answer is yes."""
         return self.times[2] < 1
@@ -113,8 +108,8 @@ class Comparison:
 
     @property
     def bounded(self) -> list[Candidate]:
-        """The bounded laws."""
-        return [one for one in self.candidates if one.bounded]
+        """The laws with a bounded support, and an account of their own."""
+        return [one for one in self.candidates if one.law not in (GAUSSIAN, CLAMPED)]
 
     @property
     def counting(self) -> list[float]:
@@ -208,48 +203,37 @@ class Tried:
 def _tried(rows: Sequence[SweepRow], kind: Kind, statement: Kind | None = None) -> dict[Key, Tried]:
     """The settings of each law and clip that are finished with every seed.
 
-    The rectified law's rows appear twice: also as ``CLAMPED``, under the Gaussian's account.
+    The rectified law's runs appear twice: also as ``CLAMPED``, under the Gaussian's account.
     """
-    by_setting: dict[tuple[str, SweepSetting], dict[int, SweepRow]] = {}
-    for row in [*rows, *_clamped(rows)]:
+    by_setting: dict[SweepSetting, dict[int, SweepRow]] = {}
+    for row in rows:
         if row.error is None:
-            law = CLAMPED if row.mechanism == CLAMPED else label(row.setting.mechanism)
-            by_setting.setdefault((law, row.setting), {})[row.seed] = row
+            by_setting.setdefault(row.setting, {})[row.seed] = row
     seeds = sorted({row.seed for row in rows})
-    accuracy = "validation_accuracy" if _validated(rows) else "test_accuracy"
-    by_key: dict[Key, list[list[SweepRow]]] = {}
-    for (law, setting), own in by_setting.items():
+    finished: dict[tuple[str, str], list[list[SweepRow]]] = {}
+    for setting, own in by_setting.items():
         if len(own) == len(seeds):
-            by_key.setdefault((law, setting.clip_kind, statement or kind), []).append(
-                [own[seed] for seed in seeds]
-            )
-    return {
-        key: Tried(
+            key = label(setting.mechanism), setting.clip_kind
+            finished.setdefault(key, []).append([own[seed] for seed in seeds])
+    accuracy = "validation_accuracy" if _validated(rows) else "test_accuracy"
+
+    def tried(runs: list[list[SweepRow]], account: str = "") -> Tried:
+        return Tried(
             [own[0].setting for own in runs],
             chosen_by=_array(accuracy, runs),
             tested=_array("test_accuracy", runs),
-            epsilon=np.minimum.reduce([_array(column, runs) for column in COLUMNS[kind]]),
+            epsilon=np.minimum.reduce([_array(account + column, runs) for column in COLUMNS[kind]]),
         )
-        for key, runs in by_key.items()
-    }
+
+    found = {(law, clip, statement or kind): tried(runs) for (law, clip), runs in finished.items()}
+    for (law, clip), runs in finished.items():
+        if law == label("rectified") and runs[0][0].gaussian_epsilon_pdp is not None:
+            found[CLAMPED, clip, statement or kind] = tried(runs, "gaussian_")
+    return found
 
 
 def _validated(rows: Sequence[SweepRow]) -> bool:
     return all(row.validation_accuracy is not None for row in rows if row.error is None)
-
-
-def _clamped(rows: Sequence[SweepRow]) -> list[SweepRow]:
-    return [
-        replace(
-            row,
-            mechanism=CLAMPED,
-            epsilon_pdp=row.gaussian_epsilon_pdp,
-            epsilon_ex_post=row.gaussian_epsilon_ex_post,
-            epsilon_data_independent=row.gaussian_epsilon_data_independent,
-        )
-        for row in rows
-        if row.setting.mechanism == "rectified" and row.gaussian_epsilon_pdp is not None
-    ]
 
 
 def _array(column: str, runs: list[list[SweepRow]]) -> Array:

@@ -1,10 +1,10 @@
 """Figure 4's networks where there is only torch, numpy, scipy and safetensors: trains, and prints rows.
 
-    python -m experiments.information IMAGES.npz --out DIR --device cuda --workers 4 --minutes 9
+    python -m experiments.information IMAGES.npz --out DIR --device cuda --workers 4
     python -m experiments.information --draw DIR --out DIR
 
-The same command again goes on with what is not finished. Epsilons need dp-accounting and are made when there
-is time: without --minutes, and when a folder is drawn.
+It may be stopped at any moment (``timeout 60m python ...``), and the same command again goes on with what is
+not finished. Epsilons need dp-accounting and are also made when a folder is drawn.
 """
 
 import argparse
@@ -40,7 +40,6 @@ def main(words: list[str]) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{default} by default")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--workers", type=int, default=0, help="processes that share the GPUs")
-    parser.add_argument("--minutes", type=float, help="stop after so long; what is finished is kept")
     parser.add_argument("--engine", default="local", choices=["local", "ray"])
     parser.add_argument("--address", help="of a Ray cluster")
     parser.add_argument("--draw", type=Path, metavar="CSV", help="draw this file, or the rows of this folder")
@@ -59,10 +58,9 @@ def main(words: list[str]) -> None:
     settings = replace(NetworkSettings(), **{name: value for name, value in own.items() if value is not None})
     ranges: dict[str, Any] = {name: (float(low), float(high)) for name, low, high in asked.range}
     settings = replace(settings, search=replace(settings.search, **ranges))
-    workers = Workers(asked.engine, asked.address, asked.device, asked.workers, asked.minutes)
+    workers = Workers(asked.engine, asked.address, asked.device, asked.workers)
     run_networks(asked.images, asked.out, settings, rounds=asked.rounds, workers=workers)
-    # epsilons take time, and can be made later
-    file = write_rows(asked.out, with_epsilons=asked.minutes is None)
+    file = write_rows(asked.out)
     _show(read_csv(file, NetworkRow))
     print(file)
 

@@ -1,6 +1,5 @@
 """The networks of Figure 4 as a sweep: it may be stopped at any moment, and several calls add up."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -108,7 +107,6 @@ def run_networks(
     Guarantee: that of ``train_and_measure``. The rows hold numbers that depend on private data.
     """
     checks.count("rounds", rounds, at_least=1)
-    ends = float("inf") if workers.minutes is None else time.time() + 60 * workers.minutes
     data = read_images(images, settings.search)
     each = steps_per_epoch(data, settings)
     identity = {
@@ -131,7 +129,7 @@ def run_networks(
 
     def run(jobs: list[Job], part: str) -> bool:
         tell = None if progress is None else lambda share: progress(part, share)
-        run_jobs(work, [[job] for job in jobs], file, workers, tell, ends, notes)
+        run_jobs(work, [[job] for job in jobs], file, workers, tell, notes)
         return {(setting.key, seed) for setting, seed in jobs} <= file.done()
 
     first, *others = settings.seeds
@@ -196,10 +194,10 @@ def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: 
     return account.guarantee(delta).epsilon
 
 
-def write_rows(folder: Path, *, with_epsilons: bool = True) -> Path:
+def write_rows(folder: Path) -> Path:
     """Writes the finished rows of a folder as CSV; without dp-accounting their epsilons are left out."""
     try:
-        rows = read_network_rows(folder, with_epsilons=with_epsilons)
+        rows = read_network_rows(folder)
     except ModuleNotFoundError:
         rows = read_network_rows(folder, with_epsilons=False)
     if not rows:

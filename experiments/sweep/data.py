@@ -49,21 +49,18 @@ class SweepData:
         return order[:count].sort().values.to(self.train[1].device)
 
 
+@dataclass
 class OnDevice:
     """Calls ``measure(data, jobs)`` with data that travel on the CPU and are moved to the device once."""
 
-    def __init__(
-        self,
-        measure: Callable[[SweepData, Sequence[Job]], list[dict[str, Any]]],
-        data: SweepData,
-        device: str,
-    ) -> None:
-        self._measure, self._data, self._device = measure, data, device
+    measure: Callable[[SweepData, Sequence[Job]], list[dict[str, Any]]]
+    data: SweepData
+    device: str
 
     def __call__(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        self._data = self._data.to(self._device)  # which is there after the first call
-        with one_thread(self._data.train[0].numel()):
-            return self._measure(self._data, jobs)
+        self.data = self.data.to(self.device)  # which is there after the first call
+        with one_thread(self.data.train[0].numel()):
+            return self.measure(self.data, jobs)
 
 
 def digits() -> Features:
@@ -128,25 +125,22 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
 
 
 def _codes(features: Features, classes: int | None) -> tuple[int, Any, Any]:
-    if classes is None:
-        known = np.unique(features.train_labels)
-    elif features.train_labels.dtype.kind != "i":
+    """The number of classes, and the labels of both splits as numbers; -1 for one that training never saw."""
+    if classes is not None and features.train_labels.dtype.kind != "i":
         raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
-    else:
-        known = np.arange(classes)
-    both: list[Any] = []
-    pairs: list[tuple[str, Any]] = [("train", features.train_labels), ("test", features.test_labels)]
-    for name, labels in pairs:
-        codes = np.searchsorted(known, labels).clip(max=len(known) - 1)
-        outside = known[codes] != labels
-        # A prediction is never right for a label that training did not see.
-        if outside.any() and (name == "train" or classes is not None):
+    known = np.unique(features.train_labels) if classes is None else np.arange(classes)
+
+    def codes(name: str, labels: Any) -> Any:
+        found = np.searchsorted(known, labels).clip(max=len(known) - 1)
+        outside = known[found] != labels
+        if outside.any() and classes is not None:
             first = int(np.argmax(outside))
             raise ValueError(
                 f"{name} labels must be in 0 .. {len(known) - 1}, got {labels[first]} at index {first}"
             )
-        both.append(np.where(outside, -1, codes).astype(np.int64))
-    return len(known), both[0], both[1]
+        return np.where(outside, -1, found).astype(np.int64)
+
+    return len(known), codes("train", features.train_labels), codes("test", features.test_labels)
 
 
 def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:

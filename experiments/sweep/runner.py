@@ -6,7 +6,6 @@ dictionaries; Figure 3 (``probes``) and the networks of Figure 4 (``information.
 
 import multiprocessing
 import pickle
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -93,8 +92,7 @@ class Workers:
     """Where jobs run: in this process (``count`` 0), in processes of this machine, or on a Ray cluster.
 
     ``engine`` is local or ray; ray takes the ``address`` of a cluster, and starts a local one without it.
-    ``count`` processes share the GPUs of this machine, or each GPU of the cluster. After ``minutes`` nothing
-    is begun and processes are stopped; what they had not finished is left to the next call.
+    ``count`` processes share the GPUs of this machine, or each GPU of the cluster.
 
     >>> Workers(engine="dask")
     Traceback (most recent call last):
@@ -105,7 +103,6 @@ class Workers:
     address: str | None = None
     device: str = "cpu"
     count: int = 0
-    minutes: float | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
@@ -117,8 +114,6 @@ class Workers:
         if self.engine == "local" and self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device cuda is not available on this machine")
         checks.count("workers", self.count, at_least=0)
-        if self.minutes is not None:
-            checks.positive("minutes", self.minutes)
 
 
 HERE = Workers()
@@ -130,15 +125,13 @@ def run_jobs(
     file: RowFile,
     workers: Workers,
     progress: Callable[[float], None] | None = None,
-    ends: float = float("inf"),
     notes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Adds the rows of ``work(batch)`` to the file, for what is not finished of every batch.
 
     A batch whose worker dies on a cluster is tried again, then by halves; a single job that kills its workers
-    gets a row with the error. ``ends`` is the time, in seconds since the epoch, after which nothing is begun;
-    nor is a batch that would not be done by then, judging by the fastest so far. ``progress`` hears the share
-    of jobs that are finished. ``notes`` are further columns of rows, by the key of their setting.
+    gets a row with the error. ``progress`` hears the share of jobs that are finished. ``notes`` are further
+    columns of rows, by the key of their setting.
     """
     with file.writing() as add:
         total, done = sum(len(batch) for batch in batches), file.done()
@@ -149,7 +142,7 @@ def run_jobs(
         if progress is not None:
             progress(1 - left / total if total else 1.0)
         about = {"ringfence": ringfence.__version__, "torch": torch.__version__}
-        for jobs, rows in _results(work, waiting, workers, ends) if waiting else ():
+        for jobs, rows in _results(work, waiting, workers) if waiting else ():
             pairs = zip(jobs, rows, strict=True)
             add([(job, {**about, **(notes or {}).get(job[0].key, {}), **row}) for job, row in pairs])
             left -= len(jobs)
@@ -167,45 +160,28 @@ def error_row(error: BaseException) -> dict[str, Any]:
 
 
 def _results(
-    work: Work, waiting: list[list[Job]], workers: Workers, ends: float
+    work: Work, waiting: list[list[Job]], workers: Workers
 ) -> Iterator[tuple[list[Job], list[dict[str, Any]]]]:
-    """Yields batches with their rows, in the order in which they come in, until the time is over."""
-    running: dict[Future[list[dict[str, Any]]], tuple[list[Job], float]] = {}
-    fastest = 0.0  # seconds per step of the fastest batch so far, 0 before any
+    """Yields batches with their rows, in the order in which they come in."""
+    running: dict[Future[list[dict[str, Any]]], list[Job]] = {}
     with _submitter(work, workers) as (submit, at_once, lost):
         while waiting or running:
             while waiting and len(running) < at_once:
-                begun = time.time()
-                fitting = [jobs for jobs in waiting if begun + fastest * _steps(jobs) <= ends]
-                if not fitting:
-                    waiting.clear()
-                    break
-                waiting.remove(fitting[0])
-                running[submit(fitting[0])] = fitting[0], begun
-            patience = None if ends == float("inf") else max(0.0, ends - time.time())
-            finished, _ = wait(running, timeout=patience, return_when=FIRST_COMPLETED)
-            if running and not finished:
-                return  # the time is over; leaving the block stops the workers
-            for future in finished:
-                jobs, begun = running.pop(future)
+                batch = waiting.pop(0)
+                running[submit(batch)] = batch
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                jobs = running.pop(future)
                 try:
                     rows = future.result()
                 except BrokenProcessPool:
                     raise RuntimeError("a worker died, see above; finished rows are kept") from None
                 except lost as error:
-                    if len(jobs) == 1:
-                        rows = [error_row(error)]
-                    else:
+                    if len(jobs) > 1:
                         half = len(jobs) // 2
                         waiting += [jobs[:half], jobs[half:]]
                         continue
-                took = (time.time() - begun) / _steps(jobs)
-                fastest = min(fastest or took, took)
+                    rows = [error_row(error)]
                 yield jobs, rows
-
-
-def _steps(jobs: Sequence[Job]) -> int:
-    return sum(setting.steps for setting, _ in jobs)
 
 
 @contextmanager
@@ -229,14 +205,10 @@ def _submitter(
 
         yield here, 1, ()
     else:
-        context, before = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+        context = multiprocessing.get_context("spawn")
         begin = (pickle.dumps(work), context.Value("i", 0))
         with ProcessPoolExecutor(workers.count, context, _begin, begin) as pool:
-            try:
-                yield lambda jobs: pool.submit(_work_here, jobs), workers.count, ()
-            finally:  # also those that are not done when the time is over
-                for process in set(multiprocessing.active_children()) - before:
-                    process.kill()
+            yield lambda jobs: pool.submit(_work_here, jobs), workers.count, ()
 
 
 @contextmanager

@@ -8,10 +8,9 @@ import itertools
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
@@ -23,12 +22,11 @@ from ringfence.training.clipping import Clamp, Clip, Norm
 Search = Literal["paper", "fair"]
 GRIDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("grids.toml").read_text())
 _CLIPS: dict[str, Callable[[float], Clip]] = {"clamp": Clamp, "norm": Norm}
-_DIMENSIONS = ("clip", "noise_multiplier", "bound_over_sigma", "learning_rate", "steps")
-# An L2 clip has ranges of its own for what is measured by the clip.
-_NORM_RANGES = {
-    "clip": "norm",
-    "noise_multiplier": "norm_noise_multiplier",
-    "learning_rate": "norm_learning_rate",
+# The dimensions of a search, and for each kind of clip the field with its range: an L2 clip has ranges of its
+# own for what is measured by the clip.
+_RANGES = {
+    "clamp": ("clip", "noise_multiplier", "bound_over_sigma", "learning_rate", "steps"),
+    "norm": ("norm", "norm_noise_multiplier", "bound_over_sigma", "norm_learning_rate", "steps"),
 }
 _WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -102,11 +100,7 @@ class SweepSetting:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sort key: by clip and mechanism, then by the numbers.
-
-        >>> SweepSetting("sign", 0.1, 10.0, learning_rate=1.0, steps=5).order
-        ('clamp', 'sign', 0.1, 10.0, 1.0, 5, 0.0, 0.0)
-        """
+        """Sort key: by clip and mechanism, then by the numbers."""
         numbers = (self.clip, self.noise_multiplier, self.learning_rate, self.steps)
         return (self.clip_kind, self.mechanism, *numbers, self.bound or 0.0, self.levels or 0.0)
 
@@ -164,7 +158,7 @@ class FairSearch:
             raise ValueError(f"clips must be among {', '.join(_CLIPS)}, each once, got {list(self.clips)}")
         checks.count("seed", self.seed, at_least=0)
         checks.probability("validation", self.validation)
-        for name in (*_DIMENSIONS, *_NORM_RANGES.values()):
+        for name in (*_RANGES["clamp"], *_RANGES["norm"]):
             low, high = getattr(self, name)
             if not 0 < low < high < math.inf:
                 raise ValueError(f"{name} must be a range (low, high) with 0 < low < high, got {(low, high)}")
@@ -173,8 +167,7 @@ class FairSearch:
 
     def ranges(self, clip: str = "clamp") -> dict[str, tuple[float, float]]:
         """The low and the high end of every dimension, for one kind of clip."""
-        own = _NORM_RANGES if clip == "norm" else {}
-        return {name: getattr(self, own.get(name, name)) for name in _DIMENSIONS}
+        return {name: getattr(self, own) for name, own in zip(_RANGES["clamp"], _RANGES[clip], strict=True)}
 
     def points(self, clip: str = "clamp") -> list[dict[str, float]]:
         """The points, rounded to four digits: nobody tunes finer, and machines then agree to the bit."""
@@ -237,12 +230,9 @@ class Grid:
             for count in getattr(self, key):
                 checks.count(key, count, at_least=least)
         checks.probability("delta", self.delta)
-        if self.classes is not None:
-            checks.count("classes", self.classes, at_least=2)
-        if self.center is not None:
-            checks.finite("center", self.center)
-        if self.scale is not None:
-            checks.positive("scale", self.scale)
+        checks.count("classes", 2 if self.classes is None else self.classes, at_least=2)
+        checks.finite("center", self.center or 0.0)
+        checks.positive("scale", 1.0 if self.scale is None else self.scale)
 
     def settings(self, search: Search) -> list[SweepSetting]:
         """The settings: every combination of the lists, or those of the fair search."""
@@ -250,22 +240,23 @@ class Grid:
             raise ValueError(f"search must be paper or fair, got {search!r}")
         if search == "fair" and len(self.seeds) < 3:
             raise ValueError(f"seeds must be at least three for a fair search, got {list(self.seeds)}")
-        return list(self._product() if search == "paper" else self._fair())
+        if search == "fair":
+            kinds = itertools.product(self.fair.clips, self.mechanisms)
+            return [
+                searched_setting(name, kind, point, self.levels[0])
+                for kind, name in kinds
+                for point in self.fair.points(kind)
+            ]
+        found = []
+        for name in self.mechanisms:
+            keys = ("clip", "noise_multiplier", *own_fields(name), "learning_rate", "steps")
+            for values in itertools.product(*(getattr(self, key) for key in keys)):
+                found.append(SweepSetting(name, **dict(zip(keys, values, strict=True))))
+        return found
 
     def jobs(self, search: Search) -> list[Job]:
         """Every setting with every seed; settings whose releases are alike are neighbours."""
         return [(setting, seed) for setting in self.settings(search) for seed in self.seeds]
-
-    def _product(self) -> Iterator[SweepSetting]:
-        for name in self.mechanisms:
-            keys = ("clip", "noise_multiplier", *own_fields(name), "learning_rate", "steps")
-            for values in itertools.product(*(getattr(self, key) for key in keys)):
-                yield SweepSetting(name, **dict(zip(keys, values, strict=True)))
-
-    def _fair(self) -> Iterator[SweepSetting]:
-        for kind, name in itertools.product(self.fair.clips, self.mechanisms):
-            for point in self.fair.points(kind):
-                yield searched_setting(name, kind, point, self.levels[0])
 
 
 def searched_setting(mechanism: str, kind: str, point: dict[str, float], levels: int = 17) -> SweepSetting:
@@ -328,18 +319,16 @@ def _typed(kind: type, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(key: str, value: Any, hint: Any) -> Any:
-    if isinstance(hint, UnionType):
-        return _value(key, value, get_args(hint)[0])
+    first, *others = get_args(hint) or (hint,)
     if get_origin(hint) is tuple:
-        kind, last = get_args(hint)
-        if not isinstance(value, list) or (last is not ... and len(value) != 2):
-            wanted = "a list" if last is ... else "[low, high]"
+        if not isinstance(value, list) or (others != [...] and len(value) != 2):
+            wanted = "a list" if others == [...] else "[low, high]"
             raise ValueError(f"{key} must be {wanted}, got {value!r}")
-        return tuple(_value(key, item, kind) for item in value)
-    if hint is float and type(value) is int:
+        return tuple(_value(key, item, first) for item in value)
+    if first is float and type(value) is int:
         return float(value)
-    if type(value) is not hint:
-        raise ValueError(f"{key} must be {_WORDS[hint]}, got {value!r}")
+    if type(value) is not first:
+        raise ValueError(f"{key} must be {_WORDS[first]}, got {value!r}")
     return value
 
 

@@ -21,7 +21,7 @@ from experiments.information.networks import (
     run_networks,
     write_rows,
 )
-from experiments.sweep.runner import RowFile, Workers
+from experiments.sweep.runner import RowFile
 from ringfence import PrivacyEngine
 from tests.experiments.information import toys
 
@@ -68,13 +68,6 @@ def test_it_goes_on_and_takes_turns(swept: Path, tmp_path: Path, monkeypatch: py
     assert {seed for _, seed in seen[:8]} == {0}
     again = {row.round for row in read_network_rows(tmp_path, with_epsilons=False) if row.seed == 1}
     assert again == {0, 1}  # the frontier has moved: the fakes are alike, and the first of them is on it
-
-
-def test_without_time_nothing_is_begun(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(networks, "train_and_measure", fake(seen))
-    run_networks(swept / "images.npz", tmp_path, toys.SETTINGS, rounds=1, workers=Workers(minutes=1e-9))
-    assert seen == read_network_rows(tmp_path) == []
 
 
 def test_errors_of_a_job_are_rows_and_those_of_a_machine_are_not(

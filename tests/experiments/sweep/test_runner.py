@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,22 +75,10 @@ def test_jobs_are_done_once_with_their_notes_and_one_call_at_a_time(tmp_path: Pa
         run_jobs(work, [JOBS[:2]], file, HERE)
 
 
-def slow(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """The first setting is quick, the others do not end."""
-    if jobs[0][0] != JOBS[0][0]:
-        time.sleep(600)
-    return named(jobs)
-
-
-def test_processes_do_the_work_and_are_stopped_when_the_time_is_over(tmp_path: Path) -> None:
+def test_processes_do_the_work(tmp_path: Path) -> None:
     file = RowFile(tmp_path, ABOUT)
-    run_jobs(slow, [[JOBS[0]], [JOBS[1]]], file, Workers(count=1))
-    assert [row["seed twice"] for row in read_file(tmp_path)[1]] == [0, 2]
-    ends = time.time() + 2
-    run_jobs(slow, [[JOBS[5]], [JOBS[8]]], file, Workers(count=1), ends=ends)
-    assert ends <= time.time() < ends + 60
-    run_jobs(slow, [[JOBS[5]]], file, HERE, ends=time.time() - 1)  # nothing is begun
-    assert len(file.done()) == 2
+    run_jobs(named, [[JOBS[0]], [JOBS[1]], [JOBS[2]]], file, Workers(count=2))
+    assert [row["seed twice"] for row in read_file(tmp_path)[1]] == [0, 2, 4]
 
 
 def die(jobs: Sequence[Job]) -> list[dict[str, Any]]:
@@ -102,16 +89,6 @@ def die(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 def test_a_process_that_dies_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="a worker died, see above; finished rows are kept"):
         run_jobs(die, [JOBS[:1]], RowFile(tmp_path, ABOUT), Workers(count=1))
-
-
-def test_a_batch_that_would_not_be_done_in_time_is_not_begun(tmp_path: Path) -> None:
-    def work(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        time.sleep(0.3)
-        return named(jobs)
-
-    file = RowFile(tmp_path, ABOUT)
-    run_jobs(work, [[job] for job in JOBS[:6]], file, HERE, ends=time.time() + 0.8)
-    assert 1 <= len(file.done()) <= 2
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +162,6 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         ({"address": "auto"}, "address is for engine ray, got 'auto'"),
         ({"device": "tpu"}, "device must be cpu or cuda, got 'tpu'"),
         ({"count": -1}, "workers must be at least 0, got -1"),
-        ({"minutes": 0}, "minutes must be > 0, got 0"),
     ],
 )
 def test_bad_workers_are_refused_by_name(options: dict[str, Any], message: str) -> None:
