@@ -68,15 +68,6 @@ def test_the_row_is_what_the_library_says() -> None:
     assert (row["training_examples"], row["features"], row.probe.classes_.tolist()) == (240, 6, [0, 1, 2])
 
 
-def test_the_gaussian_beside_it_is_the_gaussian() -> None:
-    row = report()
-    gaussian = report(mechanism=rf.Gaussian(1.0))
-    assert row["gaussian_epsilon"] == pytest.approx(gaussian["epsilon"], rel=1e-12)
-    own, theirs = row["per_instance"], gaussian["per_instance"]
-    assert own["gaussian_ex_post_epsilon"] == pytest.approx(theirs["ex_post_epsilon"], rel=1e-9)
-    assert own["ex_post_epsilon"] <= own["gaussian_ex_post_epsilon"]
-
-
 def test_without_a_test_split_there_is_no_accuracy_and_text_has_no_number_of_classes() -> None:
     words = Features(DATA.train_features, DATA.train_labels.astype(str))
     row = report(words)

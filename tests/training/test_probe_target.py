@@ -1,7 +1,6 @@
 """A target instead of a sigma: met and never over, by a rule of public numbers, with a private mean."""
 
 import math
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -44,12 +43,6 @@ def test_the_target_is_met_and_never_exceeded(changes: dict[str, Any]) -> None:
     if isinstance(given, rf.Mechanism):
         assert fitted.mechanism_.parameters()["upper"] == given.parameters()["upper"]
         assert fitted.mechanism is given
-
-
-def test_it_learns_and_a_smaller_target_learns_less() -> None:
-    scores = [probe(target_epsilon=e).fit(FEATURES, LABELS).score(FEATURES, LABELS) for e in (0.01, 8.0)]
-    assert scores[0] < scores[1]
-    assert scores[1] > 0.8
 
 
 def test_what_is_chosen_follows_from_public_numbers_alone() -> None:
@@ -106,9 +99,6 @@ def test_without_a_target_the_settings_are_what_they_were() -> None:
         ({"mechanism": "truncated"}, "mechanism 'truncated' needs bound: give a mechanism with any sigma"),
         ({"mechanism": "laplace"}, r"mechanism must be one of .* got 'laplace'"),
         ({"clip": rf.Norm(1e14)}, r"target_epsilon must be attainable, got 2\.0"),
-        ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1\.0"),
-        ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"learning_rate": -1.0}, r"learning_rate must be > 0, got -1\.0"),
     ],
 )
 def test_bad_settings_are_named(changes: dict[str, Any], message: str) -> None:
@@ -137,12 +127,6 @@ def test_the_weights_go_until_the_noise_in_a_score_is_1_4_or_to_the_cap() -> Non
     assert rule(0.1).movement == pytest.approx(1.4 * math.sqrt(0.9) * 0.1 * 1000)
     assert rule(100.0).movement == 30_000
     assert (rule(0.1).clip, rule(0.1).steps, rule(0.1).momentum) == (rf.Norm(0.1), 32, 0.5)
-
-
-def test_the_rule_sees_public_numbers_only() -> None:
-    assert list(signature(default_settings).parameters) == [
-        *("mu", "public_size", "features", "classes", "centred", "unit_rows")
-    ]
 
 
 ROWS = unit_rows(torch.randn(400, 8, generator=torch.Generator().manual_seed(0)).double() + 0.5)[0].float()

@@ -190,6 +190,7 @@ def test_schedulers_travel_along(tmp_path: Path) -> None:
         ({"public_size": 99}, "public_size 60.0, this engine has 99.0"),
         ({"model": network(nn.Linear(18, 18))}, "parameters {"),
         ({"seed": 4}, "another seed than 4"),
+        ({"secure": True, "seed": None, "public_size": 60}, "secure False, this engine has True"),
     ],
 )
 def test_other_settings_are_refused_by_name(tmp_path: Path, change: dict[str, Any], message: str) -> None:
