@@ -601,7 +601,7 @@ a ledger that was replaced while it was open is charged
 
 @ src/ringfence/huggingface.py: huggingface
 a Trainer that accumulates batches
-- "gradient_accumulation_steps": (1, "each batch is one release"),
+- "gradient_accumulation_steps": ((1,), "each batch is one release"),
 a Trainer that forgets its account
 - if resume_from_checkpoint:
 + if False:

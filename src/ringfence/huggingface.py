@@ -17,7 +17,7 @@ except ModuleNotFoundError as missing:
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer
+from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer, refuse_settings
 
 __all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]
 
@@ -167,20 +167,18 @@ def _plain(collate: Callable[[list[Any]], Any], examples: list[Any]) -> dict[str
 
 def _refuse_arguments(args: TrainingArguments) -> None:
     """Raises an error that names the first argument with which a step would not be what is accounted for."""
-    reasons = {
-        "gradient_accumulation_steps": (1, "each batch is one release"),
-        "world_size": (1, "several processes are not supported: train on one device"),
+    watched = "layers are watched in one pass"
+    reasons: dict[str, tuple[tuple[Any, ...], str]] = {
+        "gradient_accumulation_steps": ((1,), "each batch is one release"),
+        "world_size": ((1,), "several processes are not supported: train on one device"),
         "n_gpu": ((0, 1), "several devices are not supported: set CUDA_VISIBLE_DEVICES to one"),
-        "fp16": (False, "a scaled loss would scale what is clipped: use float32"),
-        "gradient_checkpointing": (False, "layers are watched in one pass"),
-        "torch_compile": (False, "layers are watched in one pass"),
-        "auto_find_batch_size": (False, "another batch size is another sampling rate"),
-        "label_smoothing_factor": (0.0, "use compute_loss_func"),
-        "neftune_noise_alpha": (None, "it adds noise to embeddings where no account sees it"),
-        "dataloader_drop_last": (False, "a private step leaves out no example"),
+        "fp16": ((False,), "a scaled loss would scale what is clipped: use float32"),
+        "gradient_checkpointing": ((False,), watched),
+        "torch_compile": ((False,), watched),
+        "auto_find_batch_size": ((False,), "another batch size is another sampling rate"),
+        "label_smoothing_factor": ((0.0,), "use compute_loss_func"),
+        "neftune_noise_alpha": ((None,), "it adds noise to embeddings where no account sees it"),
+        "dataloader_drop_last": ((False,), "a private step leaves out no example"),
         "train_sampling_strategy": (("random", "sequential"), "batches are Poisson samples"),
     }
-    for name, (allowed, why) in reasons.items():
-        value = getattr(args, name)
-        if value not in (allowed if isinstance(allowed, tuple) else (allowed,)):
-            raise ValueError(f"{name} must be {allowed}, got {value!r}: {why}")
+    refuse_settings({name: (getattr(args, name), *reason) for name, reason in reasons.items()})

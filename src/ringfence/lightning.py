@@ -14,7 +14,7 @@ except ModuleNotFoundError:
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.training.engine.engine import PrivacyEngine, private_for_trainer
+from ringfence.training.engine.engine import PrivacyEngine, private_for_trainer, refuse_settings
 from ringfence.training.engine.run import PrivateOptimizer
 
 __all__ = ["PrivacyCallback"]
@@ -124,31 +124,18 @@ def _network(module: LightningModule) -> tuple[str, nn.Module]:
 
 def _refuse_trainer(trainer: Trainer, module: LightningModule) -> None:
     """Raises an error that names the first setting with which a step would not be what is accounted for."""
-    reasons = (
-        ("accumulate_grad_batches", trainer.accumulate_grad_batches, (1,), "each batch is one release"),
-        ("world_size", trainer.world_size, (1,), "several processes are not supported: train on one device"),
-        (
-            "precision",
-            trainer.precision,
-            ("32-true", "64-true", "bf16-mixed"),
-            "a scaled loss would scale what is clipped",
-        ),
-        ("number of optimizers", len(trainer.optimizers), (1,), "one release has one optimizer"),
-        ("automatic_optimization", module.automatic_optimization, (True,), "steps are made by Lightning"),
-        (
-            "reload_dataloaders_every_n_epochs",
-            trainer.reload_dataloaders_every_n_epochs,  # type: ignore[attr-defined]
-            (0,),
-            "the private loader stays",
-        ),
-        (
-            "ckpt_path",
-            trainer.ckpt_path,
-            (None,),
-            "the account would begin at 0; save and load the run with engine.save and engine.load",
-        ),
+    several = "several processes are not supported: train on one device"
+    forgotten = "the account would begin at 0; save and load the run with engine.save and engine.load"
+    precisions = ("32-true", "64-true", "bf16-mixed")
+    reloaded: Any = trainer.reload_dataloaders_every_n_epochs  # type: ignore[attr-defined]
+    refuse_settings(
+        {
+            "accumulate_grad_batches": (trainer.accumulate_grad_batches, (1,), "each batch is one release"),
+            "world_size": (trainer.world_size, (1,), several),
+            "precision": (trainer.precision, precisions, "a scaled loss would scale what is clipped"),
+            "number of optimizers": (len(trainer.optimizers), (1,), "one release has one optimizer"),
+            "automatic_optimization": (module.automatic_optimization, (True,), "Lightning makes the steps"),
+            "reload_dataloaders_every_n_epochs": (reloaded, (0,), "the private loader stays"),
+            "ckpt_path": (trainer.ckpt_path, (None,), forgotten),
+        }
     )
-    for name, value, allowed, why in reasons:
-        if value not in allowed:
-            wanted = " or ".join(map(repr, allowed))
-            raise ValueError(f"{name} must be {wanted}, got {value!r}: {why}")

@@ -61,8 +61,8 @@ def test_a_file_gives_the_same_projection(tmp_path: Path) -> None:
     projection = PublicProjection.of(PUBLIC, 3)
     projection.save(tmp_path / "below" / "P.npz")
     again = PublicProjection.load(tmp_path / "below" / "P.npz")
-    assert again == projection
-    assert again != PublicProjection.of(PUBLIC, 2)
+    assert np.array_equal(again.mean, projection.mean)
+    assert np.array_equal(again.components, projection.components)
     with pytest.raises(ValueError, match=r"path must end in \.npz, got"):
         projection.save(tmp_path / "P.npy")
 

@@ -214,13 +214,6 @@ class PublicProjection:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PublicProjection):
-            return NotImplemented
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _FILE)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         count, width = self.components.shape
         return f"PublicProjection({width} features, {count} components)"

@@ -87,11 +87,13 @@ def test_the_same_seed_gives_the_same_run(sampling: str) -> None:
 
 
 def test_a_poisson_step_is_divided_by_the_expected_size_and_laid_out_as_the_parameters_are() -> None:
-    model = network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Conv2d(2, 2, 2), nn.Flatten(), nn.Linear(8, 2))
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     run = Run(model, sampling="poisson", batch_size=20, mechanism=rf.Gaussian(1e-7), seed=4)
     start = run.weights().clone()
     inputs, labels = next(iter(run.loader))
-    theta = clipped_sum(network(), inputs, labels, CLIP)
+    theta = clipped_sum(model, inputs, labels, CLIP)
+    assert model[1].weight.stride() == (8, 1, 4, 2)
     run.batch(inputs, labels)
     assert len(labels) != 20  # this seed's first batch
     assert torch.allclose((start - run.weights()) * 20, theta, atol=1e-4)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from ringfence import checks
@@ -261,7 +261,10 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(f"loader must be a torch.utils.data.DataLoader, got {type(loader).__name__}")
-    count = _known_length(loader.dataset)
+    try:
+        count = None if isinstance(loader.dataset, IterableDataset) else len(loader.dataset)  # type: ignore[arg-type]
+    except (NotImplementedError, TypeError):
+        count = None
     if count is None:
         raise ValueError(
             f"loader must have a dataset of known size, got {type(loader.dataset).__name__}: "
@@ -288,12 +291,3 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
             "give it a torch.utils.data.Subset"
         )
     return loader, count, loader.batch_size
-
-
-def _known_length(dataset: Dataset[Any]) -> int | None:
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        return None
-    try:
-        return len(dataset)
-    except (NotImplementedError, TypeError):
-        return None

@@ -1,6 +1,6 @@
 """Private training of any torch model: three objects in, three private objects out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, Literal
 
@@ -312,6 +312,20 @@ def private_for_trainer(
             f"{loader.batch_size}; the engine's memory_budget decides how many pass at once"
         )
     return private
+
+
+def refuse_settings(settings: Mapping[str, tuple[Any, tuple[Any, ...], str]]) -> None:
+    """Raises an error that names the first setting of a trainer that is not one of those allowed.
+
+    Each has its value, the values with which a step is what is accounted for, and the reason.
+
+    >>> refuse_settings({"fp16": (True, (False,), "a scaled loss would scale what is clipped")})
+    Traceback (most recent call last):
+    ValueError: fp16 must be False, got True: a scaled loss would scale what is clipped
+    """
+    for name, (value, allowed, why) in settings.items():
+        if value not in allowed:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}: {why}")
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
