@@ -809,7 +809,7 @@ a job is charged before its seed is checked
 a table whose finite randomness is not charged
 - PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps).drawn_securely(numbers)
 + PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps)
-@ src/ringfence/releases/account.py: releases/counts releases/account
+@ src/ringfence/releases/account.py: releases/every_job
 one noise for the tables of two years
 - digest = self.noise.digest(values)
 + digest = len(values)
@@ -834,7 +834,7 @@ a person in as many cells as there are
 values that are not clamped
 - CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)
 + CAST({scaled} AS BIGINT)
-@ src/ringfence/releases/cells.py: releases/counts releases/means
+@ src/ringfence/releases/cells.py: releases/every_job
 a column of the data is overwritten by what is released
 - if name in taken:
 + if False:
@@ -882,7 +882,7 @@ a killed process leaves a part of a release
 - with new_folder(folder) as beside:
 + if (beside := Path(folder)).mkdir(parents=True, exist_ok=True) is None:
 
-@ src/ringfence/releases/votes.py: releases/votes
+@ src/ringfence/releases/votes.py: releases/every_job
 a person whose answers are replaced charged as one who is added
 - 4.0 if neighbours == "replaced" else 1.0
 + 1.0

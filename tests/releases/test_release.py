@@ -1,15 +1,12 @@
 """The result of a job: its words, its chart, and what its files say and do not say."""
 
 import csv
-import gc
 import itertools
 import json
 import math
 import os
-import pickle
 import stat
 import time
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -89,38 +86,17 @@ def save_without_end(folder: Path) -> None:
         table.save(folder / f"{number}")
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.5])
-def test_a_killed_process_leaves_whole_folders(seconds: float, tmp_path: Path) -> None:
+def test_a_killed_process_leaves_whole_folders(tmp_path: Path) -> None:
     run = forked(save_without_end, tmp_path)
     while not (tmp_path / "0").exists():
         time.sleep(0.01)
-    time.sleep(seconds)
+    time.sleep(0.3)
     run.kill()
     run.join()
     whole = [path for path in tmp_path.iterdir() if path.suffix != ".tmp"]
     assert whole
     for folder in whole:
         assert len(list(folder.iterdir())) == 6
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        lambda data: rf.release_counts(data, sigma=4.0),
-        lambda data: rf.release_counts(data, 0, domain={0: [0, 1]}, sigma=4.0),
-        lambda data: rf.release_means(data, 1, lower=0, upper=1, sigma=4.0),
-        lambda data: rf.release_votes(data, sigma=4.0),
-        lambda data: rf.release_winners(data, sigma=4.0),
-    ],
-)
-def test_a_release_keeps_no_data_but_its_account(job: Any) -> None:
-    data = np.ones((5, 2))
-    kept = weakref.ref(data)
-    table = pickle.loads(pickle.dumps(made := job(data)))
-    assert table.columns == made.columns
-    del data
-    gc.collect()
-    assert kept() is None
 
 
 def test_a_spreadsheet_runs_nothing_of_the_table(tmp_path: Path) -> None:

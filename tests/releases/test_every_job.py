@@ -1,0 +1,245 @@
+"""What counts, means, votes and winners have in common: the target, the noise, the account, refusals."""
+
+import gc
+import math
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+
+import ringfence as rf
+from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.decisions import DecisionAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.releases.account import Budget
+
+PEOPLE = pandas.DataFrame(
+    {"id": range(300), "region": ["n"] * 200 + ["s"] * 99 + ["w"], "age": [20, 40, 70] * 100}
+)
+REGIONS: dict[str, Any] = {"by": "region", "domain": {"region": ["n", "s", "w", "e"]}}
+AGES: dict[str, Any] = {"of": "age", "lower": 0, "upper": 100, **REGIONS}
+ANSWERS = pandas.DataFrame(
+    {"trees": [1] * 60 + [-1] * 20, "cars": [-1] * 50 + [1] * 10 + [None] * 20, "trams": [1, -1] * 40}
+)
+COUNTS = pandas.DataFrame({"cat": [240, 3, 90], "dog": [9, 235, 80], "fox": [1, 12, 0]})
+PETS = {"candidates": ["cat", "dog", "fox"]}
+BALLOTS = pandas.DataFrame({"q1": ["cat"] * 40 + ["dog"] * 8 + [None] * 3, "q2": ["dog"] * 50 + ["cat"]})
+
+Job = Callable[..., rf.Release]
+JOBS: dict[str, tuple[Job, Any, dict[str, Any]]] = {
+    "counts": (rf.release_counts, PEOPLE, REGIONS),
+    "means": (rf.release_means, PEOPLE, AGES),
+    "votes": (rf.release_votes, ANSWERS, {}),
+    "winners": (rf.release_winners, COUNTS, {}),
+}
+
+
+def sigma_of(made: rf.Release) -> float:
+    """The noise that the report names."""
+    said = dict(made.settings)
+    if "law" in said:
+        return float(said["law"].split("sigma=")[1].split(",")[0].rstrip(")"))
+    if "noise of a size" in said:
+        return float(said["noise of a size"].split()[1]) / math.sqrt(3)
+    return float(said["noise"].split("deviation ")[1].split()[0].rstrip(","))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "square"),  # of what one person moves
+    [
+        ("counts", {}, 1),
+        ("counts", {"suppress_below": 20, "person": "id", "at_most": 3}, 3),
+        ("means", {}, 1),
+        ("means", {"person": "id", "at_most": 2}, 2),
+        ("votes", {}, 3),
+        ("votes", {"at_most": 2}, 2),
+        ("votes", {"neighbours": "replaced"}, 12),
+        ("winners", {}, 3 * 2),
+        ("winners", {"neighbours": "added"}, 3),
+        ("winners", {"neighbours": "added", "at_most": 2}, 2),
+        ("winners", {"confident_above": 100}, 3 * 2.25),
+        ("winners", {"confident_above": 100, "neighbours": "added", "at_most": 1}, 1.25),
+    ],
+)
+def test_a_target_is_met_for_every_dataset_and_hardly_missed(
+    name: str, arguments: dict[str, Any], square: float
+) -> None:
+    job, data, own = JOBS[name]
+    made = job(data, **own, **arguments, epsilon=0.7, delta=1e-5)
+    assert 0.69 < made.account.epsilon <= 0.7
+    exact = gaussian_epsilon(math.sqrt(square) / sigma_of(made), 1e-5)
+    assert made.account.epsilon == pytest.approx(exact, rel=1e-4)
+    assert made.account.guarantee.epsilon == pytest.approx(made.account.epsilon, rel=1e-12)
+    assert made.account.per_instance.epsilon <= made.account.epsilon
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_release_computes_what_it_publishes_and_the_account_when_it_is_asked_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for accountant in (PerInstanceAccountant, DecisionAccountant):
+        monkeypatch.setattr(accountant, "step", lambda *_, **__: pytest.fail("accounted"))
+    job, data, own = JOBS[name]
+    made = job(data, **own, epsilon=1.0)
+    assert made.account.epsilon <= 1.0
+    assert made.statement.public in str(made)
+    assert made.chart().panels
+    with pytest.raises(pytest.fail.Exception, match="accounted"):
+        _ = made.account.per_instance
+    with pytest.raises(pytest.fail.Exception, match="accounted"), rf.Ledger(neighbours="replaced") as ledger:
+        job(data, **own, epsilon=1.0, ledger=ledger)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 20.0])
+def test_the_noise_meets_the_target_and_a_little_less_does_not(epsilon: float) -> None:
+    sigma = Budget.checked(epsilon, 1e-7).multiplier
+    assert gaussian_epsilon(1 / sigma, 1e-7) <= epsilon < gaussian_epsilon(1.002 / sigma, 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("job", "data"), [(rf.release_counts, np.full(200, 50)), (rf.release_votes, np.zeros((6, 60)))]
+)
+def test_two_releases_with_one_source_of_noise_share_none_of_it(job: Job, data: Any) -> None:
+    """Otherwise the difference of last year's and this year's table would be exact."""
+    noise, next_year = rf.Noise(), data.copy()
+    first, again = (job(data, sigma=8.0, seed=noise).values for _ in range(2))
+    assert np.array_equal(first, again)
+    next_year[0] += 1
+    second = job(next_year, sigma=8.0, seed=noise).values
+    assert (second - first != next_year - data if data.ndim == 1 else second != first).any()
+    other = job(data, sigma=16.0, seed=noise).values  # the noise of 8, twice, would tell
+    assert (abs(other - 50 - 2 * (first - 50)) > 2 if data.ndim == 1 else other != first).any()
+
+
+def test_the_smallest_proof_is_the_per_instance_number_and_old_names_say_so() -> None:
+    account = rf.release_counts(np.array([3, 80]), sigma=4.0, suppress_below=30).account
+    assert account.per_instance.proof == "the worst cell, exactly"
+    assert account.per_instance.epsilon < account.per_instance.renyi_epsilon
+    assert "for the one release it is about" in account.per_instance.statement
+    for old, new in (("epsilon_tight", "per_instance.epsilon"), ("sentence", "statement")):
+        with pytest.raises(AttributeError, match=f"is now ReleaseAccount.{new}$"):
+            getattr(account, old)
+    with pytest.raises(AttributeError, match="no attribute 'epsilons'"):
+        account.epsilons  # noqa: B018
+    with pytest.raises(FloatingPointError, match=r"more than epsilon=0\.5"):
+        Budget.checked(0.5, 1e-6).charge(account, "a table")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda data: rf.release_counts(data, sigma=4.0),
+        lambda data: rf.release_counts(data, 0, domain={0: [0, 1]}, sigma=4.0),
+        lambda data: rf.release_means(data, 1, lower=0, upper=1, sigma=4.0),
+        lambda data: rf.release_votes(data, sigma=4.0),
+        lambda data: rf.release_winners(data, sigma=4.0),
+    ],
+)
+def test_a_release_keeps_no_data_but_its_account(job: Any) -> None:
+    data = np.ones((5, 2))
+    kept = weakref.ref(data)
+    table = pickle.loads(pickle.dumps(made := job(data)))
+    assert table.columns == made.columns
+    assert table.account.per_instance == made.account.per_instance
+    del data
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("name", ["count", "suppressed", "standard_error", "mean", "low", "high", "people"])
+def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
+    frame = pandas.DataFrame({name: [1], "x": [1.0]})
+    counts = name in ("count", "suppressed", "standard_error")
+    job: Job = rf.release_counts if counts else rf.release_means
+    own = {} if counts else {"of": "x", "lower": 0, "upper": 1}
+    with pytest.raises(ValueError, match=f"by must not name a column '{name}'.*: rename it"):
+        job(frame, by=name, domain={name: [1]}, sigma=1.0, **own)
+
+
+ONE = np.array([3])
+NOT_A_VOTE = r"must hold 1 \(yes\), -1 \(no\) or 0, got "
+NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "arguments", "complaint"),
+    [
+        ("counts", np.array([3, -1]), {}, r"counts must be whole numbers from 0 on, got -1\.0"),
+        ("counts", np.array([3, 0.5]), {}, r"counts must be whole numbers from 0 on, got 0\.5"),
+        ("counts", np.array([3, np.nan]), {}, "counts must not be NaN"),
+        ("counts", np.array([]), {}, "counts must have at least one cell"),
+        ("counts", np.array(["a"]), {}, "counts must be numbers"),
+        ("counts", ONE, {"person": "id"}, "by must name columns where person"),
+        ("counts", ONE, {"suppress_below": -1}, "suppress_below must be at least 0, got -1"),
+        ("counts", ONE, {"suppress_below": 2.5}, r"suppress_below must be an integer, got 2\.5"),
+        ("counts", ONE, {"at_most": 0}, "at_most must be at least 1"),
+        ("counts", ONE, {"epsilon": None}, "epsilon or sigma must be given, and not both"),
+        ("counts", ONE, {"sigma": 1.0}, "epsilon or sigma must be given, and not both"),
+        ("counts", ONE, {"epsilon": 0.0}, "epsilon must be > 0"),
+        ("counts", ONE, {"delta": 0.0}, "delta must be"),
+        ("counts", PEOPLE, {"by": "region"}, "domain= must list"),
+        ("counts", PEOPLE, {"person": "name"}, "person names the column 'name'"),
+        ("counts", PEOPLE, {"person": "id", "counts": "age"}, "person must not be given where"),
+        ("counts", PEOPLE, {"at_most": 2}, "at_most must be 1 where no person column is given"),
+        ("counts", PEOPLE[:0], {}, "the table must have at least one row"),
+        ("means", PEOPLE, {**AGES, "lower": 5, "upper": 5}, "lower must be below upper, got 5 and 5"),
+        ("means", PEOPLE, {**AGES, "upper": math.inf}, "upper must be finite"),
+        ("means", PEOPLE, {**AGES, "lower": math.nan}, "lower must not be NaN"),
+        ("means", PEOPLE, {**AGES, "of": "wage"}, "of names the column 'wage', which the table lacks"),
+        ("means", PEOPLE, {**AGES, "of": "region"}, "column 'region' has the value 'n', where a"),
+        ("means", PEOPLE, {**AGES, "suppress_below": -1}, "suppress_below must be at least 0"),
+        ("means", PEOPLE, {**AGES, "coverage": 1.0}, "coverage must be"),
+        ("means", PEOPLE.assign(age=math.nan), AGES, "column 'age' has a missing value"),
+        ("votes", ANSWERS.assign(trees=2), {}, f"column 'trees' {NOT_A_VOTE}2"),
+        ("votes", ANSWERS.assign(trees="yes"), {}, f"column 'trees' {NOT_A_VOTE}'yes'"),
+        ("votes", ANSWERS.assign(trees=True), {}, f"column 'trees' {NOT_A_VOTE}True"),
+        ("votes", np.array([[1.0, math.nan]]), {}, f"column '1' {NOT_A_VOTE}nan"),
+        ("votes", polars.DataFrame({"q": [1.0, math.nan]}), {}, f"column 'q' {NOT_A_VOTE}nan"),
+        ("votes", polars.DataFrame({"q": [[1]]}), {}, f"column 'q' {NOT_A_VOTE}values of type list"),
+        ("votes", np.ones((3, 2), dtype=bool), {}, f"column '0' {NOT_A_VOTE}True"),
+        ("votes", np.ones(3), {}, r"with rows and columns, got shape \[3\]"),
+        ("votes", [1, 0], {}, r"rows and columns, got shape \[2\]"),
+        ("votes", {1, 0}, {}, "data must be a frame"),
+        ("votes", ANSWERS[:0], {}, "the table must have at least one row, got none"),
+        ("votes", np.ones((3, 0)), {}, "questions must name at least one column, got none"),
+        ("votes", ANSWERS, {"questions": ["bikes"]}, "questions names the column 'bikes', which the"),
+        ("votes", ANSWERS, {"questions": ["cars", "cars"]}, "questions must name each column once"),
+        ("votes", ANSWERS, {"ignore": ["bikes"]}, "ignore names the column 'bikes'"),
+        ("votes", ANSWERS.assign(id=7), {"person": "id"}, "'id' must hold each name once, got 7 twice"),
+        ("votes", ANSWERS.assign(id=None), {"person": "id"}, "'id' must hold a name in every row"),
+        ("votes", ANSWERS, {"at_most": 0}, "at_most must be at least 1, got 0"),
+        ("votes", ANSWERS, {"at_most": 2, "neighbours": "replaced"}, "at_most must be left out where"),
+        ("votes", ANSWERS, {"neighbours": "none"}, "neighbours must be"),
+        ("votes", ANSWERS, {"publish_epsilon": 0.1}, "publish_epsilon must be True or False"),
+        ("winners", COUNTS[["cat"]], {}, r"data must have at least 2 candidates \(columns\), got 1"),
+        ("winners", COUNTS.assign(cat=-1), {}, f"{NO_COUNT}-1"),
+        ("winners", COUNTS.assign(cat=0.5), {}, f"{NO_COUNT}0.5"),
+        ("winners", COUNTS.assign(cat=math.nan), {}, f"{NO_COUNT}a missing value"),
+        ("winners", COUNTS.assign(cat="many"), {}, f"{NO_COUNT}'many'"),
+        ("winners", COUNTS.assign(cat=True), {}, f"{NO_COUNT}True"),
+        ("winners", COUNTS[:0], {}, "the table must have at least one row"),
+        ("winners", COUNTS, {"query": "place"}, "query names the column 'place'"),
+        ("winners", COUNTS, {"person": "cat"}, "person must be left out where data holds counts"),
+        ("winners", COUNTS, {"queries": ["cat"]}, "queries must be left out where data holds counts"),
+        ("winners", COUNTS, {"threshold_sigma": 1.0}, "threshold_sigma needs confident_above and"),
+        ("winners", COUNTS, {"confident_above": math.inf}, "confident_above must be finite"),
+        ("winners", BALLOTS, {"candidates": ["cat"]}, "candidates must be at least 2 values"),
+        ("winners", BALLOTS, {"candidates": ["cat", None]}, "candidates must be at least 2 values, no"),
+        ("winners", BALLOTS, {"candidates": "cat"}, "candidates must be a list of values, got 'cat'"),
+        ("winners", BALLOTS, {"candidates": ["cat", "cat"]}, "candidates must hold each value once"),
+        ("winners", BALLOTS, {"candidates": ["cat", "fox"]}, "'q1' must hold a candidate, got 'dog'"),
+        ("winners", BALLOTS, {**PETS, "query": "q1"}, "query must be left out where data holds ball"),
+        ("winners", BALLOTS, {**PETS, "queries": ["q3"]}, "queries names the column 'q3'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_in_one_line(
+    name: str, data: Any, arguments: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=complaint) as raised:
+        JOBS[name][0](data, **{"epsilon": 1.0, **arguments})
+    assert "\n" not in str(raised.value)
