@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from operator import attrgetter
 
 import dp_accounting
 import pytest
@@ -11,7 +10,7 @@ from dp_accounting import pld, rdp
 
 import ringfence as rf
 from ringfence.accounting import calibration
-from ringfence.accounting.calibration import CalibrationQuestion, PerInstanceCalibrationWarning
+from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 from ringfence.accounting.guarantee import EpsilonKind
 from tests.tensors import double_by_default
 
@@ -48,14 +47,6 @@ def test_an_answer_from_theta_comes_with_what_it_costs_everyone(kind: EpsilonKin
     with pytest.warns(PerInstanceCalibrationWarning, match=rf"steps = \d+.*{only} \d+") as heard:
         rf.calibrate_steps(rf.StochasticSign(30.0), VOTES, 1.0, **given)
     assert heard[0].filename == __file__
-
-
-def test_for_every_dataset_the_shape_is_enough_and_the_account_says_the_same() -> None:
-    law, given = rf.TruncatedGaussian(1.0, 3.0), {"epsilon": 0.8, "delta": 1e-5, "steps": 4}
-    sigma = rf.calibrate_sigma(law, None, 0.05, coordinates=60, **given)
-    assert sigma == rf.calibrate_sigma(law, THETA, 0.05, **given)
-    assert sigma == rf.calibrate_sigma(law, THETA[:3] + 9, 0.05, coordinates=60, **given)
-    assert cost(rf.TruncatedGaussian(sigma, 3.0), 0.05, 4, "data_independent") <= 0.8
 
 
 def test_for_every_dataset_only_a_truncated_bound_counts() -> None:
@@ -120,6 +111,10 @@ def test_what_a_question_lacks_is_named() -> None:
             calibrate(law, None, 0.1, **TARGET)
         with pytest.raises(ValueError, match="theta must be given for kind 'per_instance', got None"):
             calibrate(law, None, 0.1, coordinates=3, **HERE)
+        with pytest.raises(ValueError, match="coordinates must be left out for kind 'per_instance', got 600"):
+            calibrate(law, THETA, 0.1, coordinates=600, **HERE)
+        with pytest.raises(ValueError, match="kind must be one of"):
+            calibrate(law, THETA, 0.1, kind="best", **TARGET)
 
 
 def cost(law: rf.Mechanism, sensitivity: float, steps: int, kind: str = "per_instance") -> float:
@@ -143,12 +138,6 @@ def test_sigma_meets_the_target_and_hardly_more(kind: EpsilonKind, start: float)
     sigma = rf.calibrate_sigma(law, THETA, 0.05, steps=4, kind=kind, **TARGET)
     assert cost(rf.TruncatedGaussian(sigma, 3.0), 0.05, 4, kind) <= TARGET["epsilon"]
     assert cost(rf.TruncatedGaussian(sigma * 0.997, 3.0), 0.05, 4, kind) > TARGET["epsilon"]
-
-
-def test_bounded_support_needs_less_noise() -> None:
-    bounded = rf.calibrate_sigma(rf.TruncatedGaussian(1.0, 1.0), THETA, 0.05, steps=4, **HERE)
-    plain = rf.calibrate_sigma(rf.Gaussian(1.0), THETA, 0.05, steps=4, **HERE)
-    assert bounded < plain
 
 
 @pytest.mark.parametrize("make", [rf.TruncatedGaussian, rf.RectifiedGaussian])
@@ -184,23 +173,11 @@ def test_steps_are_the_most_that_fit() -> None:
     assert rf.calibrate_steps(law, THETA, 3.0, **HERE) == 0
 
 
-def test_a_sample_stands_for_many_coordinates() -> None:
-    law = rf.RectifiedGaussian(1.0, 1.0)
-    many = rf.calibrate_steps(law, THETA.repeat(4), 0.01, **HERE)
-    model = rf.calibrate_steps(law, THETA, 0.01, coordinates=4 * THETA.numel(), **HERE)
-    assert model == many
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
 def test_targets_are_checked(epsilon: float) -> None:
     for calibrate in (rf.calibrate_sigma, rf.calibrate_bound, rf.calibrate_steps):
         with pytest.raises(ValueError, match=r"epsilon must (be|not)"):
             calibrate(rf.RectifiedGaussian(1.0, 1.0), THETA, 0.1, epsilon=epsilon, delta=1e-5)
-
-
-def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="kind must be one of"):
-        rf.calibrate_sigma(rf.Gaussian(1.0), THETA, 0.1, kind="best", **TARGET)  # type: ignore[arg-type]
 
 
 def test_one_step_that_is_all_there_is() -> None:
@@ -217,12 +194,6 @@ def test_one_step_that_is_all_there_is() -> None:
     for steps in (0, 1, 2):
         target = (costs[steps] + (costs[steps - 1] if steps else 0.0)) / 2
         assert rf.calibrate_steps(law, theta, 0.1, epsilon=target, **settings) == steps
-
-
-def test_a_theta_far_outside_allows_the_widest_bound() -> None:
-    """At 64 sigma the clamp still says nothing of a theta at 200; the Gaussian would."""
-    law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.full((3,), 400.0).double()
-    assert rf.calibrate_bound(law, theta, 1.0, epsilon=0.1, delta=1e-5, kind="per_instance") == 128.0
 
 
 def test_nothing_passes_through_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,13 +223,13 @@ def test_the_widest_and_the_narrowest_bound_are_in_units_of_sigma() -> None:
 def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up and down by factors of two, then by halves of the exponent: a tolerance of 1e-3 is 10 more."""
     tried: list[float] = []
-    honest = calibration.per_instance_rdp
+    honest = rf.PerInstanceAccountant.step
 
-    def counted(law: rf.Mechanism, *arguments: object) -> object:
-        tried.append(float(law.sigma))
-        return honest(law, *arguments)
+    def counted(account: rf.PerInstanceAccountant, theta: torch.Tensor, count: int) -> None:
+        tried.append(float(account.mechanism.sigma))
+        honest(account, theta, count=count)
 
-    monkeypatch.setattr(calibration, "per_instance_rdp", counted)
+    monkeypatch.setattr(rf.PerInstanceAccountant, "step", counted)
     for start in (0.01, 40.0):
         tried.clear()
         answer = rf.calibrate_sigma(rf.Gaussian(start), THETA[:2], 0.5, **HERE)
@@ -267,7 +238,7 @@ def test_a_search_evaluates_each_candidate_once(monkeypatch: pytest.MonkeyPatch)
         assert len(set(tried)) >= len(tried) - 1
 
 
-def test_searches_end_at_the_last_number_that_meets_the_target() -> None:
+def test_searches_end_at_the_last_number_that_meets_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where all of them do, or none; a cost that is the target itself meets it."""
     for start in (1e-3, 8.0, 2.0**20):
         found = calibration.smallest_sigma(lambda sigma: 8 / sigma, 1.0, start)
@@ -277,77 +248,37 @@ def test_searches_end_at_the_last_number_that_meets_the_target() -> None:
         ValueError, match=r"epsilon must be attainable, got 1\.0: no sigma up to 1e\+12 meets"
     ):
         calibration.smallest_sigma(lambda _: math.nextafter(1.0, 2.0), 1.0, 1.0)
-    assert [
-        calibration._most(lambda steps, most=most: steps <= most) for most in (0, 1, 2, 3, 7, 8, 100)
-    ] == [*(0, 1, 2, 3, 7, 8, 100)]
-    assert calibration._most(lambda _: True) == 2**40
-
-
-@pytest.mark.parametrize(
-    ("kind", "field"),
-    [
-        ("ex_post", "per_instance.ex_post_epsilon"),
-        ("per_instance", "per_instance.epsilon"),
-        ("data_independent", "epsilon"),
-    ],
-)
-def test_the_account_says_the_same(kind: EpsilonKind, field: str) -> None:
-    account = rf.PerInstanceAccountant(LAW, 0.05)
-    account.step(THETA, count=4)
-    question = CalibrationQuestion.asked(THETA, 0.05, 1e-5, kind, None, 1.0)
-    assert question.costs(LAW)(4) == pytest.approx(attrgetter(field)(account.guarantee(1e-5)), rel=1e-14)
-
-
-def test_sampled_releases_cost_what_their_account_says() -> None:
-    account = rf.SampledAccountant(LAW, 0.05, 0.5)
-    account.step_worst_case(THETA, count=4)
-    question = CalibrationQuestion.asked(THETA, 0.05, 1e-5, "data_independent", None, 0.5)
-    assert question.costs(LAW)(4) == account.guarantee(1e-5).epsilon
+    for most in (0, 1, 2, 3, 7, 8, 100, math.inf):
+        monkeypatch.setattr(
+            calibration._Question, "cost", lambda _, law, steps, most=most: steps / most if most else 1
+        )
+        target = {"epsilon": 1.0 if most else 0.5, "delta": 1e-5}
+        assert rf.calibrate_steps(rf.Gaussian(1.0), THETA, 1.0, **target) == min(most, 2**39)
 
 
 def test_moves_too_large_to_compose_have_a_cost() -> None:
-    question = CalibrationQuestion.asked(None, 1e4, 1e-5, "data_independent", 1, 0.5)
-    assert 4e7 < question.costs(rf.Gaussian(1.0))(1) < 6e7
+    given = {"coordinates": 1, "delta": 1e-5, "sampling_rate": 0.5}
+    assert rf.calibrate_steps(rf.Gaussian(1.0), None, 1e4, epsilon=4e7, **given) == 0
+    assert rf.calibrate_steps(rf.Gaussian(1.0), None, 1e4, epsilon=6e7, **given) == 1
 
 
-def test_coordinates_scale_the_cost_of_a_sample_of_theta() -> None:
-    many = CalibrationQuestion.asked(THETA, 0.05, 1e-5, "per_instance", 600, 1.0)
-    repeated = CalibrationQuestion.asked(THETA.repeat(10), 0.05, 1e-5, "per_instance", None, 1.0)
-    assert many.costs(LAW)(1) == pytest.approx(repeated.costs(LAW)(1), rel=5e-3)
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.5])
-@pytest.mark.parametrize(
-    ("size", "length"),
-    [
-        (rf.Sensitivity(norm=0.4), 0.4),
-        (rf.Sensitivity(0.2, at_most=4), 0.4),
-        (rf.Sensitivity(0.2, norm=0.4), 0.4),
-        (rf.Sensitivity(0.2, at_most=4, norm=9.0), 0.4),
-        (rf.Sensitivity(0.2, at_most=9, norm=0.4), 0.4),
-    ],
-    ids=repr,
-)
-def test_a_length_needs_no_number_of_coordinates(size: rf.Sensitivity, length: float, rate: float) -> None:
-    one = CalibrationQuestion.asked(None, length, 1e-5, "data_independent", 1, rate).costs(LAW)(4)
-    for theta, coordinates in ((None, None), (None, 60), (THETA, None), (THETA[:7], 60)):
-        question = CalibrationQuestion.asked(theta, size, 1e-5, "data_independent", coordinates, rate)
-        assert question.costs(LAW)(4) == pytest.approx(one, rel=1e-9)
-
-
-def test_a_length_that_depends_on_the_coordinates_needs_their_number() -> None:
-    for size in (0.1, rf.Sensitivity(0.1), rf.Sensitivity([0.1, 0.2], norm=0.2)):
+def test_for_every_dataset_only_the_length_of_a_move_counts() -> None:
+    """A theta, a shape, or neither where the length is bounded by itself."""
+    expected = rf.calibrate_sigma(LAW, None, 0.4, coordinates=1, **TARGET)
+    sizes = (
+        rf.Sensitivity(norm=0.4),
+        rf.Sensitivity(0.2, at_most=4),
+        rf.Sensitivity(0.2, norm=0.4),
+        rf.Sensitivity(0.2, at_most=4, norm=9.0),
+        rf.Sensitivity(0.2, at_most=9, norm=0.4),
+    )
+    for size in sizes:
+        for theta, coordinates in ((None, None), (None, 60), (THETA, None), (THETA[:7], 60)):
+            sigma = rf.calibrate_sigma(LAW, theta, size, coordinates=coordinates, **TARGET)
+            assert sigma == pytest.approx(expected, rel=1e-9)
+    for theta, coordinates in ((None, 4), (THETA[:4] + 9, None), (THETA, 4)):
+        sigma = rf.calibrate_sigma(LAW, theta, 0.2, coordinates=coordinates, **TARGET)
+        assert sigma == pytest.approx(expected, rel=1e-9)
+    for each in (0.1, rf.Sensitivity(0.1), rf.Sensitivity([0.1, 0.2], norm=0.2)):
         with pytest.raises(ValueError, match="coordinates must be given where theta is None"):
-            CalibrationQuestion.asked(None, size, 1e-5, "data_independent", None, 1.0)
-    short = CalibrationQuestion.asked(None, rf.Sensitivity(0.1, norm=9.0), 1e-5, "data_independent", 4, 1.0)
-    plain = CalibrationQuestion.asked(None, 0.1, 1e-5, "data_independent", 4, 1.0)
-    assert short.costs(LAW)(1) == plain.costs(LAW)(1)
-
-
-def test_a_sample_of_theta_does_not_say_which_coordinates_move() -> None:
-    with pytest.raises(ValueError, match="coordinates must be left out, or theta hold all of them"):
-        CalibrationQuestion.asked(THETA, rf.Sensitivity(norm=1.0), 1e-5, "per_instance", 600, 1.0)
-    account = rf.PerInstanceAccountant(LAW, rf.Sensitivity(0.05, at_most=3))
-    account.step(THETA, count=4)
-    question = CalibrationQuestion.asked(THETA, account.sensitivity, 1e-5, "per_instance", 60, 1.0)
-    assert question.costs(LAW)(4) == pytest.approx(account.guarantee(1e-5).per_instance.epsilon, rel=1e-14)
+            rf.calibrate_sigma(LAW, None, each, **TARGET)

@@ -5,15 +5,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count as counted
-from typing import Self
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.guarantee import EpsilonKind
-from ringfence.accounting.per_instance import ceilings, per_instance_rdp
-from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.checks import Real
@@ -50,8 +48,7 @@ def calibrate_sigma(
     are almost free to release without noise, and the answer says so to everyone who sees it. These kinds
     raise a ``PerInstanceCalibrationWarning`` and cannot be combined with sampling. Use them on public or
     simulated data. Their cost need not fall with sigma everywhere. The answer is therefore found from
-    above, where the Gaussian's noise meets the target for every theta. theta may be a model: a sample whose
-    cost is scaled up to ``coordinates``, unless ``sensitivity`` has ``at_most`` or ``norm``.
+    above, where the Gaussian's noise meets the target for every theta.
 
     Guarantee: the cost at the answer was computed and is not over the target.
 
@@ -64,20 +61,20 @@ def calibrate_sigma(
     """
     checked_mechanism(mechanism)
     epsilon = checks.number("epsilon", epsilon, checks.positive)
-    question = CalibrationQuestion.asked(theta, sensitivity, delta, kind, coordinates, sampling_rate)
+    question = _question(theta, sensitivity, delta, kind, coordinates, sampling_rate)
     steps = checks.count("steps", steps, at_least=1)
 
-    def law(sigma: float) -> Mechanism:
-        return with_sigma(mechanism, sigma)
+    def smallest(question: _Question, start: float, stride: float = 2.0**10) -> float:
+        return smallest_sigma(
+            lambda sigma: question.cost(with_sigma(mechanism, sigma), steps), epsilon, start, stride=stride
+        )
 
-    # the cost for this dataset need not fall with sigma everywhere: the search goes down in small steps
-    stride = 2.0**10 if question.kind == "data_independent" else 2.0
     start = float(mechanism.sigma.double().mean())
     if question.sampling_rate < 1:  # releases of everything cost more, and their sigma is found sooner
-        whole = replace(question, sampling_rate=1.0)
-        start = smallest_sigma(lambda sigma: whole.costs(law(sigma))(steps), epsilon, start)
-    sigma = smallest_sigma(lambda sigma: question.costs(law(sigma))(steps), epsilon, start, stride=stride)
-    question.warn("sigma", sigma, law(sigma), steps)
+        start = smallest(replace(question, sampling_rate=1.0), start)
+    # the cost for this dataset need not fall with sigma everywhere: the search goes down in small steps
+    sigma = smallest(question, start, stride=2.0**10 if question.kind == "data_independent" else 2.0)
+    question.warn("sigma", sigma, with_sigma(mechanism, sigma), steps)
     return sigma
 
 
@@ -110,9 +107,10 @@ def calibrate_bound(
     if "upper" not in checked_mechanism(mechanism).parameters():
         raise ValueError(f"mechanism must have a bound, got {mechanism!r}")
     epsilon = checks.number("epsilon", epsilon, checks.positive)
-    question = CalibrationQuestion.asked(theta, sensitivity, delta, kind, coordinates, sampling_rate)
+    question = _question(theta, sensitivity, delta, kind, coordinates, sampling_rate)
     steps = checks.count("steps", steps, at_least=1)
     scale = float(mechanism.sigma.double().max())
+    widest, narrowest = 64 * scale, scale / 1024
 
     def law(bound: float) -> Mechanism:
         if bound == math.inf:
@@ -121,24 +119,19 @@ def calibrate_bound(
         return mechanism.with_parameters({**mechanism.parameters(), "lower": lower, "upper": upper})
 
     def cost(bound: float) -> float:
-        return question.costs(law(bound))(steps)
+        return question.cost(law(bound), steps)
 
-    def largest() -> float:
-        widest, narrowest = 64 * scale, scale / 1024
-        if cost(math.inf) <= epsilon:
-            return math.inf
-        most = cost(widest)
-        if most <= epsilon:
-            return widest
-        least = cost(narrowest)
-        if least > epsilon:
+    bound = next((wide for wide in (math.inf, widest) if cost(wide) <= epsilon), None)
+    if bound is None:
+        if (least := cost(narrowest)) > epsilon:
             reason = f"what an interval of {narrowest:.3g} still leaks"
-            if least == most:
+            if least == cost(widest):
                 reason = "for every dataset it costs what the Gaussian does, whatever its bound"
             raise ValueError(f"epsilon must be at least {least:.4g} for this law: {reason}, got {epsilon!r}")
-        return _bisect(lambda bound: cost(bound) <= epsilon, failing=widest, passing=narrowest)
-
-    bound = largest()
+        bound, failing = narrowest, widest
+        while failing - bound > _TOLERANCE * bound:
+            middle = math.sqrt(failing * bound)
+            bound, failing = (middle, failing) if cost(middle) <= epsilon else (bound, middle)
     question.warn("bound", bound, law(bound), steps)
     return bound
 
@@ -167,11 +160,17 @@ def calibrate_steps(
     7
     """
     epsilon = checks.number("epsilon", epsilon, checks.positive)
-    question = CalibrationQuestion.asked(theta, sensitivity, delta, kind, coordinates, sampling_rate)
-    cost = question.costs(mechanism)
-    steps = _most(lambda steps: cost(steps) <= epsilon, _LARGEST if question.sampling_rate == 1 else 2**22)
-    question.warn("steps", steps, mechanism, steps)
-    return steps
+    question = _question(theta, sensitivity, delta, kind, coordinates, sampling_rate)
+    largest = _LARGEST if question.sampling_rate == 1 else 2.0**22
+    passing, failing = 0, 1
+    while failing <= largest and question.cost(mechanism, failing) <= epsilon:
+        passing, failing = failing, 2 * failing
+    while failing <= largest and failing - passing > 1:
+        middle = (passing + failing) // 2
+        holds = question.cost(mechanism, middle) <= epsilon
+        passing, failing = (middle, failing) if holds else (passing, middle)
+    question.warn("steps", passing, mechanism, passing)
+    return passing
 
 
 def with_sigma(mechanism: Mechanism, sigma: float) -> Mechanism:
@@ -241,33 +240,6 @@ def _between(failing: tuple[float, float], passing: tuple[float, float], epsilon
     return min(max(guess, low * (1 + step)), high * (1 - step))
 
 
-def _most(meets: Callable[[int], bool], largest: float = _LARGEST) -> int:
-    """The largest number that meets the target, or one from ``largest`` on that does."""
-    if not meets(1):
-        return 0
-    passing = 1
-    while meets(2 * passing):
-        passing *= 2
-        if passing >= largest:
-            return passing
-    failing = 2 * passing
-    while failing - passing > 1:
-        middle = (passing + failing) // 2
-        passing, failing = (middle, failing) if meets(middle) else (passing, middle)
-    return passing
-
-
-def _bisect(meets: Callable[[float], bool], *, failing: float, passing: float) -> float:
-    """A value that meets the target, within the tolerance of one that does not."""
-    while abs(failing - passing) > _TOLERANCE * passing:
-        middle = math.sqrt(failing * passing)
-        if meets(middle):
-            passing = middle
-        else:
-            failing = middle
-    return passing
-
-
 class PerInstanceCalibrationWarning(UserWarning):
     """An answer was found from theta: it meets the target for this dataset only, and is sensitive itself.
 
@@ -281,103 +253,34 @@ class PerInstanceCalibrationWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class CalibrationQuestion:
-    """The releases, and which of their epsilons must meet the target.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> question = CalibrationQuestion.asked(None, 1e-2, 1e-5, "data_independent", 100, 1.0)
-    >>> cost = question.costs(Gaussian(1.0))
-    >>> round(cost(1), 3), round(cost(10), 3)
-    (0.341, 1.199)
-    """
+class _Question:
+    """The releases, and which of their epsilons must meet the target."""
 
     theta: Tensor
     sensitivity: Sensitivity
     delta: float
     kind: EpsilonKind
-    scale: float  # how many coordinates each of theta's stands for
     sampling_rate: float
 
-    @classmethod
-    def asked(
-        cls,
-        theta: Real | None,
-        sensitivity: Real | Sensitivity,
-        delta: float,
-        kind: EpsilonKind,
-        coordinates: int | None,
-        sampling_rate: float,
-    ) -> Self:
-        """The question with every argument checked once, before the search."""
-        checks.one_of("kind", kind, ("data_independent", "per_instance", "ex_post"))
-        delta = checks.probability("delta", delta)
-        sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        count = None if coordinates is None else checks.count("coordinates", coordinates, at_least=1)
-        size = Sensitivity.of(sensitivity)
-        if kind != "data_independent" and sampling_rate < 1:
-            raise ValueError(
-                f"kind must be 'data_independent' where sampling_rate is {sampling_rate:g}, got {kind!r}: "
-                "what a sampled release of this theta costs takes batches (SampledAccountant.step)"
-            )
-        if theta is None and kind != "data_independent":
-            raise ValueError(f"theta must be given for kind {kind!r}, got None")
-        values = None if theta is None else checks.finite("theta", theta)
-        if values is not None and count is not None and not size.is_plain and count != values.numel():
-            if kind != "data_independent":
-                raise ValueError(
-                    "coordinates must be left out, or theta hold all of them, where sensitivity has at_most "
-                    f"or norm, got {count}: a sample does not tell which coordinates a record moves"
-                )
-            values = None  # of which only the shape counts
-        if values is None:
-            if count is None:
-                size, count = _of_any_number(size)
-            values = torch.zeros((), dtype=torch.float64).expand(count)
-        scale = 1.0 if count is None else count / max(1, values.numel())
-        return cls(values, size, delta, kind, scale, sampling_rate)
-
-    def costs(self, law: Mechanism) -> Callable[[int], float]:
-        """The epsilon as a function of the number of releases; the sums are evaluated once."""
+    def cost(self, law: Mechanism, steps: int) -> float:
+        """The epsilon of this many releases."""
+        account: SampledAccountant | PerInstanceAccountant
         if self.sampling_rate < 1:
-            return self._costs_of_samples(law)
-        gaussian, bounded = ceilings(law, self.theta, self.sensitivity)
-        rdp = None
-        if self.kind != "data_independent":
-            rdp = per_instance_rdp(law, self.theta, self.sensitivity)
-
-        def cost(steps: int) -> float:
-            times = steps * self.scale
-            if rdp is None:
-                return PrivacyLoss.of_zcdp(times * gaussian, times * bounded).epsilon(self.delta)
-            loss = PrivacyLoss.of_zcdp(
-                times * gaussian,
-                times * bounded,
-                orders=rdp.orders,
-                forward=times * rdp.forward,
-                backward=times * rdp.backward,
-                steps=steps,
-            )
-            own = loss.guarantee(self.delta).per_instance
-            return own.ex_post_epsilon if self.kind == "ex_post" else own.epsilon
-
-        return cost
-
-    def _costs_of_samples(self, law: Mechanism) -> Callable[[int], float]:
-        # s coordinates that move by c have the ceilings of one that moves by c sqrt(s)
-        size = self.sensitivity.times(math.sqrt(self.scale))
-
-        def cost(steps: int) -> float:
-            account = SampledAccountant(law, size, self.sampling_rate)
+            account = SampledAccountant(law, self.sensitivity, self.sampling_rate)
+        else:
+            account = PerInstanceAccountant(law, self.sensitivity)
+        if self.kind == "data_independent":
             account.step_worst_case(self.theta, count=steps)
             return account.privacy_loss().epsilon(self.delta)
-
-        return cost
+        account.step(self.theta, count=steps)
+        own = account.guarantee(self.delta).per_instance
+        return own.ex_post_epsilon if self.kind == "ex_post" else own.epsilon
 
     def warn(self, name: str, answer: float, law: Mechanism, steps: int) -> None:
         """Warns what an answer from theta costs for every dataset, unless it holds for every dataset."""
         if self.kind == "data_independent":
             return
-        everyone = replace(self, kind="data_independent").costs(law)(steps)
+        everyone = replace(self, kind="data_independent").cost(law, steps) if steps else 0.0
         warnings.warn(
             f"{name} = {answer:.6g} was found from theta and meets the target for this dataset only (kind "
             f"{self.kind!r}); for every dataset it costs epsilon = {rounded_up(everyone)}. It is sensitive: "
@@ -385,6 +288,41 @@ class CalibrationQuestion:
             PerInstanceCalibrationWarning,
             stacklevel=3,
         )
+
+
+def _question(
+    theta: Real | None,
+    sensitivity: Real | Sensitivity,
+    delta: float,
+    kind: EpsilonKind,
+    coordinates: int | None,
+    sampling_rate: float,
+) -> _Question:
+    """The question with every argument checked once, before the search."""
+    checks.one_of("kind", kind, ("data_independent", "per_instance", "ex_post"))
+    delta = checks.probability("delta", delta)
+    sampling_rate = checks.rate("sampling_rate", sampling_rate)
+    count = None if coordinates is None else checks.count("coordinates", coordinates, at_least=1)
+    size = Sensitivity.of(sensitivity)
+    if kind != "data_independent" and sampling_rate < 1:
+        raise ValueError(
+            f"kind must be 'data_independent' where sampling_rate is {sampling_rate:g}, got {kind!r}: "
+            "what a sampled release of this theta costs takes batches (SampledAccountant.step)"
+        )
+    if theta is None and kind != "data_independent":
+        raise ValueError(f"theta must be given for kind {kind!r}, got None")
+    values = None if theta is None else checks.finite("theta", theta)
+    if values is not None and count not in (None, values.numel()):
+        if kind != "data_independent":
+            raise ValueError(
+                f"coordinates must be left out for kind {kind!r}, got {count} and a theta of {values.numel()}"
+            )
+        values = None  # of which only the shape counts
+    if values is None:
+        if count is None:
+            size, count = _of_any_number(size)
+        values = torch.zeros((), dtype=torch.float64).expand(count)
+    return _Question(values, size, delta, kind, sampling_rate)
 
 
 def _of_any_number(size: Sensitivity) -> tuple[Sensitivity, int]:
