@@ -391,8 +391,8 @@ the margin of a published number below instead of above
 - quantile = -float(
 + quantile = float(
 publishing itself not paid for
-- bounded * share + publishing_zcdp
-+ bounded * share
+- claim = (loss + publishing).guarantee(delta)
++ claim = loss.guarantee(delta)
 noise of a published number from torch's generator
 - float(noise.draw(value))
 + value + float(noise.law.sigma * torch.randn(()))
@@ -408,11 +408,11 @@ a published sum of decisions that voters change by more than its noise is made f
 + best = max(best, (voters == 0)
 @ src/ringfence/accounting/publication.py: accounting/privacy_loss
 a published number of decisions that pays for one draw
-- numbers=2 * queries + 1,
-+ numbers=1,
+- loss.drawn_securely(2 * queries + 1)
++ loss.drawn_securely(1)
 a published number that pays for one draw
-- numbers=count + 1,
-+ numbers=1,
+- loss.drawn_securely(count + 1)
++ loss.drawn_securely(1)
 
 @ src/ringfence/accounting/selection.py: accounting/selection
 the choice among runs is not charged

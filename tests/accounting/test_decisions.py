@@ -59,12 +59,6 @@ def test_up_to_the_names_of_candidates_all_neighbours_are_there(row: list[int], 
     assert len(moves) == len(by_value)
 
 
-def test_the_order_of_candidates_and_queries_does_not_matter() -> None:
-    law = rf.NoisyWinner(3.0)
-    (one,) = pairs(law, [[5, 3, 1], [1, 5, 3], [4, 4, 0]], "replaced")
-    assert sorted(one.repeats.tolist()) == [1, 2]
-
-
 def test_every_row_of_counts_is_a_query() -> None:
     law, votes = (
         rf.NoisyWinner(3.0),
@@ -122,11 +116,7 @@ def test_a_replaced_ballot_may_leave_queries_and_join_others() -> None:
             asked(rf.NoisyWinner(4.0), [[20, 8, 8]] * 3, neighbours="replaced", at_most=2, **more)
     with pytest.raises(ValueError, match=refused):
         rf.DecisionAccountant(rf.NoisyWinner(4.0), neighbours="replaced", at_most=2)
-
-
-def test_a_voter_who_counts_in_every_query_has_no_limit() -> None:
-    assert [checked_at_most(2, "added", queries) for queries in (1, 2, 3)] == [None, None, 2]
-    assert checked_at_most(2, "added") == 2
+    assert [checked_at_most(2, "added", queries) for queries in (1, 2, 3, math.inf)] == [None, None, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -152,30 +142,20 @@ def test_as_many_queries_together_as_can_be_held(
     assert [part.rho.shape[-1] for part in pairs(law, votes, "added")] == [2, 1]
 
 
-def worst_by_definition(law: rf.NoisyWinner, row: list[int], alpha: float) -> tuple[float, float]:
-    moves = []
-    for taken, given in itertools.product([None, 0, 1, 2], repeat=2):
-        move = [0.0, 0.0, 0.0]
-        if taken is not None:
-            move[taken] -= 1
-        if given is not None:
-            move[given] += 1
-        if min(count + step for count, step in zip(row, move, strict=True)) >= 0:
-            moves.append(move)
-    here, move = float64(row), float64(moves)
-    both = law.renyi_divergence(here, move, alpha), law.renyi_divergence(here + move, -move, alpha)
-    return float(both[0].max()), float(both[1].max())
-
-
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_the_worst_of_all_moves_in_both_directions(law: rf.NoisyWinner) -> None:
     orders = [1.5, 4.0, 32.0]
     rdp = decision_rdp(law, ROWS, neighbours="replaced", orders=orders)
-    for at, alpha in enumerate(orders):
-        forward, backward = zip(*(worst_by_definition(law, row, alpha) for row in ROWS), strict=True)
-        assert float(rdp.forward[at]) == pytest.approx(sum(forward), rel=1e-9)
-        assert float(rdp.backward[at]) == pytest.approx(sum(backward), rel=1e-9)
-        assert float(rdp.forward[at]) >= sum(forward) * (1 - 1e-13)
+    sums = torch.zeros(2, 3, dtype=torch.float64)
+    for row in ROWS:
+        here, there = float64(row), float64(sorted(every_neighbour(row, "replaced")))
+        for own, pair in zip(sums, ((here, there - here), (there, here - there)), strict=True):
+            own += torch.stack([law.renyi_divergence(*pair, alpha).max() for alpha in orders])
+    found = torch.stack((rdp.forward, rdp.backward))
+    torch.testing.assert_close(found, sums, rtol=1e-9, atol=0)
+    assert bool((found >= sums * (1 - 1e-13)).all())
+    tie = decision_rdp(law, [[20, 20, 20]], neighbours="replaced", orders=orders)
+    assert bool((tie.worst <= zcdp(law, "replaced") * float64(orders)).all())
 
 
 def test_the_dearest_queries_count_where_a_voter_takes_part_in_few() -> None:
@@ -198,14 +178,6 @@ def test_two_candidates_are_a_sign() -> None:
     winner = decision_rdp(rf.NoisyWinner(4.0), [[20, 13]], neighbours="replaced", orders=[2.0, 16.0])
     sign = decision_rdp(rf.StochasticSign(4.0 * 2**0.5), [7.0], neighbours="replaced", orders=[2.0, 16.0])
     torch.testing.assert_close(winner.worst, sign.worst, rtol=1e-9, atol=2e-12)
-
-
-def test_never_above_what_holds_for_all_votes() -> None:
-    orders = float64([2.0, 300.0])
-    for law in LAWS:
-        tie = decision_rdp(law, [[20, 20, 20]], neighbours="replaced", orders=orders)
-        assert bool((tie.worst <= zcdp(law, "replaced") * orders).all())
-    assert zcdp(LAWS[1], "added") == pytest.approx(0.5 / 25 + 0.5 / 16)
 
 
 @pytest.mark.parametrize(("moves", "lost"), [(2, 0.0), (3, 1e-12 / 2)])
@@ -235,6 +207,7 @@ def test_sums_of_few_moves_and_the_bound_for_all_votes_are_raised_by_their_round
         (zcdp(law, "replaced"), 0.5),
         (zcdp(rf.NoisyWinner(2.0), "added"), 0.125),
         (zcdp(rf.NoisyWinner(2.0), "replaced"), 0.25),
+        (zcdp(LAWS[1], "added"), 0.5 / 25 + 0.5 / 16),
     ):
         assert bound / plain - 1 == pytest.approx(1e-12, rel=0.02)
 
@@ -294,13 +267,6 @@ def test_a_voter_who_takes_part_in_one_query_costs_the_dearest() -> None:
         assert one.delta(epsilon) == pytest.approx(max(single.delta(epsilon) for single in each), rel=1e-9)
     two = rf.decision_profile(LAW, TWO, neighbours="added", at_most=5)
     assert one.delta(0.1) < two.delta(0.1)
-
-
-def test_yes_or_no_agrees_with_the_profile_of_the_sign() -> None:
-    surplus, law = float64([3.0, 11.0, -25.0]), rf.StochasticSign(10.0)
-    own = rf.decision_profile(law, surplus, neighbours="added")
-    known = rf.privacy_profile(law, surplus, 1.0)
-    assert own.epsilon(1e-4) == pytest.approx(known.epsilon(1e-4), rel=1e-6)
 
 
 def test_every_outcome_of_every_query_is_charged_what_may_underflow() -> None:

@@ -1,7 +1,6 @@
 """Profiles at a fixed theta: above the exact one, close to it, never worse than the Gaussian's."""
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -81,18 +80,6 @@ def test_sound_where_the_direction_matters() -> None:
 
 
 @every_case
-def test_one_release_of_one_coordinate_is_the_hockey_stick(case: Case) -> None:
-    law, theta, c = case.make(0.8, -1.0, 1.5), 0.4, 0.7
-    profile = rf.privacy_profile(law, theta, sensitivity=c)
-    for epsilon in (0.0, 0.3, 1.5):
-        exact = max(
-            float(law.hockey_stick(start, shift, epsilon))
-            for start, shift in ((theta, c), (theta, -c), (theta + c, -c), (theta - c, c))
-        )
-        assert profile.delta(epsilon) == pytest.approx(exact, rel=1e-9, abs=1e-280)
-
-
-@every_case
 @pytest.mark.parametrize(("count", "size", "steps"), [(1, 0.4, 2), (40, 0.04, 5)])
 def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, steps: int) -> None:
     law, theta = case.make(1.0, -1.0, 1.0), draw(count, scale=1.5)
@@ -107,19 +94,6 @@ def test_never_worse_than_the_gaussian(case: Case, count: int, size: float, step
 def test_the_gaussian_law_is_exact() -> None:
     profile = rf.privacy_profile(rf.Gaussian(2.0), draw(50, scale=3.0), sensitivity=0.1, steps=7)
     assert profile.epsilon(1e-6) == pytest.approx(gaussian_epsilon(0.05 * 350**0.5, 1e-6), rel=1e-6)
-
-
-def test_a_few_coordinates_several_times_against_brute_force() -> None:
-    """The sign law at two coordinates, two steps: all outcomes and all patterns enumerated."""
-    law, thetas, c = rf.StochasticSign(1.0), [0.2, -0.5], 0.6
-    profile = rf.privacy_profile(law, float64(thetas), sensitivity=c, steps=2)
-
-    def masses(where: float) -> list[float]:
-        return [float(law.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
-
-    for epsilon in (0.5, 1.0, 2.0):
-        worst = enumerated_delta(masses, thetas * 2, [c] * 4, epsilon)
-        assert worst <= profile.delta(epsilon) <= 1.25 * worst + 1e-12
 
 
 def test_tensors_of_parameters_and_of_sensitivities() -> None:
@@ -184,6 +158,8 @@ def test_hockey_sticks_of_up_to_32_coordinates_are_composed(
     monkeypatch.setattr(privacy_loss, "_composed", lambda _: lambda epsilon: 0.0)
     profile = rf.privacy_profile(rf.TruncatedGaussian(1.0, bound=2.0), torch.zeros(count), 1e-3)
     assert ("backward induction" in profile.proofs) is served
+    few = composed_delta(rf.Gaussian(1.0), torch.arange(4064.0 + count), ONE, 1, at_most=1)
+    assert (few is not None) is served  # of distinct coordinates, of which few move, 4096
 
 
 def test_a_loss_too_small_for_a_logarithm_has_a_profile() -> None:
@@ -206,7 +182,9 @@ def test_the_proof_from_renyi_sums_is_the_conversion_at_its_best_order(epsilon: 
     assert got == pytest.approx(min(deltas) * (1 + 1e-11), rel=1e-12, abs=0)
 
 
-@pytest.mark.parametrize(("smallest", "found"), [(2.0**399, 2.0**399), (1.01 * 2.0**399, math.inf)])
+@pytest.mark.parametrize(
+    ("smallest", "found"), [(0.0, 0.0), (2.0**399, 2.0**399), (1.01 * 2.0**399, math.inf)]
+)
 def test_an_epsilon_beyond_2_to_the_399_is_not_looked_for(smallest: float, found: float) -> None:
     epsilon = privacy_loss._smallest_epsilon(lambda epsilon: float(epsilon < smallest), 0.5)
     assert epsilon == pytest.approx(found, rel=1e-6, abs=0)
@@ -227,10 +205,6 @@ def test_losses_that_cannot_be_composed_cost_what_the_gaussian_does(sigma: float
 def test_moments_beyond_float64_are_refused_by_name() -> None:
     with pytest.raises(FloatingPointError, match="products of the moments of the loss"):
         rf.privacy_profile(rf.Gaussian(1e-60), float64([0.0, 0.0]), 1.0)
-
-
-def test_a_proof_that_just_meets_delta_at_once_needs_no_epsilon() -> None:
-    assert privacy_loss._smallest_epsilon(lambda _: 0.5, 0.5) == 0.0
 
 
 def test_proofs_go_by_their_names() -> None:
@@ -285,13 +259,6 @@ def test_as_many_moves_are_charged_as_there_are(law: rf.Mechanism) -> None:
     assert three.proof(1e-3) == "backward induction"
 
 
-def test_what_was_found_is_neither_shown_nor_compared() -> None:
-    proofs = {"pure": lambda epsilon: math.exp(-epsilon)}
-    asked, fresh = PrivacyProfile(proofs), PrivacyProfile(proofs)
-    asked.epsilon(1e-5)
-    assert (asked, repr(asked)) == (fresh, repr(fresh))
-
-
 def test_a_proof_is_never_asked_about_an_infinite_epsilon() -> None:
     def finite(epsilon: float) -> float:
         assert math.isfinite(epsilon)
@@ -310,15 +277,6 @@ def test_a_majority_of_one_vote_almost_without_noise_has_an_epsilon() -> None:
     assert 500_007.13 < profile.epsilon(1e-5) < 500_100
 
 
-def test_what_was_found_once_is_kept() -> None:
-    asked = []
-    profile = PrivacyProfile({"one": lambda epsilon: asked.append(epsilon) or math.exp(-5 - epsilon)})
-    found = profile.epsilon(1e-3), profile.epsilon(1e-4)
-    many = len(asked)
-    assert (profile.epsilon(1e-3), profile.epsilon(1e-4), profile.proof(1e-4)) == (*found, "one")
-    assert len(asked) == many
-
-
 SIGN = rf.StochasticSign(1.0)
 EPSILONS = (0.0, 0.5, 1.0, 2.0)
 ONE = float64(1.0)
@@ -327,13 +285,6 @@ TABLES = [
     rf.TruncatedGaussian(4.0, (18.0, 60.0)),
     rf.StochasticSign(4.0),
 ]
-
-
-def enumerated(thetas: list[float], moves: list[float], epsilon: float) -> float:
-    def masses(where: float) -> list[float]:
-        return [float(SIGN.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
-
-    return enumerated_delta(masses, thetas, moves, epsilon)
 
 
 @pytest.mark.parametrize(
@@ -349,6 +300,10 @@ def test_hockey_sticks_composed_against_all_outcomes_and_all_patterns(
     thetas: list[float], moves: list[float]
 ) -> None:
     """The sign law as if only its hockey sticks were known."""
+
+    def masses(where: float) -> list[float]:
+        return [float(SIGN.log_prob(outcome, where).exp()) for outcome in (-1.0, 1.0)]
+
     releases = [
         (Pushes(SIGN, float64([theta]), float64([move])), 1)
         for theta, move in zip(thetas, moves, strict=True)
@@ -356,7 +311,7 @@ def test_hockey_sticks_composed_against_all_outcomes_and_all_patterns(
     composed = _composed(releases)
     assert composed is not None
     for epsilon in EPSILONS:
-        exact = enumerated(thetas, moves, epsilon)
+        exact = enumerated_delta(masses, thetas, moves, epsilon)
         assert exact <= composed(epsilon) <= 1.2 * exact + 1e-5
 
 
@@ -385,18 +340,6 @@ def test_gaussians_compose_to_a_gaussian(count: int, steps: int) -> None:
         assert exact * (1 - 1e-9) <= composed(epsilon) <= 1.01 * exact
 
 
-def test_falls_with_epsilon_and_grows_with_steps() -> None:
-    law, theta = rf.RectifiedGaussian(1.0, 1.0), float64([0.3, -2.0])
-    rows = []
-    for steps in (1, 3):
-        composed = composed_delta(law, theta, float64(0.4), steps)
-        rows.append([composed(epsilon) for epsilon in EPSILONS])
-    for row in rows:
-        assert row == sorted(row, reverse=True)
-    for column in zip(*rows, strict=True):
-        assert list(column) == sorted(column)
-
-
 @pytest.mark.parametrize("shift", [300.0, 3000.0, 10_000.0])
 def test_a_shift_of_very_many_sigma_is_charged_for_its_rounding(shift: float) -> None:
     """Log densities are as large as its square, of which rounding takes 2^-52 and less."""
@@ -415,26 +358,6 @@ def test_one_move_costs_what_the_worst_coordinate_does(law: rf.Mechanism) -> Non
     alone = [composed_delta(law, value, ONE, 1) for value in theta.split(1)]
     for epsilon in (0.0, 0.3, 0.9, 2.0):
         assert delta(epsilon) == pytest.approx(max(one(epsilon) for one in alone), rel=1e-9)
-
-
-def test_two_moves_cost_no_less_than_any_two_coordinates() -> None:
-    law = rf.StochasticSign(4.0)
-    theta = torch.tensor([-3.0, 6.0, 12.0], dtype=torch.float64)
-    delta = _composed([(Pushes(law, theta, 3 * ONE.expand(3)), 2)])
-    pairs = [composed_delta(law, torch.stack(pair), 3 * ONE, 1) for pair in combinations(theta, 2)]
-    for epsilon in (0.0, 0.5, 1.5):
-        assert delta(epsilon) >= max(pair(epsilon) for pair in pairs)
-    alike = _composed([(Pushes(law, theta[1:2], 3 * ONE.expand(1)), 2)])
-    twice = composed_delta(law, theta[1].expand(2), 3 * ONE, 1)
-    assert twice(0.5) * (1 - 1e-9) <= alike(0.5) <= 1.1 * twice(0.5)
-
-
-def test_a_coordinate_that_cannot_move_costs_nothing() -> None:
-    theta, still = torch.tensor([0.0, 12.0], dtype=torch.float64), torch.tensor([1.0, 0.0]).double()
-    alone = composed_delta(TABLES[0], theta[:1], ONE, 1)
-    assert composed_delta(TABLES[0], theta, still, 1, at_most=1)(0.01) == pytest.approx(alone(0.01), rel=1e-9)
-    assert composed_delta(TABLES[0], theta, 0 * still, 1, at_most=1)(0.0) == 0
-    assert composed_delta(TABLES[0], torch.arange(5000.0), ONE, 1, at_most=1) is None
 
 
 @pytest.mark.parametrize(
@@ -469,14 +392,6 @@ def test_parameters_may_differ_by_coordinate() -> None:
         for s in sigma
     ]
     assert both.tolist() == pytest.approx([float(one) for one in each], rel=1e-9)
-
-
-def test_one_move_is_raised_by_its_rounding_and_no_more() -> None:
-    law, theta = TABLES[2], torch.tensor([1.0, 3.0], dtype=torch.float64)
-    sticks = [law.hockey_stick(theta, move, 0.1) for move in (1.0, -1.0)]
-    sticks += [law.hockey_stick(theta + move, -move, 0.1) for move in (1.0, -1.0)]
-    delta = composed_delta(law, theta, ONE, 1, at_most=1)
-    assert delta(0.1) / float(torch.stack(sticks).max()) - 1 == pytest.approx(1e-11, rel=0.02)
 
 
 def test_a_delta_that_covers_every_difference_costs_nothing_and_roundings_are_charged() -> None:

@@ -119,16 +119,6 @@ def test_the_public_grid_reaches_every_share() -> None:
     assert float(noise_for(1e-30, 1.0).draw(1.0)) == pytest.approx(1.0, rel=1e-10)
 
 
-def test_its_own_cost_is_included() -> None:
-    theta = torch.full((5000,), 2.5, dtype=torch.float64)
-    cheap, dear = (publish(theta, publishing_zcdp=cost) for cost in (1e-6, 1e-2))
-    assert cheap.epsilon < dear.epsilon
-    assert dear.per_instance_epsilon > cheap.per_instance_epsilon
-    account = rf.PerInstanceAccountant(rf.RectifiedGaussian(1.0, 1.0), 1e-3)
-    account.step(theta)
-    assert dear.epsilon > account.guarantee(1e-5).epsilon
-
-
 def test_the_order_does_not_depend_on_the_data() -> None:
     near, far = (torch.full((5000,), value, dtype=torch.float64) for value in (0.0, 30.0))
     assert publish(near).order == publish(far).order

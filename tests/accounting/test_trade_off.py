@@ -56,17 +56,6 @@ def test_nothing_is_hidden_where_floats_do_not_hold_the_cost() -> None:
     assert (whole(math.inf).advantage, smallest_mu(whole(math.inf).releases, 1e-5)) == (1.0, math.inf)
 
 
-@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
-def test_the_gaussian_is_that_of_dp_accounting_and_riskcal(mu: float) -> None:
-    theirs = pld.privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-3)
-    assert whole(mu).advantage == pytest.approx(theirs.get_delta_for_epsilon(0.0), abs=1e-6)
-    riskcal = pytest.importorskip("riskcal.analysis")
-    inner = RATES[2:-1]
-    lowest = whole(mu).attack_rates(inner)[1].numpy()
-    assert lowest == pytest.approx(riskcal.get_beta_from_gdp(mu, inner.numpy()), rel=0, abs=1e-6)
-    assert whole(mu).advantage == pytest.approx(riskcal.get_advantage_from_gdp(mu), abs=1e-6)
-
-
 @pytest.mark.parametrize(("bound", "move"), [(0.3, 0.1), (0.3, 3.0), (1.0, 1.0), (4.0, 0.1), (4.0, 3.0)])
 def test_no_attack_on_the_truncated_law_is_better(bound: float, move: float) -> None:
     """Its likelihood ratio grows with what is released, so the best attacks are thresholds."""

@@ -454,15 +454,15 @@ class PrivacyLoss:
             known = {self._every_dataset(at).epsilon: at for at in _KNOWN_DELTAS if at > share}
             return [CurveBound(*torch.tensor([*known.items()], dtype=torch.float64).T)] if known else []
         bounds: list[AttackBound] = [GaussianBound(self.mu * (1 + ROUNDING))]
-        if self._everything and self._zcdp < math.inf:
-            # at the same zCDP the Gaussian's own rates are the smaller ones
-            smaller = self._zcdp < self.mu**2 / 2 * _CLEARLY
-            return [*bounds, RenyiBound.of_zcdp(self._zcdp)] if smaller else bounds
         if (curve := sampled_gaussian_curve(self.releases)) is not None:
             bounds.append(CurveBound(*curve))
+        # at the same divergence the Gaussian's own rates are the smaller ones
+        gaussian = self.mu**2 / 2 * _CLEARLY
+        if self._zcdp < gaussian:
+            return [*bounds, RenyiBound.of_zcdp(self._zcdp)]
         orders, ceiling = self._tensors("orders", "ceiling")
-        finite = ceiling < math.inf
-        return [*bounds, RenyiBound(orders[finite], ceiling[finite])] if bool(finite.any()) else bounds
+        smaller = ceiling < gaussian * orders
+        return [*bounds, RenyiBound(orders[smaller], ceiling[smaller])] if bool(smaller.any()) else bounds
 
 
 class _EveryDataset(NamedTuple):

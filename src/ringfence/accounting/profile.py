@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -58,7 +58,6 @@ class PrivacyProfile:
     """
 
     proofs: dict[str, Callable[[float], float]]
-    _found: dict[float, tuple[float, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound of the smallest delta for which (epsilon, delta) holds."""
@@ -67,24 +66,22 @@ class PrivacyProfile:
 
     def epsilon(self, delta: float) -> float:
         """An epsilon with delta(epsilon) <= delta, within a relative 1e-7 of the smallest that is proved."""
-        return self._best(delta)[0]
+        return self.best(delta)[0]
 
     def proof(self, delta: float) -> str:
         """The name of the proof that gives ``epsilon(delta)``."""
-        return self._best(delta)[1]
+        return self.best(delta)[1]
 
-    def _best(self, delta: float) -> tuple[float, str]:
-        """The smallest epsilon, and the proof that gives it: what was found once is kept."""
+    def best(self, delta: float) -> tuple[float, str]:
+        """``epsilon`` and ``proof`` in one search."""
         delta = checks.probability("delta", delta)
-        if delta not in self._found:
-            best = math.inf, ""
-            for name, proof in reversed(self.proofs.items()):  # the sharp ones, which come last, go first
-                # what does not hold at the best epsilon has no smaller one
-                if best[0] == math.inf or proof(best[0]) <= delta:
-                    epsilon = _smallest_epsilon(proof, delta)
-                    best = (epsilon, name) if epsilon <= best[0] else best
-            self._found[delta] = best
-        return self._found[delta]
+        best = math.inf, ""
+        for name, proof in reversed(self.proofs.items()):  # the sharp ones, which come last, go first
+            # what does not hold at the best epsilon has no smaller one
+            if best[0] == math.inf or proof(best[0]) <= delta:
+                epsilon = _smallest_epsilon(proof, delta)
+                best = (epsilon, name) if epsilon <= best[0] else best
+        return best
 
 
 def privacy_profile(
@@ -157,7 +154,7 @@ def fixed_theta_guarantee(
     profile = privacy_profile(mechanism, theta, sensitivity, steps)
     gaussian = privacy_profile(Gaussian(mechanism.sigma), theta, sensitivity, steps).epsilon(delta)
     # both hold, because theta is fixed
-    claim = account.guarantee(delta).with_proofs((profile.epsilon(delta), profile.proof(delta)))
+    claim = account.guarantee(delta).with_proofs(profile.best(delta))
     own = claim.per_instance
     return replace(claim, per_instance=replace(own, gaussian_epsilon=min(gaussian, own.gaussian_epsilon)))
 

@@ -87,44 +87,6 @@ class PublishableEpsilon:
     failure_probability: float
     publishing_zcdp: float
 
-    @classmethod
-    def of(
-        cls,
-        gaussian: float,
-        bounded: float,
-        *,
-        order: float,
-        share: float,
-        steps: int,
-        numbers: int,
-        delta: float,
-        failure_probability: float,
-        publishing_zcdp: float,
-    ) -> "PublishableEpsilon":
-        """From the published share of what releases cost at most at this order, and what publishing costs.
-
-        ``gaussian`` and ``bounded`` are the zCDP of the releases for every dataset; ``numbers`` counts the
-        numbers that were drawn from finite randomness.
-
-        >>> public = {"delta": 1e-5, "failure_probability": 1e-3, "publishing_zcdp": 1e-4}
-        >>> number = PublishableEpsilon.of(0.02, 0.02, order=10.0, share=0.5, steps=1, numbers=2, **public)
-        >>> number.per_instance_epsilon <= number.epsilon
-        True
-        """
-        sums = torch.tensor([order * (bounded * share + publishing_zcdp)], dtype=torch.float64)
-        ends = (gaussian + publishing_zcdp, bounded + publishing_zcdp)
-        loss = PrivacyLoss.of_zcdp(*ends, orders=[order], forward=sums, backward=sums, steps=steps)
-        claim = loss.drawn_securely(numbers).guarantee(delta)
-        return cls(
-            epsilon=claim.epsilon,
-            per_instance_epsilon=claim.per_instance.epsilon,
-            ex_post_epsilon=claim.per_instance.ex_post_epsilon,
-            order=order,
-            delta=delta,
-            failure_probability=failure_probability,
-            publishing_zcdp=publishing_zcdp,
-        )
-
     @property
     def statement(self) -> str:
         """In plain English: what is promised, with which probability, and that it may be published."""
@@ -210,16 +172,25 @@ def publishable_epsilon(
         # with the record and without it the share may be computed a little off
         computed = 2 * (ROUNDING + count * UNDERFLOW / largest)
         change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
-    noise = noise_for(change, publishing_zcdp)
+    bound = upper_bound(noise_for(change, publishing_zcdp), share, failure_probability)
+    sums = torch.tensor([alpha * bounded * min(1.0, max(0.0, bound))], dtype=torch.float64)
+    loss = PrivacyLoss.of_zcdp(
+        gaussian, bounded, orders=[alpha], forward=sums, backward=sums, steps=len(steps)
+    )
+    return _published(loss.drawn_securely(count + 1), delta, failure_probability, publishing_zcdp)
 
-    published = min(1.0, max(0.0, upper_bound(noise, share, failure_probability)))
-    return PublishableEpsilon.of(
-        gaussian,
-        bounded,
-        order=alpha,
-        share=published,
-        steps=len(steps),
-        numbers=count + 1,
+
+def _published(
+    loss: PrivacyLoss, delta: float, failure_probability: float, publishing_zcdp: float
+) -> PublishableEpsilon:
+    """The numbers of this loss, whose sums at its one order were published, and of publishing together."""
+    publishing = PrivacyLoss.of_zcdp(publishing_zcdp, publishing_zcdp, orders=loss.orders, steps=0)
+    claim = (loss + publishing).guarantee(delta)
+    return PublishableEpsilon(
+        epsilon=claim.epsilon,
+        per_instance_epsilon=claim.per_instance.epsilon,
+        ex_post_epsilon=claim.per_instance.ex_post_epsilon,
+        order=loss.orders[0],
         delta=delta,
         failure_probability=failure_probability,
         publishing_zcdp=publishing_zcdp,
@@ -296,20 +267,11 @@ def publishable_decision_epsilon(
     least_sure = _least_sure(pairs(law, votes, neighbours), moved)
     total = smooth_cost(*least_sure, one=one, beta=beta, alpha=alpha, binary=_is_binary(law))
     share = math.log(min(1.0, total / (alpha * every)))
-    noise = noise_for(beta + _COMPUTED, cost)
-
-    published = math.exp(min(0.0, upper_bound(noise, share, failure_probability)))
-    return PublishableEpsilon.of(
-        every,
-        every,
-        order=alpha,
-        share=published,
-        steps=queries,
-        numbers=2 * queries + 1,  # a confident decision counts as two numbers
-        delta=delta,
-        failure_probability=failure_probability,
-        publishing_zcdp=cost,
-    )
+    bound = upper_bound(noise_for(beta + _COMPUTED, cost), share, failure_probability)
+    sums = torch.tensor([alpha * every * math.exp(min(0.0, bound))], dtype=torch.float64)
+    loss = PrivacyLoss.of_zcdp(every, every, orders=[alpha], forward=sums, backward=sums, steps=queries)
+    drawn = loss.drawn_securely(2 * queries + 1)  # a confident decision counts as two numbers
+    return _published(drawn, delta, failure_probability, cost)
 
 
 def publishing_cost(every: float) -> float:

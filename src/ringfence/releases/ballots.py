@@ -265,7 +265,7 @@ def measure_decisions(
     cost = decided.realised(accountant.privacy_loss())
     exact = decided.delta_left(delta)
     profile = decision_profile(law, values, neighbours=neighbours, at_most=at_most)
-    tight = (profile.epsilon(exact), profile.proof(exact))
+    tight = profile.best(exact)
     chances = chances_of_error(law, values).tolist()
     details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
     sentences: list[str] = []

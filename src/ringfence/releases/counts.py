@@ -247,7 +247,7 @@ def measure_counts(
         proof = (float(alone.max()), "the worst cell, exactly")
     else:
         profile = privacy_profile(law, theta, sensitivity)
-        proof = (profile.epsilon(exact), profile.proof(exact))
+        proof = profile.best(exact)
     small = theta < threshold
     sentences: tuple[str, ...] = ()
     if bool(small.any()):
