@@ -1160,7 +1160,7 @@ a word clipped at each of its places
 @ src/ringfence/training/per_example/gradients.py: training/engine/layers
 layers switched back behind the engine's back
 -         refuse_layers(self.model)
-@ src/ringfence/training/per_example/gradients.py: training/per_example/gradients
+@ src/ringfence/training/per_example/gradients.py: training/per_example/layers
 a shared parameter clipped in each of its layers
 -                 if name in several:
 +                 if False:
@@ -1174,7 +1174,7 @@ an example after the other through one model
 +         copy = self.model
 unfreezing after make_private
 -         refuse_other_parameters(self.model, self.parameters)
-@ src/ringfence/training/per_example/gradients.py: training/per_example/isolation
+@ src/ringfence/training/per_example/gradients.py: training/per_example/layers
 the gradient of a known layer missed where its weight is used elsewhere
 - zip(owned, found, strict=True) if gradient is not None}
 + zip(owned, found, strict=True) if False}
@@ -1185,7 +1185,7 @@ each call of a layer clipped by itself
 -             x = in_autocast
 +                 tape.uses[name] = 1
 +             x = in_autocast
-@ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
+@ src/ringfence/training/per_example/isolation.py: training/per_example/layers
 attentions that share a matrix clipped in pieces
 -                 if tape.uses[name] > 1:
 +                 if False:
@@ -1222,11 +1222,11 @@ batch normalisation let through
 inputs kept in attributes of layers
 -         kept += _taken_off(layers, attributes)
 +         pass
-@ src/ringfence/training/per_example/isolation.py: training/per_example/model_state
+@ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
 answers about examples kept in attributes of layers
 -     if asks and asked():
 +     if False:
-@ src/ringfence/training/per_example/isolation.py: training/isolation training/per_example/model_state
+@ src/ringfence/training/per_example/isolation.py: training/isolation training/per_example/isolation
 running statistics of private data kept
 -             if layer._buffers.get(own) is not value or _version(value) != version:
 +             if False:

@@ -298,9 +298,7 @@ def known_layers(model: nn.Module) -> dict[str, KnownLayer]:
         covered = (f"{name}." if name else "") if whole else covered
         own = layer.named_parameters(recurse=whole, remove_duplicate=False)
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
-        if isinstance(rule, RowRule) and trained.keys() <= {"weight", "bias"}:
-            known[name] = KnownLayer(name, layer, rule, trained)
-        if isinstance(rule, SteppedRule) and trained:
+        if isinstance(rule, SteppedRule) or (rule is not None and trained.keys() <= {"weight", "bias"}):
             known[name] = KnownLayer(name, layer, rule, trained)
     return known
 
