@@ -115,7 +115,7 @@ DEFAULTS = [
     (
         rf.release_means,
         {
-            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "sizes": None,
+            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None,
             "domain": None, "bins": None, "person": None, "at_most": 1, "coverage": 0.95, "seed": None,
             "ledger": None,
         },

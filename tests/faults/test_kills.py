@@ -12,7 +12,7 @@ from tests.faults.kills import killings
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     outcomes = killings(2, 1, tmp_path)
     assert {name: (one.kills, one.problems) for name, one in outcomes.items()} == dict.fromkeys(JOBS, (1, []))
-    assert all(one.told > 10 for one in outcomes.values())
+    assert all(one.told > 5 for one in outcomes.values())
 
 
 def done(job: Any, folder: Path) -> list[Any]:
@@ -37,14 +37,14 @@ def test_a_budget_below_what_was_released_is_seen(tmp_path: Path) -> None:
 
 def test_rows_that_go_or_come_twice_are_seen(tmp_path: Path) -> None:
     told, job = done(Sweep(), tmp_path), Sweep()
-    assert told[-1] == 36
+    assert told[-1] == 12
     assert job.broken(tmp_path, told) == []
-    assert job.broken(tmp_path, [37]) == ["37 rows were done, 36 are there"]
+    assert job.broken(tmp_path, [13]) == ["13 rows were done, 12 are there"]
     job.rows = dict.fromkeys(job.rows)
-    assert job.broken(tmp_path, []) == ["36 finished rows are gone or were made again"]
+    assert job.broken(tmp_path, []) == ["12 finished rows are gone or were made again"]
     path = tmp_path / "sweep.journal"
     header, records = Journal.read(path)
     with Journal.start(path, header) as journal:
         for record in records:
             journal.append({"rows": [row for row in record["rows"] if row["seed"] != 0]})
-    assert job.broken(tmp_path, []) == ["12 finished rows are gone or were made again"]
+    assert job.broken(tmp_path, []) == ["6 finished rows are gone or were made again"]

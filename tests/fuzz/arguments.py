@@ -394,7 +394,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "release_counts": (rf.release_counts, {**_TABLE, "counts": None}),
     "release_means": (
         rf.release_means,
-        {**_TABLE, "of": "age", "lower": 0.0, "upper": 9.0, "sizes": None, "coverage": 0.95},
+        {**_TABLE, "of": "age", "lower": 0.0, "upper": 9.0, "coverage": 0.95},
     ),
     "release_votes": (
         rf.release_votes,
