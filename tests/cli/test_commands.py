@@ -180,7 +180,8 @@ def test_from_public_features_to_a_probe(folder: Path, tmp_path: Path) -> None:
     assert (said["components"], said["features"], said["whitened"]) == (5, 6, True)
     assert 0.6 < said["share_of_variance"] < 1
     features = np.load(public)["features"]
-    assert PublicProjection.load(file) == PublicProjection.of(features, 5, whiten=True)
+    expected = PublicProjection.of(features, 5, whiten=True)
+    assert np.array_equal(PublicProjection.load(file).components, expected.components)
     options = [*PROBE, "--public-projection", file, "--out", model_file, "--seed", 0, "--json"]
     row = json.loads(ran("probe", folder / "features.npz", *options))
     assert row["public_projection"]
