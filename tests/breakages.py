@@ -1018,7 +1018,7 @@ what was released beyond a later save forgotten
 - in self.known.items() if place[0] >= self.steps]
 + in self.known.items() if False]
 samples of an earlier attempt after a load
-- state.objects.get("attempt", self.attempt)
+- state["objects"].get("attempt", self.attempt)
 + self.attempt
 @ src/ringfence/training/engine/run.py: accounting/ledger
 an engine goes on after the steps that its ledger was charged
