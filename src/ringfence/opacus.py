@@ -1,11 +1,10 @@
 """Opacus runs: an accountant for them, and conversion to this package's engine."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
 try:
@@ -124,38 +123,34 @@ def convert(
     >>> engine.mechanism, engine.clip, len(loader) == len(private[2])
     (Gaussian(sigma=2.2), Norm(2.0), True)
     """
-    parts = _checked_parts(model, optimizer, loader)
-    theirs, rate = parts.optimizer, parts.sampler.sample_rate
-    if theirs.loss_reduction != "mean":
-        raise ValueError(
-            f"loss_reduction must be 'mean', got {theirs.loss_reduction!r}: the engine divides what it "
-            "releases by the batch size"
-        )
-    clip = float(theirs.max_grad_norm)
-    model.cleanup()  # type: ignore[attr-defined]
-    for parameter in parts.module.parameters():
+    _refuse_parts(model, optimizer, loader)
+    assert isinstance(model, AbstractGradSampleHooks)
+    assert isinstance(optimizer, DPOptimizer)
+    assert isinstance(loader, DataLoader)
+    module, clip, collate = model._module, float(optimizer.max_grad_norm), loader.collate_fn
+    if isinstance(collate, CollateFnWithEmpty):
+        collate = collate.wrapped_collator_fn
+    model.cleanup()
+    for parameter in module.parameters():
         vars(parameter).pop("summed_grad", None)
         parameter.grad = None
-    batch_size = int(theirs.expected_batch_size)
+    batch_size = int(optimizer.expected_batch_size)
     ours = PrivacyEngine(
-        Gaussian(float(theirs.noise_multiplier) * clip),
+        Gaussian(float(optimizer.noise_multiplier) * clip),
         Norm(clip),
-        public_size=float(batch_size * round(1 / rate)),
+        public_size=float(batch_size * round(1 / loader.batch_sampler.sample_rate)),  # type: ignore[union-attr]
         secure=engine.secure_mode,
         **options,
     )
+    own = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
     private = ours.make_private(
-        parts.module,
-        theirs.original_optimizer,
+        module,
+        optimizer.original_optimizer,
         DataLoader(
-            parts.loader.dataset,
+            loader.dataset,
             batch_size=batch_size,
-            collate_fn=parts.collate,
-            num_workers=parts.loader.num_workers,
-            pin_memory=parts.loader.pin_memory,
-            timeout=parts.loader.timeout,
-            worker_init_fn=parts.loader.worker_init_fn,
-            prefetch_factor=parts.loader.prefetch_factor,
+            collate_fn=collate,
+            **{name: getattr(loader, name) for name in own},
         ),
     )
     ours.run.assumptions = (assumptions.SIZE, *ours.run.assumptions)
@@ -164,18 +159,8 @@ def convert(
     return ours, *private
 
 
-class _Parts(NamedTuple):
-    """The pieces of an Opacus run, without what Opacus put around the user's own."""
-
-    module: nn.Module
-    optimizer: DPOptimizer
-    loader: DataLoader[Any]
-    sampler: UniformWithReplacementSampler
-    collate: Callable[[list[Any]], Any]
-
-
-def _checked_parts(model: object, optimizer: object, loader: object) -> _Parts:
-    """Returns the pieces of a run with flat clipping, Poisson samples and one process; refuses others."""
+def _refuse_parts(model: object, optimizer: object, loader: object) -> None:
+    """Raises an error that names what is not of a run with flat clipping, Poisson samples and one process."""
     for name, value, kind in (
         ("model", model, AbstractGradSampleHooks),
         ("optimizer", optimizer, DPOptimizer),
@@ -185,7 +170,6 @@ def _checked_parts(model: object, optimizer: object, loader: object) -> _Parts:
             raise TypeError(
                 f"{name} must be what opacus.PrivacyEngine.make_private returned, got {type(value).__name__}"
             )
-    assert isinstance(model, AbstractGradSampleHooks)
     assert isinstance(optimizer, DPOptimizer)
     if type(optimizer) not in (DPOptimizer, DPOptimizerFastGradientClipping):
         raise ValueError(
@@ -201,7 +185,8 @@ def _checked_parts(model: object, optimizer: object, loader: object) -> _Parts:
         )
     checks.number("noise_multiplier", optimizer.noise_multiplier, checks.positive)
     checks.number("max_grad_norm", optimizer.max_grad_norm, checks.positive)
-    collate = loader.collate_fn
-    if isinstance(collate, CollateFnWithEmpty):
-        collate = collate.wrapped_collator_fn
-    return _Parts(model._module, optimizer, loader, loader.batch_sampler, collate)
+    if optimizer.loss_reduction != "mean":
+        raise ValueError(
+            f"loss_reduction must be 'mean', got {optimizer.loss_reduction!r}: the engine divides what it "
+            "releases by the batch size"
+        )
