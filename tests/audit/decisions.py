@@ -96,9 +96,6 @@ def audit_decisions(
             loss[target.decision.sample(counts.expand(trials, -1), generator=generator)]
             for counts in (target.counts, target.counts + target.move)
         )
-        ours = torch.stack((inside, -inside, outside, -outside)).unsqueeze(1)
-        theirs = torch.stack((outside, -outside, inside, -inside)).unsqueeze(1)
-        delta = torch.tensor([target.delta], dtype=torch.float64)
-        bound = float(epsilon_lower_bound(ours, theirs, delta, each))
+        bound = epsilon_lower_bound(inside, outside, target.delta, each)
         results.append(AuditResult(target.name, target.delta, each, trials, bound, target.claims))
     return results

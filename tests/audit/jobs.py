@@ -118,10 +118,7 @@ def audit_job(job: Job, *, noise: Noise, confidence: float, flawed: float = 1.0)
     account = honest.account
     inside = job.statistics(honest if flawed == 1.0 else job.release(True, flawed, noise.of("there")))
     outside = job.statistics(job.release(False, flawed, noise.of("not there")))
-    ours = torch.cat((inside, -outside)).unsqueeze(1)
-    theirs = torch.cat((outside, -inside)).unsqueeze(1)
-    delta = torch.tensor([DELTA], dtype=torch.float64)
-    bound = float(epsilon_lower_bound(ours, theirs, delta, confidence))
+    bound = epsilon_lower_bound(inside, outside, DELTA, confidence)
     claims = {
         "data-independent": account.epsilon,
         "per-instance": min(account.epsilon, account.per_instance.renyi_epsilon),

@@ -171,14 +171,9 @@ def audit_release(
         return [(here - target.mechanism.log_prob(values, other)).sum(dim=-1) for other in others]
 
     both = (theta + towards, theta - towards)
-    ours, theirs = [], []
-    for inside, moved in zip(losses(theta, *both), both, strict=True):
-        [outside] = losses(moved, moved)
-        ours += [inside, -inside, outside, -outside]
-        theirs += [outside, -outside, inside, -inside]
-    delta = torch.tensor([checks.probability("delta", target.delta)], dtype=torch.float64)
-    sides = (torch.stack(side).unsqueeze(1) for side in (ours, theirs))
-    bound = float(epsilon_lower_bound(*sides, delta, confidence))
+    inside = torch.stack(losses(theta, *both))
+    outside = torch.stack([losses(moved, moved)[0] for moved in both])
+    bound = epsilon_lower_bound(inside, outside, target.delta, confidence)
     return AuditResult(target.name, target.delta, confidence, trials, bound, claims(target))
 
 

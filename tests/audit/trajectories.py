@@ -61,18 +61,13 @@ def audit_training(
     without, present = losses
     # half of the probability of failure for the distinguisher, half for the ex-post claim
     share = (1 - checks.probability("confidence", confidence)) / 2
-    bound = epsilon_lower_bound(
-        torch.stack((without, -present)).unsqueeze(1),
-        torch.stack((present, -without)).unsqueeze(1),
-        torch.tensor([delta], dtype=torch.float64),
-        1 - share,
-    )
+    bound = epsilon_lower_bound(without, present, delta, 1 - share)
     return AuditResult(
         name=f"{mechanism!r}, {steps} steps of a linear model with {classes * data[0].shape[1]} weights",
         delta=delta,
         confidence=confidence,
         trials=runs,
-        epsilon_lower=float(bound),
+        epsilon_lower=bound,
         claims={"data-independent": claim},
         exceeded=float(rate_bounds(2 * runs, share)[0][exceeding]),
     )

@@ -29,53 +29,50 @@ def rate_bounds(trials: int, failure_probability: float) -> tuple[Tensor, Tensor
     return lower, 1 - lower.flip(0)
 
 
-def epsilon_lower_bound(ours: Tensor, theirs: Tensor, delta: Tensor, confidence: float) -> Tensor:
-    """A confidence lower bound of epsilon, given delta, for each setting.
+def epsilon_lower_bound(inside: Tensor, outside: Tensor, delta: float, confidence: float) -> float:
+    """A confidence lower bound of epsilon, given delta, from draws on two neighbouring datasets.
 
-    ``ours`` and ``theirs`` are (tests, settings, trials): draws of a statistic under P and under Q,
-    for each of several tests. Every set S = {statistic >= t} gives
+    ``inside`` and ``outside`` are draws of a statistic on either dataset, (trials,), or of several of them,
+    (statistics, trials). With P and Q the laws of a release, in either order, every set S of large or of
+    small values of a statistic gives
 
         epsilon >= log((P(S) - delta) / Q(S)).
 
-    Test and t are chosen on the first half of the draws; the rates are then bounded on the second,
-    P(S) from below and Q(S) from above. Any statistic gives a bound that holds; the likelihood
-    ratio gives the best one.
+    The statistic and the set are chosen on the first half of the draws; the rates are then bounded on the
+    second, P(S) from below and Q(S) from above. Any statistic gives a bound that holds; the likelihood ratio
+    gives the best one.
 
-    Guarantee: above the true epsilon with probability at most 1 - ``confidence``, for each setting.
+    Guarantee: above the true epsilon with probability at most 1 - ``confidence``.
 
     >>> generator = torch.Generator().manual_seed(0)
-    >>> draws = torch.randn(2, 1, 1, 100_000, generator=generator, dtype=torch.float64)
-    >>> bound = epsilon_lower_bound(draws[0] + 1, draws[1], torch.tensor([0.1]).double(), 0.99)
-    >>> 1.0 < float(bound) < 1.161  # the exact value is 1.1603
+    >>> draws = torch.randn(2, 100_000, generator=generator, dtype=torch.float64)
+    >>> 1.0 < epsilon_lower_bound(draws[0] + 1, draws[1], 0.1, 0.99) < 1.161  # the exact value is 1.1603
     True
     """
-    half = ours.shape[-1] // 2
-    if half < 1 or ours.shape != theirs.shape:
+    sides = [torch.atleast_2d(side).double() for side in (inside, outside)]
+    half = sides[0].shape[-1] // 2
+    if half < 1 or sides[0].shape != sides[1].shape:
         raise ValueError(
-            f"ours and theirs must be equally many, at least 2, got {ours.shape}, {theirs.shape}"
+            f"inside and outside must be equally many, at least 2, got {inside.shape}, {outside.shape}"
         )
-    if bool(torch.isnan(ours).any() | torch.isnan(theirs).any()):
+    if any(bool(torch.isnan(side).any()) for side in sides):
         raise FloatingPointError(
-            "ours and theirs must not be NaN: a value that neither law can give was drawn"
+            "inside and outside must not be NaN: a value that neither law can give was drawn"
         )
+    ours = torch.cat([sign * side for side in sides for sign in (1, -1)])
+    theirs = torch.cat([sign * side for side in sides[::-1] for sign in (1, -1)])
     share = (1 - checks.probability("confidence", confidence)) / 2
-    first = [side[..., :half].sort(dim=-1).values.contiguous() for side in (ours, theirs)]
-    pooled = torch.cat(first, dim=-1).sort(dim=-1).values
+    first = [side[:, :half].sort(dim=1).values for side in (ours, theirs)]
+    pooled = torch.cat(first, dim=1).sort(dim=1).values
     ranks = torch.linspace(0, 2 * half - 1, min(_THRESHOLDS, 2 * half)).round().long()
-    thresholds = pooled[..., ranks].contiguous()
+    thresholds = pooled[:, ranks].contiguous()
     hits = [half - torch.searchsorted(side, thresholds) for side in first]
-    bounds = _bound(hits[0], hits[1], half, delta[None, :, None], share)
-
-    # tests and thresholds side by side, so that one index names both
-    best = bounds.movedim(0, 1).flatten(1).argmax(dim=1)
-    test, place = best // len(ranks), best % len(ranks)
-    setting = torch.arange(len(best))
-    threshold = thresholds[test, setting, place].unsqueeze(1)
-    counts = [(side[test, setting, half:] >= threshold).sum(dim=1) for side in (ours, theirs)]
-    return _bound(counts[0], counts[1], ours.shape[-1] - half, delta, share).clamp(min=0)
+    test, place = divmod(int(_bound(hits[0], hits[1], half, delta, share).argmax()), len(ranks))
+    counts = [(side[test, half:] >= thresholds[test, place]).sum() for side in (ours, theirs)]
+    return float(_bound(counts[0], counts[1], ours.shape[1] - half, delta, share).clamp(min=0))
 
 
-def _bound(hits: Tensor, false_alarms: Tensor, trials: int, delta: Tensor, share: float) -> Tensor:
+def _bound(hits: Tensor, false_alarms: Tensor, trials: int, delta: float, share: float) -> Tensor:
     lower, upper = rate_bounds(trials, share)
     return torch.log((lower[hits] - delta).clamp(min=1e-300) / upper[false_alarms])
 

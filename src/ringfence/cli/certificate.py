@@ -1,11 +1,12 @@
 """``ringfence certificate``: one page for an auditor, about a saved run, an account or a ledger."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ringfence.cli.common import AsJson, print_files
+from ringfence.cli.common import AsJson
 
 
 def certificate(
@@ -34,4 +35,5 @@ def certificate(
         verified(verify, found)
         typer.echo(f'{{"verified": "{verify.name}"}}' if as_json else f"{verify} is about {source}")
     else:
-        print_files(Certificate.of(found, delta).write(out), as_json)
+        files = list(map(str, Certificate.of(found, delta).write(out)))
+        typer.echo(json.dumps({"files": files}) if as_json else "\n".join(files))

@@ -1,9 +1,8 @@
 """Options and arguments that several commands take, and what several commands print."""
 
 import errno
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,26 +45,6 @@ Out = Annotated[
 OutFile = Annotated[Path, typer.Option("--out", callback=writable, dir_okay=False, help="The file to write.")]
 PublicStatistics = Annotated[
     Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
-]
-FitIntercept = Annotated[bool, typer.Option("--fit-intercept", help="Add a feature that is always 1.")]
-PublicCenter = Annotated[float | None, typer.Option(help="A public constant, subtracted from every feature.")]
-PublicScale = Annotated[float | None, typer.Option(help="A public constant that divides every feature.")]
-ProjectionFile = Annotated[
-    Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
-]
-PublicClasses = Annotated[
-    int | None,
-    typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
-]
-LabelFile = Annotated[
-    Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
-]
-Seed = Annotated[
-    int | None, typer.Option(help="Makes a run repeatable. The seed determines the noise: keep it secret.")
-]
-ModelFile = Annotated[
-    Path | None,
-    typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
@@ -120,16 +99,3 @@ def print_statement(text: str) -> None:
     """
     console = Console(markup=False)
     console.print(text, highlight=False, soft_wrap=not console.is_terminal)
-
-
-def print_files(files: Sequence[Path], as_json: bool) -> None:
-    """Prints the paths of files that were written, one per line or as one JSON object.
-
-    >>> print_files([Path("report.html")], as_json=True)
-    {"files": ["report.html"]}
-    """
-    if as_json:
-        typer.echo(json.dumps({"files": [str(file) for file in files]}))
-    else:
-        for file in files:
-            typer.echo(file)

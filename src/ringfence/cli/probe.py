@@ -11,20 +11,13 @@ from ringfence.cli.common import (
     AsJson,
     Delta,
     Device,
-    FitIntercept,
     Interval,
-    LabelFile,
     Levels,
-    ModelFile,
-    ProjectionFile,
-    PublicCenter,
-    PublicClasses,
-    PublicScale,
     PublicStatistics,
-    Seed,
     busy,
     print_cost,
     print_statement,
+    writable,
 )
 from ringfence.mechanisms.base import Mechanism
 
@@ -32,6 +25,32 @@ if TYPE_CHECKING:
     from ringfence.data.features import Features
 
 _ENDS = {0.0: "the smallest", 1.0: "the largest"}
+
+# options of both commands
+FitIntercept = Annotated[bool, typer.Option("--fit-intercept", help="Add a feature that is always 1.")]
+PublicCenter = Annotated[float | None, typer.Option(help="A public constant, subtracted from every feature.")]
+PublicScale = Annotated[float | None, typer.Option(help="A public constant that divides every feature.")]
+ProjectionFile = Annotated[
+    Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
+]
+PublicClasses = Annotated[
+    int | None,
+    typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
+]
+LabelFile = Annotated[
+    Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Makes a run repeatable. The seed determines the noise: keep it secret.")
+]
+ModelFile = Annotated[
+    Path | None,
+    typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
+]
+PublicSize = Annotated[
+    float | None,
+    typer.Option(help="Divides the sum; by default the number of examples, which then counts as public."),
+]
 
 
 def probe(
@@ -78,13 +97,7 @@ def probe(
     public_scale: PublicScale = None,
     public_statistics: PublicStatistics = None,
     public_projection: ProjectionFile = None,
-    public_size: Annotated[
-        float | None,
-        typer.Option(
-            help="Divides the sum; by default the number of examples, which then counts as public. "
-            "--secure needs it."
-        ),
-    ] = None,
+    public_size: PublicSize = None,
     public_classes: PublicClasses = None,
     labels: LabelFile = None,
     delta: Delta = 1e-5,
@@ -169,10 +182,7 @@ def tune(
     public_scale: PublicScale = None,
     public_statistics: PublicStatistics = None,
     public_projection: ProjectionFile = None,
-    public_size: Annotated[
-        float | None,
-        typer.Option(help="Divides the sum; by default the number of examples, which then counts as public."),
-    ] = None,
+    public_size: PublicSize = None,
     public_classes: PublicClasses = None,
     labels: LabelFile = None,
     seed: Seed = None,
