@@ -1,7 +1,5 @@
 """Sums over coordinates: what is evaluated, and what is read from the table, never below the exact sum."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -85,14 +83,6 @@ def test_a_second_sum_reads_the_table_it_has(monkeypatch: pytest.MonkeyPatch) ->
 def test_coordinates_too_far_apart_are_evaluated_one_by_one() -> None:
     law = rf.TruncatedGaussian(1.0, 2.0)
     theta = torch.cat((draw(500), float64([1e6, -3e5, 300.0])))
-    exact = exact_sums(law, theta, float64(1e-2), ORDERS)
-    bound = DivergenceTable(ORDERS).sums(Setting.of(law, 1e-2), theta)
-    assert bool((bound >= exact).all())
-    assert bool((bound <= 1.005 * exact).all())
-
-
-def test_two_clusters_far_apart_both_count() -> None:
-    law, theta = rf.RectifiedGaussian(1.0, 5000.0), torch.cat((draw(500), 1000.0 + draw(400)))
     exact = exact_sums(law, theta, float64(1e-2), ORDERS)
     bound = DivergenceTable(ORDERS).sums(Setting.of(law, 1e-2), theta)
     assert bool((bound >= exact).all())
@@ -247,38 +237,6 @@ def test_a_theta_that_is_no_number_is_an_error() -> None:
     for value in (torch.nan, torch.inf, -torch.inf):
         with pytest.raises(ValueError, match=r"theta must (not be NaN|be finite)"):
             DivergenceTable(ORDERS).sums(Setting.of(rf.Gaussian(1.0), 0.1), float64([0.0, value]))
-
-
-@every_case
-def test_exact_sums_are_sums_of_the_worse_sign(case: Case) -> None:
-    law, theta, c = case.make(1.0, -1.0, 1.0), draw(50), 0.2
-    forward, backward = exact_sums(law, theta, float64(c), float64([3.0]))[:, 0]
-    ways = [
-        [law.renyi_divergence(theta, s, 3.0) for s in (c, -c)],
-        [law.renyi_divergence(theta + s, -s, 3.0) for s in (c, -c)],
-    ]
-    for got, (up, down) in zip((forward, backward), ways, strict=True):
-        assert float(got) == pytest.approx(float(torch.maximum(up, down).sum()), rel=1e-10, abs=0)
-        assert float(got) >= float(torch.maximum(up.sum(), down.sum()))
-
-
-@every_case
-def test_between_nodes_the_divergence_stays_under_the_raised_chord(case: Case) -> None:
-    """D'' >= -4 D in units of sigma is proved (docs/curvature.md); this is what was ever measured."""
-    width = 1 / 32
-    for low, high in ((-0.02, 0.02), (-1.0, 1.0), (-5.0, 5.0)):
-        law = case.make(1.0, low, high)
-        theta = torch.arange(low - 6, high + 6, width, dtype=torch.float64)
-        for c, alpha, way in itertools.product((1e-3, 1.0), (1.1, 8.0, 256.0), (0, 1)):
-            value = both_directions(law, theta, float64(c), float64([alpha]))[way, 0]
-            seen = value[1:-1] > 1e-200
-            curvature = (value[2:] - 2 * value[1:-1] + value[:-2]) / width**2 / value[1:-1]
-            assert float(curvature[seen].min()) > -0.8
-
-
-def test_what_is_charged_for_rounding_is_1e_11() -> None:
-    two = exact_sums(rf.Gaussian(1.0), float64([0.0]), float64(1.0), float64([2.0]))  # 1, exactly
-    assert two.tolist() == [[1 + 1e-11], [1 + 1e-11]]
 
 
 def test_a_page_is_its_nodes_and_the_steepest_slopes_around_its_cells() -> None:

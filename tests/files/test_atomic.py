@@ -103,17 +103,6 @@ def test_the_file_is_its_owners_alone_unless_the_mode_says_otherwise(path: Path)
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_what_is_not_finished_lies_in_the_folder_that_is_given(path: Path) -> None:
-    scratch = path.parent / "scratch"
-    scratch.mkdir()
-    with replacing(path, scratch=scratch) as file:
-        file.write(b"new")
-        [unfinished] = scratch.iterdir()
-        assert (unfinished.name.startswith("file."), unfinished.suffix) == (True, ".tmp")
-    assert list(scratch.iterdir()) == []
-    assert path.read_bytes() == b"new"
-
-
 def test_a_read_only_folder_is_the_systems_error() -> None:
     with folder_for_anyone() as folder:
         write(folder / "file", b"old")

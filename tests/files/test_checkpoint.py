@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,6 @@ from torch import Tensor
 from ringfence.files import checkpoint
 from ringfence.files.checkpoint import flattened, read_checkpoint, restored, write_checkpoint
 from tests.faults.conditions import no_room_beyond, put
-from tests.forks import forked
 
 BASE = torch.arange(12, dtype=torch.float32)
 TENSORS = {
@@ -99,18 +96,6 @@ def test_other_readers_of_safetensors_open_it(path: Path) -> None:
     assert (envelope["format"], envelope["version"], envelope["state"]) == ("checkpoint", 1, {"steps": 3})
 
 
-def test_the_same_run_gives_the_same_bytes(path: Path) -> None:
-    write_checkpoint(path, TENSORS, STATE)
-    first = path.read_bytes()
-    write_checkpoint(path, TENSORS, STATE)
-    assert path.read_bytes() == first
-
-
-def test_no_tensors_and_an_empty_state(path: Path) -> None:
-    write_checkpoint(path, {}, {})
-    assert read_checkpoint(path) == ({}, {})
-
-
 def test_every_flipped_bit_is_noticed(path: Path) -> None:
     write_checkpoint(path, {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)}, {"sums": [0.5], "run": "a"})
     data = path.read_bytes()
@@ -154,11 +139,6 @@ def test_a_newer_version_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     write_checkpoint(path, {}, {})
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"run\.ckpt was written by a newer ringfence: version 2"):
-        read_checkpoint(path)
-
-
-def test_a_missing_file_is_the_systems_error(path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
         read_checkpoint(path)
 
 
@@ -208,43 +188,11 @@ def test_a_full_disk_leaves_the_old_file(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_the_file_is_its_owners_alone(path: Path) -> None:
-    write_checkpoint(path, {}, {})
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def write_on_and_on(path: Path) -> None:
-    torch.set_num_threads(1)
-    step = read_checkpoint(path)[1]["step"]
-    while True:
-        step += 1
-        write_checkpoint(path, {"w": torch.full((100_000,), float(step))}, {"step": step})
-
-
-def test_a_killed_writer_leaves_a_whole_file(path: Path) -> None:
-    write_checkpoint(path, {"w": torch.full((100_000,), 0.0)}, {"step": 0})
-    for number in range(12):
-        step = read_checkpoint(path)[1]["step"]
-        before, deadline = path.stat().st_mtime_ns, time.monotonic() + 60
-        writer = forked(write_on_and_on, path)
-        while path.stat().st_mtime_ns == before and time.monotonic() < deadline:
-            time.sleep(0.001)
-        time.sleep(random.Random(number).uniform(0, 0.05))
-        writer.kill()
-        writer.join()
-        tensors, state = read_checkpoint(path)
-        assert state["step"] > step  # the writer did get on
-        assert (tensors["w"] == state["step"]).all()
-
-
 def optimizers() -> dict[str, Callable[[Any], torch.optim.Optimizer]]:
     return {
-        "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
         "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
         "Adam": lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9), amsgrad=True, capturable=False),
         "AdamW": lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.1)),
-        "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.1, momentum=0.5, centered=True),
-        "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, lr_decay=0.01),
         "groups": lambda p: torch.optim.Adam([{"params": p[:1], "lr": 0.3}, {"params": p[1:]}]),
     }
 

@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ import pytest
 
 from ringfence.files import journal as module
 from ringfence.files.journal import Journal, locked, unlock
-from tests.faults.conditions import folder_for_anyone, put, read_only
+from tests.faults.conditions import put
 from tests.files.test_atomic import full
 from tests.files.test_checkpoint import flipped_bit
-from tests.forks import FORK, ended, forked
+from tests.forks import ended
 
 HEADER = {"run": "a1", "after": 7}
 RECORDS = [{"step": 0, "sums": [0.1, math.inf]}, {"text": 'é\n\r\u2028 "'}, {}, {"step": 10**30}]
@@ -54,19 +53,6 @@ def test_a_record_is_on_disk_when_append_returns(path: Path, monkeypatch: pytest
         monkeypatch.setattr(os, "fsync", logged)
         journal.append({"step": 0})
     assert synced == [path.read_bytes()]
-
-
-def test_the_folder_is_synced_when_a_journal_begins(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def logged(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", logged)
-    Journal.start(path, HEADER).close()
-    assert str(path.parent) in synced
 
 
 def test_a_last_line_cut_short_is_left_out_and_cut_off(path: Path) -> None:
@@ -184,6 +170,7 @@ def test_a_new_journal_takes_the_place_of_the_old(path: Path) -> None:
     write(path)
     with Journal.start(path, {"run": "b2"}) as journal:
         journal.append({"step": 1})
+        assert Journal.read(path) == ({"run": "b2"}, [{"step": 1}])  # reading asks for no lock
         journal.restart({"run": "c3"})
         assert Journal.read(path) == ({"run": "c3"}, [])
         journal.append({"step": 2})
@@ -255,40 +242,12 @@ def test_after_an_append_on_a_full_disk_the_journal_goes_on(
     assert steps == ([0, 2] if call == "write" else [0, 1, 2])  # announced twice is never too little
 
 
-def other(path: Path, said: Connection) -> None:
-    """Another process that tries to open the journal and to begin it anew, whenever it is asked to."""
-    while said.recv():
-        for opened in (lambda: Journal(path), lambda: Journal.start(path, {"run": "other"})):
-            try:
-                opened().close()
-                said.send("opened")
-            except BlockingIOError as error:
-                said.send(str(error))
-
-
 def holder(path: Path) -> None:
     """Another process that dies while it writes a record."""
     journal = Journal(path)
     journal.append({"by": "holder"})
     os.write(journal._file, b"torn")  # type: ignore[arg-type]
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_one_process_at_a_time(path: Path) -> None:
-    ours, theirs = FORK.Pipe()
-    process = forked(other, path, theirs)
-
-    def attempts() -> list[str]:
-        ours.send(True)
-        return [ours.recv(), ours.recv()]
-
-    with Journal.start(path, HEADER) as journal:
-        assert attempts() == [f"{path} is in use by another process or engine"] * 2
-        journal.append({"step": 0})
-        assert Journal.read(path) == (HEADER, [{"step": 0}])  # reading asks for no lock
-    assert attempts() == ["opened"] * 2
-    ours.send(False)
-    process.join()
 
 
 def test_a_killed_process_leaves_no_lock(path: Path) -> None:
@@ -307,17 +266,8 @@ def test_close_twice(path: Path) -> None:
         journal.append({})
 
 
-def test_a_read_only_folder_is_the_systems_error() -> None:
-    with folder_for_anyone() as folder:
-        path = folder / "run.journal"
-        write(path)
-        with read_only(folder):
-            with pytest.raises(PermissionError):
-                Journal.start(path, {"run": "b2"})
-            assert Journal.read(path) == (HEADER, RECORDS)
-
-
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    """Each has opened the lock for itself, as another process does."""
     path = tmp_path / "run"
     lock = locked(path)
     with pytest.raises(BlockingIOError, match=f"^{path} is in use by another process or engine$"):

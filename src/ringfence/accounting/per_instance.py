@@ -151,76 +151,73 @@ class DivergenceTables:
         first.
         """
         count = released_shape(mechanism, theta, size.farthest).numel()
-        mechanism, theta = recentre(mechanism, theta)
+        release = (*recentre(mechanism, theta), size.farthest)
         bounds = []
         if size.at_most is not None or count <= FEW:
             most = count if size.at_most is None else size.at_most
-            release = _Release(mechanism, theta, size.farthest, self.divergences, exact or count <= FEW)
-            bounds.append(release.largest(float(most), norm=None))
+            evaluate = exact or count <= FEW
+            bounds.append(_largest_total(self.divergences, *release, evaluate, budget=float(most)))
         if (norm := size.norm) is not None:
-            release = _Release(mechanism, theta, size.farthest, self.information, exact or count <= _VERY_FEW)
-            squares = release.largest(1.0, norm) * (0.5 * norm * norm * self.orders)
+            evaluate = exact or count <= _VERY_FEW
+            squares = _largest_total(self.information, *release, evaluate, budget=1.0, norm=norm)
             # where squares leave the range of floats, what holds for every theta counts
-            bounds.append(torch.nan_to_num(squares, nan=torch.inf, posinf=torch.inf))
+            squares = torch.nan_to_num(squares * (0.5 * norm * norm * self.orders), nan=torch.inf)
+            bounds.append(squares)
         return torch.stack(bounds).amin(dim=0) * (1 + ROUNDING) + count * UNDERFLOW
 
 
-@dataclass(frozen=True)
-class _Release:
-    """A release whose coordinates are charged one by one, or bin by bin of a table."""
+def _largest_total(
+    table: DivergenceTable,
+    mechanism: Mechanism,
+    theta: Tensor,
+    farthest: Tensor,
+    evaluate: bool,
+    budget: float,
+    norm: float | None = None,
+) -> Tensor:
+    """The largest total charge, (2, orders), of moves within the budget.
 
-    mechanism: Mechanism
-    theta: Tensor
-    farthest: Tensor
-    table: DivergenceTable
-    evaluate: bool
-
-    def largest(self, budget: float, norm: float | None) -> Tensor:
-        """The largest total charge, (2, orders), of moves within the budget.
-
-        A coordinate takes one of the budget, or the square of its move / ``norm`` where that is given.
-        """
-        for finest in (False, True):
-            lower, upper = self._totals(self._charges(finest), budget, norm)
-            if bool((upper - lower <= _COARSE_ENOUGH * upper).all()):
-                break
-        return upper
-
-    def _totals(
-        self, charges: list[tuple[Charges, Tensor]], budget: float, norm: float | None
-    ) -> tuple[Tensor, Tensor]:
-        """The largest totals by the lower estimates and by the upper bounds, each (2, orders)."""
+    A coordinate takes one of the budget, or the square of its move / ``norm`` where that is given. Charges
+    are evaluated for every coordinate, or read from the table bin by bin: from few bins where they will do.
+    """
+    for finest in (False, True):
+        charges = _charges(table, mechanism, theta, farthest, evaluate, finest)
         room = torch.cat(
             [
                 own.number if norm is None else own.number * (width.to(own.number) / norm).square()
                 for own, width in charges
             ]
         )
-        orders = len(self.table.orders)
-        together = at_once(_TOGETHER, each=4 * room.numel())
         totals = []
-        for start in range(0, orders, together):
-            some = slice(start, start + together)
-            both = zip(*(own.between(some) for own, _ in charges), strict=True)
-            totals.append([filled(torch.cat(values, dim=-1), room, budget).cpu() for values in both])
-        lower, upper = (torch.cat(parts, dim=1) for parts in zip(*totals, strict=True))
-        return lower, upper
+        for some in torch.arange(len(table.orders)).split(at_once(_TOGETHER, each=4 * room.numel())):
+            between = [own.between(slice(int(some[0]), int(some[-1]) + 1)) for own, _ in charges]
+            lower_and_upper = (torch.cat(values, dim=-1) for values in zip(*between, strict=True))
+            totals.append(torch.stack([filled(values, room, budget).cpu() for values in lower_and_upper]))
+        lower, upper = torch.cat(totals, dim=2).unbind()
+        if bool((upper - lower <= _COARSE_ENOUGH * upper).all()):
+            break
+    return upper
 
-    def _charges(self, finest: bool) -> list[tuple[Charges, Tensor]]:
-        """Charges, and for each of them how far its coordinates can move."""
-        parts = None
-        if not self.evaluate:
-            parts = split_by_setting(self.mechanism, self.theta, self.farthest, _SETTINGS)
-        if parts is None:
-            shape = released_shape(self.mechanism, self.theta, self.farthest)
-            theta, table = self.theta.expand(shape), self.table
-            own = evaluated_charges(table.tabulated, self.mechanism, theta, self.farthest, table.orders)
-            return [(own, self.farthest.expand(shape).reshape(-1))]
-        return [
-            (charges, torch.tensor(setting.sensitivity, dtype=torch.float64))
-            for setting, coordinates in parts
-            for charges in self.table.charges(setting, coordinates, finest)
-        ]
+
+def _charges(
+    table: DivergenceTable,
+    mechanism: Mechanism,
+    theta: Tensor,
+    farthest: Tensor,
+    evaluate: bool,
+    finest: bool,
+) -> list[tuple[Charges, Tensor]]:
+    """Charges, and for each of them how far its coordinates can move."""
+    parts = None if evaluate else split_by_setting(mechanism, theta, farthest, _SETTINGS)
+    if parts is None:
+        shape = released_shape(mechanism, theta, farthest)
+        own = evaluated_charges(table.tabulated, mechanism, theta.expand(shape), farthest, table.orders)
+        return [(own, farthest.expand(shape).reshape(-1))]
+    return [
+        (charges, torch.tensor(setting.sensitivity, dtype=torch.float64))
+        for setting, coordinates in parts
+        for charges in table.charges(setting, coordinates, finest)
+    ]
 
 
 class PerInstanceAccountant(Accountant):

@@ -13,14 +13,11 @@ AS_THE_SYSTEM_SAYS = 0o666  # the process's umask takes the rest away
 
 
 @contextmanager
-def replacing(
-    path: str | os.PathLike[str], *, scratch: Path | None = None, mode: int = OWNER_ALONE
-) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], *, mode: int = OWNER_ALONE) -> Iterator[BinaryIO]:
     """Opens a file for writing that takes the place of ``path`` when the block ends without an error.
 
-    The bytes are written to a ``.tmp`` file beside ``path``, or in the folder ``scratch`` on the same disk.
-    An error inside the block removes that file; a process that is killed leaves it there. An error of the
-    operating system names ``path``.
+    The bytes are written to a ``.tmp`` file beside ``path``. An error inside the block removes that file; a
+    process that is killed leaves it there. An error of the operating system names ``path``.
 
     Guarantee: at every moment, also after a crash or a power cut, ``path`` is the old file or the new one and
     never a part of either. When the block has ended, the new file and its name are on the disk.
@@ -38,7 +35,7 @@ def replacing(
         with path.open("wb") as file:  # a device or a pipe: it is written to, and never replaced
             yield file
         return
-    temporary = (scratch or path.parent) / f"{path.name}.{secrets.token_hex(8)}.tmp"
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
