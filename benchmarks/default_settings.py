@@ -12,7 +12,7 @@ nothing for it: no user could do as well.
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_delta
 from ringfence.data.features import read_features
 from ringfence.training.probe import default_settings as settings_of_rule
 
@@ -70,16 +70,26 @@ class Data:
 
 
 def accuracies(data: Data, mu: float, settings: list[Settings], generator: torch.Generator) -> list[float]:
-    """Test accuracies of the settings; those with equal shares and steps are trained side by side."""
-    result = [0.0] * len(settings)
+    """Test accuracies of the settings."""
+    return right_answers(data, mu, settings, generator, data.test_features, data.test_labels)[0].tolist()
+
+
+def right_answers(
+    data: Data, mu: float, settings: list[Settings], generator: torch.Generator, *asked: Tensor
+) -> Tensor:
+    """The share of right answers of each setting, for each pair of features and labels that is asked.
+
+    Settings with equal shares and steps are trained side by side.
+    """
+    result = torch.zeros(len(asked) // 2, len(settings))
     groups: dict[tuple[float, int], list[int]] = {}
     for place, one in enumerate(settings):
         groups.setdefault((one.share, one.steps), []).append(place)
     for (share, _), places in groups.items():
-        train, test = rows(data.features), rows(data.test_features)
+        train, *seen = (rows(part) for part in (data.features, *asked[::2]))
         if share > 0:
             center = private_mean(train, mu * math.sqrt(share), generator)
-            train, test = rows(train - center), rows(test - center)
+            train, *seen = (rows(part - center) for part in (train, *seen))
         together = max(1, int(2e9 if train.is_cuda else 2e7) // (len(train) * data.classes))
         for start in range(0, len(places), together):
             some = places[start : start + together]
@@ -87,8 +97,9 @@ def accuracies(data: Data, mu: float, settings: list[Settings], generator: torch
                 *(train, data.labels, data.classes, math.sqrt(1 - share) * mu),
                 *([settings[place] for place in some], generator),
             )
-            for place, own in zip(some, weights, strict=True):
-                result[place] = float(((test @ own.T).argmax(dim=1) == data.test_labels).float().mean())
+            for i, (features, labels) in enumerate(zip(seen, asked[1::2], strict=True)):
+                for place, own in zip(some, weights, strict=True):
+                    result[i, place] = float(((features @ own.T).argmax(dim=1) == labels).float().mean())
     return result
 
 
@@ -138,12 +149,12 @@ def trained(
     return weights
 
 
-def mu_of(epsilon: float, delta: float) -> float:
-    """The largest mu whose releases are (epsilon, delta), to 12 digits."""
+def largest_mu(delta_of: Callable[[float], float]) -> float:
+    """The largest mu whose delta is at most DELTA, to 12 digits."""
     low, high = 1e-9, 1e3
     for _ in range(80):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if gaussian_epsilon(middle, delta) <= epsilon else (low, middle)
+        low, high = (middle, high) if delta_of(middle) <= DELTA else (low, middle)
     return low
 
 
@@ -197,7 +208,7 @@ def line(name: str, datasets: list[Data], epsilon: float, centred: bool, seeds: 
 
     The largest of many noisy means is too large, so the eight finalists get fresh noise, and other splits.
     """
-    mu = mu_of(epsilon, DELTA)
+    mu = largest_mu(lambda mu: gaussian_delta(mu, epsilon))
     first = datasets[0]
     rule = default_settings(*first.features.shape, first.classes, mu, centred=centred)
     settings = [rule, *finalists(datasets[:seeds], mu, centred, subset)]

@@ -19,7 +19,6 @@ Runs are trained once, in a pool; tuning is then repeated 4,000 times with runs 
 
 import argparse
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -27,26 +26,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.default_settings import MOMENTUM, Data, Settings, private_mean, rows, splits, trained
+from benchmarks.default_settings import MOMENTUM, Data, Settings, largest_mu, right_answers, splits
 from benchmarks.default_settings import default_settings as rule_of
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.selection import selection_delta
 
-EPSILONS, DELTA = (0.1, 0.3, 1.0, 3.0), 1e-5
+EPSILONS = (0.1, 0.3, 1.0, 3.0)
 CLIPS, STEPS, RATES = (0.03, 0.1, 0.3, 1.0), (8, 32, 96), tuple(4.0**k for k in range(8))
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 RUNS, REPEATS = (3, 10, 30), 4000
 SHARE = 0.1  # of mu^2 of a run, for its score
 HELD_OUT = 0.1  # of the rows, in the column "apart"
-
-
-def largest_mu(delta_of: Callable[[float], float]) -> float:
-    """The largest mu whose delta is at most DELTA."""
-    low, high = 1e-6, 1e2
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if delta_of(middle) <= DELTA else (low, middle)
-    return low
 
 
 def grid(wide: bool, rule: Settings) -> list[Settings]:
@@ -62,25 +52,9 @@ def grid(wide: bool, rule: Settings) -> list[Settings]:
 def pool(data: Data, scored: Data, mu: float, settings: list[Settings], seed: int) -> tuple[Tensor, Tensor]:
     """(right answers among the rows of ``scored``, accuracies on the test split), one run per setting."""
     generator = torch.Generator(data.features.device).manual_seed(seed)
-    right, accuracy = torch.zeros(len(settings)), torch.zeros(len(settings))
-    together = max(1, int(2e9 if data.features.is_cuda else 2e7) // (len(data.features) * data.classes))
-    for steps in {one.steps for one in settings}:
-        places = [place for place, one in enumerate(settings) if one.steps == steps]
-        for start in range(0, len(places), together):
-            some = places[start : start + together]
-            share = settings[0].share
-            seen = [rows(part) for part in (data.features, scored.features, data.test_features)]
-            if share > 0:
-                center = private_mean(seen[0], mu * math.sqrt(share), generator)
-                seen = [rows(part - center) for part in seen]
-            weights = trained(
-                *(seen[0], data.labels, data.classes, math.sqrt(1 - share) * mu),
-                *([settings[place] for place in some], generator),
-            )
-            for place, own in zip(some, weights, strict=True):
-                right[place] = ((seen[1] @ own.T).argmax(dim=1) == scored.labels).sum().cpu()
-                accuracy[place] = ((seen[2] @ own.T).argmax(dim=1) == data.test_labels).float().mean().cpu()
-    return right, 100 * accuracy
+    asked = (scored.features, scored.labels, data.test_features, data.test_labels)
+    right, accuracy = right_answers(data, mu, settings, generator, *asked)
+    return right * len(scored.labels), 100 * accuracy
 
 
 def tuned(right: Tensor, accuracy: Tensor, sigma: float, runs: float, generator: torch.Generator) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from experiments.drawing import SIGMA, Drawn, curve
+from experiments.drawing import SIGMA, Drawn, curve, grouped
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.profile import single_epsilons
@@ -19,40 +19,33 @@ from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 from ringfence.report.chart import Chart, Panel
 
+CELLS, OCCUPIED, PEOPLE, EXPONENT = 2000, 500, 10_000, 1.2
+NOISE, HIGHEST = 4.0, 10_000.0  # sigma, and the upper end of the support
+THRESHOLDS = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)  # tau / sigma
+PLOTTED = 60  # every count up to here is accounted for, whether or not a cell has it
+ALPHA, DELTA = 2.0, 1e-5
 
-@dataclass(frozen=True)
-class HistogramSettings:
-    """Counts that fall like rank^-exponent over the occupied cells; the other cells are empty.
 
-    ``thresholds`` are values of tau / sigma. Every count up to ``plotted`` is accounted for, whether or not
-    a cell has it.
+def cell_counts() -> Tensor:
+    """Counts that fall like rank^-1.2 over the occupied cells, the largest first; the others are empty.
 
-    >>> counts = HistogramSettings().counts()
+    >>> counts = cell_counts()
     >>> len(counts), int((counts == 0).sum()), int(counts.sum()), int(counts.max())
     (2000, 1500, 10006, 2410)
     """
+    weights = torch.arange(1, OCCUPIED + 1, dtype=torch.float64) ** -EXPONENT
+    counts = torch.zeros(CELLS, dtype=torch.float64)
+    counts[:OCCUPIED] = torch.round(PEOPLE * weights / weights.sum())
+    return counts
 
-    cells: int = 2000
-    occupied: int = 500
-    people: int = 10_000
-    exponent: float = 1.2
-    sigma: float = 4.0
-    thresholds: tuple[float, ...] = (3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0)
-    highest: float = 10_000.0
-    plotted: int = 60
-    alpha: float = 2.0
-    delta: float = 1e-5
 
-    def counts(self) -> Tensor:
-        """The counts of all cells, the largest first."""
-        weights = torch.arange(1, self.occupied + 1, dtype=torch.float64) ** -self.exponent
-        counts = torch.zeros(self.cells, dtype=torch.float64)
-        counts[: self.occupied] = torch.round(self.people * weights / weights.sum())
-        return counts
+def suppressing_law(threshold: float | Tensor) -> RectifiedGaussian:
+    """The law of a release that suppresses what is below threshold * sigma.
 
-    def law(self, threshold: float | Tensor) -> RectifiedGaussian:
-        """The law of a release that suppresses what is below threshold * sigma."""
-        return RectifiedGaussian(self.sigma, (threshold * self.sigma, self.highest))
+    >>> suppressing_law(5.0)
+    RectifiedGaussian(sigma=4.0, bound=(20.0, 10000.0))
+    """
+    return RectifiedGaussian(NOISE, (threshold * NOISE, HIGHEST))
 
 
 @dataclass(frozen=True)
@@ -70,8 +63,8 @@ class HistogramRow:
 
 
 @dataclass(frozen=True)
-class HistogramUtilityRow:
-    """What the release is good for, on average over the noise, and whom the support protects."""
+class Utility:
+    """What a threshold does to the whole histogram, on average over the noise, and whom it protects."""
 
     threshold: float
     large_cells: int  # cells with a count of tau or more
@@ -82,29 +75,29 @@ class HistogramUtilityRow:
     cells_spared: float  # the same share of cells, the empty ones included
 
 
-def histogram(settings: HistogramSettings) -> list[HistogramRow]:
+def histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) -> list[HistogramRow]:
     """A row for every count and threshold.
 
-    >>> rows = histogram(HistogramSettings(thresholds=(3.0, 5.0), plotted=0))
+    >>> rows = histogram(thresholds=(3.0, 5.0), plotted=0)
     >>> [round(row.epsilon, 3) for row in rows if row.count == 0]  # someone joining an empty cell
     [0.926, 0.0]
     """
-    counts, numbers = settings.counts().unique(return_counts=True)
+    counts, numbers = cell_counts().unique(return_counts=True)
     cells = dict(zip(counts.tolist(), numbers.tolist(), strict=True))
-    every = torch.cat((counts, torch.arange(settings.plotted + 1).double())).unique()
-    thresholds = torch.tensor(settings.thresholds, dtype=torch.float64).repeat_interleave(len(every))
-    theta = every.repeat(len(settings.thresholds))
-    law = settings.law(thresholds)
-    one, orders = torch.ones_like(theta), torch.tensor([settings.alpha], dtype=torch.float64)
+    every = torch.cat((counts, torch.arange(plotted + 1).double())).unique()
+    taus = torch.tensor(thresholds, dtype=torch.float64).repeat_interleave(len(every))
+    theta = every.repeat(len(thresholds))
+    law = suppressing_law(taus)
+    one, orders = torch.ones_like(theta), torch.tensor([ALPHA], dtype=torch.float64)
     renyi = both_directions(law, theta, one, orders)[:, 0].amax(dim=0)
     columns = (
-        single_epsilons(law, theta, 1.0, settings.delta),
-        cumulative((theta - law.lower) / settings.sigma),
+        single_epsilons(law, theta, 1.0, DELTA),
+        cumulative((theta - law.lower) / NOISE),
         renyi * (1 + ROUNDING) + UNDERFLOW,
-        thresholds,
+        taus,
         theta,
     )
-    gaussian = gaussian_epsilon(1 / settings.sigma, settings.delta)
+    gaussian = gaussian_epsilon(1 / NOISE, DELTA)
     return [
         HistogramRow(
             threshold=threshold,
@@ -114,70 +107,76 @@ def histogram(settings: HistogramSettings) -> list[HistogramRow]:
             epsilon=epsilon,
             gaussian_epsilon=gaussian,
             renyi=divergence,
-            gaussian_renyi=settings.alpha / (2 * settings.sigma**2),
+            gaussian_renyi=ALPHA / (2 * NOISE**2),
         )
         for epsilon, shown, divergence, threshold, count in zip(*(c.tolist() for c in columns), strict=True)
     ]
 
 
-def utility(
-    settings: HistogramSettings, rows: Sequence[HistogramRow], threshold: float
-) -> HistogramUtilityRow:
+def utility(rows: Sequence[HistogramRow], threshold: float) -> Utility:
     """What a threshold does to the whole histogram."""
     rows = [row for row in rows if row.threshold == threshold]
-    tau = threshold * settings.sigma
+    tau = threshold * NOISE
     spared = [row for row in rows if row.epsilon <= row.gaussian_epsilon / 2]
-    return HistogramUtilityRow(
+    return Utility(
         threshold=threshold,
         large_cells=sum(row.cells for row in rows if row.count >= tau),
         large_shown=sum(row.cells * row.shown for row in rows if row.count >= tau),
         small_shown=sum(row.cells * row.shown for row in rows if 0 < row.count < tau),
         empty_shown=sum(row.cells * row.shown for row in rows if row.count == 0),
-        people_spared=sum(row.cells * row.count for row in spared) / float(settings.counts().sum()),
-        cells_spared=sum(row.cells for row in spared) / settings.cells,
+        people_spared=sum(row.cells * row.count for row in spared) / float(cell_counts().sum()),
+        cells_spared=sum(row.cells for row in spared) / CELLS,
     )
 
 
-def draw_histogram(settings: HistogramSettings | None = None) -> Drawn:
+def draw_histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) -> Drawn:
     """Panels of epsilon against a cell's count for three thresholds; then divergence, utility, coverage.
 
-    >>> small = HistogramSettings(thresholds=(3.0, 5.0, 8.0), plotted=10)
-    >>> [panel.shaded for panel in draw_histogram(small).chart.panels[:3]]
+    >>> [panel.shaded for panel in draw_histogram((3.0, 5.0, 8.0), plotted=10).chart.panels[:3]]
     [(0.0, 12.0), (0.0, 20.0), (0.0, 32.0)]
     """
-    settings = HistogramSettings() if settings is None else settings
-    rows = histogram(settings)
-    useful = [utility(settings, rows, threshold) for threshold in settings.thresholds]
-    ends = settings.thresholds
-    chosen = dict.fromkeys((ends[0], ends[len(ends) // 2], ends[-1]))
-    shown = {
-        threshold: [row for row in rows if row.threshold == threshold and row.count <= settings.plotted]
-        for threshold in chosen
-    }
-    caption = (
-        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, those in it pay "
-        "as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
-        f"4 {SIGMA} and more below τ gain."
-    )
+    rows = histogram(thresholds, plotted)
+    useful = [utility(rows, threshold) for threshold in thresholds]
+    chosen = {thresholds[0], thresholds[len(thresholds) // 2], thresholds[-1]}
+    shown = grouped((row for row in rows if row.threshold in chosen and row.count <= plotted), "threshold")
     panels = (
-        *(_people_panel(own, settings, threshold) for threshold, own in shown.items()),
-        _divergence_panel(shown, settings),
+        *(_people_panel(own, threshold) for threshold, own in shown.items()),
+        _divergence_panel(shown),
         *_utility_panels(useful),
     )
-    details = _details([row for row in useful if row.threshold in chosen], settings)
-    chart = Chart("histogram", "A sparse histogram", caption, panels, columns=3, details=details)
+    words = (
+        f"τ = {row.threshold:g} {SIGMA}: {row.large_shown:.0f} of {row.large_cells} cells with τ or "
+        f"more are shown, besides {row.small_shown:.0f} "
+        f"smaller and {row.empty_shown:.2g} empty ones; {row.people_spared:.0%} of the people and "
+        f"{row.cells_spared:.0%} of the cells pay at most half."
+        for row in useful
+        if row.threshold in chosen
+    )
+    chart = Chart(
+        "histogram",
+        "A sparse histogram",
+        "It is nearly all or nothing. Where a cell is shown with a chance well above δ, those in it pay "
+        "as much as under the Gaussian; where the chance is below δ, nothing. So only cells some "
+        f"4 {SIGMA} and more below τ gain.",
+        panels,
+        columns=3,
+        details=f"{CELLS:,} cells, {CELLS - OCCUPIED:,} of them empty, about {PEOPLE:,} people; "
+        f"{SIGMA} = {NOISE:g}. Clamping the Gaussian's histogram afterwards gives the same table: utility is "
+        "equal, only the accounts differ. A person moves one cell by 1; ε is that of the cell, exact, both "
+        f"signs and directions. {' '.join(words)} The divergence of order {ALPHA:g} falls much earlier than "
+        "ε, which does not show in ε at this δ.",
+    )
     return Drawn(chart, rows)
 
 
-def _people_panel(rows: Sequence[HistogramRow], settings: HistogramSettings, threshold: float) -> Panel:
-    tau = threshold * settings.sigma
-    clamped = "Gaussian, clamped afterwards"
+def _people_panel(rows: Sequence[HistogramRow], threshold: float) -> Panel:
+    tau = threshold * NOISE
     return Panel(
         title=f"Suppressed below τ = {tau:g} ({threshold:g} {SIGMA})",
         x_label="count of the cell",
-        y_label=f"ε of a person in it, δ = {settings.delta:g}",
+        y_label=f"ε of a person in it, δ = {DELTA:g}",
         lines=(
-            curve(clamped, rows, "count", "gaussian_epsilon", mechanism="Gaussian"),
+            curve("Gaussian, clamped afterwards", rows, "count", "gaussian_epsilon", mechanism="Gaussian"),
             curve("rectified", rows, "count", "epsilon"),
         ),
         y_from_zero=True,
@@ -186,7 +185,7 @@ def _people_panel(rows: Sequence[HistogramRow], settings: HistogramSettings, thr
     )
 
 
-def _divergence_panel(shown: dict[float, list[HistogramRow]], settings: HistogramSettings) -> Panel:
+def _divergence_panel(shown: dict[float, list[HistogramRow]]) -> Panel:
     lines = [
         curve(
             f"τ = {threshold:g} {SIGMA}",
@@ -200,7 +199,7 @@ def _divergence_panel(shown: dict[float, list[HistogramRow]], settings: Histogra
         for place, (threshold, rows) in enumerate(shown.items())
     ]
     return Panel(
-        title=f"The same at order {settings.alpha:g}",
+        title=f"The same at order {ALPHA:g}",
         x_label="count of the cell",
         y_label="Rényi divergence, over the Gaussian's",
         lines=tuple(lines),
@@ -210,7 +209,7 @@ def _divergence_panel(shown: dict[float, list[HistogramRow]], settings: Histogra
     )
 
 
-def _utility_panels(rows: Sequence[HistogramUtilityRow]) -> tuple[Panel, Panel]:
+def _utility_panels(rows: Sequence[Utility]) -> tuple[Panel, Panel]:
     empty = [row for row in rows if row.empty_shown > 1e-3]
     cells = (
         curve("large cells (τ or more)", rows, "threshold", "large_shown"),
@@ -225,22 +224,4 @@ def _utility_panels(rows: Sequence[HistogramUtilityRow]) -> tuple[Panel, Panel]:
     return (
         Panel("Cells shown, on average", tau, "cells", cells, y_log=True),
         Panel("Who pays at most half the Gaussian's ε", tau, "share", spared, y_from_zero=True),
-    )
-
-
-def _details(rows: Sequence[HistogramUtilityRow], settings: HistogramSettings) -> str:
-    thresholds = (
-        f"τ = {row.threshold:g} {SIGMA}: {row.large_shown:.0f} of {row.large_cells} cells with τ or "
-        f"more are shown, besides {row.small_shown:.0f} "
-        f"smaller and {row.empty_shown:.2g} empty ones; {row.people_spared:.0%} of the people and "
-        f"{row.cells_spared:.0%} of the cells pay at most half."
-        for row in rows
-    )
-    return (
-        f"{settings.cells:,} cells, {settings.cells - settings.occupied:,} of them empty, about "
-        f"{settings.people:,} people; {SIGMA} = {settings.sigma:g}. Clamping the Gaussian's histogram "
-        "afterwards gives the same table: utility is equal, only the accounts differ. A person moves one "
-        f"cell by 1; ε is that of the cell, exact, both signs and directions. {' '.join(thresholds)} "
-        f"The divergence of order {settings.alpha:g} falls much earlier than ε, which does not show in ε at "
-        "this δ."
     )

@@ -34,12 +34,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         **{"x_train": features, "y_train": labels, "x_test": features, "y_test": labels},
     )
     (folder / "grid.toml").write_text(GRID)
-    run = experiments(*sweep_arguments(folder))
+    run = experiments(
+        "sweep", folder / "grid.toml", "--features", folder / "features.npz", "--out", folder / "out"
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == str(folder / "out" / "sweep.journal")
     assert run.stderr == ""
     return folder
-
-
-def sweep_arguments(folder: Path) -> list[object]:
-    return ["sweep", folder / "grid.toml", "--features", folder / "features.npz", "--out", folder / "out"]

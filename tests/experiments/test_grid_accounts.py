@@ -170,16 +170,6 @@ def test_a_second_sum_reads_the_pages_it_has(monkeypatch: pytest.MonkeyPatch) ->
     assert torch.equal(block_sums(pages, SETTINGS, THETAS["spread"]), first)
 
 
-def test_pages_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    theta, (_, kept) = THETAS["spread"], spread()
-    monkeypatch.setattr(reader, "_KEPT", 1)
-    monkeypatch.setattr(reader, "_READ_TOGETHER", 1)
-    monkeypatch.setattr(reader, "_FILLED_TOGETHER", 3)
-    few = GridTable(FEW_ORDERS)
-    for _ in range(2):
-        assert torch.allclose(block_sums(few, SETTINGS, theta), kept, rtol=1e-13, atol=0)
-
-
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_nan_and_infinities_are_refused(bad: float) -> None:
     theta = THETAS["spread"].clone()

@@ -16,10 +16,8 @@ from experiments import reproduce
 from experiments.__main__ import FIGURES, app, terminal_table
 from experiments.comparison_page import comparison_table
 from experiments.progress import progress_bars
-from experiments.sweep.probes import read_rows
 from tests.afresh import afresh
 from tests.cli.test_app import DEEP, interrupted
-from tests.experiments.conftest import sweep_arguments
 from tests.experiments.test_comparison import only, sweep
 from tests.shell import experiments
 
@@ -163,13 +161,6 @@ def test_a_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPat
     run = experiments("figure", "motivation")
     assert run.returncode == 2
     assert run.stderr == "experiments: figures need matplotlib: pip install 'ringfence[report]'\n"
-
-
-def test_the_same_sweep_again_changes_nothing(swept: Path) -> None:
-    before = read_rows(swept / "out")
-    assert len(before) == 12  # 2 settings of the Gaussian and 4 of the truncated law, 2 seeds
-    assert experiments(*sweep_arguments(swept)).returncode == 0
-    assert read_rows(swept / "out") == before
 
 
 def test_options_of_features_reach_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
