@@ -18,7 +18,7 @@ from ringfence.cli.app import run
 from ringfence.cli.common import AsJson, Device, Out, OutFile, PublicStatistics, print_table
 
 if TYPE_CHECKING:
-    from experiments.comparison_page import Compared
+    from experiments.comparison import Kind
     from ringfence.data.features import Features
     from ringfence.report.page import Table as Cells
 
@@ -172,9 +172,16 @@ def compare(
 
     Example: python -m experiments compare sweep
     """
-    from experiments.comparison_page import NOTE, answer, comparison_table, epsilon_table, ratio_table
+    from experiments.comparison_page import (
+        NOTE,
+        answer,
+        compare_folder,
+        comparison_table,
+        epsilon_table,
+        ratio_table,
+    )
 
-    data = compared(folders, kind)
+    data = [compare_folder(folder, cast("Kind", kind)) for folder in folders]  # which the library checks
     if as_json:
         plain = [
             {
@@ -213,28 +220,16 @@ def report(
 
     Example: python -m experiments report sweep --out report.html
     """
-    from experiments.comparison_page import write_comparison
+    from experiments.comparison_page import compare_folder, write_comparison
 
     if publishable and kind not in (None, "data-independent"):
         raise ValueError(
             f"--kind must be data-independent in a publishable report, got {kind!r}: that epsilon is "
             "computed from the private data"
         )
-    default = "data-independent" if publishable else "per-instance"
-    data = compared(folders, kind or default, step=0.01)
+    wanted = cast("Kind", kind or ("data-independent" if publishable else "per-instance"))
+    data = [compare_folder(folder, wanted, step=0.01) for folder in folders]
     _print(write_comparison(data, out, publishable))
-
-
-def compared(folders: list[Path], kind: str, step: float = 0.05) -> "list[Compared]":
-    """The comparisons of the sweep in each folder; the library checks ``kind``."""
-    from experiments.comparison import Kind, compare, compare_all
-    from experiments.comparison_page import Compared
-    from experiments.sweep.probes import read_rows
-
-    return [
-        Compared(compare(rows, kind=cast(Kind, kind), step=step), compare_all(rows, step=step))
-        for rows in map(read_rows, folders)
-    ]
 
 
 def _print(*paragraphs: object) -> None:

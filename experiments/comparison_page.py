@@ -5,8 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.comparison import CLAMPED, GAUSSIAN, Banded, Candidate, Comparison, Point
+from experiments.comparison import (
+    CLAMPED,
+    GAUSSIAN,
+    Banded,
+    Candidate,
+    Comparison,
+    Kind,
+    Point,
+    compare,
+    compare_all,
+)
 from experiments.drawing import curve, flat, grouped
+from experiments.sweep.probes import read_rows
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.page import Report, Section, Table, installed_versions, write_report
@@ -24,6 +35,12 @@ class Compared(NamedTuple):
 
     clips: Sequence[Comparison]
     everything: Comparison
+
+
+def compare_folder(folder: Path, kind: Kind = "per-instance", step: float = 0.05) -> Compared:
+    """The comparisons of the sweep in a folder."""
+    rows = read_rows(folder)
+    return Compared(compare(rows, kind=kind, step=step), compare_all(rows, step=step))
 
 
 def write_comparison(data: Sequence[Compared], path: Path, publishable: bool = False) -> Path:

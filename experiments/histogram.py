@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from experiments.drawing import SIGMA, Drawn, curve, grouped
+from experiments.motivation import worst_case_renyi
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.profile import single_epsilons
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.numerics.normal import cumulative
@@ -88,12 +88,10 @@ def histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) 
     taus = torch.tensor(thresholds, dtype=torch.float64).repeat_interleave(len(every))
     theta = every.repeat(len(thresholds))
     law = suppressing_law(taus)
-    one, orders = torch.ones_like(theta), torch.tensor([ALPHA], dtype=torch.float64)
-    renyi = both_directions(law, theta, one, orders)[:, 0].amax(dim=0)
     columns = (
         single_epsilons(law, theta, 1.0, DELTA),
         cumulative((theta - law.lower) / NOISE),
-        renyi * (1 + ROUNDING) + UNDERFLOW,
+        worst_case_renyi(law, theta, 1.0, ALPHA) * (1 + ROUNDING) + UNDERFLOW,
         taus,
         theta,
     )

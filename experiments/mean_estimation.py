@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -288,11 +289,10 @@ def _by_bound(
 ) -> list[Line]:
     """Colours are the laws' and dashes the smaller support's: the legend names each once."""
     lines = []
-    for mechanism in _BOUNDED:
-        for place, bound in enumerate(settings.bounds):
-            name = mechanism if place == 0 else f"{mechanism}, a = {bound:g}"
-            own = [row for row in rows if (row.mechanism, row.bound) == (mechanism, bound)]
-            lines.append(_line(name, own, value, dashed=place > 0))
+    for mechanism, laws in grouped(rows, "mechanism").items():
+        for bound, own in grouped(laws, "bound").items():
+            dashed = bound != settings.bounds[0]
+            lines.append(_line(f"{mechanism}, a = {bound:g}" if dashed else mechanism, own, value, dashed))
     smaller = settings.bounds[1:]
     return lines + [Line(f"a = {bound:g}", (), (), mechanism="any", dashed=True) for bound in smaller]
 
@@ -310,26 +310,19 @@ def _line(
     value: Callable[[MeanEstimationRow], float],
     dashed: bool = False,
 ) -> Line:
+    """The mean over the trials, in a band from the smallest to the largest."""
     trials = {mean: [value(row) for row in own] for mean, own in grouped(rows, "mean").items()}
-    return Line(
-        name=name,
-        x=tuple(trials),
-        y=tuple(sum(values) / len(values) for values in trials.values()),
-        low=tuple(min(values) for values in trials.values()),
-        high=tuple(max(values) for values in trials.values()),
-        mechanism=rows[0].mechanism if rows else None,
-        dashed=dashed,
-        in_legend=not dashed,
-    )
+    low, middle, high = (tuple(map(of, trials.values())) for of in (min, fmean, max))
+    look: dict[str, Any] = {"mechanism": rows[0].mechanism, "dashed": dashed, "in_legend": not dashed}
+    return Line(name, tuple(trials), middle, low, high, **look)
 
 
 def _extremes(rows: Sequence[MeanEstimationRow]) -> list[str]:
     """The share of the Gaussian's cost at equal error: of each law at each noise level, from and to."""
-    costs: dict[tuple[float, str], list[float]] = {}
-    for row in rows:
-        if row.comparison == "equal error" and row.mechanism in _BOUNDED:
-            costs.setdefault((row.gaussian_sigma, row.mechanism), []).append(row.cost)
-    return [
-        f"{name} at {SIGMA}={sigma:g}: {min(own):.2f} to {max(own):.2f}"
-        for (sigma, name), own in sorted(costs.items())
-    ]
+    found = []
+    equal = [row for row in rows if row.comparison == "equal error" and row.mechanism in _BOUNDED]
+    for sigma, laws in sorted(grouped(equal, "gaussian_sigma").items()):
+        for name, own in grouped(laws, "mechanism").items():
+            costs = [row.cost for row in own]
+            found.append(f"{name} at {SIGMA}={sigma:g}: {min(costs):.2f} to {max(costs):.2f}")
+    return found

@@ -1,11 +1,13 @@
 """Figure 1 of the paper: what one coordinate leaks under each mechanism, against where it lies."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from experiments.drawing import SIGMA, Drawn, curve, grouped
+from ringfence.accounting.divergence_sums import both_directions
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.quantized import QuantizedGaussian
@@ -68,12 +70,8 @@ def worst_case_renyi(law: Mechanism, theta: Tensor, sensitivity: float, alpha: f
     >>> worst_case_renyi(Gaussian(1.0), torch.zeros(1), sensitivity=1.0, alpha=2.0)
     tensor([1.])
     """
-    worst = torch.zeros_like(theta)
-    for shift in (sensitivity, -sensitivity):
-        forward = law.renyi_divergence(theta, shift, alpha)
-        backward = law.renyi_divergence(theta + shift, -shift, alpha)
-        worst = torch.maximum(worst, torch.maximum(forward, backward))
-    return worst
+    size, orders = theta.new_tensor(sensitivity), theta.new_tensor([alpha])
+    return both_directions(law, theta, size, orders)[:, 0].amax(dim=0)
 
 
 def draw_motivation(points: int = 401) -> Drawn:
@@ -85,28 +83,30 @@ def draw_motivation(points: int = 401) -> Drawn:
     """
     rows = motivation(points)
     curves = {sigma: grouped(own, "mechanism") for sigma, own in grouped(rows, "sigma").items()}
-    information = [
-        _panel(
-            *("Fisher information loss", sigma, "η"),
-            [curve(name, own, "theta", "fisher_information_loss") for name, own in laws.items()],
+
+    def panel(title: str, sigma: float, y_label: str, lines: Iterable[Line]) -> Panel:
+        return Panel(
+            title=f"{title}, {SIGMA} = {SIGMAS[sigma]}",
+            x_label="θ",
+            y_label=y_label,
+            lines=tuple(lines),
+            y_from_zero=True,
+            shaded=(-BOUND, BOUND),
+            shaded_name="support",
         )
-        for sigma, laws in curves.items()
-    ]
+
     said_once = Line("paper's one-sided curve, D(θ‖θ+c) only", (), (), mechanism="any", dashed=True)
-    divergence = [
-        _panel(
-            *("Per-instance RDP", sigma, f"ε at order {ALPHA:g}, sensitivity {SENSITIVITY:g}"),
-            [
-                *(curve(name, own, "theta", "renyi_worst") for name, own in laws.items()),
-                *(
-                    curve(f"{name}, one-sided", own, "theta", "renyi_one_sided", dashed=True, in_legend=False)
-                    for name, own in laws.items()
-                ),
-                said_once,
-            ],
-        )
-        for sigma, laws in curves.items()
-    ]
+    information, divergence = [], []
+    for sigma, laws in curves.items():
+        etas = [curve(name, own, "theta", "fisher_information_loss") for name, own in laws.items()]
+        information.append(panel("Fisher information loss", sigma, "η", etas))
+        worst = [curve(name, own, "theta", "renyi_worst") for name, own in laws.items()]
+        one_sided = [
+            curve(f"{name}, one-sided", own, "theta", "renyi_one_sided", dashed=True, in_legend=False)
+            for name, own in laws.items()
+        ]
+        y_label = f"ε at order {ALPHA:g}, sensitivity {SENSITIVITY:g}"
+        divergence.append(panel("Per-instance RDP", sigma, y_label, [*worst, *one_sided, said_once]))
     chart = Chart(
         "motivation",
         "What each mechanism leaks",
@@ -117,15 +117,3 @@ def draw_motivation(points: int = 401) -> Drawn:
         (*information, *divergence),
     )
     return Drawn(chart, rows)
-
-
-def _panel(title: str, sigma: float, y_label: str, lines: list[Line]) -> Panel:
-    return Panel(
-        title=f"{title}, {SIGMA} = {SIGMAS[sigma]}",
-        x_label="θ",
-        y_label=y_label,
-        lines=tuple(lines),
-        y_from_zero=True,
-        shaded=(-BOUND, BOUND),
-        shaded_name="support",
-    )

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.comparison import Comparison, compare, compare_all
+from experiments.comparison import Comparison
 from experiments.comparison_page import (
     SENSITIVE,
     Compared,
     answer_section,
+    compare_folder,
     comparison_section,
     publishable_section,
 )
@@ -20,7 +21,7 @@ from experiments.mean_estimation import draw_mean_estimation
 from experiments.motivation import draw_motivation
 from experiments.progress import Progress
 from experiments.sweep.data import digits, sweep_data
-from experiments.sweep.probes import read_rows, run_sweep
+from experiments.sweep.probes import run_sweep
 from experiments.sweep.runner import Workers
 from experiments.sweep.settings import Grid, Search, read_grid
 from experiments.votes import draw_votes
@@ -80,10 +81,9 @@ def comparisons(
 
         folder = out / f"{grid.name.lower().replace(' ', '-')}-{search}"
         run_sweep(grid, features, folder, Workers(device=device), search, tell, public=public)
-        rows = read_rows(folder)
-        last = compare(rows, step=0.01)
-        results += last
-    return results, Compared(last, compare_all(rows, step=0.01))
+        fair = compare_folder(folder, step=0.01)
+        results += fair.clips
+    return results, fair  # the last of the searches
 
 
 def reproduce(

@@ -68,5 +68,5 @@ def test_one_legend_names_each_curve_once() -> None:
     (legend,) = paper_figure(draw_motivation(points=21).chart).legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "Gaussian", "rectified", "truncated", "sign", "quantised, 5 levels",
-        "paper's one-sided curve, D(θ‖θ+c) only", "support",
+        "support", "paper's one-sided curve, D(θ‖θ+c) only",
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from experiments import reproduce
 from experiments.drawing import Drawn
 from experiments.motivation import motivation
 from experiments.reproduce import FIGURES
+from experiments.sweep.probes import read_rows
 from ringfence.data.features import Features
 from ringfence.report.chart import Chart, Line, Panel
 
@@ -75,12 +76,12 @@ def test_first_what_may_be_published_then_everything(whole: Path) -> None:
     assert "Figure 3" not in page
     assert "Figure 1" in page
     assert not (whole / "out" / "utility_ratio.png").exists()
-    swept = reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper")
+    swept = read_rows(whole / "out" / "sweeps" / "toy-paper")
     seen: list[tuple[str, float]] = []
     files = reproduce.reproduce(
         whole / "out", **arguments, progress=lambda name, share: seen.append((name, share))
     )
-    assert reproduce.read_rows(whole / "out" / "sweeps" / "toy-paper") == swept
+    assert read_rows(whole / "out" / "sweeps" / "toy-paper") == swept
     assert all(file.exists() for file in files)
     page = (whole / "out" / "report.html").read_text()
     for heading in ("Did bounded support help?", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"):
