@@ -23,6 +23,13 @@ def run(**settings: Any) -> Run:
     return Run(**{**adam, **few, "fisher_every": 2, **settings})
 
 
+def resumed(path: Path, **settings: Any) -> Run:
+    """The run of a file, after its process died."""
+    one = Run(**settings)
+    one.engine.load(path)
+    return one
+
+
 def state(one: Run) -> list[torch.Tensor]:
     sums = [one.engine.account.forward, one.engine.account.backward, one.engine.fisher_information_loss()]
     moments = [v for s in one.optimizer.state_dict()["state"].values() for v in s.values()]
@@ -87,8 +94,7 @@ def test_other_data_after_a_crash_is_another_release_with_other_noise(tmp_path: 
     first.train(2)
     first.engine.close()
     inputs = torch.randn(60, 1, 4, 4, generator=torch.Generator().manual_seed(9))
-    again = Run(mechanism=rf.Gaussian(0.5), inputs=inputs)
-    again.engine.load(tmp_path / "run.ckpt")
+    again = resumed(tmp_path / "run.ckpt", mechanism=rf.Gaussian(0.5), inputs=inputs)
     assert torch.equal(before, again.weights())
     again.train(2)
     assert again.engine.account.steps == 3  # one, two, and the other two
@@ -116,8 +122,7 @@ def test_a_sample_is_not_released_again_with_another_sum(tmp_path: Path, workers
     assert len({indices for _, indices in charged}) == 10
     again.engine.close()
     # what was made anew is repeated for nothing as well
-    third = Run(sampling="poisson", workers=workers)
-    third.engine.load(tmp_path / "run.ckpt")
+    third = resumed(tmp_path / "run.ckpt", sampling="poisson", workers=workers)
     third.optimizer.param_groups[0]["lr"] = 2.0
     with pytest.warns(UserWarning, match="sample of step 3 was released before"):
         third.train(7)
@@ -136,12 +141,10 @@ def test_what_was_released_beyond_a_later_save_is_remembered(
     first = Run(sampling=sampling).train(3)
     first.engine.save(tmp_path / "run.ckpt")
     first.train(7).engine.close()
-    second = Run(sampling=sampling)
-    second.engine.load(tmp_path / "run.ckpt")
+    second = resumed(tmp_path / "run.ckpt", sampling=sampling)
     second.train(5).engine.save(tmp_path / there)
     second.train(6).engine.close()
-    third = Run(sampling=sampling)
-    third.engine.load(tmp_path / there)
+    third = resumed(tmp_path / there, sampling=sampling)
     assert third.train(12).engine.account.steps == 12
     assert torch.equal(third.weights(), whole.weights())
 
@@ -151,14 +154,12 @@ def test_a_run_that_drew_new_samples_goes_on_with_them(tmp_path: Path) -> None:
     first = Run(sampling="poisson")
     first.engine.save(tmp_path / "run.ckpt")
     first.train(3).engine.close()
-    second = Run(sampling="poisson")
-    second.engine.load(tmp_path / "run.ckpt")
+    second = resumed(tmp_path / "run.ckpt", sampling="poisson")
     second.optimizer.param_groups[0]["lr"] = 2.0
     with pytest.warns(UserWarning, match="sample of step 1 was released before"):
         second.train(4).engine.save(tmp_path / "run.ckpt")
     second.train(8).engine.close()
-    third = Run(sampling="poisson")
-    third.engine.load(tmp_path / "run.ckpt")
+    third = resumed(tmp_path / "run.ckpt", sampling="poisson")
     assert third.train(8).engine.account.steps == second.engine.account.steps == 3 + 7
     assert torch.equal(third.weights(), second.weights())
 
@@ -224,8 +225,7 @@ def test_an_older_file_of_a_run_that_went_on_elsewhere_is_refused(tmp_path: Path
     with pytest.raises(ValueError, match=r"went on in second\.ckpt: load that"):
         Run().engine.load(tmp_path / "first.ckpt")
     one.engine.close()
-    two = Run()
-    two.engine.load(tmp_path / "second.ckpt")
+    two = resumed(tmp_path / "second.ckpt")
     assert two.engine.steps == 2
 
 
@@ -301,17 +301,6 @@ def test_after_a_load_that_failed_nothing_is_released(tmp_path: Path) -> None:
     other.engine.close()
 
 
-def resumed(path: Path, **settings: Any) -> Run:
-    """The run of a file, after its process died."""
-    one = Run(**settings)
-    one.engine.load(path)
-    return one
-
-
-def died(one: Run) -> None:
-    one.engine.close()
-
-
 @pytest.mark.parametrize(
     "settings", [{}, {"sampling": "poisson"}, {"secure": True, "seed": None, "public_size": 60}]
 )
@@ -325,14 +314,14 @@ def test_a_run_that_goes_on_stops_where_its_charge_ends(
     first.engine.save(path)
     if not charged_first:
         ledger.train(first.engine, 6)
-    died(first.train(4))
+    first.train(4).engine.close()
     for _ in range(2):
         rest = resumed(path, **settings)
         with pytest.raises(ValueError, match="is beyond the 6 steps that were charged beforehand"):
             rest.train(33)
         assert rest.engine.account.steps == 6
         rest.engine.save(path)
-        died(rest)
+        rest.engine.close()
     own = rest.engine.guarantee(1e-5).epsilon
     assert ledger.guarantee().epsilon == pytest.approx(own, rel=1e-9)
 
@@ -342,7 +331,7 @@ def test_no_step_is_charged_twice_however_often_a_run_dies(tmp_path: Path) -> No
     for saved, death in ((3, 7), (5, 6), (9, 12)):
         assert ledger.train(one.engine, 12 - one.engine.steps) == 0  # as a script does when it begins
         one.train(saved).engine.save(path)
-        died(one.train(death))
+        one.train(death).engine.close()
         assert one.engine.account.steps == max(7, death)
         one = resumed(path)
     assert one.train(12).engine.account.steps == 12
@@ -376,7 +365,7 @@ def test_a_run_is_loaded_before_it_is_charged(tmp_path: Path) -> None:
     rf.Ledger(delta=1e-5).train(first.engine, 6)
     first.engine.save(path)
     first.train(2).engine.load(path)  # its own file
-    died(first)
+    first.engine.close()
     other = Run()
     rf.Ledger(delta=1e-5).train(other.engine, 6)
     with pytest.raises(
