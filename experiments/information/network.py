@@ -15,8 +15,7 @@ most the clip. For the Gaussian, whose information does not depend on theta, tha
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -57,6 +56,9 @@ MODELS: dict[str, Callable[[int, int, int], nn.Module]] = {  # of classes, chann
 }
 _CENTER, _SCALE = 0.5, 0.25  # public constants: pixels, from 0 to 1, are shifted and divided by them
 _BLOCK = 1000  # how many examples are measured at once
+Moment = tuple[
+    dict[str, Tensor], Tensor
+]  # a measured step: parameters, and the sum of clipped gradients there
 _FAILURE = 1e-6  # with which an upper bound of a run may fail, over the probes
 
 _SEARCH = FairSearch(
@@ -102,12 +104,7 @@ class NetworkSettings:
     def __post_init__(self) -> None:
         for name in ("batch_size", "examples", "moments", "probes"):
             checks.count(name, getattr(self, name), at_least=1)
-        for name, least in (("epochs", 1), ("seeds", 0)):
-            for count in getattr(self, name):
-                checks.count(name, count, at_least=least)
-            if not getattr(self, name):
-                raise ValueError(f"{name} must not be empty")
-        checks.probability("delta", self.delta)
+        checks.count("number of epochs and seeds", min(len(self.epochs), len(self.seeds)), at_least=1)
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
 
@@ -279,14 +276,6 @@ def train_and_measure(data: SweepData, settings: NetworkSettings, job: Job) -> d
     }
 
 
-@dataclass(frozen=True)
-class Moment:
-    """A step that is measured: the parameters before it, and the sum of clipped gradients at them."""
-
-    weights: dict[str, Tensor]
-    theta: Tensor
-
-
 def _train(data: SweepData, settings: NetworkSettings, job: Job, model: nn.Module) -> list[Moment]:
     """Trains the model; returns what it was at the measured steps, which are the middles of equal parts."""
     setting, _ = job
@@ -296,7 +285,7 @@ def _train(data: SweepData, settings: NetworkSettings, job: Job, model: nn.Modul
     def look(report: StepReport) -> None:
         if report.steps in wanted and engine.run.theta is not None:
             weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-            moments.append(Moment(weights, engine.run.theta.clone()))
+            moments.append((weights, engine.run.theta.clone()))
 
     rate = setting.learning_rate / setting.clip
     engine = PrivacyEngine(
@@ -311,16 +300,15 @@ def _train(data: SweepData, settings: NetworkSettings, job: Job, model: nn.Modul
         torch.optim.SGD(model.parameters(), lr=rate, momentum=settings.momentum),
         DataLoader(GatheredImages(*data.train), batch_size=settings.batch_size, collate_fn=collate),
     )
-    with _searched_convolutions():
-        while engine.steps < setting.steps:
-            for images, labels in loader:
-                for group in optimizer.param_groups:
-                    group["lr"] = rate * (1 + math.cos(math.pi * engine.steps / setting.steps)) / 2
-                optimizer.zero_grad()
-                with _half_precision(images):
-                    loss = nn.functional.cross_entropy(private(images), labels)
-                loss.backward()
-                optimizer.step()
+    while engine.steps < setting.steps:
+        for images, labels in loader:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * (1 + math.cos(math.pi * engine.steps / setting.steps)) / 2
+            optimizer.zero_grad()
+            with _half_precision(images):
+                loss = nn.functional.cross_entropy(private(images), labels)
+            loss.backward()
+            optimizer.step()
     return moments
 
 
@@ -331,17 +319,6 @@ def _accuracy(model: nn.Module, part: tuple[Tensor, Tensor]) -> float:
         for some, theirs in zip(images.split(1000), labels.split(1000), strict=True):
             right += (model(pixels(some)).argmax(dim=1) == theirs).sum()
     return int(right) / len(labels)
-
-
-@contextmanager
-def _searched_convolutions() -> Iterator[None]:
-    """Inside, cudnn searches for the fastest convolutions, which pays where every pass has the same shape."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def _half_precision(images: Tensor) -> torch.autocast:
@@ -375,14 +352,14 @@ def run_etas(
     blocks = torch.arange(len(inputs), device=inputs.device).split(_BLOCK)
     # on a GPU a third of the memory that is free, as others may use it too
     memory = torch.cuda.mem_get_info(inputs.device)[0] // 3 if inputs.is_cuda else 1 << 30
-    for moment, block in product(moments, blocks):
-        model.load_state_dict(moment.weights)
+    for (weights, theta), block in product(moments, blocks):
+        model.load_state_dict(weights)
         spectral, trace = (
             example_information(
                 *(model, exact_cross_entropy, inputs[block], targets[block]),
                 clip=clip,
                 mechanism=law,
-                theta=moment.theta,
+                theta=theta,
                 kind=kind,
                 failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
                 probes=number,

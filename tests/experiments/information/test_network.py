@@ -14,12 +14,10 @@ from experiments.information import network
 from experiments.information.network import (
     METHODS,
     GatheredImages,
-    Moment,
     NetworkSettings,
     collate,
     exact_cross_entropy,
     fresh_model,
-    pixels,
     read_images,
     run_etas,
     steps_per_epoch,
@@ -52,14 +50,6 @@ def test_any_first_part_is_a_fair_search() -> None:
     assert len({setting.key for one in rounds for setting in one}) == 48
 
 
-def test_the_ranges_are_those_that_were_asked_for() -> None:
-    for one in SETTINGS.rounds(64, 1):
-        assert all(0.1 <= setting.clip <= 2 and 1 <= setting.noise_multiplier <= 30 for setting in one[:3])
-        assert one[1].bound / one[1].sigma > 0.299  # type: ignore[operator]
-        assert 0.1 <= one[3].clip <= 10
-        assert 0.05 <= one[3].noise_multiplier <= 1
-
-
 def test_rows_are_compared_if_all_but_the_numbers_of_rounds_and_seeds_is_the_same() -> None:
     more = replace(SETTINGS, search=replace(SETTINGS.search, settings=999))
     assert more.identity() == replace(SETTINGS, seeds=(0,)).identity() == SETTINGS.identity()
@@ -68,9 +58,9 @@ def test_rows_are_compared_if_all_but_the_numbers_of_rounds_and_seeds_is_the_sam
 
 
 def test_bad_settings_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
-        replace(SETTINGS, epochs=(0,))
-    with pytest.raises(ValueError, match="seeds must not be empty"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        replace(SETTINGS, batch_size=0)
+    with pytest.raises(ValueError, match="number of epochs and seeds must be at least 1, got 0"):
         replace(SETTINGS, seeds=())
     with pytest.raises(ValueError, match="model must be one of wrn-16-4, tanh-cnn, small, got 'vit'"):
         replace(SETTINGS, model="vit")
@@ -100,11 +90,6 @@ def test_a_batch_is_what_single_examples_are(tmp_path: Path) -> None:
     empty = loader.dataset.__getitems__([])  # type: ignore[attr-defined]
     assert [list(part.shape) for part in empty] == [[0, 3, 8, 8], [0]]
     assert torch.equal(loader.collate_fn([loader.dataset[3]])[0], images[3:4])
-
-
-def test_eta_is_about_pixels_that_are_four_apart() -> None:
-    ends = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)
-    assert float(pixels(ends)[1] - pixels(ends)[0]) == 4
 
 
 def test_images_need_a_test_split_of_the_same_size(tmp_path: Path) -> None:
@@ -145,9 +130,9 @@ def test_what_is_measured(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert images.shape == (2, 3, 8, 8)
     assert torch.equal(labels, data.train[1][data.sample(2)])
     first, second = call["moments"]  # the middles of two halves
-    assert all(float(moment.theta.norm()) <= setting.clip * 225 for moment in call["moments"])
-    assert not torch.equal(first.weights["0.weight"], second.weights["0.weight"])
-    assert not torch.equal(first.weights["0.weight"], fresh_model("small", data, 0).state_dict()["0.weight"])
+    assert all(float(theta.norm()) <= setting.clip * 225 for _, theta in call["moments"])
+    before = fresh_model("small", data, 0).state_dict()
+    assert len({float(weights["0.weight"].sum()) for weights in (before, first[0], second[0])}) == 3
     train_and_measure(data, replace(settings, least_accuracy=1.1), (setting, 0))
     assert len(seen) == 1  # what did not learn is not measured
 
@@ -162,17 +147,6 @@ def test_what_cannot_be_measured_keeps_its_accuracy(swept: Path, monkeypatch: py
     result = train_and_measure(data, toys.SETTINGS, (setting, 0))
     assert result["error"] == "not measured: rounding leaves nothing"
     assert 0 <= result["test_accuracy"] <= 1
-
-
-def test_seeds_make_other_weights_and_leave_the_global_generator_alone(swept: Path) -> None:
-    data = read_images(swept / "images.npz", SEARCH)
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    one, other, same = (next(fresh_model("tanh-cnn", data, seed).parameters()) for seed in (0, 1, 0))
-    assert torch.equal(torch.rand(3), expected)
-    assert not torch.equal(one, other)
-    assert torch.equal(one, same)
 
 
 def linear(seed: int) -> nn.Module:
@@ -199,7 +173,7 @@ def test_the_run_is_q_times_all_steps_times_the_mean_of_the_measured(monkeypatch
             seen = law.fisher_information(sums).sqrt()[:, None] * jacobian
             spectral[i] += torch.linalg.matrix_norm(seen, 2) ** 2
             trace[i] += (seen**2).sum() / 6
-    moments = [Moment(m.state_dict(), sums) for m, sums in zip(models, theta, strict=True)]
+    moments = [(m.state_dict(), sums) for m, sums in zip(models, theta, strict=True)]
     etas = run_etas(
         *(linear(9), law, CLIP, moments, INPUTS, TARGETS),
         sampling_rate=0.01,
@@ -230,7 +204,7 @@ def test_a_network_that_is_sure_still_has_derivatives() -> None:
     # in float32 torch's own has no digit left of this
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 3)).double()
     model[1].bias.data[0] += 25.0
-    moment = Moment(model.state_dict(), torch.zeros(21).double())
+    moment = (model.state_dict(), torch.zeros(21).double())
     etas = run_etas(
         *(model, Gaussian(1.0), CLIP, [moment], INPUTS, torch.zeros(4, dtype=torch.int64)),
         sampling_rate=1.0,

@@ -10,7 +10,7 @@ from torch import nn, zeros
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from experiments.drawing import read_csv, write_csv
+from experiments.drawing import read_csv
 from experiments.information import networks
 from experiments.information.network import METHODS
 from experiments.information.networks import (
@@ -31,13 +31,9 @@ def test_every_method_is_trained_and_measured(swept: Path) -> None:
     assert [(row.method, row.seed) for row in rows] == [(name, 0) for name in METHODS]
     for row in rows:
         assert row.error is None
-        assert row.test_accuracy is not None
-        assert row.spectral_max is not None
-        assert row.trace_max is not None
-        assert row.estimate_max is not None
-        assert row.epsilon_data_independent is not None
+        assert row.epsilon_data_independent > 0  # type: ignore[operator]
         # the definition is above the mean over pixels, whose bound is above its estimate
-        assert row.spectral_max > row.trace_max > row.estimate_max > 0
+        assert row.spectral_max > row.trace_max > row.estimate_max > 0  # type: ignore[operator]
         assert row.spectral_max >= row.spectral_median  # type: ignore[operator]
         assert (row.epochs, row.delta, row.round) == (1, 1e-5, 0)
     assert max(row.test_accuracy or 0 for row in rows) > 0.5  # of four classes
@@ -98,8 +94,7 @@ def test_another_sweep_is_refused(swept: Path) -> None:
 
 
 def test_the_command_says_what_there_is(swept: Path) -> None:
-    *lines, counts, file = (swept / "said.txt").read_text().splitlines()
-    assert len(lines) == 4
+    counts, file = (swept / "said.txt").read_text().splitlines()
     assert counts == "4 rows (Gaussian 1, rectified 1, truncated 1, Gaussian, L2 clip 1), 1 whole rounds"
     assert file.startswith(str(swept / "network_information.csv"))
 
@@ -123,16 +118,6 @@ def test_epsilon_is_that_of_the_engine_after_as_many_steps(tmp_path: Path) -> No
     [row] = read_network_rows(tmp_path)
     assert row.epsilon_data_independent == engine.guarantee(1e-5).epsilon
     assert (row.method, row.round, row.epochs, row.clip) == ("rectified", 4, 1, settings.clip)
-
-
-def test_csv_holds_everything(swept: Path, tmp_path: Path) -> None:
-    rows = read_network_rows(swept)
-    assert read_csv(write_csv(rows, tmp_path / "rows.csv"), NetworkRow) == rows
-    failed = [toys.row("truncated", 1, None, None, error="ValueError: a, b")]
-    assert read_csv(write_csv(failed, tmp_path / "rows.csv"), NetworkRow) == failed
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"other.csv must hold rows of NetworkRow, got \['a', 'b'\]"):
-        read_csv(tmp_path / "other.csv", NetworkRow)
 
 
 def test_a_round_counts_when_every_method_has_its_run() -> None:

@@ -30,13 +30,10 @@ SETTINGS = NetworkSettings(
 
 def words(images: Path, out: Path) -> list[str]:
     """The command line that asks for these settings, but for the second seed."""
-    asked = [str(images), "--out", str(out), "--model", "small", "--least-accuracy", "0"]
-    asked += ["--epochs", "1", "--seeds", "0"]
-    for name, (low, high) in RANGES.items():
-        asked += ["--range", name, str(low), str(high)]
-    for name, count in COUNTS.items():
-        asked += [f"--{name.replace('_', '-')}", str(count)]
-    return asked
+    fields = {"model": "small", "least_accuracy": 0.0, "epochs": (1,), "seeds": (0,), **COUNTS}
+    fields |= {f"search.{name}": ends for name, ends in RANGES.items()}
+    given = [f"{name}={value!r}" for name, value in fields.items()]
+    return [str(images), "--out", str(out), "--set", *given]
 
 
 def arrays() -> dict[str, Any]:
@@ -57,15 +54,8 @@ def image_file(folder: Path, **changed: Any) -> Path:
 def row(
     method: str, number: int, accuracy: float | None, eta: float | None, seed: int = 0, **given: Any
 ) -> NetworkRow:
-    measured = (
-        "spectral_max",
-        "spectral_median",
-        "trace_max",
-        "trace_median",
-        "estimate_max",
-        "estimate_median",
-    )
-    numbers = {"validation_accuracy": accuracy, "test_accuracy": accuracy, **dict.fromkeys(measured, eta)}
+    etas = (f"{kind}_{which}" for kind in ("spectral", "trace", "estimate") for which in ("max", "median"))
+    numbers = {"validation_accuracy": accuracy, "test_accuracy": accuracy, **dict.fromkeys(etas, eta)}
     return NetworkRow(method, number, seed, 10, 0.3, 3.0, None, 0.1, **(numbers | given))
 
 
