@@ -77,8 +77,7 @@ class NetworkRow:
 
 def measure_networks(data: SweepData, jobs: Sequence[Job], settings: NetworkSettings) -> list[dict[str, Any]]:
     """Trains and measures every job: its row, or its error."""
-    # eta needs all digits; training is in bfloat16 anyway. All passes have one shape, so that searching for the
-    # fastest convolutions pays.
+    # eta needs all digits; training is in bfloat16 anyway, and searches for the fastest convolutions
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     device = torch.cuda.get_device_name() if data.train[0].is_cuda else "cpu"
