@@ -56,9 +56,7 @@ MODELS: dict[str, Callable[[int, int, int], nn.Module]] = {  # of classes, chann
 }
 _CENTER, _SCALE = 0.5, 0.25  # public constants: pixels, from 0 to 1, are shifted and divided by them
 _BLOCK = 1000  # how many examples are measured at once
-Moment = tuple[
-    dict[str, Tensor], Tensor
-]  # a measured step: parameters, and the sum of clipped gradients there
+Moment = tuple[dict[str, Tensor], Tensor]  # parameters, and the sum of clipped gradients at them
 _FAILURE = 1e-6  # with which an upper bound of a run may fail, over the probes
 
 _SEARCH = FairSearch(
