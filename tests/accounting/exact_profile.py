@@ -6,7 +6,8 @@ releases with two outcomes each, by enumerating everything.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,14 +78,19 @@ def enumerated_delta(
     masses: Callable[[float], Sequence[float]], thetas: list[float], moves: list[float], epsilon: float
 ) -> float:
     """The worst delta over all patterns of signs and both directions, all outcomes summed."""
-    worst = 0.0
-    at = {theta: masses(theta) for theta in thetas}
-    for signs in itertools.product((1, -1), repeat=len(thetas)):
-        p, q = np.ones(1), np.ones(1)
-        for theta, move, sign in zip(thetas, moves, signs, strict=True):
-            there = theta + sign * move
-            at[there] = at[there] if there in at else masses(there)
-            p, q = np.outer(p, at[theta]).ravel(), np.outer(q, at[there]).ravel()
-        for first, second in ((p, q), (q, p)):
-            worst = max(worst, float(np.maximum(0, first - np.exp(epsilon) * second).sum()))
-    return worst
+    at = cache(masses)
+    patterns = itertools.product(
+        *((theta + move, theta - move) for theta, move in zip(thetas, moves, strict=True))
+    )
+    return max(
+        product_delta([(at(here), at(there)) for here, there in zip(thetas, pattern, strict=True)], epsilon)
+        for pattern in patterns
+    )
+
+
+def product_delta(pairs: Iterable[tuple[Sequence[float], Sequence[float]]], epsilon: float) -> float:
+    """The larger hockey stick, of both directions, of independent pairs of laws, all outcomes summed."""
+    p, q = np.ones(1), np.ones(1)
+    for one, other in pairs:
+        p, q = np.outer(p, one).ravel(), np.outer(q, other).ravel()
+    return max(float(np.maximum(0, a - np.exp(epsilon) * b).sum()) for a, b in ((p, q), (q, p)))

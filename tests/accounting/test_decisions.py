@@ -5,7 +5,6 @@ import json
 import math
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
@@ -24,6 +23,7 @@ from ringfence.accounting.decisions import (
     zcdp,
 )
 from ringfence.accounting.profile import PrivacyProfile
+from tests.accounting.exact_profile import product_delta
 from tests.tensors import float64
 
 VOTES = [[230, 12, 8], [140, 90, 20], [90, 80, 80]]
@@ -225,17 +225,13 @@ def chances(row: tuple[float, ...]) -> list[float]:
 
 
 def enumerated(epsilon: float, neighbours: str) -> float:
-    """The worst delta over every pair of moves and both directions, all nine outcomes summed."""
-    worst = 0.0
-    moves = [moves_of(float64([row]), neighbours)[0] for row in TWO]  # type: ignore[arg-type]
-    for pattern in itertools.product(*moves):
-        p, q = np.ones(1), np.ones(1)
-        for row, move in zip(TWO, pattern, strict=True):
-            p = np.outer(p, chances(tuple(row))).ravel()
-            q = np.outer(q, chances(tuple((float64(row) + move).tolist()))).ravel()
-        for first, second in ((p, q), (q, p)):
-            worst = max(worst, float(np.maximum(0, first - math.exp(epsilon) * second).sum()))
-    return worst
+    """The worst delta over every pair of neighbours and both directions, all nine outcomes summed."""
+    return max(
+        product_delta(
+            [(chances(tuple(row)), chances(other)) for row, other in zip(TWO, moved, strict=True)], epsilon
+        )
+        for moved in itertools.product(*(every_neighbour(row, neighbours) for row in TWO))
+    )
 
 
 @pytest.mark.parametrize("neighbours", ["replaced", "added"])

@@ -2,18 +2,19 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 import ringfence as rf
 from ringfence.accounting import voters
 from ringfence.accounting.conversion import DEFAULT_ORDERS
 from ringfence.accounting.induction import Grid, Loss
 from ringfence.accounting.voters import _block
+from tests.accounting.exact_profile import product_delta
 from tests.tensors import float64
 
 BALLOTS = torch.tensor(
@@ -21,23 +22,22 @@ BALLOTS = torch.tensor(
 )
 
 
-def exact_delta(ballot: list[float], sigma: float, epsilon: float) -> float:
-    surplus = BALLOTS.sum(dim=0).tolist()
-    p, q = np.ones(1), np.ones(1)
-    for total, own in zip(surplus, ballot, strict=True):
-        here, there = (stats.norm.cdf(value / sigma) for value in (total, total - own))
-        p, q = np.outer(p, [here, 1 - here]).ravel(), np.outer(q, [there, 1 - there]).ravel()
-    return max(float(np.maximum(0, a - math.exp(epsilon) * b).sum()) for a, b in ((p, q), (q, p)))
+def exact_delta(
+    law: Any, outcomes: Sequence[float], queries: Iterable[tuple[Any, Any]], epsilon: float
+) -> float:
+    """Of decisions on these votes, with a voter and without."""
+    pairs = [[[float(law.log_prob(k, at).exp()) for k in outcomes] for at in both] for both in queries]
+    return product_delta([(here, there) for here, there in pairs], epsilon)
 
 
 def test_each_epsilon_covers_its_own_ballot_and_hardly_more() -> None:
-    epsilons = rf.voter_epsilons(rf.StochasticSign(6.0), BALLOTS, delta=1e-3).tolist()
-    for ballot, epsilon in zip(BALLOTS.tolist(), epsilons, strict=True):
-        if not any(ballot):
-            assert epsilon == 0.0
-            continue
-        assert exact_delta(ballot, 6.0, epsilon) <= 1e-3
-        assert exact_delta(ballot, 6.0, 0.93 * epsilon) > 1e-3
+    law, surplus = rf.StochasticSign(6.0), BALLOTS.double().sum(dim=0)
+    epsilons = rf.voter_epsilons(law, BALLOTS, delta=1e-3).tolist()
+    for ballot, epsilon in zip(BALLOTS.double(), epsilons, strict=True):
+        queries = list(zip(surplus.tolist(), (surplus - ballot).tolist(), strict=True))
+        assert (epsilon == 0) == (not ballot.any())
+        assert exact_delta(law, (-1.0, 1.0), queries, epsilon) <= 1e-3
+        assert epsilon == 0 or exact_delta(law, (-1.0, 1.0), queries, 0.93 * epsilon) > 1e-3
     assert epsilons[:9] == [epsilons[0]] * 9
 
 
@@ -57,29 +57,14 @@ def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
 
 def test_winners() -> None:
     ballots = torch.tensor([[0.0, 2.0]] * 12 + [[1.0, 2.0]] * 5 + [[2.0, -1.0]] + [[-1.0, -1.0]])
-    law = rf.NoisyWinner(5.0)
-    epsilons = rf.voter_epsilons(law, ballots, delta=1e-4, candidates=3)
-    counts = [[12, 5, 1], [0, 0, 17]]
-
-    def exact(moves: list[list[int]], epsilon: float) -> float:
-        p, q = np.ones(1), np.ones(1)
-        for row, move in zip(counts, moves, strict=True):
-            there = [count + step for count, step in zip(row, move, strict=True)]
-            p, q = (
-                np.outer(law_, [float(law.log_prob(k, own).exp()) for k in range(3)]).ravel()
-                for law_, own in ((p, row), (q, there))
-            )
-        return max(float(np.maximum(0, a - math.exp(epsilon) * b).sum()) for a, b in ((p, q), (q, p)))
-
-    for who, moves in (
-        (0, [[-1, 0, 0], [0, 0, -1]]),
-        (12, [[0, -1, 0], [0, 0, -1]]),
-        (17, [[0, 0, -1], [0, 0, 0]]),
-    ):
-        epsilon = float(epsilons[who])
-        assert exact(moves, epsilon) <= 1e-4
-        assert exact(moves, 0.93 * epsilon) > 1e-4
-    assert float(epsilons[-1]) == 0.0
+    law, counts = rf.NoisyWinner(5.0), ([12, 5, 1], [0, 0, 17])
+    epsilons = rf.voter_epsilons(law, ballots, delta=1e-4, candidates=3).tolist()
+    without = {0: ([11, 5, 1], [0, 0, 16]), 12: ([12, 4, 1], [0, 0, 16]), 17: ([12, 5, 0], [0, 0, 17])}
+    for who, there in without.items():
+        queries = list(zip(counts, there, strict=True))
+        assert exact_delta(law, range(3), queries, epsilons[who]) <= 1e-4
+        assert exact_delta(law, range(3), queries, 0.93 * epsilons[who]) > 1e-4
+    assert epsilons[-1] == 0.0
 
 
 @pytest.mark.parametrize(
