@@ -277,6 +277,10 @@ losses beyond the grid forgotten
 the first move stands for all
 - for loss in losses[1:]:
 + for loss in losses[:0]:
+@ src/ringfence/accounting/induction.py: accounting/voters
+single voters seen from one side
+-     yield log_p - rho, margin - rho
++     yield log_p.expand_as(rho), rho + margin
 
 @ src/ringfence/accounting/ledger.py: accounting/ledger
 a ledger writes down what was released after it was released
@@ -491,9 +495,6 @@ true positive rates rounded to the defender's favour
 a voter's own epsilon above what is promised to everybody
 - torch.minimum(_by_renyi(own, delta), most)
 + _by_renyi(own, delta)
-single voters seen from one side
--     yield cast.log_p - cast.rho, margin - cast.rho
-+     yield cast.log_p.expand_as(cast.rho), cast.rho + margin
 
 @ src/ringfence/checks.py:
 NaN let through

@@ -20,7 +20,7 @@ error of a hockey stick is at most that relative error of V.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -257,14 +257,10 @@ def atoms_delta(
     >>> round(once(0.0), 6), round(twice(0.0), 3)  # 3/4 - 1/2, and 9/16 - 1/4
     (0.25, 0.313)
     """
-    log_p = log_p.expand_as(rho)
     total = int(counts.sum())
     if min(total, at_most or total) == 1:
-        return _single(log_p, rho)
-    # the ratios are trusted to the same relative accuracy as divergences
-    margin = ROUNDING * rho.abs()
-    pairs = (log_p, rho + margin), (log_p - rho, margin - rho)
-    atoms = [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in pairs]
+        return _single(log_p.expand_as(rho), rho)
+    atoms = [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in in_both_directions(log_p, rho)]
     costs = np.maximum(*(squares(mass, ratio).max(axis=0) for mass, ratio in atoms))
     if not costs.any():
         return lambda epsilon: 0.0
@@ -280,6 +276,18 @@ def atoms_delta(
     if first is None or second is None:
         return None
     return lambda epsilon: max(first(epsilon), second(epsilon))
+
+
+def in_both_directions(log_p: Tensor, rho: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Log masses and log ratios seen from either law; ratios are trusted as far as divergences are.
+
+    >>> half, rho = torch.tensor([0.5, 0.5]).log(), torch.tensor([2.0, 2 / 3]).log()
+    >>> [own.exp().numpy().round(3).tolist() for own, _ in in_both_directions(half, rho)]
+    [[0.5, 0.5], [0.25, 0.75]]
+    """
+    margin = ROUNDING * rho.abs()
+    yield log_p.expand_as(rho), rho + margin
+    yield log_p - rho, margin - rho
 
 
 def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:

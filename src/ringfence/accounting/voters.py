@@ -1,6 +1,5 @@
 """The cost of decisions to single voters: one epsilon each, from the voter's own ballot."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
 from ringfence.accounting.decisions import DecisionLaw, checked_law, zcdp
-from ringfence.accounting.induction import LARGEST_VARIANCE, Array, Grid, Loss, squares
+from ringfence.accounting.induction import LARGEST_VARIANCE, Array, Grid, Loss, in_both_directions, squares
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
@@ -64,7 +63,8 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     most = torch.tensor([everybody[count] for count in taken], dtype=torch.float64)
     epsilons = torch.minimum(_by_renyi(own, delta), most)
     if kinds.numel() <= _MOST_COMPOSED:
-        epsilons = torch.minimum(epsilons, _by_composition(own, delta))
+        found = [_composed(kinds.numpy(), *one, delta) for one in in_both_directions(own.log_p, own.rho)]
+        epsilons = torch.minimum(epsilons, torch.from_numpy(np.maximum(*found)))
     if bool(epsilons.isnan().any()):
         raise FloatingPointError("epsilons of voters cannot be represented at these arguments")
     return epsilons[index]
@@ -93,16 +93,10 @@ def _ballots(law: DecisionLaw, ballots: Real, candidates: int | None) -> Ballots
     return Ballots(choices, log_p.mT, rho.mT)
 
 
-def _directions(cast: Ballots) -> Iterator[tuple[Tensor, Tensor]]:
-    margin = ROUNDING * cast.rho.abs()
-    yield cast.log_p.expand_as(cast.rho), cast.rho + margin
-    yield cast.log_p - cast.rho, margin - cast.rho
-
-
 def _by_renyi(cast: Ballots, delta: float) -> Tensor:
     orders = checked_orders(DEFAULT_ORDERS)
     sums = torch.zeros(2, len(cast.choices), len(orders), dtype=torch.float64)
-    for own, (log_p, rho) in zip(sums, _directions(cast), strict=True):
+    for own, (log_p, rho) in zip(sums, in_both_directions(cast.log_p, cast.rho), strict=True):
         costs = torch.stack([pieces.renyi(log_p, rho, order) for order in orders], dim=2)
         for choice in range(1, len(costs)):  # choice 0 moves nothing
             made = cast.choices == choice
@@ -110,11 +104,6 @@ def _by_renyi(cast: Ballots, delta: float) -> Tensor:
                 own += made.double() @ (costs[choice] * (1 + ROUNDING) + UNDERFLOW)
     epsilons = epsilon_from_rdp(orders, sums.amax(dim=0), delta)
     return torch.where((cast.choices > 0).any(dim=1), epsilons, 0.0)
-
-
-def _by_composition(cast: Ballots, delta: float) -> Tensor:
-    found = [_composed(cast.choices.numpy(), *direction, delta) for direction in _directions(cast)]
-    return torch.from_numpy(np.maximum(*found))
 
 
 def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Array:
