@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 import ringfence as rf
 from ringfence.training.per_example.gradients import ExampleGradients
+from tests.training.engine.runs import Run
 
 CLIP = rf.Norm(1.0)
 INPUTS = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
@@ -168,46 +169,34 @@ def test_a_layer_that_changes_its_ways_later() -> None:
     assert float(outputs.std(dim=0).max()) < 1e-6  # alone, an example is its own mean
 
 
-def engine(
-    model: nn.Module, inputs: Tensor = INPUTS, **options: Any
-) -> tuple[Any, Any, Any, rf.PrivacyEngine]:
-    made = rf.PrivacyEngine(rf.Gaussian(1e-6), CLIP, sampling="full", seed=3, **options)
-    data = TensorDataset(inputs, torch.zeros(len(inputs), dtype=torch.long))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    return *made.make_private(model, optimizer, DataLoader(data, batch_size=len(inputs))), made
-
-
-def steps(private: nn.Module, optimizer: Any, loader: Any, number: int = 1) -> None:
-    for _ in range(number):
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            functional.cross_entropy(private(inputs), labels).backward()
-            optimizer.step()
+def trained(model: nn.Module, steps: int = 1, **settings: Any) -> Run:
+    labels = torch.zeros(len(INPUTS), dtype=torch.long)
+    options = {"mechanism": rf.Gaussian(1e-6), "clip": CLIP, "batch_size": len(INPUTS), **settings}
+    return Run(model, inputs=INPUTS, labels=labels, **options).train(steps)
 
 
 def test_unfreezing_and_freezing_are_refused() -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
     model[0].requires_grad_(False)
-    private, optimizer, loader, _ = engine(model)
-    steps(private, optimizer, loader)
+    run = trained(model)
     model[0].requires_grad_()
     with pytest.raises(ValueError, match=r"parameter '0.weight' was not trained before"):
-        steps(private, optimizer, loader)
+        run.train(2)
     model[0].requires_grad_(False)
     model[1].bias.requires_grad_(False)
     with pytest.raises(ValueError, match=r"parameter '1.bias' is trained no longer"):
-        steps(private, optimizer, loader)
+        run.train(2)
 
 
 def test_nothing_but_the_release_moves_a_parameter() -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
     model[0].requires_grad_(False)
-    private, optimizer, loader, _ = engine(model)
+    run = trained(model, steps=0)
     before = model[0].weight.clone()
-    ((inputs, labels),) = loader
-    functional.cross_entropy(private(inputs), labels).backward()
+    ((inputs, labels),) = run.loader
+    functional.cross_entropy(run.model(inputs), labels).backward()
     model[0].weight.grad = torch.ones(6, 6)  # as a backward pass of the user's own would leave it
-    optimizer.step()
+    run.optimizer.step()
     assert torch.equal(model[0].weight, before)
 
 
@@ -273,24 +262,16 @@ def test_a_forward_pass_writes_nothing(make: Callable[[], nn.Module]) -> None:
     with nullcontext() if make is Renorms else refused:  # which has copies to write to
         gradients.forward(((INPUTS,), {}))
         gradients.clipped_sum(((INPUTS,), {}), torch.ones(len(INPUTS), 3), CLIP)
+    with torch.no_grad():  # in training mode, where a copy does the work
+        trained(model, steps=0).model(INPUTS)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_a_count_of_passes_is_refused() -> None:
-    private, optimizer, loader, made = engine(Counts())
+    run = trained(Counts(), steps=0)
     with pytest.raises(ValueError, match="layer '' \\(Counts\\) keeps 'mean' of a pass"):
-        steps(private, optimizer, loader)
-    assert made.steps == 0
-
-
-@pytest.mark.parametrize("make", [Initialises, Averages, Replaces])
-def test_a_pass_without_gradients_in_training_mode_writes_nothing(make: Callable[[], nn.Module]) -> None:
-    model = make()
-    before = copy.deepcopy(model.state_dict())
-    private, *_ = engine(model)
-    with torch.no_grad():
-        private(INPUTS)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+        run.train(1)
+    assert run.engine.steps == 0
 
 
 def test_batches_that_are_padded_to_their_longest_are_refused() -> None:
@@ -308,25 +289,18 @@ def test_batches_that_are_padded_to_their_longest_are_refused() -> None:
 
 def test_a_loss_that_mixes_examples_is_found_out_in_every_step() -> None:
     """A mean over all words, which are more in some examples than in others."""
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs, targets)
-
-    private, optimizer, loader, made = engine(Linear(), loss=loss)
-    steps(private, optimizer, loader)
-    ((inputs, labels),) = loader
+    run = trained(Linear(), loss=functional.cross_entropy)
+    ((inputs, labels),) = run.loader
     weights = 1.0 + torch.arange(len(inputs)) % 3
-    each = functional.cross_entropy(private(inputs), labels, reduction="none")
+    each = functional.cross_entropy(run.model(inputs), labels, reduction="none")
     (each * weights).sum().div(weights.sum()).backward()
     with pytest.raises(ValueError, match="is not the engine's loss of each example by itself"):
-        optimizer.step()
-    assert made.steps == 1
+        run.optimizer.step()
+    assert run.engine.steps == 1
 
 
 def test_every_statement_says_what_is_assumed_of_loop_and_loss() -> None:
-    private, optimizer, loader, made = engine(Linear())
-    steps(private, optimizer, loader)
-    claim = made.guarantee(1e-5)
+    claim = trained(Linear()).engine.guarantee(1e-5)
     assert any("must depend on that example alone" in sentence for sentence in claim.assumptions)
     assert "must depend on that example alone" in claim.statement
 
@@ -336,20 +310,21 @@ def test_a_mean_in_half_precision_does_not_show_how_many_there_are(clip: rf.Clip
     """The rounding of 1/n was in every example's gradient: a coordinate moved by 1.4 to 3.8 c at 1,000."""
     torch.manual_seed(4)
     inputs, sums = torch.randn(1000, 6), []
-    weights = torch.randn(6, 3)
+    weights = torch.randn(3, 6)
     for count in (1000, 999):
-        made = rf.PrivacyEngine(rf.Gaussian(1e-9), clip, sampling="full", public_size=1, seed=3)
         model = nn.Linear(6, 3, bias=False)
-        model.weight.data = weights.T.clone()
-        data = TensorDataset(inputs[:count], torch.zeros(count, dtype=torch.long))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        private, optimizer, loader = made.make_private(model, optimizer, DataLoader(data, batch_size=count))
-        for some, labels in loader:
-            with torch.autocast("cpu", torch.bfloat16):
-                outputs = private(some)
-                assert outputs.dtype == torch.float32
-                functional.cross_entropy(outputs, labels).backward()
-            optimizer.step()
-        sums.append(made.run.theta)
+        model.weight.data = weights.clone()
+        run = Run(
+            model,
+            inputs=inputs[:count],
+            labels=torch.zeros(count, dtype=torch.long),
+            batch_size=count,
+            mechanism=rf.Gaussian(1e-9),
+            clip=clip,
+            public_size=1,
+        )
+        with torch.autocast("cpu", torch.bfloat16):
+            run.train(1)
+        sums.append(run.engine.run.theta)
     moved = (sums[0] - sums[1]).double()
     assert float(moved.abs().max() if clip.looks_at == "coordinate" else moved.norm()) <= 1.01 * clip.largest
