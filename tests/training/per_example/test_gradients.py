@@ -182,6 +182,7 @@ def test_where_torch_func_stops_examples_go_one_after_the_other() -> None:
     slopes = drawn(*outputs.shape)
     wanted = clip(gradients_alone(model, inputs, [slopes])).sum(dim=0)
     assert torch.allclose(gradients.clipped_sum(inputs, slopes, clip), wanted, atol=1e-6)
+    assert [at for at, _ in gradients.each(inputs, slopes)] == [slice(i, i + 1) for i in range(6)]
     model.counts = True  # torch.func refuses it too, by a message of its own
     with pytest.raises(ValueError, match="'seen' is changed by a forward pass"):
         ExampleGradients(model).forward(inputs)

@@ -361,6 +361,20 @@ class Sharing(nn.Module):
         return self.second(self.first(x, x, x)[0], x, x)[0]
 
 
+class Looking(nn.Module):
+    """Attention by torch's function, with a mask for each example, one for all, or none."""
+
+    def __init__(self, mask: str) -> None:
+        super().__init__()
+        self.mask, self.inward, self.outward = mask, nn.Linear(4, 12), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.inward(x).unflatten(2, (3, 2, 2)).permute(2, 0, 3, 1, 4)
+        masks = {"own": x[:, None, :, :3], "shared": torch.eye(3, dtype=x.dtype)}
+        heads = nn.functional.scaled_dot_product_attention(*parts, masks.get(self.mask))
+        return self.outward(heads.transpose(1, 2).flatten(2))
+
+
 class Tokens(nn.Module):
     """As in a vision transformer: parameters of its own, and children that are known."""
 
@@ -407,6 +421,7 @@ def copied(reason: str, *names: str) -> dict[str, str]:
 
 
 LAST, USED = ("last.weight", "last.bias"), "Linear has a parameter that is used elsewhere"
+MASKS = ("own", "shared", "none")
 ATTENTION = ("in_proj_bias", "out_proj.weight", "out_proj.bias")
 ROWS = "Conv1d is called with several rows for one example"
 SHARED = "is called several times in one pass, or shares a parameter"
@@ -449,6 +464,7 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
             ),
         },
     ),
+    **{f"mask: {mask}": (lambda mask=mask: Looking(mask), drawn(5, 3, 4), {}) for mask in MASKS},
     "positions that all share": (lambda: Positions((7,)), words(6, 7), {}),
     "a row of positions that all share": (lambda: Positions((1, 7)), words(6, 7), {}),
     "words in and out": (Writing, words(5, 3), {}),
