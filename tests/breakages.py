@@ -309,7 +309,7 @@ count forgotten in what holds for every theta
 - self.bounded_zcdp += count * bounded
 + self.bounded_zcdp += bounded
 
-@ src/ringfence/accounting/poisson_mixture.py: accounting/few_coordinates accounting/fixed_batch
+@ src/ringfence/accounting/poisson_mixture.py: accounting/poisson_mixture accounting/fixed_batch
 few coordinates pushed up only
 - for side in pair]
 + for side in pair[:1]]
@@ -468,7 +468,7 @@ a record that is removed forgotten
 the third moment bounded from above
 - torch.stack([torch.minimum(*values).sum().cpu() for values in both])
 + torch.stack([torch.maximum(*values).sum().cpu() for values in both])
-@ src/ringfence/accounting/subsampling.py: accounting/sampled_exact accounting/subsampling
+@ src/ringfence/accounting/subsampling.py: accounting/subsampling
 every batch taken for one that lacks the removed record
 - lacking = added - math.log1p(-self.sampling_rate)
 + lacking = added

@@ -33,6 +33,23 @@ LABELS = np.arange(60) % 3
 FEATURES = np.random.default_rng(0).normal(size=(60, 4)) + 2 * np.eye(3, 4)[LABELS]
 
 
+PEOPLE = pandas.DataFrame({"region": ["north", "south"] * 40, "income": [3.0, 5.0] * 40})
+JOBS: dict[str, Any] = {
+    "counts": partial(rf.release_counts, [30, 4], suppress_below=5),
+    "votes": partial(rf.release_votes, np.ones((50, 2))),
+    "winners": partial(rf.release_winners, np.array([[40, 3], [9, 8]])),
+    "means": partial(
+        rf.release_means,
+        PEOPLE,
+        of="income",
+        by="region",
+        lower=0,
+        upper=10,
+        domain={"region": ["north", "south"]},
+    ),
+}
+
+
 def probe(**changes: Any) -> rf.LinearProbe:
     return rf.LinearProbe(LAW, **{"clip": 0.05, "steps": 3, "random_state": 0, **changes})
 
@@ -100,22 +117,9 @@ def test_what_exceeds_the_budget_is_refused_and_not_released(
 
 
 def test_every_job_is_charged_what_its_own_account_says() -> None:
-    people = {"region": ["north", "south"] * 40, "income": [3.0, 5.0] * 40}
-    import pandas
-
-    frame, limits = (
-        pandas.DataFrame(people),
-        {"lower": 0, "upper": 10, "domain": {"region": ["north", "south"]}},
-    )
-    jobs: list[Any] = [
-        lambda ledger: rf.release_counts([30, 4], sigma=3.0, suppress_below=5, ledger=ledger),
-        lambda ledger: rf.release_votes(np.ones((50, 2)), sigma=9.0, ledger=ledger),
-        lambda ledger: rf.release_winners(np.array([[40, 3], [9, 8]]), sigma=9.0, ledger=ledger),
-        lambda ledger: rf.release_means(frame, of="income", by="region", sigma=3.0, **limits, ledger=ledger),
-    ]
-    for job, neighbours in zip(jobs, ("added", "added", "replaced", "added"), strict=True):
-        ledger = rf.Ledger(delta=1e-6, neighbours=neighbours)
-        own = job(ledger).account
+    for name, job in JOBS.items():
+        ledger = rf.Ledger(delta=1e-6, neighbours="replaced" if name == "winners" else "added")
+        own = job(sigma=9.0, ledger=ledger).account
         claim = ledger.guarantee(1e-6)
         assert claim.epsilon == pytest.approx(own.epsilon, rel=1e-7)
         assert claim.per_instance.ex_post_epsilon == pytest.approx(
@@ -451,23 +455,6 @@ def test_totals_are_the_sums_of_entries_however_they_were_settled() -> None:
         total = total + cost
     assert [entry.cost for entry in ledger.entries] == costs
     assert ledger.total == total
-
-
-PEOPLE = pandas.DataFrame({"region": ["north", "south"] * 40, "income": [3.0, 5.0] * 40})
-JOBS: dict[str, Any] = {
-    "counts": partial(rf.release_counts, [30, 4], suppress_below=5),
-    "votes": partial(rf.release_votes, np.ones((50, 2))),
-    "winners": partial(rf.release_winners, np.array([[40, 3], [9, 8]])),
-    "means": partial(
-        rf.release_means,
-        PEOPLE,
-        of="income",
-        by="region",
-        lower=0,
-        upper=10,
-        domain={"region": ["north", "south"]},
-    ),
-}
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
