@@ -572,6 +572,7 @@ def intervals() -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("side", [1, -1])
 def test_conditioned_to_a_trillionth(side: int) -> None:
+    rows = []
     for near, width in intervals():
         ends = sorted((side * SIGMA * near, side * SIGMA * (near + width)))
         law = Conditioned(*(float64([value]) for value in (0.0, SIGMA, *ends)))
@@ -585,6 +586,9 @@ def test_conditioned_to_a_trillionth(side: int) -> None:
         for x, expected in zip(points, truth, strict=True):
             got = float(law.below(float64([x])))
             assert abs(got - expected) < 2.0**-41 <= secure._DOUBT / 32, (near, width, x)
+        rows.append([0.0, SIGMA, *ends, points[2], float(truth[2])])
+    *columns, x, expected = float64(rows).T  # flat intervals and others in one call
+    assert float((Conditioned(*columns).below(x) - expected).abs().max()) < 2.0**-41
 
 
 @pytest.mark.parametrize("side", [1, -1])
