@@ -210,6 +210,7 @@ def test_cramer_rao_is_met_by_the_best_unbiased_estimator() -> None:
 
 
 def test_reconstruction_error_is_rounded_down_and_refuses() -> None:
+    assert float(reconstruction_error_bound(1.0)) == 1 - 2.0**-50
     eta = float64([0.0, 1e-200, 0.1, 3.0])
     bound = reconstruction_error_bound(eta)
     assert bound[0] == math.inf
@@ -373,6 +374,12 @@ def test_other_records_are_refused_and_leave_the_account_alone() -> None:
     assert account.state_dict() == before
 
 
+def test_beyond_the_limit_the_average_eigenvalue_is_the_lower_end() -> None:
+    account = FisherAccountant(rf.Gaussian(1.0), gram_limit=0)
+    account.step(torch.zeros(2), torch.diag(float64([3.0, 1.0])))
+    assert float(account.guarantee().lower) ** 2 == pytest.approx(5 * (1 - 1e-6), rel=1e-10, abs=0)
+
+
 def test_before_the_first_step_nothing_is_known() -> None:
     account = FisherAccountant(rf.Gaussian(1.0))
     claim = account.guarantee()
@@ -463,6 +470,7 @@ def test_the_statement_says_what_is_proved_and_what_is_not() -> None:
     law, theta, jacobians = rf.TruncatedGaussian(1.0, 1.0), draw(9), draw(3, 9, 2, seed=1)
     account = FisherAccountant(law)
     account.step(theta, jacobians)
+    assert account.guarantee().statement.startswith("Over 1 release the Fisher information loss")
     account.step(theta, jacobians)
     claim = account.guarantee()
     worst = float(claim.fisher_information_loss.max())

@@ -196,3 +196,11 @@ def test_a_library_that_gives_up_is_asked_again_on_the_cpu(monkeypatch: pytest.M
     assert len(calls) == 2
     assert float(computed) == pytest.approx(3.0)
     torch.testing.assert_close(matrix @ vector, 3 * vector)
+
+
+def test_where_the_trace_is_the_better_bound_it_is_charged_for_its_sum() -> None:
+    """Of a single 1, in units of 2^-53: 2 gamma(3), 2 gamma(4) for the Gram matrix, 4 more, and the root."""
+    one = torch.ones(1, 1, 1).double()
+    _, upper = Gram.of(ones(1), one).largest_eigenvalues()
+    assert float(upper - 1) / UNIT == 6 + 8 + 4
+    assert float(dense_bounds(ones(1), one).upper - 1) / UNIT == 18 // 4 * 2 + 2

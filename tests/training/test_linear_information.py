@@ -119,6 +119,20 @@ def test_saturated_examples_give_nothing_away() -> None:
     assert float(ours) == pytest.approx(0.5, rel=1e-9)  # counted as not clipped
 
 
+@pytest.mark.parametrize(("clip", "factors"), [(rf.Clamp(9.0), 16), (rf.Scale(9.0), 24), (rf.Norm(99.0), 24)])
+def test_what_rounding_may_have_done_is_charged(
+    clip: rf.Clip, factors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without weights J is diagonal, and twice the trace errs by the factors of its products."""
+    theta, weights, features, labels = drawn(20, 3, 6)
+    monkeypatch.setattr(subject, "relative_error", lambda _, lengths: torch.full_like(lengths, 1e-5))
+    matrices = jacobians(0 * weights, features, labels, clip)
+    truth = exact(rf.Gaussian(1.0), theta, matrices, "trace")
+    ours = linear_information(rf.Gaussian(1.0), theta, 0 * weights, features, labels, clip, kind="trace")
+    charged = torch.full_like(ours, 2 * factors * 1e-5)
+    torch.testing.assert_close(ours / truth - 1, charged, rtol=1e-3, atol=0)
+
+
 def test_every_trial_proves_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     theta, weights, features, labels = drawn(60, 3, 20, seed=7)
     law, clip = rf.TruncatedGaussian(1.0, 2.0), rf.Clamp(0.3)
