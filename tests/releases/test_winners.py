@@ -43,6 +43,7 @@ def test_two_candidates_are_a_yes_or_no_question() -> None:
 def test_the_kind_of_frame_comes_back() -> None:
     winners = rf.release_winners(polars.from_pandas(COUNTS), sigma=0.5)
     assert type(winners.values) is polars.DataFrame
+    assert winners.title == "Winners"
     assert winners.columns == {"query": [1, 2, 3], "winner": ["cat", "dog", "cat"]}
     tensor = rf.release_winners(torch.tensor(COUNTS.to_numpy()), sigma=0.5)
     assert tensor.values.tolist() == [0, 1, 0]
