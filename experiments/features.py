@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from experiments.progress import Progress
 from ringfence import checks
@@ -74,9 +74,14 @@ def extract(
     processor, model, untrained = load_backbone(backbone)
     model.to(place)
     arrays: dict[str, NDArray[Any]] = {"classes": np.array(data.classes, dtype=np.str_)}
+
+    def prepare(batch: list[Any]) -> Tensor:
+        pixels: Tensor = processor([picture(one) for one in batch], return_tensors="pt")["pixel_values"]
+        return pixels
+
     for name, (pictures, labels) in data.splits.items():
         rows: list[NDArray[np.float16]] = []
-        for pixels in DataLoader(Pixels(pictures, processor), batch_size):
+        for pixels in DataLoader(pictures, batch_size, collate_fn=prepare):
             with torch.inference_mode():
                 found = poolings(model(pixel_values=pixels.to(place)), pixels, model.config, untrained)
             chosen = pooling or next((kind for kind in POOLINGS if kind in found), "pooler")
@@ -93,21 +98,6 @@ def extract(
     with replacing(out) as file:
         np.savez(file, allow_pickle=False, **arrays)
     return out
-
-
-class Pixels(Dataset[Tensor]):
-    """Pictures as the model takes them; images of any size and mode become RGB first."""
-
-    def __init__(self, pictures: Sequence[Any], processor: Any) -> None:
-        self._pictures, self._processor = pictures, processor
-
-    def __len__(self) -> int:
-        return len(self._pictures)
-
-    def __getitem__(self, index: int) -> Tensor:
-        prepared = self._processor(picture(self._pictures[index]), return_tensors="pt")
-        pixels: Tensor = prepared["pixel_values"][0]
-        return pixels
 
 
 def picture(source: Any) -> Any:

@@ -24,12 +24,8 @@ def test_the_papers_grids_have_the_papers_size(name: str, gaussian: int, bounded
     settings = read_grid(name).settings("paper")
     assert counts(settings) == {"gaussian": gaussian, "rectified": bounded, "truncated": bounded}
     assert len({setting.key for setting in settings}) == len(settings) == gaussian + 2 * bounded
-
-
-def test_the_papers_gaussian_has_no_bound_and_sigma_is_a_multiple_of_the_clip() -> None:
-    settings = read_grid("cifar10").settings("paper")
-    assert {s.bound for s in settings if s.mechanism == "gaussian"} == {None}
-    assert {s.bound for s in settings if s.mechanism == "truncated"} == {4, 8, 16, 32, 64}
+    assert {s.bound is None for s in settings if s.mechanism == "gaussian"} == {True}
+    assert {s.bound for s in settings if s.mechanism == "truncated"} == set(read_grid(name).bound)
     assert all(float(s.law.sigma) == s.noise_multiplier * s.clip for s in settings[:50])
 
 
@@ -159,23 +155,17 @@ def test_a_file_is_read_as_written(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("delta =", "dleta =", "grid.toml: dleta is not known; known are name, mechanisms"),
-        ("classes", "labels", "grid.toml: labels is not known"),
-        ("settings", "number", "grid.toml: number is not known"),
         ("bound = [4]", "bound = []", r"grid.toml: bound must not be empty, got \[\]"),
         ("bound = [4]", "bound = 4", "grid.toml: bound must be a list, got 4"),
         ("bound = [4]", 'bound = ["4"]', "grid.toml: bound must be a number, got '4'"),
-        ("steps = [10]", "steps = [1.5]", "grid.toml: steps must be an integer, got 1.5"),
         ("steps = [10]", "steps = [true]", "grid.toml: steps must be an integer, got True"),
         ("steps = [10]", "", "grid.toml: .* missing .*steps"),
-        ('name = "mine"', "", "grid.toml: .* missing .*name"),
         ("unit_rows = true", "unit_rows = 1", "grid.toml: unit_rows must be true or false, got 1"),
         ('"quantized"', '"laplace"', "grid.toml: mechanisms must be among .* got 'laplace'"),
-        ("clip = [1e-3, 1]\nnoise", "clip = [-1]\nnoise", "grid.toml: clip must be > 0, got -1.0"),
         ("settings = 8", "steps = [1]", r"grid.toml: steps must be \[low, high\], got \[1\]"),
         ("settings = 8", "steps = [9, 1]", r"grid.toml: steps must be a range"),
         ('clips = ["norm"]', 'clips = "norm"', "grid.toml: clips must be a list, got 'norm'"),
         ('clips = ["norm"]', "clips = [1, 2]", "grid.toml: clips must be text, got 1"),
-        ('clips = ["norm"]', 'clips = ["l2"]', "grid.toml: clips must be among clamp, norm"),
         ("[data]", "[data", "grid.toml is not TOML"),
         ("[data]\nclasses = 3\nunit_rows = true\n", "data = 3\n", "grid.toml: data must be a table, got 3"),
     ],
