@@ -9,7 +9,15 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import induction as method
-from ringfence.accounting.induction import Grid, Loss, atoms_delta, envelope, induction, worst_losses
+from ringfence.accounting.induction import (
+    Grid,
+    Loss,
+    atoms_delta,
+    envelope,
+    in_both_directions,
+    induction,
+    worst_losses,
+)
 from ringfence.accounting.profile import composed_delta
 from tests.accounting.exact_profile import enumerated_delta
 from tests.tensors import float64
@@ -219,3 +227,16 @@ def test_the_grid_is_fitted_to_the_moves_that_cost_most(
     rho = float64([[[0.1, 0.3, 0.2]], [[-0.1, -0.4, -0.2]]])
     assert atoms_delta(torch.full_like(rho, -math.log(2)), rho, torch.tensor([5, 2, 4]), at_most) is None
     assert seen == [moved, [2, 4, 5], [2, 4, 5]]
+
+
+def test_ratios_are_raised_by_their_rounding_seen_from_either_law() -> None:
+    log_p, rho = SIGN.pair(float64([0.3, -1.0]), float64([[0.5], [-0.2]]))
+    both = list(in_both_directions(log_p, rho))
+    for (mass, raised), sign in zip(both, (1, -1), strict=True):
+        torch.testing.assert_close(
+            (raised - sign * rho) / rho.abs(), torch.full_like(rho, 1e-11), rtol=1e-3, atol=0
+        )
+        torch.testing.assert_close(mass.exp().sum(dim=0), torch.ones_like(rho[0]))
+    nothing = atoms_delta(log_p, 0 * rho, torch.tensor([2, 3]))
+    assert nothing is not None
+    assert nothing(0.0) == 0
