@@ -131,7 +131,7 @@ class _Visitor(ast.NodeVisitor):
         self.visit(node.func)
         for argument in (*node.args, *(word for word in node.keywords if word.arg not in _ASIDE)):
             message = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-            if not (message and re.match(r"checks\.|cast$|_evaluate|without_nan|warnings\.", function)):
+            if not (message and re.match(r"checks\.|cast$|self\._evaluate|without_nan|warnings\.", function)):
                 self.visit(argument)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
