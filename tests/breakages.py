@@ -612,10 +612,10 @@ Lightning with a scaled loss
 - ("32-true", "64-true", "bf16-mixed")
 + ("32-true", "64-true", "bf16-mixed", "16-true")
 
-@ src/ringfence/mechanisms/gaussian.py:
+@ src/ringfence/noise.py:
 sigma 2 % too small in every sampler
-- return draws.normals(
-+ return 0.98 * draws.normals(
+- return self.normals(torch
++ return 0.98 * self.normals(torch
 
 @ src/ringfence/mechanisms/base.py: accounting/per_instance accounting/contract accounting/guarantee
 the truncated law's factor given to every law

@@ -193,6 +193,10 @@ class Draws(ABC):
         """N(0, 1) numbers in float64, made from 53-bit uniform numbers: none is beyond 8.6."""
         return self._arranged(self._normals(self._count(shape)), shape)
 
+    def normals_like(self, *tensors: Tensor) -> Tensor:
+        """N(0, 1) numbers of the shape that the tensors broadcast to."""
+        return self.normals(torch.broadcast_tensors(*tensors)[0].shape)
+
     @abstractmethod
     def _uniforms(self, count: int) -> Tensor:
         """Uniform numbers, (places, count)."""

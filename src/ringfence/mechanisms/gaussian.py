@@ -42,7 +42,7 @@ class Gaussian(Mechanism):
         return Normal(theta, sigma)
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor) -> Tensor:
-        return theta + sigma * standard_normal(draws, theta, sigma)
+        return theta + sigma * draws.normals_like(theta, sigma)
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
         return log_density(value, theta, sigma)
@@ -63,11 +63,6 @@ class Gaussian(Mechanism):
         shift = (shift / sigma).abs()
         part, value = pieces.below_threshold(-end, end, 2 * end, shift, 0.5 * shift - epsilon / shift)
         return torch.exp(part.log_mass()) * value
-
-
-def standard_normal(draws: Draws, *like: Tensor) -> Tensor:
-    """Draws from N(0, 1) in float64, of the shape that the tensors ``like`` broadcast to."""
-    return draws.normals(torch.broadcast_tensors(*like)[0].shape)
 
 
 def log_density(value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Look, Mechanism, Support
-from ringfence.mechanisms.gaussian import standard_normal
 from ringfence.mechanisms.secure import Levels, Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, hazard
@@ -64,7 +63,7 @@ class QuantizedGaussian(Mechanism):
         return Levels(lower, upper, self.levels)
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        noisy = theta + sigma * standard_normal(draws, theta, sigma, lower, upper)
+        noisy = theta + sigma * draws.normals_like(theta, sigma, lower, upper)
         levels = Levels(lower, upper, self.levels)
         return levels.point(levels.nearest(noisy))
 

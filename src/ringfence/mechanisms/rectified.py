@@ -7,7 +7,7 @@ from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Look, Mechanism, Support
-from ringfence.mechanisms.gaussian import log_density, standard_normal
+from ringfence.mechanisms.gaussian import log_density
 from ringfence.mechanisms.secure import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, log_tail, mills_ratio
@@ -46,7 +46,7 @@ class RectifiedGaussian(Mechanism):
         return Normal(theta, sigma)
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        noise = standard_normal(draws, theta, sigma, lower, upper)
+        noise = draws.normals_like(theta, sigma, lower, upper)
         return torch.minimum(torch.maximum(theta + sigma * noise, lower), upper)
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Look, Mechanism, Support
-from ringfence.mechanisms.gaussian import standard_normal
 from ringfence.mechanisms.secure import Normal, Points
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, log_tail, mills_ratio
@@ -48,7 +47,7 @@ class StochasticSign(Mechanism):
         return Points((-1.0, 1.0), (torch.zeros_like(sigma),))
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor) -> Tensor:
-        noisy = theta + sigma * standard_normal(draws, theta, sigma)
+        noisy = theta + sigma * draws.normals_like(theta, sigma)
         return torch.where(noisy < 0, -1.0, 1.0).double()
 
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor) -> Tensor:
