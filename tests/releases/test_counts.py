@@ -96,6 +96,7 @@ def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown()
     table = rf.release_counts(np.full(20_000, 15), sigma=4.24, suppress_below=20, seed=5)
     seen = table.values[~np.isnan(table.values)]
     chance, above = shown_with_error(15, 20, 4.24)
+    assert shown_with_error(0, 10**6, 4.24) == (0.0, 0.0)
     assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
     assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
     said = str(table.statement)

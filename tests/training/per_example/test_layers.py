@@ -181,6 +181,14 @@ def test_recurrent_layers(options: dict[str, Any]) -> None:
     assert not agree(lambda: Reading(**options).eval(), drawn(4, 5, 4)).slower_layers
 
 
+def test_dropout_is_between_recurrent_layers_and_not_after_the_last() -> None:
+    model = Reading(nn.GRU, num_layers=2, dropout=1.0, **FIRST)  # all of it: nothing is left to chance
+    inputs = ((drawn(4, 5, 4),), {})
+    outputs, _ = ExampleGradients(model).forward(inputs)
+    torch.testing.assert_close(outputs, model(*inputs[0])[0])
+    assert outputs.abs().min() > 0
+
+
 @pytest.mark.filterwarnings("ignore:examples go through the model")
 def test_packed_sequences_go_one_by_one() -> None:
     class Packing(nn.Module):
