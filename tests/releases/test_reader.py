@@ -124,7 +124,9 @@ def test_a_file_stands_for_itself_and_only_once(tmp_path: Path) -> None:
     (tmp_path / "t1.csv").write_text("id,language\n1,C\n")
     (tmp_path / "t[1].csv").write_text("id,language\n2,C\n")  # as a pattern it would be the other file
     assert rows_of(tmp_path / "t[1].csv") == [("2", "C")]
-    assert rows_of(str(tmp_path.parent / "**" / "t1.csv")) == [("1", "C")]
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "t2.csv").write_text("id,language\n3,C\n")
+    assert rows_of(str(tmp_path / "**" / "t2.csv")) == [("3", "C")]
     os.symlink(tmp_path / "t1.csv", tmp_path / "soft.csv")
     os.link(tmp_path / "t1.csv", tmp_path / "hard.csv")
     for other in ("t1.csv", "soft.csv", "hard.csv", "../" + tmp_path.name + "/t1.csv", "*1.csv"):
