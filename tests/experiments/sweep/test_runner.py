@@ -94,7 +94,8 @@ def test_a_process_that_dies_is_an_error(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="ray is not installed")
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the workers, which inherit it
+    # for the workers, which inherit it; polite ones would wait for all other tests
+    os.environ |= {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     yield ray
     ray.shutdown()
