@@ -161,7 +161,9 @@ class DivergenceTables:
             evaluate = exact or count <= _VERY_FEW
             squares = _largest_total(self.information, *release, evaluate, budget=1.0, norm=norm)
             # where squares leave the range of floats, what holds for every theta counts
-            squares = torch.nan_to_num(squares * (0.5 * norm * norm * self.orders), nan=torch.inf)
+            squares = torch.nan_to_num(
+                squares * (0.5 * norm * norm * self.orders), nan=torch.inf, posinf=torch.inf
+            )
             bounds.append(squares)
         return torch.stack(bounds).amin(dim=0) * (1 + ROUNDING) + count * UNDERFLOW
 

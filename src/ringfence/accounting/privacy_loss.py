@@ -101,9 +101,8 @@ class PrivacyLoss:
     def __post_init__(self) -> None:
         if self.zcdp is None:
             object.__setattr__(self, "zcdp", self.mu**2 / 2 if self._everything else math.inf)
-        if (
-            self.releases and not self.orders
-        ):  # nothing is known about the data at hand: that of every dataset
+        if self.releases and not self.orders:
+            # nothing is known about the data at hand: the sums are those of every dataset
             whole = self.mu**2 / 2
             object.__setattr__(self, "orders", DEFAULT_ORDERS)
             for name in _SUMS:

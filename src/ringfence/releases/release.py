@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ringfence import checks
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, new_folder, replacing
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, ReleaseAccount
@@ -18,6 +19,7 @@ from ringfence.report.chart import Chart, Line, Panel
 # What a row of the data is: a person, one of several rows of a person, or a count that was made before.
 RowsAre = Literal["rows", "persons", "aggregated"]
 
+_MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}  # since 0.7
 _MOST_PRINTED = 60  # rows of a table
 _MOST_NAMES = 24  # rows of a table that have their names in a chart
 _MOST_PANELS = 12
@@ -48,10 +50,7 @@ class Statement:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            moved = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}
-            if name in moved:  # since 0.7
-                raise AttributeError(f"Statement.{name} is now {moved[name]}")
-            raise AttributeError(f"'Statement' object has no attribute {name!r}")
+            raise checks.missing_attribute("Statement", name, _MOVED, moved=True)
 
     def __str__(self) -> str:
         parts = [self.public]
