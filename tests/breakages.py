@@ -814,6 +814,10 @@ a table whose finite randomness is not charged
 one noise for the tables of two years
 - digest = self.noise.digest(values)
 + digest = len(values)
+@ src/ringfence/releases/account.py: releases/ballots
+Rényi sums are a per-instance epsilon of queries that were chosen by earlier answers
+- if not self.adaptive:
++ if True:
 @ src/ringfence/releases/account.py: releases/release
 an account that everybody may read
 - replacing(path, mode=OWNER_ALONE)
@@ -825,8 +829,8 @@ as many answers of a person as were given
 + place.argsort(dim=1)
 @ src/ringfence/releases/ballots.py: releases/votes
 a published epsilon that is not paid for
-- cost = publishing_cost(every)
-+ cost = 0 * publishing_cost(every)
+- publishing_loss(publishing_cost(every), account
++ publishing_loss(0 * publishing_cost(every), account
 
 @ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are

@@ -109,7 +109,7 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
         ("votes", [], "must hold 1 (yes), -1 (no) or 0, got "),
         ("votes", ["--neighbours", "both"], "neighbours must be"),
         ("winners", ["--ignore", "id,region,age"], "data must have at least 2 candidates"),
-        ("winners", ["--candidates", "y,z"], "column 'id' must hold a candidate, got '"),
+        ("winners", ["--candidates", "y,z"], "column 'id' must hold one of the candidates, got '"),
     ],
 )
 def test_bad_input_is_one_line_and_no_file(

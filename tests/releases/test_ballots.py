@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.publication import publishing_cost
-from ringfence.releases.ballots import Votes, decision_account, read_ballots, read_counts
+from ringfence.releases.ballots import Votes, decision_account, publishing_loss, read_ballots, read_counts
 from ringfence.releases.reader import public_values, read_table
 from tests.tensors import float64
 
@@ -31,15 +31,24 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
 
 def test_publishing_is_in_the_sums_of_both_directions() -> None:
     how = {"neighbours": "added", "at_most": None, "delta": 1e-6}
-    plain, more = (
-        decision_account(rf.StochasticSign(10.0), float64([3]), publish=flag, **how) for flag in (False, True)
-    )
+    plain = decision_account(rf.StochasticSign(10.0), float64([3]), **how)
+    more = plain.plus(publishing_loss(publishing_cost(0.5 / 10**2), plain.promised.change))
     orders = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added").orders
     added = publishing_cost(0.5 / 10**2) * orders
     for name in ("forward", "backward"):
         before, after = (float64(getattr(account.cost, name)) for account in (plain, more))
         assert torch.allclose(after - before, added, rtol=1e-9, atol=0)
     assert more.cost.numbers == plain.cost.numbers + 1
+    assert more.per_instance.epsilon > plain.per_instance.epsilon  # the tight proof knows no published number
+
+
+def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_dataset() -> None:
+    how = {"neighbours": "replaced", "at_most": None, "delta": 1e-6}
+    law, counts = rf.NoisyWinner(10.0), float64([[90, 3, 7], [50, 40, 10]])
+    fixed, adaptive = (decision_account(law, counts, adaptive=flag, **how) for flag in (False, True))
+    assert fixed.per_instance.epsilon < adaptive.per_instance.epsilon == adaptive.epsilon == fixed.epsilon
+    assert fixed.per_instance.ex_post_epsilon == adaptive.per_instance.ex_post_epsilon
+    assert "may depend on earlier answers" in adaptive.statement.splitlines()[1]
 
 
 def test_counts_and_ballots_agree() -> None:

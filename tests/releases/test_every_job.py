@@ -232,7 +232,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("winners", BALLOTS, {"candidates": ["cat", None]}, "candidates must be at least 2 values, no"),
         ("winners", BALLOTS, {"candidates": "cat"}, "candidates must be a list of values, got 'cat'"),
         ("winners", BALLOTS, {"candidates": ["cat", "cat"]}, "candidates must hold each value once"),
-        ("winners", BALLOTS, {"candidates": ["cat", "fox"]}, "'q1' must hold a candidate, got 'dog'"),
+        ("winners", BALLOTS, {"candidates": ["cat", "fox"]}, "'q1' must hold one of the candidates, got"),
         ("winners", BALLOTS, {**PETS, "query": "q1"}, "query must be left out where data holds ball"),
         ("winners", BALLOTS, {**PETS, "queries": ["q3"]}, "queries names the column 'q3'"),
     ],

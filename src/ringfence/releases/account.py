@@ -1,8 +1,8 @@
 """The budget of a release, checked before the data is read, and the account of its cost."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,6 +67,7 @@ class ReleaseAccount:
     promised: PrivacyLoss  # for every dataset
     delta: float
     measure: Callable[[], Measured] = field(repr=False)
+    adaptive: bool = False  # whether what was asked may depend on earlier answers
 
     if not TYPE_CHECKING:
 
@@ -104,8 +105,23 @@ class ReleaseAccount:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """The promise with the numbers of the data at hand."""
-        return self.cost.guarantee(self.delta).with_proofs(*self._measured.proofs)
+        """The promise with the numbers of the data at hand.
+
+        Guarantee: where the release was ``adaptive``, the Rényi sums prove the ex-post epsilon alone, and the
+        per-instance epsilon is that of every dataset.
+        """
+        claim = self.cost.guarantee(self.delta).with_proofs(*self._measured.proofs)
+        if not self.adaptive:
+            return claim
+        every = self.promise.per_instance
+        own = replace(claim.per_instance, epsilon=every.epsilon, proof=every.proof)
+        return replace(claim, per_instance=own)
+
+    def plus(self, further: PrivacyLoss) -> "ReleaseAccount":
+        """The account of this release and a further Gaussian one, which tight proofs do not know."""
+        return replace(
+            self, promised=self.promised + further, measure=partial(_with_further, self.measure, further)
+        )
 
     @property
     def per_instance(self) -> PerInstance:
@@ -138,7 +154,17 @@ class ReleaseAccount:
             f"Rényi sums epsilon is {rounded_up(own.renyi_epsilon)}, and for every dataset it is "
             f"{rounded_up(self.epsilon)}."
         )
-        return "\n".join((first, *self._measured.sentences))
+        asked = (
+            "What was asked may depend on earlier answers, where the Rényi sums are an estimate: the privacy "
+            f"loss of this run is at most {rounded_up(own.ex_post_epsilon)}, except with probability "
+            f"{self.delta:.3g}."
+        )
+        return "\n".join((first, *([asked] if self.adaptive else ()), *self._measured.sentences))
+
+
+def _with_further(measure: Callable[[], Measured], further: PrivacyLoss) -> Measured:
+    measured = measure()
+    return measured._replace(cost=measured.cost + further, proofs=())
 
 
 def gaussian_loss(mu: float, *, steps: int = 1, numbers: int = 0) -> PrivacyLoss:

@@ -32,7 +32,7 @@ from ringfence.noise import Noise
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
-from ringfence.releases.reader import Table
+from ringfence.releases.reader import Table, public_values
 from ringfence.releases.release import RowsAre
 
 _WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
@@ -126,6 +126,22 @@ def read_ballots(
     return Votes.of_ballots(names, choices, marks, people)
 
 
+def read_choices(table: Table, name: str, values: Any, **how: Any) -> Votes:
+    """Reads ballots whose entries are the public ``values`` of the argument ``name``; see ``read_ballots``.
+
+    >>> from ringfence.releases.reader import read_table
+    >>> table = read_table(torch.tensor([[7, 8], [7, 7]]))
+    >>> read = read_choices(table, "classes", [8, 7], queries=None, argument="", person=None, ignore=())
+    >>> read.choices, read.counts.tolist()
+    ((8, 7), [[0.0, 2.0], [1.0, 1.0]])
+    """
+    numbers = public_values(name, values, table.text)
+    if len(numbers) < 2 or None in numbers:
+        raise ValueError(f"{name} must be at least 2 values, none missing, got {[*numbers]}")
+    code = {key: number for number, key in enumerate(numbers)}.get
+    return read_ballots(table, tuple(numbers.values()), code, f"must hold one of the {name}", **how)
+
+
 def read_counts(table: Table, query: Any | None, ignore: Sequence[Any]) -> Votes:
     """Reads counts of voters: rows are queries, columns candidates.
 
@@ -170,9 +186,9 @@ class Poll:
         size = checked_at_most(self.at_most, self.neighbours, len(votes.queries))
         return replace(self, at_most=size), votes.limit(size, self.budget.noise)
 
-    def sigma(self, votes: Votes, square: float) -> float:
+    def sigma(self, queries: int, square: float) -> float:
         """The noise, where one person moves each query that counts by ``square``, as a squared L2 norm."""
-        return self.budget.sigma(math.sqrt(square * (self.at_most or len(votes.queries))))
+        return self.budget.sigma(math.sqrt(square * (self.at_most or queries)))
 
     def charge(self, law: DecisionLaw, votes: Votes, what: str) -> tuple[ReleaseAccount, tuple[str, ...]]:
         """Charges the ledger; returns the account and, with ``publish``, the published sentence."""
@@ -180,7 +196,10 @@ class Poll:
         who: dict[str, Any] = {
             **{"neighbours": self.neighbours, "at_most": self.at_most, "delta": self.budget.delta}
         }
-        account = decision_account(law, values, **who, publish=self.publish, votes=votes)
+        account = decision_account(law, values, **who, votes=votes)
+        if self.publish:
+            every = zcdp(law, self.neighbours) * (self.at_most or len(votes.queries))
+            account = account.plus(publishing_loss(publishing_cost(every), account.promised.change))
         self.budget.charge(account, what)
         if not self.publish:
             return account, ()
@@ -216,14 +235,13 @@ def decision_account(
     neighbours: Neighbours,
     at_most: int | None,
     delta: float,
-    publish: bool = False,
     votes: Votes | None = None,
+    adaptive: bool = False,
 ) -> ReleaseAccount:
     """The account of one decision for each query: Rényi, tight, and the epsilon of each voter.
 
     ``details`` has the votes, the chances of a wrong decision and, where there are ballots in ``votes``, one
-    epsilon per voter. With ``publish`` all numbers but those of the voters include the cost of a
-    ``publishable_decision_epsilon``.
+    epsilon per voter. The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
@@ -237,12 +255,13 @@ def decision_account(
     every = zcdp(law, neighbours) * (queries if at_most is None else min(queries, at_most))
     # a confident decision is two numbers
     decided = PrivacyLoss.of_zcdp(every, every, steps=queries, change=change).drawn_securely(2 * queries)
-    published = PrivacyLoss()
-    if publish:  # a secure Gaussian release of a number more
-        cost = publishing_cost(every)
-        published = PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change).drawn_securely(1)
-    measure = partial(measure_decisions, law, values, neighbours, at_most, delta, decided, published, votes)
-    return ReleaseAccount(decided + published, delta, measure)
+    measure = partial(measure_decisions, law, values, neighbours, at_most, delta, decided, votes, adaptive)
+    return ReleaseAccount(decided, delta, measure, adaptive)
+
+
+def publishing_loss(cost: float, change: str | None) -> PrivacyLoss:
+    """The loss of publishing an epsilon at this zCDP: a secure Gaussian release of one number more."""
+    return PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change or ADDED_OR_REMOVED).drawn_securely(1)
 
 
 def measure_decisions(
@@ -252,26 +271,23 @@ def measure_decisions(
     at_most: int | None,
     delta: float,
     decided: PrivacyLoss,
-    published: PrivacyLoss,
     votes: Votes | None,
+    adaptive: bool,
 ) -> Measured:
-    """The cost of decisions to the voters at hand; see ``decision_account``.
-
-    ``decided`` and ``published`` are what the decisions, and publishing their epsilon, cost for every
-    dataset.
-    """
+    """The cost of decisions to the voters at hand, which for every dataset is ``decided``."""
     accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
     accountant.step(values)
     cost = decided.realised(accountant.privacy_loss())
     exact = decided.delta_left(delta)
-    profile = decision_profile(law, values, neighbours=neighbours, at_most=at_most)
-    tight = profile.best(exact)
+    proofs: tuple[tuple[float, str], ...] = ()
+    if not adaptive:
+        proofs = (decision_profile(law, values, neighbours=neighbours, at_most=at_most).best(exact),)
     chances = chances_of_error(law, values).tolist()
     details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
     sentences: list[str] = []
     if votes is not None and votes.marks is not None:
         if values.numel() * len(votes.choices) <= _MOST:
-            everybody = min(cost.guarantee(delta).per_instance.epsilon, tight[0])
+            everybody = cost.guarantee(delta).with_proofs(*proofs).per_instance.epsilon
             own = voter_epsilons(
                 law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices)
             ).clamp(max=everybody)
@@ -279,8 +295,7 @@ def measure_decisions(
             low, middle, high = map(rounded_up, (float(own.min()), median(own.tolist()), float(own.max())))
             sentences.append(
                 f"The cost of a voter's own ballot to that voter: an epsilon between {low} and {high}, "
-                f"with a median of {middle}, where {rounded_up((decided + published).epsilon(delta))} "
-                "holds for everybody."
+                f"with a median of {middle}, where {rounded_up(decided.epsilon(delta))} holds for everybody."
             )
         if votes.people is not None:
             details["voters"] = votes.people
@@ -290,8 +305,7 @@ def measure_decisions(
         f"{rounded_up(chances[worst])}; {rounded_up(math.fsum(chances))} of {len(chances)} decisions are "
         "expected to be wrong."
     )
-    proofs = () if published.numbers else (tight,)  # the profile does not know the Gaussian release
-    return Measured(cost + published, proofs, details, tuple(sentences))
+    return Measured(cost, proofs, details, tuple(sentences))
 
 
 def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:

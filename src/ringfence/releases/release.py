@@ -16,8 +16,9 @@ from ringfence.releases.account import Budget, ReleaseAccount
 from ringfence.releases.reader import Columns
 from ringfence.report.chart import Chart, Line, Panel
 
-# What a row of the data is: a person, one of several rows of a person, or a count that was made before.
-RowsAre = Literal["rows", "persons", "aggregated"]
+# What a row of the data is: a person, one of several rows of a person, a count that was made before, or the
+# votes of a teacher who learned from several persons.
+RowsAre = Literal["rows", "persons", "aggregated", "teachers"]
 
 _MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}  # since 0.7
 _MOST_PRINTED = 60  # rows of a table
@@ -95,6 +96,9 @@ def build_statement(
         "protected less.",
         "persons": f"Each person counts {once}{own}.",
         "aggregated": f"The counts came aggregated: each person must have been counted {once}.",
+        "teachers": "The records of one person must be in the part of the data of one teacher alone, and "
+        "which part that is must not depend on other people: then one person changes the votes of one "
+        "teacher. A person whose records several teachers learned from is protected less.",
     }
     return Statement(
         f"These {released} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "

@@ -83,7 +83,7 @@ def release_votes(
         ignore=ignore,
     )
     poll, votes = poll.limit(read)
-    noisy = poll.sigma(votes, 4.0 if neighbours == "replaced" else 1.0)
+    noisy = poll.sigma(len(votes.queries), 4.0 if neighbours == "replaced" else 1.0)
     law = StochasticSign(noisy)
     account, published = poll.charge(law, votes, "release_votes")
     drawn = poll.budget.release(law, votes.values(law), "votes").tolist()

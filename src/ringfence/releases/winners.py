@@ -1,18 +1,18 @@
 """Winners of votes: for each query the candidate with the largest noisy count, and nothing else."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringfence import checks
 from ringfence.accounting.decisions import Neighbours
 from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
-from ringfence.releases.account import Budget
-from ringfence.releases.ballots import Poll, Votes, margin, read_ballots, read_counts
-from ringfence.releases.reader import make_coded_table, public_values, read_table
+from ringfence.releases.account import Budget, ReleaseAccount
+from ringfence.releases.ballots import Poll, Votes, margin, read_choices, read_counts
+from ringfence.releases.reader import Columns, make_coded_table, read_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
@@ -91,24 +91,47 @@ def release_winners(
     else:
         if query is not None:
             raise ValueError(f"query must be left out where data holds ballots, got {query!r}")
-        numbers = public_values("candidates", candidates, table.text)
-        if len(numbers) < 2 or None in numbers:
-            raise ValueError(f"candidates must be at least 2 values, none missing, got {[*numbers]}")
-        read = read_ballots(
-            table,
-            tuple(numbers.values()),
-            {key: number for number, key in enumerate(numbers)}.get,
-            "must hold a candidate",
-            queries=queries,
-            argument="queries",
-            person=person,
-            ignore=ignore,
+        read = read_choices(
+            table, "candidates", candidates, queries=queries, argument="queries", person=person, ignore=ignore
         )
     poll, votes = poll.limit(read)
-    law = _law(poll, votes, confident_above, threshold_sigma)
+    law = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
     account, published = poll.charge(law, votes, "release_winners")
     winners = law.release(votes.counts, draws=poll.budget.draws(law, votes.counts, "winners")).tolist()
-    names = (*votes.choices, None)  # -1 is no answer
+    codes = {name: at for at, name in enumerate(votes.choices)} | {None: -1}
+    return announce(
+        law, votes, winners, account, poll, published, partial(make_coded_table, table.kind, codes), WINNERS
+    )
+
+
+class Words(NamedTuple):
+    """The nouns of a release of winners, and what it does not promise."""
+
+    winner: str
+    winners: str
+    candidate: str
+    candidates: str
+    leaves_out: tuple[str, ...]
+
+
+WINNERS = Words(
+    *("winner", "winners", "candidate", "candidates"),
+    ("By how many votes a candidate won is not released, nor how many people voted.",),
+)
+
+
+def announce(
+    law: NoisyWinner | ConfidentWinner,
+    votes: Votes,
+    winners: list[int],
+    account: ReleaseAccount,
+    poll: Poll,
+    published: Sequence[str],
+    like: Callable[[Columns], Any],
+    words: Words,
+) -> Release:
+    """The release of these winners, one number of a choice for each query and -1 where there is none."""
+    names = (*votes.choices, None)
     confident = ""
     if isinstance(law, ConfidentWinner):
         confident = (
@@ -118,54 +141,52 @@ def release_winners(
     lead = margin(math.sqrt(2) * law.sigma, len(votes.choices) - 1)
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
     return Release(
-        title="Winners",
+        title=words.winners.capitalize(),
         keys={"query": votes.queries},
-        released={"winner": [names[number] for number in winners]},
+        released={words.winner: [names[number] for number in winners]},
         standard_errors=None,
         hidden="no answer",
-        like=partial(
-            make_coded_table, table.kind, {name: at for at, name in enumerate(votes.choices)} | {None: -1}
-        ),
+        like=like,
         account=account,
         statement=build_statement(
             account,
             poll.budget,
-            released="winners",
+            released=words.winners,
             data="votes",
             rows_are=votes.rows_are,
             unit="query",
             at_most=poll.at_most,
             method=f"random noise with a standard deviation of {law.sigma:.3g} was added to every count"
-            f"{confident}, and a candidate who leads by at least {lead:,} votes is passed over for another "
-            "one with a chance of at most 1 %",
-            public="Queries, candidates and noise",
+            f"{confident}, and a {words.candidate} that leads by at least {lead:,} votes is passed over for "
+            "another one with a chance of at most 1 %",
+            public=f"Queries, {words.candidates} and noise",
             promises=published,
-            leaves_out=("By how many votes a candidate won is not released, nor how many people voted.",),
+            leaves_out=words.leaves_out,
         ),
         bars=Bars(
-            caption=f"How many of {len(winners):,} queries each candidate won.",
+            caption=f"How many of {len(winners):,} queries each {words.candidate} won.",
             y_label="queries won",
             series=[Series("queries won", [winners.count(at) for at in drawn])],
-            rows={"candidate": ["no answer" if at < 0 else names[at] for at in drawn]},
+            rows={words.candidate: ["no answer" if at < 0 else names[at] for at in drawn]},
         ),
         settings=(
             ("law", repr(law)),
             ("queries", f"{len(votes.queries):,}"),
-            ("candidates", f"{len(votes.choices):,}"),
+            (words.candidates, f"{len(votes.choices):,}"),
             *poll.settings,
         ),
     )
 
 
-def _law(
-    poll: Poll, votes: Votes, confident_above: float | None, threshold_sigma: float | None
+def winner_law(
+    poll: Poll, queries: int, confident_above: float | None, threshold_sigma: float | None
 ) -> NoisyWinner | ConfidentWinner:
     """The law of each winner."""
     square = 2.0 if poll.neighbours == "replaced" else 1.0  # of the move at one query
     if confident_above is None:
-        return NoisyWinner(poll.sigma(votes, square))
+        return NoisyWinner(poll.sigma(queries, square))
     threshold = checks.number("confident_above", confident_above, checks.finite)
-    sigma = poll.sigma(votes, square + _THRESHOLD**-2)
+    sigma = poll.sigma(queries, square + _THRESHOLD**-2)
     return ConfidentWinner(
         sigma, threshold, _THRESHOLD * sigma if threshold_sigma is None else threshold_sigma
     )
