@@ -37,7 +37,7 @@ def main() -> None:
             published = median(
                 rf.publishable_decision_epsilon(
                     law, votes, neighbours=neighbours, delta=DELTA
-                ).per_instance.epsilon
+                ).per_instance_epsilon
                 for _ in range(DRAWS)
             )
             print(

@@ -99,7 +99,7 @@ def ours(task: Task, error: float) -> dict[str, float]:
         drawn = [
             rf.publishable_decision_epsilon(
                 law, votes, neighbours=task.neighbours, delta=DELTA
-            ).per_instance.epsilon
+            ).per_instance_epsilon
             for _ in range(DRAWS)
         ]
     except ValueError:  # where the data-independent epsilon is above about 126, there is no such number
