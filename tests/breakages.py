@@ -879,6 +879,20 @@ a masked cell is released
 - if np.ma.is_masked(
 + if None is np.ma.is_masked(
 
+@ src/ringfence/releases/pate.py: releases/pate
+labels: one noise for all calls with equal votes
+- f"labels {len(self._calls)}"
++ "labels"
+labels: a published epsilon is not in the account
+- for number in self._published if counts is None else ():
++ for number in ():
+labels: more queries than were planned
+- if self.queries is not None and asked > self.queries:
++ if False:
+labels: the account has the last call alone
+- torch.cat(self._calls) if counts is None else counts,
++ self._calls[-1] if counts is None else counts,
+
 @ src/ringfence/releases/release.py: releases/release
 a formula in table.csv
 - writer.writerows(map(_no_formula, row) for row in self.rows())

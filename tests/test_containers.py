@@ -105,6 +105,7 @@ ENTRIES: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
     "PublicProjection": lambda of: rf.PublicProjection.of(of(COUNTS), 2)(of(COUNTS)),
     "release_counts": lambda of: list(rf.release_counts(of(ROW), sigma=2.0, seed=3).columns.values()),
     "release_winners": lambda of: len(rf.release_winners(of(COUNTS[:1]), sigma=2.0).values),
+    "Pate": lambda of: len(rf.Pate(2.0).label(of(COUNTS[:1]))),
     "release_votes": lambda of: len(rf.release_votes(of(np.sign(COUNTS[:, :1])), sigma=2.0).values),
 }
 

@@ -106,6 +106,14 @@ DEFAULTS = [
         },
     ),
     (
+        rf.Pate,
+        {
+            **{"sigma": None, "threshold": None, "threshold_sigma": None, "epsilon": None, "delta": 1e-6},
+            **{"queries": None, "classes": None, "adaptive": True, "publish_epsilon": False, "seed": None},
+            "ledger": None,
+        },
+    ),
+    (
         rf.release_counts,
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "suppress_below": None, "domain": None,

@@ -119,6 +119,14 @@ def test_the_assembly_of_the_page_of_decisions_costs_what_it_says() -> None:
     assert f"# {rounded_up(account.per_instance.epsilon)} for this one" in code
 
 
+def test_the_labels_of_the_page_of_pate_cost_what_it_says() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "pate.md").read_text(), re.S)
+    (code,) = (block for block in blocks if "rf.Pate(" in block)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert f"# {rounded_up(names['claim'].epsilon)} for every dataset" in code
+
+
 def test_the_grid_of_the_page_of_files_has_every_key_and_is_one(tmp_path: Path) -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "files.md").read_text(), re.S)
     (tmp_path / "mine.toml").write_text(text)

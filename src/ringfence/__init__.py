@@ -41,6 +41,7 @@ if _typing.TYPE_CHECKING:
     from ringfence.noise import Noise as Noise
     from ringfence.releases.counts import release_counts as release_counts
     from ringfence.releases.means import release_means as release_means
+    from ringfence.releases.pate import Pate as Pate
     from ringfence.releases.release import Release as Release
     from ringfence.releases.votes import release_votes as release_votes
     from ringfence.releases.winners import release_winners as release_winners

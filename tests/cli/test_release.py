@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ringfence.releases.counts as ringfence_counts
@@ -87,6 +88,28 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
     assert (tmp_path / "b" / "table.csv").read_text() == "query,winner\nlunch,soup\ndinner,pasta\n"
 
 
+def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
+    np.save(tmp_path / "votes.npy", [[200, 3, 2], [4, 150, 51], [70, 70, 65]])
+    options = ["--sigma", 5, "--threshold", 120, "--threshold-sigma", 5, "--publish-epsilon"]
+    read = json.loads(
+        ran("release", "labels", tmp_path / "votes.npy", *options, "--out", tmp_path / "v", "--json")
+    )
+    assert read["columns"] == {"query": [1, 2, 3], "label": [0, 1, None]}
+    assert read["epsilon"] == json.loads((tmp_path / "v" / "account.json").read_text())["epsilon"]
+    said = (tmp_path / "v" / "statement.txt").read_text()
+    assert "this number together" in said
+    assert "one teacher alone" in said
+    (tmp_path / "counts.csv").write_text("cat,dog\n200,3\n4,199\n")
+    ran("release", "labels", tmp_path / "counts.csv", "--epsilon", 2, "--out", tmp_path / "c")
+    assert (tmp_path / "c" / "table.csv").read_text() == "query,label\n1,cat\n2,dog\n"
+    np.save(tmp_path / "predictions.npy", np.full((200, 2), [7, 9]))
+    for file in ("predictions.npy", "predictions.csv"):
+        (tmp_path / "predictions.csv").write_text("a,b\n" + "7,9\n" * 200)
+        options = ["--classes", "7,8,9", "--epsilon", 2, "--out", tmp_path / file[-3:]]
+        ran("release", "labels", tmp_path / file, *options)
+        assert (tmp_path / file[-3:] / "table.csv").read_text() == "query,label\n1,7\n2,9\n"
+
+
 @pytest.mark.parametrize(
     ("job", "change", "complaint"),
     [
@@ -109,6 +132,8 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
         ("votes", [], "must hold 1 (yes), -1 (no) or 0, got "),
         ("votes", ["--neighbours", "both"], "neighbours must be"),
         ("winners", ["--ignore", "id,region,age"], "data must have at least 2 candidates"),
+        ("labels", ["--classes", "y,z"], "column 'id' must hold one of the classes, got '"),
+        ("labels", ["--threshold-sigma", "3"], "column 'region' must hold counts"),
         ("winners", ["--candidates", "y,z"], "column 'id' must hold one of the candidates, got '"),
     ],
 )

@@ -118,6 +118,12 @@ def _account() -> rf.PerInstanceAccountant:
     return account
 
 
+def _labelled() -> rf.Pate:
+    pate = rf.Pate(2.0)
+    pate.label([[5, 3], [8, 0]])
+    return pate
+
+
 def _fit(**arguments: Any) -> Any:
     return rf.LinearProbe(**arguments).fit(X, Y)
 
@@ -400,6 +406,24 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         rf.release_votes,
         {"ballots": BALLOTS, "questions": None, "neighbours": "added", **_VOTES},
     ),
+    "Pate": (
+        lambda **given: rf.Pate(**given).label([[5, 3], [8, 0]]),
+        {
+            **{"sigma": 2.0, "threshold": 4, "threshold_sigma": 2.0, "epsilon": None, "delta": 1e-5},
+            **{"queries": None, "classes": ["a", "b"], "adaptive": True, "publish_epsilon": False},
+            **{"seed": None, "ledger": None},
+        },
+    ),
+    "Pate.label": (lambda **given: rf.Pate(2.0).label(**given), {"votes": [[5, 3], [8, 0]]}),
+    "Pate.label of predictions": (
+        lambda **given: rf.Pate(2.0, classes=[1, 0, 2]).label(**given),
+        {"predictions": np.eye(3)},
+    ),
+    "Pate.publish": (
+        lambda **given: _labelled().publish(**given),
+        {"delta": 1e-5, "failure_probability": 0.1},
+    ),
+    "Pate.guarantee": (lambda **given: _labelled().guarantee(**given), {"delta": 1e-5}),
     "release_winners": (
         rf.release_winners,
         {

@@ -1,4 +1,4 @@
-"""What counts, means, votes and winners have in common: the target, the noise, the account, refusals."""
+"""What counts, means, votes, winners, labels have in common: target, noise, account, refusals."""
 
 import gc
 import math
@@ -30,12 +30,24 @@ COUNTS = pandas.DataFrame({"cat": [240, 3, 90], "dog": [9, 235, 80], "fox": [1, 
 PETS = {"candidates": ["cat", "dog", "fox"]}
 BALLOTS = pandas.DataFrame({"q1": ["cat"] * 40 + ["dog"] * 8 + [None] * 3, "q2": ["dog"] * 50 + ["cat"]})
 
+TEACHERS = COUNTS.assign(fox=[1, 12, 80])
+
+
+def labels(votes: Any, **arguments: Any) -> rf.Release:
+    """Labels of one call, as the release of a job."""
+    planned = None if arguments.get("epsilon") is None else len(votes)
+    pate = rf.Pate(queries=planned, adaptive=False, **arguments)
+    pate.label(votes)
+    return pate.release()
+
+
 Job = Callable[..., rf.Release]
 JOBS: dict[str, tuple[Job, Any, dict[str, Any]]] = {
     "counts": (rf.release_counts, PEOPLE, REGIONS),
     "means": (rf.release_means, PEOPLE, AGES),
     "votes": (rf.release_votes, ANSWERS, {}),
     "winners": (rf.release_winners, COUNTS, {}),
+    "labels": (labels, TEACHERS, {}),
 }
 
 
@@ -64,6 +76,8 @@ def sigma_of(made: rf.Release) -> float:
         ("winners", {"neighbours": "added", "at_most": 2}, 2),
         ("winners", {"confident_above": 100}, 3 * 2.25),
         ("winners", {"confident_above": 100, "neighbours": "added", "at_most": 1}, 1.25),
+        ("labels", {}, 3 * 2),
+        ("labels", {"threshold": 100}, 3 * 2.25),
     ],
 )
 def test_a_target_is_met_for_every_dataset_and_hardly_missed(
@@ -138,6 +152,7 @@ def test_the_smallest_proof_is_the_per_instance_number_and_old_names_say_so() ->
         lambda data: rf.release_means(data, 1, lower=0, upper=1, sigma=4.0),
         lambda data: rf.release_votes(data, sigma=4.0),
         lambda data: rf.release_winners(data, sigma=4.0),
+        lambda data: labels(data, sigma=4.0),
     ],
 )
 def test_a_release_keeps_no_data_but_its_account(job: Any) -> None:

@@ -1,4 +1,4 @@
-"""``ringfence release``: counts, votes, winners and means of tables, with noise, as files to publish.
+"""``ringfence release``: counts, votes, winners, labels and means, with noise, as files to publish.
 
 Options have the names of Python's arguments, and go to the library as they are read.
 """
@@ -108,6 +108,9 @@ Ignored = Annotated[
 Voter = Annotated[str | None, typer.Option(help="The column that names each person once.")]
 Neighbours = Annotated[str, typer.Option(help="What is protected: that somebody is 'added', or 'replaced'.")]
 Publish = Annotated[bool, typer.Option(help="Publish what it cost these voters too, with noise.")]
+ThresholdSigma = Annotated[
+    float | None, typer.Option(help="The noise of that question; twice sigma if left out.")
+]
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
 Sigma = Annotated[float | None, typer.Option(help="The noise, instead of an epsilon.")]
@@ -189,9 +192,7 @@ def release_winners(
     confident_above: Annotated[
         float | None, typer.Option(help="No answer where the largest noisy count is below this.")
     ] = None,
-    threshold_sigma: Annotated[
-        float | None, typer.Option(help="The noise of that question; twice sigma if left out.")
-    ] = None,
+    threshold_sigma: ThresholdSigma = None,
     at_most: AnswersOfOne = None,
     person: Voter = None,
     ignore: Ignored = "",
@@ -208,6 +209,40 @@ def release_winners(
     from ringfence.releases import winners as jobs
 
     carry_out(jobs.release_winners, **ctx.params)
+
+
+@release.command("labels")
+def release_labels(
+    ctx: typer.Context,
+    files: Annotated[
+        list[str], typer.Argument(help="A .npy file, or CSV or parquet files, of counts: a row per query.")
+    ],
+    classes: Annotated[
+        str,
+        typer.Option(
+            callback=read_names,
+            help="Public classes, where rows are teachers' predictions: cat,dog,fox. Else rows are counts.",
+        ),
+    ] = "",
+    epsilon: Epsilon = None,
+    delta: Delta = 1e-6,
+    sigma: Sigma = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="No answer where the largest noisy count is below this.")
+    ] = None,
+    threshold_sigma: ThresholdSigma = None,
+    publish_epsilon: Publish = False,
+    out: Out = Path("release"),
+    as_json: AsJson = False,
+) -> None:
+    """Which class the teachers of PATE give each query: from counts of votes, or from predictions.
+
+    Example: ringfence release labels votes.npy --sigma 40 --threshold 200 --threshold-sigma 150
+    --delta 1e-5 --out release
+    """
+    from ringfence.releases import pate as jobs
+
+    carry_out(jobs.release_labels, **ctx.params)
 
 
 @release.command("means")
