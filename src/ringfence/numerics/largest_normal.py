@@ -257,15 +257,17 @@ def _log_ratios(nodes: _Nodes, sizes: Tensor, places: Tensor) -> Tensor:
 def _changes(u: Tensor, sizes: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     """The change of log f_k of the others by each moved variable, and of its own: (rows, M, moved, nodes)
     each."""
-    rows, _, count = u.shape
-    shape = sizes.shape[1:]
-    index: Tensor | slice
-    if len(sizes) == 1:  # the same moves in every row: each move of one variable is evaluated once
-        pairs = torch.stack((places.reshape(-1).to(sizes.dtype), sizes.reshape(-1)), dim=1)
-        pairs, index = pairs.unique(dim=0, return_inverse=True)
-        here, size = u[:, pairs[:, 0].long()], pairs[:, 1:].unsqueeze(0)
-    else:
-        here = u.gather(1, places.reshape(rows, -1, 1).expand(-1, -1, count))
-        index, size = slice(None), sizes.reshape(rows, -1, 1)
+    rows, variables, count = u.shape
+    shape = (rows, *sizes.shape[1:], count)
+    index, kinds = places, sizes.unique()
+    few = variables * len(kinds) < sizes[0].numel()
+    if few:  # every variable is moved by each of the distances once
+        here, size = u.repeat_interleave(len(kinds), dim=1), kinds.repeat(variables).view(1, -1, 1)
+        index = places * len(kinds) + torch.searchsorted(kinds, sizes)
+    index = index.reshape(len(index), -1, 1).expand(rows, -1, count)
+    if not few:
+        here, size = u.gather(1, index), sizes.reshape(len(sizes), -1, 1)
     losses, gains = -log_tail_ratio(-here, size), size * (here - 0.5 * size)
-    return losses[:, index].view(rows, *shape, count), gains[:, index].view(rows, *shape, count)
+    if few:
+        losses, gains = losses.gather(1, index), gains.gather(1, index)
+    return losses.view(shape), gains.view(shape)
