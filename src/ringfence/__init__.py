@@ -37,6 +37,7 @@ if _typing.TYPE_CHECKING:
     from ringfence.mechanisms.sign import StochasticSign as StochasticSign
     from ringfence.mechanisms.truncated import TruncatedGaussian as TruncatedGaussian
     from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
+    from ringfence.mechanisms.winner import GumbelWinner as GumbelWinner
     from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
     from ringfence.noise import Noise as Noise
     from ringfence.releases.counts import release_counts as release_counts

@@ -12,7 +12,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsi
 from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.decision import Decision
-from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
+from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinner
 
 _DELTAS = (1e-5, 1e-3, 1e-2, 0.1)
 _HALVINGS = 60
@@ -53,7 +53,7 @@ class DecisionTarget:
 
 
 def random_decisions(count: int, generator: torch.Generator) -> list[DecisionTarget]:
-    """Winners and confident winners in turn: 2 to 12 candidates, one voter replaced."""
+    """Noisy, confident and Gumbel winners in turn: 2 to 12 candidates, one voter replaced."""
     return [_random(index, generator) for index in range(checks.count("count", count, at_least=0))]
 
 
@@ -70,7 +70,9 @@ def _random(index: int, generator: torch.Generator) -> DecisionTarget:
     move[down], move[up] = -1.0, 1.0
     delta = _DELTAS[int(torch.randint(len(_DELTAS), (), generator=generator))]
     decision: Decision = NoisyWinner(sigma)
-    if index % 2:
+    if index % 3 == 2:
+        decision = GumbelWinner(sigma)
+    if index % 3 == 1:
         threshold = float(counts.amax()) + between(0.2, 2.0) * sigma
         decision = ConfidentWinner(sigma, threshold=threshold, threshold_sigma=between(0.25, 4.0))
     return DecisionTarget(decision, counts, move, delta)

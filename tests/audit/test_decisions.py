@@ -10,7 +10,10 @@ from ringfence.mechanisms.decision import Decision
 from tests.audit.decisions import DecisionTarget, audit_decisions, random_decisions
 
 COUNTS, MOVE = torch.tensor([[6.0, 5.0, 1.0], [-1.0, 1.0, 0.0]], dtype=torch.float64)
-LAWS = (rf.NoisyWinner(1.0), rf.ConfidentWinner(1.0, threshold=6.0, threshold_sigma=1.0))
+LAWS = (
+    *(rf.NoisyWinner(1.0), rf.GumbelWinner(1.0)),
+    rf.ConfidentWinner(1.0, threshold=6.0, threshold_sigma=1.0),
+)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -30,7 +33,7 @@ def test_no_claim_falls() -> None:
 def test_the_attack_comes_close_and_a_sampler_with_less_noise_falls(
     law: Decision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    less = type(law)(**{**{name: getattr(law, name) for name in law.fields()}, "sigma": 0.5})
+    less = type(law)(**{**{name: getattr(law, name) for name in law.fields()}, law.fields()[0]: 0.5})
     target = DecisionTarget(law, COUNTS, MOVE, delta=0.01)
     [honest] = audit_decisions([target], trials=40_000, generator=seeded(), confidence=0.99)
     assert 0.75 * honest.claims["exact"] < honest.epsilon_lower <= honest.claims["exact"]

@@ -190,6 +190,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "QuantizedGaussian": (rf.QuantizedGaussian, {"sigma": 1.0, "bound": 2.0, "levels": 5}),
     "StochasticSign": (rf.StochasticSign, {"sigma": 1.0}),
     "NoisyWinner": (rf.NoisyWinner, {"sigma": 1.0}),
+    "GumbelWinner": (rf.GumbelWinner, {"scale": 1.0}),
     "ConfidentWinner": (rf.ConfidentWinner, {"sigma": 1.0, "threshold": 2.0, "threshold_sigma": 1.0}),
     "Mechanism.by_name": (rf.Mechanism.by_name, {"name": "rectified", "sigma": 1.0, "bound": 2.0}),
     "Mechanism.sample": (LAW.sample, {"theta": THETA, "generator": GENERATOR}),

@@ -154,7 +154,8 @@ kinds = st.sampled_from(("ex_post", "per_instance", "data_independent", "spectra
 numbers = mostly(extreme, one_in=10)
 table = mostly(spread(fuzz.signed(), ((2,), (3,), (1, 3), (2, 3), (2, 1, 2), (0, 3), (3, 40))), one_in=8)
 decisions = st.one_of(
-    st.builds(rf.NoisyWinner, extreme), st.builds(rf.ConfidentWinner, extreme, fuzz.signed(), extreme)
+    *(st.builds(law, extreme) for law in (rf.NoisyWinner, rf.GumbelWinner)),
+    st.builds(rf.ConfidentWinner, extreme, fuzz.signed(), extreme),
 )
 PARAMETERS = {
     "sigma": mostly(spread(extreme)),

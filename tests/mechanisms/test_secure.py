@@ -624,12 +624,13 @@ def row(*values: float) -> Tensor:
     return torch.tensor([values], dtype=torch.float64)
 
 
-def test_float64_decides_as_all_bits_do(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gumbel", [False, True])
+def test_float64_decides_as_all_bits_do(gumbel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With so wide a doubt that every row is decided exactly, the same bits give the same winners."""
     values = torch.randint(0, 4, (150, 3), generator=torch.Generator().manual_seed(0)).double()
-    quickly = largest(values, 2.0, Noise(3).at("test"))
+    quickly = largest(values, 2.0, Noise(3).at("test"), gumbel=gumbel)
     monkeypatch.setattr(secure, "_QUANTILE_DOUBT", 1e9)
-    assert torch.equal(largest(values, 2.0, Noise(3).at("test")), quickly)
+    assert torch.equal(largest(values, 2.0, Noise(3).at("test"), gumbel=gumbel), quickly)
     assert len(set(quickly.tolist())) == 3
 
 
@@ -637,10 +638,14 @@ def test_quantiles_in_float64_are_far_better_than_the_doubt() -> None:
     """At random numbers and at both ends; torch's quantile is trusted a million times less than here."""
     numbers = [*range(1, 12), *(2**53 - k for k in range(1, 12)), *(2**k for k in range(1, 53))]
     numbers += torch.randint(1, 2**53, (40,), generator=torch.Generator().manual_seed(1)).tolist()
-    quick = torch.special.ndtri(torch.tensor(numbers, dtype=torch.float64) * 2.0**-53)
-    for number, value in zip(numbers, quick.tolist(), strict=True):
-        exact = exact_normal.quantile((number << 203) - 1, 256, 0.0, 1.0)  # 2^-256 below number / 2^53
-        assert abs(value - float(exact)) < 1e-6 * secure._QUANTILE_DOUBT * (1 + abs(value))
+    uniform = torch.tensor(numbers, dtype=torch.float64) * 2.0**-53
+    for quick, quantile in (
+        (torch.special.ndtri(uniform), exact_normal.quantile),
+        (-torch.log(-torch.log(uniform)), exact_normal.gumbel_quantile),
+    ):
+        for number, value in zip(numbers, quick.tolist(), strict=True):
+            exact = quantile((number << 203) - 1, 256, 0.0, 1.0)  # 2^-256 below number / 2^53
+            assert abs(value - float(exact)) < 1e-6 * secure._QUANTILE_DOUBT * (1 + abs(value))
 
 
 def test_float64_decides_almost_always(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -685,6 +690,9 @@ def test_the_largest_at_the_ends_of_the_uniform_numbers() -> None:
     most = Words(0, every, 0, 0, 0, every, every, every)
     assert largest(row(36.0, 0.0), 1.0, most).tolist() == [1]
     assert largest(row(38.0, 0.0), 1.0, Words(0, every, 0, 0, 0, every, every, every)).tolist() == [0]
+    for ahead, winner in ((183.0, 1), (184.0, 0)):  # -log(257 log 2) = -5.18 and 257 log 2 = 178.14
+        most = Words(0, every, 0, 0, 0, every, every, every)
+        assert largest(row(ahead, 0.0), 1.0, most, gumbel=True).tolist() == [winner]
 
 
 def test_all_that_the_first_bits_leave_open_is_seen() -> None:
@@ -702,6 +710,8 @@ def test_quantiles_invert_the_distribution_function() -> None:
             value = (mpf(exact_normal.quantile(number, 256, 3.0, 2.0)) - 3) / 2
             tail, wanted = (oracle.below(-value), 1 - share) if value > 0 else (oracle.below(value), share)
             assert abs(tail / wanted - 1) < mpf(2) ** -390
+            value = (mpf(exact_normal.gumbel_quantile(number, 256, 3.0, 2.0)) - 3) / 2
+            assert abs(mp.log(mp.exp(-mp.exp(-value))) / mp.log(share) - 1) < mpf(2) ** -390
 
 
 def test_no_more_is_doubted_than_float64_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:

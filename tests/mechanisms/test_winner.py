@@ -3,6 +3,7 @@
 import itertools
 import math
 from functools import cache
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ from tests.oracle import below
 SIGMA = 2.0
 WINNER = rf.NoisyWinner(SIGMA)
 CONFIDENT = rf.ConfidentWinner(SIGMA, threshold=10.0, threshold_sigma=3.0)
-LAWS = (WINNER, CONFIDENT)
+GUMBEL = rf.GumbelWinner(SIGMA)
+LAWS = (WINNER, CONFIDENT, GUMBEL)
 ROWS = torch.tensor([[12, 11, 3, 0], [5, 5, 5, 5], [60, 9, 8, 0], [0, 2, 2, 9]], dtype=torch.float64)
 SWAPS = torch.tensor(
     [[(k == up) - (k == down) for k in range(4)] for up, down in itertools.permutations(range(4), 2)],
@@ -28,6 +30,19 @@ SWAPS = torch.tensor(
 
 
 once = cache(exact)
+
+
+def weights(groups: list[tuple[mpf, mpf, int]]) -> list[list[mpf]]:
+    """e^(counts / scale) at the counts, and at the moved counts."""
+    return [[mp.exp(c) for c, _, _ in groups], [mp.exp(c + m) for c, m, _ in groups]]
+
+
+def ceiling(law: Decision, counts: Tensor, move: Tensor) -> Tensor:
+    """2 D / alpha that holds for all counts, by the definitions."""
+    if law is GUMBEL:
+        return ((move.amax(dim=-1) - move.amin(dim=-1)) / SIGMA) ** 2 / 4
+    top = (counts + move).amax(dim=-1) - counts.amax(dim=-1)
+    return move.square().sum(dim=-1) / SIGMA**2 + (top**2 / 9 if law is CONFIDENT else 0)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -39,6 +54,8 @@ def test_definition(law: Decision) -> None:
         log_p, rho = once(tuple(groups))
         p = [mp.exp(one) for one in log_p]
         q = [mp.exp(one - ratio) for one, ratio in zip(log_p, rho, strict=True)]
+        if law is GUMBEL:
+            p, q = ([weight / sum(row) for weight in row] for row in weights(groups))
         if law is CONFIDENT:  # the largest count is 12, then 11
             yes_p, yes_q = below(mpf(2) / 3), below(mpf(1) / 3)
             p = [*(yes_p * one for one in p), 1 - yes_p]
@@ -70,14 +87,13 @@ def test_two_candidates_are_a_sign() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_below_the_gaussian_and_growing_with_the_order(law: Decision) -> None:
+def test_below_what_holds_for_all_counts_and_growing_with_the_order(law: Decision) -> None:
     """A breach would show where the move is long: the minimum with the bound is left out here."""
     orders = torch.tensor([1.01, 2.0, 8.0, 64.0, 512.0], dtype=torch.float64).view(-1, 1, 1)
     moves = torch.cat((SWAPS, 5 * SWAPS, torch.eye(4).double()))
     log_p, rho = law.pair(ROWS.unsqueeze(1), moves)
     divergence = pieces.renyi(log_p.unsqueeze(1), rho.unsqueeze(1), orders)
-    top = (ROWS.unsqueeze(1) + moves).amax(dim=2) - ROWS.amax(dim=1, keepdim=True)
-    bound = moves.square().sum(dim=1) / SIGMA**2 + (top**2 / 9 if law is CONFIDENT else 0)
+    bound = ceiling(law, ROWS.unsqueeze(1), moves)
     assert bool((divergence > 0).all())
     assert bool((divergence <= 0.5 * orders * bound * (1 + 1e-12)).all())
     assert bool((divergence[1:] >= divergence[:-1] * (1 - 1e-9)).all())
@@ -87,15 +103,14 @@ def test_below_the_gaussian_and_growing_with_the_order(law: Decision) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_the_gaussian_holds_whatever_the_atoms_say(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ceiling_holds_whatever_the_atoms_say(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest count falls from 12 to 10: |move|^2 / sigma^2 = 14 / 4, and 4 / 9 for the question."""
     monkeypatch.setattr(pieces, "renyi", lambda log_p, rho, order: torch.full_like(order * rho[0], math.inf))
-    bound = 14 / 4 + (4 / 9 if law is CONFIDENT else 0)
+    bound = {WINNER: 14 / 4, CONFIDENT: 14 / 4 + 4 / 9, GUMBEL: (5 / 2) ** 2 / 4}[law]
     found = law.renyi_divergence([12.0, 9.0, 3.0], [-2.0, 1.0, 3.0], [2.0, 8.0])
     assert found.tolist() == pytest.approx([0.5 * order * bound for order in (2.0, 8.0)], rel=1e-14)
-    assert law.zcdp(torch.tensor([-2.0, 1.0, 3.0])) == pytest.approx(
-        0.5 * (14 / 4 + (9 / 9 if law is CONFIDENT else 0)), rel=1e-14
-    )
+    most = {WINNER: 14 / 4, CONFIDENT: 14 / 4 + 9 / 9, GUMBEL: (5 / 2) ** 2 / 4}[law]
+    assert law.zcdp(torch.tensor([-2.0, 1.0, 3.0])) == pytest.approx(0.5 * most, rel=1e-14)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -121,6 +136,51 @@ def test_near_neighbours_cost_half_the_information(law: Decision) -> None:
     information = (slopes**2 / up[0].exp()).sum(dim=0)
     found = law.renyi_divergence(ROWS, small * direction, alpha)
     assert torch.allclose(found, 0.5 * alpha * information * small**2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-3, 1.0, 30.0, 2e3])
+@pytest.mark.parametrize("counts", [(3.0, 2.0, 0.0), (5.0, 4.5, 4.5), (90.0, 1.0, 0.0), (900.0, 2.0, 0.0)])
+def test_softmax_ratios_keep_their_digits(size: float, counts: tuple[float, ...]) -> None:
+    """Moves of 1e-12 and of 2,000 scales, candidates 900 scales behind, and the ratio of a sure winner."""
+    for move in ((size, 0.0, 0.0), (-size, size, 0.0), (0.0, 0.0, size)):
+        log_p, rho = rf.GumbelWinner(1.0).pair(counts, move)
+        with mp.workdps(3000):
+            before, after = weights([(mpf(c), mpf(m), 1) for c, m in zip(counts, move, strict=True)])
+            rest = [mp.log(sum(row)) for row in (before, after)]
+            for k, (c, m) in enumerate(zip(counts, move, strict=True)):
+                assert float(log_p[k]) == pytest.approx(float(c - rest[0]), rel=1e-13)
+                off = 1e-15 * size if size > 1 else 1e-320
+                assert float(rho[k]) == pytest.approx(float(rest[1] - rest[0] - m), rel=1e-13, abs=off)
+
+
+@pytest.mark.parametrize("eta", [1e-9, 1e-3, 0.25, 2.0, 9.0, 60.0, 5000.0])
+def test_a_gaussian_dominates_every_law_of_this_range(eta: float) -> None:
+    """Phi^-1(p) - Phi^-1(q) of coins whose logits differ by eta is at most mu, and mu is not above it by
+    more than rounding: the two sides of a tied vote attain it."""
+    law = rf.GumbelWinner(1 / eta)
+    move = torch.tensor([1.0], dtype=torch.float64)
+    mu = math.sqrt(2 * law.gaussian_zcdp(move))
+    assert law.loss_range(move) == pytest.approx(eta, rel=1e-15)
+    with mp.workdps(50 + int(eta / 2)):
+        quantile = lambda z: mp.sqrt(2) * mp.erfinv(mp.tanh(z / 2))  # noqa: E731
+        worst = 2 * quantile(mpf(eta) / 2) if eta < 100 else 2 * mp.sqrt(mpf(eta))
+        assert -1e-15 < float(mpf(mu) / worst - 1) < 1e-7  # what uses it adds 1e-12
+        if eta < 30:
+            for place in (0.01, 0.5, 3.0, 20.0):
+                assert quantile(place + mpf(eta) / 2) - quantile(place - mpf(eta) / 2) < mu
+
+
+def test_range_and_gaussian_hold_at_random_counts() -> None:
+    """Log ratios lie in an interval of length eta, and every likelihood ratio test is below mu's curve."""
+    law, normal = rf.GumbelWinner(0.7), NormalDist()
+    mu = math.sqrt(2 * law.gaussian_zcdp(torch.tensor([1.0, -1.0])))
+    counts = torch.randint(0, 6, (300, 1, 4), generator=torch.Generator().manual_seed(3))
+    log_p, rho = (part.reshape(4, -1) for part in law.pair(counts, SWAPS))
+    assert float((rho.amax(dim=0) - rho.amin(dim=0)).max()) == pytest.approx(2 / 0.7, rel=1e-12)
+    order = rho.argsort(dim=0, descending=True)
+    found, alarms = (part.gather(0, order).exp().cumsum(dim=0)[:-1] for part in (log_p, log_p - rho))
+    pairs = zip(found.flatten().tolist(), alarms.flatten().tolist(), strict=True)
+    assert max(normal.inv_cdf(p) - normal.inv_cdf(q) for p, q in pairs if 0 < q <= p < 1) <= mu
 
 
 def test_only_the_winner_is_charged_where_an_answer_is_certain() -> None:
@@ -171,7 +231,7 @@ def test_outcomes_have_their_masses_and_a_wrong_sigma_is_rejected(law: Decision,
     drawn = law.release(many, draws=Noise(5).at("test")) if secure else law.sample(many, generator=generator)
     assert not rejected(law, drawn, row)
     for name in law.fields():
-        if name != "threshold":
+        if name != "threshold":  # a wrong sigma, scale or threshold_sigma
             other = type(law)(
                 **{key: getattr(law, key) * (1.2 if key == name else 1) for key in law.fields()}
             )

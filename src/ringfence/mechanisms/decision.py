@@ -1,5 +1,6 @@
 """Decisions: releases with few outcomes that are drawn from a row of counts."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from inspect import signature
@@ -19,7 +20,6 @@ from ringfence.numerics.largest_normal import FARTHEST
 
 Kernel = Callable[..., Tensor]
 
-_STEEPEST = 0.1 * FARTHEST  # alpha times the move, in sigma: up to here what is clamped does not matter
 _DRAWN = 1 << 20  # noisy values that are held at once
 _HELD = 1 << 20  # log ratios that are held at once
 
@@ -40,6 +40,8 @@ class Decision(ABC):
     name: ClassVar[str]  # one word, for files and the command line
     label: ClassVar[str]  # for tables and charts
     look: ClassVar[Look]
+    # alpha times the move, in sigma: up to here it does not matter that candidates far behind are clamped
+    steepest: ClassVar[float] = 0.1 * FARTHEST
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
@@ -89,8 +91,8 @@ class Decision(ABC):
     def renyi_divergence(self, counts: Real, move: Real, alpha: Real) -> Tensor:
         """D_alpha(M(counts) || M(counts + move)) of each query.
 
-        Guarantee: never above that of the Gaussian releases of which the decision is a function, up to
-        rounding.
+        Guarantee: never above what holds for all counts, up to rounding: that of the Gaussian releases of
+        which the decision is a function, or of its range.
 
         >>> import ringfence as rf
         >>> round(float(rf.NoisyWinner(sigma=8.0).renyi_divergence([40, 9, 2], [-1, 1, 0], 8.0)), 6)
@@ -99,10 +101,10 @@ class Decision(ABC):
         order = checks.order("alpha", alpha).double()
 
         def divergence(counts: Tensor, move: Tensor, order: Tensor) -> Tensor:
-            bound = self._gaussian_bound(counts, move)
+            bound = self._renyi_bound(counts, move)
             steep = float((order * bound.sqrt()).amax())
-            if steep > _STEEPEST:
-                raise ValueError(f"alpha |move| / sigma must be at most {_STEEPEST:g}, got {steep:g}")
+            if steep > self.steepest:
+                raise ValueError(f"alpha |move| / sigma must be at most {self.steepest:g}, got {steep:g}")
             log_p, rho = aligned(order, *self.pair(counts, move))
             return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
 
@@ -229,8 +231,8 @@ class Decision(ABC):
         """log P of every outcome, the first dimension; "no answer", where it may happen, comes last."""
 
     @abstractmethod
-    def _gaussian_bound(self, counts: Tensor, move: Tensor) -> Tensor:
-        """2 D / alpha of the Gaussian releases of which the decision is a function."""
+    def _renyi_bound(self, counts: Tensor, move: Tensor) -> Tensor:
+        """An upper bound of 2 D / alpha at all counts whose largest one moves as it does here."""
 
     @abstractmethod
     def zcdp(self, move: Tensor) -> float:
@@ -240,6 +242,25 @@ class Decision(ABC):
         >>> rf.NoisyWinner(8.0).zcdp(torch.tensor([1.0, -1.0]))
         0.015625
         """
+
+    def gaussian_zcdp(self, move: Tensor) -> float:
+        """D / alpha of a Gaussian release that tells at least as much in every test, for this move.
+
+        >>> import ringfence as rf
+        >>> round(rf.GumbelWinner(8.0).gaussian_zcdp(torch.tensor([1.0, -1.0])), 6)
+        0.012265
+        """
+        return self.zcdp(move)
+
+    def loss_range(self, move: Tensor) -> float:
+        """The length of an interval that holds 0 and log P/Q of every outcome, at all counts, for this move.
+
+        >>> import ringfence as rf
+        >>> laws = rf.GumbelWinner(8.0), rf.NoisyWinner(8.0)
+        >>> [law.loss_range(torch.tensor([1.0, -1.0])) for law in laws]
+        [0.25, inf]
+        """
+        return math.inf
 
     @abstractmethod
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:

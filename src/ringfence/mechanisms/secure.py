@@ -6,7 +6,7 @@ The release is the point k with
 
     F(cut before k) <= U < F(cut of k).
 
-Of several noisy values, value_k + sigma F^-1(U_k), only the number of the largest is released. In both cases
+Of several noisy values, value_k + scale F^-1(U_k), only the number of the largest is released. In both cases
 53 bits of U decide in float64; where that leaves a doubt, 256 bits of U and 512 bits of F decide.
 """
 
@@ -45,7 +45,9 @@ _FINEST = 2.0**-20  # the same; with finer steps many draws would leave a doubt
 _FAILURE = 2.0**-200
 
 # The largest of several values.
-_QUANTILE_DOUBT = 1e-9  # of sigma (1 + |z|): a million times what a quantile may be off (docs/security.md)
+_QUANTILE_DOUBT = (
+    1e-9  # of the scale times (1 + |z|): a million times what a quantile may be off (docs/security.md)
+)
 _SUM_DOUBT = 1e-15  # of a value and its noise, when they are added
 
 # Where the log density changes by no more than this over the interval, five nodes integrate the
@@ -217,8 +219,10 @@ def _decided(
     return exact_normal.search(before_the_cut, start, int(points.first), int(points.last))
 
 
-def largest(values: Tensor, sigma: float, bits: CipherDraws) -> Tensor:
-    """The number of the largest of each row of ``values`` (rows, K) plus N(0, sigma^2), on the CPU.
+def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = False) -> Tensor:
+    """The number of the largest of each row of ``values`` (rows, K) plus noise of this scale, on the CPU.
+
+    The noise is normal, or the standard Gumbel law times the scale.
 
     Guarantee: for up to a million candidates the total variation distance from the exact law is below 2^-200
     per row.
@@ -228,11 +232,12 @@ def largest(values: Tensor, sigma: float, bits: CipherDraws) -> Tensor:
     """
     words = bits.words(values.numel())[0].view(values.shape)
     uniform = _uniform(words)
+    exact_quantile = exact_normal.gumbel_quantile if gumbel else exact_normal.quantile
 
     def noisy(share: Tensor, sign: int) -> Tensor:
-        """value + sigma z, moved outwards by what it may be off."""
-        noise: Tensor = sigma * torch.special.ndtri(share)
-        off = _QUANTILE_DOUBT * (sigma + noise.abs()) + _SUM_DOUBT * (values.abs() + noise.abs())
+        """value + scale z, moved outwards by what it may be off."""
+        noise: Tensor = scale * (-torch.log(-torch.log(share)) if gumbel else torch.special.ndtri(share))
+        off = _QUANTILE_DOUBT * (scale + noise.abs()) + _SUM_DOUBT * (values.abs() + noise.abs())
         return values + noise + sign * off
 
     low, high = noisy(uniform, -1), noisy(uniform + _STEP, 1)
@@ -242,8 +247,8 @@ def largest(values: Tensor, sigma: float, bits: CipherDraws) -> Tensor:
     for row in (doubted.sum(dim=1) > 1).nonzero().flatten().tolist():
         rivals = doubted[row].nonzero().flatten().tolist()
         exact = [
-            exact_normal.quantile(
-                _more_bits(words[row, k], bits), 64 * (1 + _MORE_WORDS), float(values[row, k]), sigma
+            exact_quantile(
+                _more_bits(words[row, k], bits), 64 * (1 + _MORE_WORDS), float(values[row, k]), scale
             )
             for k in rivals
         ]

@@ -1,4 +1,4 @@
-"""Distribution functions of normal laws to 500 bits, for decisions that float64 cannot make."""
+"""Distribution functions and quantiles to 500 bits, for decisions that float64 cannot make."""
 
 import math
 from collections.abc import Callable
@@ -60,6 +60,18 @@ def quantile(numerator: int, bits: int, centre: float, sigma: float) -> Any:
         x += mass * context.log(mass / tail) * context.sqrt(2 * context.pi) * context.exp(x * x / 2)
     whole = _context(_BITS_FAR)  # any two doubles and a product of two, added exactly
     return centre + sigma * whole.mpf(x if upper else -x)
+
+
+def gumbel_quantile(numerator: int, bits: int, centre: float, scale: float) -> Any:
+    """The same quantile of the Gumbel law: centre - scale log(-log of that middle).
+
+    >>> round(float(gumbel_quantile(2**255, 256, 1.0, 2.0)), 6)  # 1 - 2 log(log 2)
+    1.733026
+    """
+    context = _context()
+    share = context.ldexp(2 * numerator + 1, -bits - 1)  # exact, and so is its distance from 1
+    whole = _context(_BITS_FAR)
+    return centre + scale * whole.mpf(-context.log(-context.log(share)))
 
 
 def is_below(numerator: int, bits: int, number: Any) -> bool:
