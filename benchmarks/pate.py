@@ -190,7 +190,8 @@ def spent_and_sensitivities(
     threshold = pate_rdp(torch.special.log_ndtr(edge), 1 / law.threshold_sigma, orders)
     if threshold.min() < threshold.max():
         raise SystemExit("the threshold question has a local sensitivity, which is not computed here")
-    sums = chance_of_answer(law, counts) @ local_sensitivities(counts, law.sigma, order)
+    rows, repeats = counts.sort(dim=1, descending=True).values.unique(dim=0, return_counts=True)
+    sums = (repeats * chance_of_answer(law, rows)) @ local_sensitivities(rows, law.sigma, order)
     away = torch.arange(len(sums), dtype=torch.float64)
     spent = float(confident_rdp(law, counts, orders).sum())
     return spent, lambda beta: float((sums * torch.exp(-beta * away)).max())
