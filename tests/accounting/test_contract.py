@@ -293,7 +293,7 @@ def test_steps_that_are_no_count_are_refused(kind: Accountant, steps: object) ->
         (examples, {"examples": 0}, r"examples must"),
         (decisions, {"steps": -1}, r"steps must"),
         (decisions, {"at_most": 0}, r"at_most must"),
-        (decisions, {"gaussian_zcdp": -1e-9}, r"gaussian_zcdp must"),
+        (decisions, {"charged": -1e-9}, r"charged must"),
         (examples, {"examples": 2}, r"sums must hold 64 bytes, got 32"),
         (per_instance, {"bounded_zcdp": -1.0}, r"bounded_zcdp must"),
         (per_instance, {"forward": [-1.0]}, r"forward must"),

@@ -4,18 +4,21 @@ import itertools
 import json
 import math
 from functools import cache
+from statistics import NormalDist
 
 import pytest
 import torch
 
 import ringfence as rf
 from ringfence.accounting import decisions
-from ringfence.accounting.conversion import gaussian_delta
+from ringfence.accounting.conversion import gaussian_delta, zcdp_epsilon
 from ringfence.accounting.decisions import (
     Pairs,
+    bounded_zcdp,
     checked_at_most,
     decision_rdp,
     joined,
+    loss_of_any,
     moves_of,
     number_of_queries,
     pairs,
@@ -23,13 +26,18 @@ from ringfence.accounting.decisions import (
     zcdp,
 )
 from ringfence.accounting.profile import PrivacyProfile
+from ringfence.mechanisms.decision import Decision
 from tests.accounting.exact_profile import product_delta
 from tests.tensors import float64
 
 VOTES = [[230, 12, 8], [140, 90, 20], [90, 80, 80]]
 ROWS = [[30, 12, 8], [20, 18, 12], [25, 25, 0], [12, 30, 8]]
-LAWS = [rf.NoisyWinner(5.0), rf.ConfidentWinner(5.0, threshold=22.0, threshold_sigma=4.0)]
-LAW = rf.NoisyWinner(4.0)
+LAWS = [
+    rf.NoisyWinner(5.0),
+    rf.ConfidentWinner(5.0, threshold=22.0, threshold_sigma=4.0),
+    rf.GumbelWinner(5.0),
+]
+LAW, GUMBEL = rf.NoisyWinner(4.0), rf.GumbelWinner(4.0)
 TWO = [[12, 9, 3], [20, 4, 0]]
 
 
@@ -155,7 +163,7 @@ def test_the_worst_of_all_moves_in_both_directions(law: rf.NoisyWinner) -> None:
     torch.testing.assert_close(found, sums, rtol=1e-9, atol=0)
     assert bool((found >= sums * (1 - 1e-13)).all())
     tie = decision_rdp(law, [[20, 20, 20]], neighbours="replaced", orders=orders)
-    assert bool((tie.worst <= zcdp(law, "replaced") * float64(orders)).all())
+    assert bool((tie.worst <= bounded_zcdp(law, "replaced") * float64(orders)).all())
 
 
 def test_the_dearest_queries_count_where_a_voter_takes_part_in_few() -> None:
@@ -208,6 +216,8 @@ def test_sums_of_few_moves_and_the_bound_for_all_votes_are_raised_by_their_round
         (zcdp(rf.NoisyWinner(2.0), "added"), 0.125),
         (zcdp(rf.NoisyWinner(2.0), "replaced"), 0.25),
         (zcdp(LAWS[1], "added"), 0.5 / 25 + 0.5 / 16),
+        (bounded_zcdp(rf.GumbelWinner(2.0), "added"), 1 / 32),
+        (bounded_zcdp(rf.GumbelWinner(2.0), "replaced"), 1 / 8),
     ):
         assert bound / plain - 1 == pytest.approx(1e-12, rel=0.02)
 
@@ -220,27 +230,47 @@ def test_what_floats_cannot_hold_is_an_error() -> None:
 
 
 @cache
-def chances(row: tuple[float, ...]) -> list[float]:
-    return [float(LAW.log_prob(k, list(row)).exp()) for k in range(3)]
+def chances(law: Decision, row: tuple[float, ...]) -> list[float]:
+    return [float(law.log_prob(k, list(row)).exp()) for k in range(3)]
 
 
-def enumerated(epsilon: float, neighbours: str) -> float:
+def enumerated(law: Decision, epsilon: float, neighbours: str, rows: list[list[int]] = TWO) -> float:
     """The worst delta over every pair of neighbours and both directions, all nine outcomes summed."""
     return max(
         product_delta(
-            [(chances(tuple(row)), chances(other)) for row, other in zip(TWO, moved, strict=True)], epsilon
+            [(chances(law, tuple(row)), chances(law, other)) for row, other in zip(rows, moved, strict=True)],
+            epsilon,
         )
-        for moved in itertools.product(*(every_neighbour(row, neighbours) for row in TWO))
+        for moved in itertools.product(*(every_neighbour(row, neighbours) for row in rows))
     )
 
 
+@pytest.mark.parametrize("law", [LAW, GUMBEL])
 @pytest.mark.parametrize("neighbours", ["replaced", "added"])
-def test_every_voter_is_covered(neighbours: str) -> None:
-    profile = rf.decision_profile(LAW, TWO, neighbours=neighbours)  # type: ignore[arg-type]
+def test_every_voter_is_covered(neighbours: str, law: Decision) -> None:
+    """These voters by the tight profile, and a tie too, which costs most, by what holds for all votes."""
+    profile = rf.decision_profile(law, TWO, neighbours=neighbours)  # type: ignore[arg-type]
     tight = profile.proofs["backward induction"]
+    every = loss_of_any(law, 2, neighbours)  # type: ignore[arg-type]
     for epsilon in (0.0, 0.1, 0.3):
-        exact = enumerated(epsilon, neighbours)
+        exact = enumerated(law, epsilon, neighbours)
         assert exact <= tight(epsilon) <= 1.05 * exact + 1e-12
+        assert tight(epsilon) <= every.delta(epsilon)
+        assert enumerated(law, epsilon, neighbours, [[9, 9, 0]] * 2) <= every.delta(epsilon)
+
+
+def test_the_gaussian_and_the_ceiling_of_a_bounded_range_are_two_numbers() -> None:
+    """eta is 2 / 4 replaced, 1 / 4 added; pure differential privacy, zCDP and mu have each their formula."""
+    for neighbours, eta in (("replaced", 0.5), ("added", 0.25)):
+        account = rf.DecisionAccountant(GUMBEL, neighbours=neighbours)  # type: ignore[arg-type]
+        account.step(TWO)
+        loss = rf.DecisionAccountant.from_state_dict(account.state_dict()).privacy_loss()
+        assert loss.zcdp == pytest.approx(2 * eta**2 / 8, rel=1e-11)
+        mu = 2 * NormalDist().inv_cdf(1 / (1 + math.exp(-eta / 2)))
+        assert loss.mu == pytest.approx(math.sqrt(2) * mu, rel=1e-9)
+        assert loss.dominating == (("range", pytest.approx(eta, rel=1e-11), 2),)
+        assert loss.epsilon(0.0) == pytest.approx(2 * eta, rel=1e-10)
+        assert loss.epsilon(1e-5) < 2 * eta < zcdp_epsilon(2 * eta**2 / 8, 1e-5)
 
 
 def test_sharper_than_renyi_and_the_gaussian() -> None:

@@ -5,10 +5,12 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 
 import ringfence as rf
 from ringfence.accounting import induction as method
+from ringfence.accounting.conversion import zcdp_epsilon
 from ringfence.accounting.induction import (
     Grid,
     Loss,
@@ -16,6 +18,9 @@ from ringfence.accounting.induction import (
     envelope,
     in_both_directions,
     induction,
+    range_curve,
+    range_delta,
+    range_epsilon,
     worst_losses,
 )
 from ringfence.accounting.profile import composed_delta
@@ -54,6 +59,65 @@ def worst_in_the_light_of_outcomes(releases: int, at_most: int, p: float, q: flo
             )
         )
     return max(found)
+
+
+def coin(eta: float, t: float) -> tuple[float, float]:
+    """The chance of the loss t under P; the other loss is t - eta."""
+    return math.expm1(eta - t) * math.exp(t) / math.expm1(eta), t
+
+
+def worst_range(etas: list[float], x: float, places: int) -> float:
+    """By definition: after each coin the interval of the next may be chosen anew, at ``places`` places."""
+    if not etas:
+        return max(0.0, -math.expm1(-x))
+    (eta, *rest), found = etas, 0.0
+    for t in np.linspace(0, eta, places).tolist():
+        p, _ = coin(eta, t)
+        up, down = worst_range(rest, x + t, places), worst_range(rest, x + t - eta, places)
+        found = max(found, p * up + (1 - p) * down)
+    return found
+
+
+@pytest.mark.parametrize("etas", [[0.3], [0.3, 0.3], [4.0, 4.0], [1e-4, 1e-4]])
+def test_every_interval_of_a_range_is_covered(etas: list[float]) -> None:
+    ranges = tuple((eta, etas.count(eta)) for eta in dict.fromkeys(etas))
+    for share in (0.0, 0.3, 0.7, 0.95):
+        epsilon = share * sum(etas)
+        exact = worst_range(etas, -epsilon, 4001 if len(etas) == 1 else 161)
+        assert exact <= range_delta(ranges, epsilon) <= 1.02 * exact + 1e-4 * sum(etas)
+        if len(etas) == 1:  # the best t has a closed form
+            closed = (math.exp(etas[0] / 2) - math.exp(epsilon / 2)) ** 2 / math.expm1(etas[0])
+            assert exact == pytest.approx(closed, rel=1e-3)
+        found = range_delta(ranges, epsilon)
+        assert epsilon <= range_epsilon(ranges, found) * (1 + 1e-9)
+        assert range_epsilon(ranges, found) == pytest.approx(epsilon, abs=1e-6 * sum(etas))
+
+
+@pytest.mark.parametrize(("eta", "count"), [(0.2, 7), (0.05, 60), (2.0, 5)])
+def test_ranges_on_one_dataset_are_below_those_chosen_in_the_light_of_outcomes(
+    eta: float, count: int
+) -> None:
+    """Coins whose t is fixed in advance, binomially; little is lost, and zCDP and the sum are beaten."""
+    heads = np.arange(count + 1)
+    for delta in (1e-3, 1e-7):
+        epsilon = range_epsilon(((eta, count),), delta)
+
+        def fixed(t: float, epsilon: float) -> float:
+            losses = count * t - (count - heads) * eta
+            chances = scipy.stats.binom.pmf(heads, count, coin(eta, t)[0])
+            return float((chances * -np.expm1(np.minimum(0, epsilon - losses))).sum())
+
+        assert max(fixed(t, epsilon) for t in np.linspace(0, eta, 500)) <= delta
+        assert max(fixed(t, 0.985 * epsilon) for t in np.linspace(0, eta, 500)) > delta
+        assert epsilon < min(count * eta, zcdp_epsilon(count * eta**2 / 8, delta))
+
+
+def test_ranges_that_take_too_long_or_that_floats_do_not_hold() -> None:
+    assert range_curve(((0.1, 2), (0.2, 1))) is None  # which one comes first matters
+    for eta, count in ((0.01, 10**5), (1e-12, 3), (400.0, 2)):
+        assert range_curve(((eta, count),)) is None
+        assert range_epsilon(((eta, count),), 1e-5) == pytest.approx(eta * count)
+        assert range_delta(((eta, count),), 0.9 * eta * count) == 1.0
 
 
 @pytest.mark.parametrize("at_most", [1, 2, 3])

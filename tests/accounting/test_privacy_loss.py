@@ -14,7 +14,7 @@ from dp_accounting import pld
 
 import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
-from ringfence.accounting.guarantee import ADDED_UP, GAUSSIAN, RENYI, ZCDP
+from ringfence.accounting.guarantee import ADDED_UP, BOUNDED_RANGE, GAUSSIAN, RENYI, ZCDP
 from ringfence.accounting.privacy_loss import PrivacyLoss, TooLittleNoiseError, delta_left
 from ringfence.accounting.trade_off import GaussianBound, RenyiBound
 from ringfence.releases.account import ReleaseAccount
@@ -73,6 +73,33 @@ def test_the_smaller_epsilon_of_two_proofs_counts() -> None:
     smaller = PrivacyLoss.of_zcdp(0.0512, 0.0512, forward=exact._tensors("forward")[0] / 100)
     assert replace(smaller, backward=smaller.forward).guarantee(DELTA).per_instance.proof == RENYI
     assert smaller.guarantee(DELTA).per_instance == claims[0].per_instance  # the worse direction counts
+
+
+def test_ranges_count_where_all_releases_have_one() -> None:
+    """Sums keep them, also from a file; one release without them, and a Gaussian bound, leave them out."""
+    few = PrivacyLoss.of_zcdp(0.002, 0.00125, dominating=(("range", 0.1, 1),))
+    other = few + PrivacyLoss.of_zcdp(0.008, 0.005, dominating=(("range", 0.2, 1),))
+    assert other.dominating == (("range", 0.1, 1), ("range", 0.2, 1))
+    assert other.epsilon(1e-9) == other.epsilon(0.0) == pytest.approx(0.3, rel=1e-10)
+    more = few + few + PrivacyLoss() + few + few
+    assert more.dominating == (("range", 0.1, 4),)
+    assert more.epsilon(0.0) == pytest.approx(0.4, rel=1e-10)
+    claim = more.guarantee(DELTA)
+    assert claim.epsilon == more.epsilon(DELTA) < 0.4
+    assert claim.per_instance.proof == BOUNDED_RANGE
+    assert "every dataset, also where theta depends on earlier" in claim.per_instance.statement
+    assert more.delta(claim.epsilon) == pytest.approx(DELTA, rel=1e-3)
+    assert more.delta(0.41) == 0.0
+    assert claim.true_positive_rate(1e-3) <= math.exp(0.4) * 1e-3 * 1.001
+    assert PrivacyLoss.from_state(json.loads(json.dumps(more.state()))) == more
+    assert few.of_replaced().dominating == (("range", 0.2, 1),)
+    assert more.gaussian_bound().dominating == (gaussian(0.1) + more).dominating == ()
+    assert (more + PrivacyLoss.of_pair(0.1, 0.0)).dominating == ()
+    assert "dominating" not in gaussian(0.1).state()  # what an older version can read
+    with pytest.raises(ValueError, match="delta must be in"):
+        more.drawn_securely(1).epsilon(0.0)
+    with pytest.raises(ValueError, match="dominating must be one of"):
+        replace(more, dominating=(("shape", 0.1, 1),))
 
 
 def test_losses_at_different_orders_add_up_to_an_upper_bound() -> None:

@@ -55,9 +55,10 @@ def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
     assert float(voters._by_renyi(voters._ballots(law, ballots, None), delta)[1]) > promised
 
 
-def test_winners() -> None:
+@pytest.mark.parametrize("law", [rf.NoisyWinner(5.0), rf.GumbelWinner(5.0)], ids=repr)
+def test_winners(law: rf.NoisyWinner | rf.GumbelWinner) -> None:
     ballots = torch.tensor([[0.0, 2.0]] * 12 + [[1.0, 2.0]] * 5 + [[2.0, -1.0]] + [[-1.0, -1.0]])
-    law, counts = rf.NoisyWinner(5.0), ([12, 5, 1], [0, 0, 17])
+    counts = ([12, 5, 1], [0, 0, 17])
     epsilons = rf.voter_epsilons(law, ballots, delta=1e-4, candidates=3).tolist()
     without = {0: ([11, 5, 1], [0, 0, 16]), 12: ([12, 4, 1], [0, 0, 16]), 17: ([12, 5, 0], [0, 0, 17])}
     for who, there in without.items():

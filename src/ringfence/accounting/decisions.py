@@ -33,6 +33,7 @@ Neighbours = Literal["replaced", "added"]
 DecisionLaw = Decision | Mechanism
 
 _FARTHEST = {"replaced": 2.0, "added": 1.0}  # that one voter moves a surplus
+_MOVES = {"replaced": torch.tensor([1.0, -1.0]), "added": torch.tensor([1.0])}  # of the counts that move
 _NUMBERS = 1 << 22  # of pairs that are held at once
 _FEW = 2  # as many moves are evaluated to full relative accuracy
 _LOST = 1e-12  # of (alpha - 1) D per query, charged where there are more
@@ -58,7 +59,7 @@ class DecisionAccountant(Accountant):
     """Adds up the cost of decisions.
 
     Call ``step(votes)`` for the queries that are decided at a time: counts of voters, (queries, candidates),
-    for ``NoisyWinner`` and ``ConfidentWinner``, or one surplus (yes minus no) per question for
+    for a winner, or one surplus (yes minus no) per question for
     ``StochasticSign``. ``neighbours`` says what makes two sets of ballots neighbours: one voter "added" or
     removed, or one ballot "replaced" by another. ``at_most`` bounds the queries of one step in which a voter
     takes part; left out, all voters take part in all of them.
@@ -77,9 +78,9 @@ class DecisionAccountant(Accountant):
     """
 
     _SETTINGS: ClassVar = {"law": _law_from_state, "neighbours": as_given, "at_most": as_given}
-    _NUMBERS: ClassVar = ("gaussian_zcdp",)
+    _NUMBERS: ClassVar = ("charged",)
 
-    gaussian_zcdp: float  # that holds for all votes, summed over queries
+    charged: float  # queries in which one voter takes part
 
     def __init__(
         self,
@@ -102,20 +103,19 @@ class DecisionAccountant(Accountant):
         )
         self.forward = self.forward + rdp.forward
         self.backward = self.backward + rdp.backward
-        moved = queries if self.at_most is None else min(queries, self.at_most)
-        self.gaussian_zcdp += moved * zcdp(self.law, self.neighbours)
+        self.charged += queries if self.at_most is None else min(queries, self.at_most)
         self.steps += queries
 
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""
-        return PrivacyLoss.of_zcdp(
-            self.gaussian_zcdp,
-            self.gaussian_zcdp,
+        return loss_of_any(
+            self.law,
+            math.ceil(self.charged),
+            self.neighbours,
             orders=self._orders,
             forward=self.forward,
             backward=self.backward,
             steps=self.steps,
-            change=REPLACED if self.neighbours == "replaced" else ADDED_OR_REMOVED,
         )
 
     def __repr__(self) -> str:
@@ -144,10 +144,9 @@ def decision_profile(
     queries = number_of_queries(checked_law(law), votes)
     at_most = checked_at_most(at_most, neighbours, queries)
     every = list(pairs(law, votes, neighbours))
-    most = zcdp(law, neighbours)
     orders = checked_orders(DEFAULT_ORDERS)
-    rdp = rdp_of_pairs(every, orders, most, at_most)
-    mu = math.sqrt(2 * most * (at_most or queries))
+    rdp = rdp_of_pairs(every, orders, bounded_zcdp(law, neighbours), at_most)
+    mu = math.sqrt(2 * zcdp(law, neighbours) * (at_most or queries))
     proofs: dict[str, Callable[[float], float]] = {
         "Gaussian": lambda epsilon: gaussian_delta(mu, epsilon),
         "Rényi": delta_from_rdp(orders, rdp.worst),
@@ -185,21 +184,51 @@ def decision_rdp(
     number_of_queries(checked_law(law), votes)
     every = pairs(law, votes, neighbours)
     most = checked_at_most(at_most, neighbours)
-    return rdp_of_pairs(every, checked_orders(orders), zcdp(law, neighbours), most)
+    return rdp_of_pairs(every, checked_orders(orders), bounded_zcdp(law, neighbours), most)
 
 
 def zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
-    """An upper bound of D / alpha of one query over all votes: that of the Gaussian releases behind it.
+    """D / alpha of a Gaussian release that tells as much as one query in every test, whatever the votes.
 
     >>> import ringfence as rf
     >>> round(zcdp(rf.NoisyWinner(10.0), "replaced"), 9), round(zcdp(rf.StochasticSign(10.0), "replaced"), 9)
     (0.01, 0.02)
     """
-    replaced = neighbours == "replaced"
     if isinstance(law, Decision):
-        return law.zcdp(torch.tensor([1.0, -1.0] if replaced else [1.0])) * (1 + 1e-12)
-    mu = (2.0 if replaced else 1.0) / float(law.sigma)
+        return law.gaussian_zcdp(_MOVES[neighbours]) * (1 + 1e-12)
+    mu = _FARTHEST[neighbours] / float(law.sigma)
     return 0.5 * mu * mu * (1 + 1e-12)  # which is infinite where a power raises an error
+
+
+def bounded_zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
+    """An upper bound of D / alpha of one query over all votes, at most that of the Gaussian release.
+
+    >>> import ringfence as rf
+    >>> [round(of(rf.GumbelWinner(10.0), "replaced"), 5) for of in (bounded_zcdp, zcdp)]
+    [0.005, 0.00785]
+    """
+    most = zcdp(law, neighbours)
+    return min(most, law.zcdp(_MOVES[neighbours]) * (1 + 1e-12)) if isinstance(law, Decision) else most
+
+
+def loss_of_any(law: DecisionLaw, queries: int, neighbours: Neighbours, **known: Any) -> PrivacyLoss:
+    """The loss of decisions, for every dataset, where one voter takes part in this many of them.
+
+    ``known`` is passed on to ``PrivacyLoss.of_zcdp``.
+
+    >>> import ringfence as rf
+    >>> laws = rf.NoisyWinner(10.0), rf.GumbelWinner(10.0)
+    >>> [round(loss_of_any(law, 7, "replaced").epsilon(1e-6), 3) for law in laws]
+    [1.642, 1.075]
+    """
+    eta = law.loss_range(_MOVES[neighbours]) if isinstance(law, Decision) else math.inf
+    return PrivacyLoss.of_zcdp(
+        queries * zcdp(law, neighbours),
+        queries * bounded_zcdp(law, neighbours),
+        change=REPLACED if neighbours == "replaced" else ADDED_OR_REMOVED,
+        dominating=(("range", eta * (1 + 1e-12), queries),) if eta < math.inf else (),
+        **known,
+    )
 
 
 def rdp_of_pairs(
@@ -325,13 +354,11 @@ def checked_law(law: object) -> DecisionLaw:
 
     >>> checked_law(1.0)
     Traceback (most recent call last):
-    TypeError: law must be a law of decisions (NoisyWinner, ConfidentWinner, StochasticSign), got 1.0
+    TypeError: law must be a law of decisions, such as NoisyWinner or StochasticSign, got 1.0
     """
     if isinstance(law, Decision) or (isinstance(law, Mechanism) and law.atoms_alone):
         return law
-    raise TypeError(
-        f"law must be a law of decisions (NoisyWinner, ConfidentWinner, StochasticSign), got {law!r}"
-    )
+    raise TypeError(f"law must be a law of decisions, such as NoisyWinner or StochasticSign, got {law!r}")
 
 
 def checked_at_most(at_most: int | None, neighbours: Neighbours, queries: float = math.inf) -> int | None:

@@ -21,6 +21,7 @@ error of a hockey stick is at most that relative error of V.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from ringfence.mechanisms import pieces
 from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
+Ranges = tuple[tuple[float, int], ...]  # lengths of intervals that hold losses, and how many releases
 
 _FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
 _HALVINGS = 16
@@ -42,6 +44,9 @@ _FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or
 LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
+_MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest range
+_MOST_RANGE_WORK = 1.5e7  # values of V, times cells; a second is about 3e7
+_LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
 
@@ -236,6 +241,96 @@ def induction(
         return float((1 - share) * curve[left] + share * curve[left + 1]) * factor
 
     return delta
+
+
+@lru_cache(maxsize=64)
+def range_curve(ranges: Ranges) -> tuple[Array, Array] | None:
+    """Many (epsilon, delta), epsilon from 0 on, of releases whose losses lie in intervals of known lengths.
+
+    ``ranges`` are lengths eta and how many releases have each. Where the interval of a release lies may
+    depend on what was released before. None where lengths differ, since their order would matter, where it
+    would take long, and where floats do not hold it.
+
+    Guarantee: upper bounds. Losses in [t - eta, t] are dominated by a pair of coins with the losses t and
+    t - eta. V is held by its chords in u = e^-x on a grid of which eta is a multiple. While t moves within a
+    cell of the grid, the expectation of these chords is a concave function of s = e^-t, whose maximum is
+    known: at every point of the grid it is taken over all t (docs/guarantees.md).
+
+    >>> epsilons, deltas = range_curve(((1.0, 1),))
+    >>> exact = (math.exp(0.5) - 1) ** 2 / math.expm1(1.0)  # at epsilon 0
+    >>> float(epsilons[0]), round(float(deltas[0]) / exact, 3)
+    (0.0, 1.0)
+    """
+    (eta, count), *others = ranges
+    if others or eta < _LEAST_RANGE or eta * count > _LARGEST_LOSS:
+        return None
+    variance = count * eta**2 / 4
+    farthest = min(count, (variance + _DEVIATIONS * math.sqrt(variance)) / eta)  # in units of eta
+    points = min(_MOST_PER_RANGE, int(math.sqrt(_MOST_RANGE_WORK / (count * farthest))))
+    if points < _LEAST_PER_RANGE:
+        return None
+    grid = Grid(eta / points, math.ceil(farthest * points))
+    values = grid.last_values()
+    for _ in range(count):
+        values = _worst_coins(grid.padded(values[None], points)[0], points, grid.step)
+    epsilons: Array = grid.step * np.arange(grid.reach + 1, dtype=np.float64)
+    return epsilons, values[grid.reach :: -1] * (1 + ROUNDING * (1 + count))
+
+
+def _worst_coins(values: Array, width: int, step: float) -> Array:
+    """max over t of E V(x + L), L a coin with the losses t and t - width * step.
+
+    ``values`` holds V with ``width`` more points at both ends than asked for.
+    """
+    length = len(values) - 2 * width
+    worst = values[width : width + length].copy()  # t = 0: nothing happens
+    shrink, whole = -math.expm1(-step), math.expm1(width * step)
+    for place in range(width):  # t in [place, place + 1] * step
+        high, higher = (values[width + place + more :][:length] for more in (0, 1))
+        low, lower = (values[place + more :][:length] for more in (0, 1))
+        rise, rise_low = higher - high, lower - low
+        # s = s_0 (1 - share shrink); where the slope in s vanishes, (s / s_0)^2 is this
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square = (shrink * (high - low) + rise - rise_low) / ((whole + 1) * rise - rise_low)
+            share = ((1 - np.sqrt(square * math.exp(place * step))) / shrink).clip(0, 1)
+        share = np.where(np.isfinite(share), share, 0.0)
+        t = place * step - np.log1p(-share * shrink)
+        top, bottom = high + share * rise, low + share * rise_low
+        np.maximum(worst, top - (top - bottom) * (np.expm1(t) / whole), out=worst)
+        np.maximum(worst, high - (high - low) * (math.expm1(place * step) / whole), out=worst)
+    return worst
+
+
+def range_epsilon(ranges: Ranges, delta: float) -> float:
+    """The epsilon of releases with these ranges, by ``range_curve``; at most the sum of all ranges.
+
+    >>> range_epsilon(((0.25, 2),), 0.0), round(range_epsilon(((0.1, 50),), 1e-6), 2)
+    (0.500000000005, 1.54)
+    """
+    every = math.fsum(eta * count for eta, count in ranges) * (1 + ROUNDING)
+    if delta <= 0 or (curve := range_curve(ranges)) is None or not delta > curve[1][-1]:
+        return every
+    epsilons, deltas = curve
+    place = int((deltas > delta).sum())  # the first point where delta suffices
+    if place == 0:
+        return 0.0
+    # the chord in e^epsilon
+    share = (deltas[place - 1] - delta) / (deltas[place - 1] - deltas[place])
+    more = math.log1p(float(share) * math.expm1(float(epsilons[1])))
+    return min(every, (float(epsilons[place - 1]) + more) * (1 + ROUNDING))
+
+
+def range_delta(ranges: Ranges, epsilon: float) -> float:
+    """delta(epsilon) of releases with these ranges.
+
+    >>> range_delta(((0.25, 2),), 0.51), round(range_delta(((0.1, 50),), 1.54), 6)
+    (0.0, 1e-06)
+    """
+    if epsilon >= math.fsum(eta * count for eta, count in ranges) * (1 + ROUNDING):
+        return 0.0
+    if (curve := range_curve(ranges)) is None:
+        return 1.0
+    return float(np.interp(math.exp(epsilon), np.exp(curve[0]), curve[1])) * (1 + ROUNDING)
 
 
 def atoms_delta(

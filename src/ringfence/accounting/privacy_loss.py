@@ -26,6 +26,7 @@ from ringfence.accounting.conversion import (
 from ringfence.accounting.guarantee import (
     ADDED_OR_REMOVED,
     ADDED_UP,
+    BOUNDED_RANGE,
     GAUSSIAN,
     RENYI,
     REPLACED,
@@ -34,6 +35,7 @@ from ringfence.accounting.guarantee import (
     Guarantee,
     PerInstance,
 )
+from ringfence.accounting.induction import Ranges, range_curve, range_delta, range_epsilon
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.trade_off import AttackBound, CurveBound, GaussianBound, Rates, RenyiBound
 from ringfence.checks import Real
@@ -68,7 +70,9 @@ class PrivacyLoss:
     that leak at least as much in every test; ``zcdp`` and ``ceiling``, at each of ``orders``, bound the Rényi
     divergences in both directions. Left out, ``zcdp`` is that of the Gaussian releases. It is infinite where
     Poisson samples are released. ``pairs`` are (epsilon, delta) of releases of which nothing else is known,
-    and ``numbers`` counts the numbers that were drawn from randomness of finitely many bits.
+    and ``numbers`` counts the numbers that were drawn from randomness of finitely many bits. ``dominating``
+    are pairs of laws that dominate the releases, where all of them have one: (name, parameter, how many). The
+    only name is "range": losses lie in an interval of that length (``GumbelWinner``).
 
     What holds for the data at hand: ``forward`` and ``backward`` are the sums of Rényi divergences at
     ``orders``, ``gaussian`` those of the Gaussian with the same sigma, and ``spent`` the part of delta that
@@ -97,8 +101,11 @@ class PrivacyLoss:
     spent: float = 0.0
     numbers: int = 0
     pairs: tuple[tuple[float, float], ...] = ()
+    dominating: tuple[tuple[str, float, int], ...] = ()
 
     def __post_init__(self) -> None:
+        for name, _, _ in self.dominating:
+            checks.one_of("dominating", name, ("range",))
         if self.zcdp is None:
             object.__setattr__(self, "zcdp", self.mu**2 / 2 if self._everything else math.inf)
         if self.releases and not self.orders:
@@ -126,6 +133,7 @@ class PrivacyLoss:
         backward: Tensor | None = None,
         steps: int = 1,
         change: str = ADDED_OR_REMOVED,
+        dominating: tuple[tuple[str, float, int], ...] = (),
     ) -> "PrivacyLoss":
         """Releases of everything that are ``bounded``-zCDP, and whose Gaussian is ``gaussian``-zCDP.
 
@@ -147,6 +155,7 @@ class PrivacyLoss:
             gaussian=tuple((gaussian * at).tolist()),
             steps=steps,
             change=change,
+            dominating=dominating,
         )
 
     @classmethod
@@ -182,6 +191,10 @@ class PrivacyLoss:
         counts: dict[tuple[float, float], int] = {}
         for mu, rate, count in (*self.releases, *other.releases):
             counts[mu, rate] = counts.get((mu, rate), 0) + count
+        known: dict[tuple[str, float], int] = {}
+        if all(loss.dominating or loss._is_free for loss in (self, other)):
+            for name, size, count in (*self.dominating, *other.dominating):
+                known[name, size] = known.get((name, size), 0) + count
         first, second = _at_common_orders(self, other)
         sums = {
             name: tuple(a + b for a, b in zip(getattr(first, name), getattr(second, name), strict=True))
@@ -197,6 +210,7 @@ class PrivacyLoss:
             spent=self.spent + other.spent,
             numbers=self.numbers + other.numbers,
             pairs=self.pairs + other.pairs,
+            dominating=tuple((name, size, count) for (name, size), count in known.items()),
         )
 
     def drawn_securely(self, numbers: int) -> "PrivacyLoss":
@@ -222,6 +236,16 @@ class PrivacyLoss:
         return math.inf if self.zcdp is None else self.zcdp
 
     @property
+    def _is_free(self) -> bool:
+        """Whether nothing was released that costs anything."""
+        return not (self.releases or self.pairs or self._zcdp)
+
+    @property
+    def _ranges(self) -> Ranges:
+        """The ranges of ``dominating`` that cost anything."""
+        return tuple((eta, count) for _, eta, count in self.dominating if eta * count > 0)
+
+    @property
     def _pair(self) -> tuple[float, float]:
         """The (epsilon, delta) of all pairs together."""
         return math.fsum(size for size, _ in self.pairs), math.fsum(share for _, share in self.pairs)
@@ -236,13 +260,15 @@ class PrivacyLoss:
 
         Guarantee: Gaussian releases and Rényi divergences are composed, and the smaller epsilon counts: no
         law here leaks more in any test than the Gaussian, exactly, and the truncated law has a smaller Rényi
-        curve. The epsilons of pairs are added, and their deltas are taken from delta, as is the error of
-        finite randomness.
+        curve. So do ranges of losses, with which also delta = 0 is possible. The epsilons of pairs are added,
+        and their deltas are taken from delta, as is the error of finite randomness.
 
         >>> law = PrivacyLoss(releases=((0.32, 1.0, 1),), zcdp=0.004)  # a truncated law, narrow
         >>> round(law.epsilon(1e-5), 3), round(PrivacyLoss(law.releases).epsilon(1e-5), 3)
         (0.333, 1.215)
         """
+        if delta == 0 and self._ranges and not self.numbers:
+            return range_epsilon(self._ranges, 0.0)
         return self._every_dataset(self.delta_left(delta)).epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -261,6 +287,8 @@ class PrivacyLoss:
             found.append(zcdp_delta(self._zcdp, left))
         elif self.orders:
             found.append(delta_from_rdp(*self._tensors("orders", "ceiling"))(left))
+        if self._ranges:
+            found.append(range_delta(self._ranges, left))
         randomness = (
             SecureRelease.delta(self.numbers, min(epsilon, _LARGEST_EPSILON)) if self.numbers else 0.0
         )
@@ -374,9 +402,10 @@ class PrivacyLoss:
         """The cost of the same releases where one record is replaced: it is removed, and another is added.
 
         Guarantee: two records together are 2 mu-GDP where one is mu-GDP (Dong, Roth and Su 2022, Theorem
-        2.14), (4 rho)-zCDP where one is rho-zCDP (Bun and Steinke 2016, Proposition 27), and (2 epsilon,
-        (1 + e^epsilon) delta)-private. Samples count as releases of everything, and the sums for the data at
-        hand, which are about one record, become those for every dataset.
+        2.14), (4 rho)-zCDP where one is rho-zCDP (Bun and Steinke 2016, Proposition 27), and (2 epsilon, (1 +
+        e^epsilon) delta)-private; losses add up, and so do the lengths of their intervals. Samples count as
+        releases of everything, and the sums for the data at hand, which are about one record, become those
+        for every dataset.
         """
         if self.change != ADDED_OR_REMOVED:
             return self
@@ -394,6 +423,7 @@ class PrivacyLoss:
             change=REPLACED,
             spent=0.0,
             pairs=tuple((2 * size, min(1.0, (1 + math.exp(size)) * share)) for size, share in self.pairs),
+            dominating=tuple((name, 2 * eta, count) for name, eta, count in self.dominating),
         )
 
     def realised(self, sums: "PrivacyLoss") -> "PrivacyLoss":
@@ -409,6 +439,8 @@ class PrivacyLoss:
         own = {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
         if self.orders in ((), DEFAULT_ORDERS):
             del own["orders"]
+        if not self.dominating:
+            del own["dominating"]
         return own
 
     @classmethod
@@ -417,6 +449,7 @@ class PrivacyLoss:
         names = {field.name for field in fields(cls)}
         if "orders" not in checks.mapping("cost", state):
             state = {**state, "orders": DEFAULT_ORDERS if state.get("forward") else ()}
+        state = {"dominating": (), **state}
         checks.keys("cost", state, names)
         return cls(**{name: _tupled(value) for name, value in state.items()})
 
@@ -442,7 +475,10 @@ class PrivacyLoss:
         else:
             orders, ceiling = self._tensors("orders", "ceiling")
             bound = float(epsilon_from_rdp(orders, ceiling, left))
-        epsilon, proof = min((exact, GAUSSIAN if self._everything else SAMPLED), (bound, ZCDP))
+        ranged = range_epsilon(self._ranges, left) if self._ranges else math.inf
+        epsilon, proof = min(
+            *((exact, GAUSSIAN if self._everything else SAMPLED), (bound, ZCDP), (ranged, BOUNDED_RANGE))
+        )
         return _EveryDataset(epsilon + added, proof, exact + added)
 
     def _attack_bounds(self) -> list[AttackBound]:
@@ -455,6 +491,8 @@ class PrivacyLoss:
         bounds: list[AttackBound] = [GaussianBound(self.mu * (1 + ROUNDING))]
         if (curve := sampled_gaussian_curve(self.releases)) is not None:
             bounds.append(CurveBound(*curve))
+        if self._ranges and (ranged := range_curve(self._ranges)) is not None:
+            bounds.append(CurveBound(*map(torch.from_numpy, ranged)))
         # at the same divergence the Gaussian's own rates are the smaller ones
         gaussian = self.mu**2 / 2 * _CLEARLY
         if self._zcdp < gaussian:

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
-from ringfence.accounting.decisions import DecisionLaw, checked_law, zcdp
+from ringfence.accounting.decisions import DecisionLaw, checked_law, loss_of_any
 from ringfence.accounting.induction import LARGEST_VARIANCE, Array, Grid, Loss, in_both_directions, squares
-from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
@@ -58,8 +57,8 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
     cast = _ballots(checked_law(law), ballots, candidates)
     kinds, index = torch.unique(cast.choices, dim=0, return_inverse=True)  # equal ballots cost the same
     own, taken = cast._replace(choices=kinds), (kinds > 0).sum(dim=1).tolist()
-    one = zcdp(law, "added")  # what holds for everybody who took part as often holds here
-    everybody = {count: PrivacyLoss.of_zcdp(count * one, count * one).epsilon(delta) for count in {*taken}}
+    # what holds for everybody who took part as often holds here
+    everybody = {count: loss_of_any(law, count, "added").epsilon(delta) for count in {*taken}}
     most = torch.tensor([everybody[count] for count in taken], dtype=torch.float64)
     epsilons = torch.minimum(_by_renyi(own, delta), most)
     if kinds.numel() <= _MOST_COMPOSED:

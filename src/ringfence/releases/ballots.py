@@ -20,10 +20,11 @@ from ringfence.accounting.decisions import (
     Neighbours,
     checked_at_most,
     decision_profile,
+    loss_of_any,
     number_of_queries,
     zcdp,
 )
-from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.voters import voter_epsilons
@@ -251,10 +252,9 @@ def decision_account(
     True
     """
     queries = number_of_queries(law, values)
-    change = REPLACED if neighbours == "replaced" else ADDED_OR_REMOVED
-    every = zcdp(law, neighbours) * (queries if at_most is None else min(queries, at_most))
+    charged = queries if at_most is None else min(queries, at_most)
     # a confident decision is two numbers
-    decided = PrivacyLoss.of_zcdp(every, every, steps=queries, change=change).drawn_securely(2 * queries)
+    decided = loss_of_any(law, charged, neighbours, steps=queries).drawn_securely(2 * queries)
     measure = partial(measure_decisions, law, values, neighbours, at_most, delta, decided, votes, adaptive)
     return ReleaseAccount(decided, delta, measure, adaptive)
 
