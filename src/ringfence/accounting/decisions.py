@@ -6,6 +6,7 @@ worst of these moves counts, and the queries are composed.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -37,17 +38,48 @@ _MOVES = {"replaced": torch.tensor([1.0, -1.0]), "added": torch.tensor([1.0])}  
 _NUMBERS = 1 << 22  # of pairs that are held at once
 _FEW = 2  # as many moves are evaluated to full relative accuracy
 _LOST = 1e-12  # of (alpha - 1) D per query, charged where there are more
+_NOTICED = 1e-13  # a log moment that exceeds the largest one by less is covered by what is charged
+_KNOTS = 6  # at every sixth order all moves are evaluated
+_MANY = 12  # with more different counts, moves between candidates who are behind are bounded first
+
+
+class Others(NamedTuple):
+    """Moves between candidates who are behind the runner-up, which ``Pairs`` leave out, and what bounds them.
+
+    Candidates have numbers from 1 on; 0 is nobody. A voter is ``taken`` from one and ``given`` to another one
+    by the moves that are there, (queries, moves). ``second`` is the first candidate behind the largest count,
+    ``alike`` the first one with the same count as each, and ``left_out`` has the moves that are not there,
+    (queries, taken, given).
+    """
+
+    law: Decision
+    counts: Tensor
+    taken: Tensor
+    given: Tensor
+    second: Tensor
+    alike: Tensor
+    left_out: Tensor
+
+    def stand_in(self) -> Tensor:
+        """The moves to or from the second candidate that stand for those left out, (moves, queries)."""
+        behind = self.left_out.any(dim=2) | self.left_out.any(dim=1)
+        second = self.second.unsqueeze(1)
+        from_second = (self.taken == second) & behind.gather(1, self.given)
+        to_second = (self.given == second) & behind.gather(1, self.taken)
+        return (from_second | to_second).T
 
 
 class Pairs(NamedTuple):
-    """Decisions and all their moves: log masses and log ratios, (outcomes, moves, queries).
+    """Decisions and their moves: log masses and log ratios, (outcomes, moves, queries).
 
     Queries with the same votes, in whatever order, stand here once; ``repeats`` says how many there are.
+    ``others`` are moves that are left out, if any.
     """
 
     log_p: Tensor
     rho: Tensor
     repeats: Tensor
+    others: Others | None = None
 
 
 def _law_from_state(state: Any) -> DecisionLaw:
@@ -151,8 +183,8 @@ def decision_profile(
         "Gaussian": lambda epsilon: gaussian_delta(mu, epsilon),
         "Rényi": delta_from_rdp(orders, rdp.worst),
     }
-    together = joined(every)
-    if tight := atoms_delta(*together, at_most):
+    together, stand_in = joined(every)
+    if tight := atoms_delta(*together[:3], at_most, stand_in):
         left_out = queries * together.rho.shape[0] * UNDERFLOW
         proofs["backward induction"] = lambda epsilon: left_out + tight(epsilon)
     return PrivacyProfile(proofs)
@@ -236,8 +268,9 @@ def rdp_of_pairs(
 ) -> PerInstanceRdp:
     """``decision_rdp`` of pairs; no query counts more than ``ceiling`` times the order."""
     costs, repeats = [], []
+    ascending, places = orders.unique(return_inverse=True)
     for part in every:
-        costs.append(torch.stack([torch.stack(_worst(part, float(order))) for order in orders], dim=1))
+        costs.append(_worst(part, ascending)[:, places])
         repeats.append(part.repeats.double())
     most = ceiling * orders.unsqueeze(1)
     found = torch.minimum(torch.cat(costs, dim=2) * (1 + ROUNDING) + UNDERFLOW, most)
@@ -248,17 +281,123 @@ def rdp_of_pairs(
     return PerInstanceRdp(orders, *sums)
 
 
-def _worst(part: Pairs, order: float) -> tuple[Tensor, Tensor]:
-    """The largest divergence over all moves, for each query, in both directions."""
-    log_p, rho, _ = part
+def _worst(part: Pairs, orders: Tensor) -> Tensor:
+    """The largest divergence over all moves: (directions, orders, queries). The orders ascend."""
+    log_p, rho = part.log_p.expand_as(part.rho), part.rho
     if rho.shape[1] <= _FEW:
-        alpha = torch.tensor(order, dtype=torch.float64)
-        both = pieces.renyi(log_p, rho, alpha), pieces.renyi(log_p - rho, -rho, alpha)
-        return both[0].amax(dim=0), both[1].amax(dim=0)
+        both = (log_p, rho), (log_p - rho, -rho)
+        found = [[pieces.renyi(*one, order).amax(dim=0) for order in orders] for one in both]
+        return torch.stack([torch.stack(own) for own in found])
+    moments, at_knots = _largest_moments(log_p, rho, orders)
+    if part.others is not None:
+        moments = _with_others(part, part.others, orders, moments, at_knots)
     # E_P (P/Q)^(alpha - 1) and E_Q (Q/P)^(alpha - 1); what cancels here is charged
-    moments = torch.logsumexp(log_p + (order - 1) * rho, dim=0), torch.logsumexp(log_p - order * rho, dim=0)
-    forward, backward = ((moment.amax(dim=0).clamp(min=0) + _LOST) / (order - 1) for moment in moments)
-    return forward, backward
+    return (moments.clamp(min=0) + _LOST) / (orders - 1).unsqueeze(1)
+
+
+def _largest_moments(log_p: Tensor, rho: Tensor, orders: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest log E (P/Q)^(alpha - 1) over all moves, as ``_worst`` has it, and all of them at the knots.
+
+    It is convex in the order. Between two knots only those moves are evaluated whose chord is above the
+    larger one of the two moves that lead at the knots.
+    """
+    knots = _knots(orders)
+    best, every = rho.new_empty(2, len(orders), rho.shape[2]), []
+    for own, (mass, ratio) in zip(best, ((log_p, rho), (log_p - rho, -rho)), strict=True):
+        at = _log_moments(mass, ratio, orders[knots])
+        own[knots] = at.amax(dim=1)
+        for place, (left, right) in enumerate(pairwise(knots)):
+            between, inner = orders[left + 1 : right], own[left + 1 : right]
+            leading = at[place : place + 2].argmax(dim=1).expand(len(mass), -1, -1)
+            inner[:] = _log_moments(mass.gather(1, leading), ratio.gather(1, leading), between).amax(dim=1)
+            above = (
+                _chords(at[place], at[place + 1], orders[left : right + 1]) > inner.unsqueeze(1) + _NOTICED
+            )
+            move, query = above.any(dim=0).nonzero(as_tuple=True)
+            found = _log_moments(mass[:, move, query], ratio[:, move, query], between)
+            inner.scatter_reduce_(1, query.expand_as(found), found, "amax")
+        every.append(at)
+    return best, torch.stack(every)
+
+
+def _knots(orders: Tensor) -> list[int]:
+    """The places of the orders at which all moves are evaluated, the first and the last among them."""
+    return sorted({*range(0, len(orders), _KNOTS), len(orders) - 1})
+
+
+def _chords(first: Tensor, last: Tensor, orders: Tensor) -> Tensor:
+    """Straight lines from values at the first order to those at the last one, at the orders between them."""
+    share = (orders[1:-1] - orders[0]) / (orders[-1] - orders[0])
+    return torch.lerp(first, last, share.view(-1, *[1] * first.ndim))
+
+
+def _log_moments(log_p: Tensor, rho: Tensor, orders: Tensor) -> Tensor:
+    """log of the sum of p (p/q)^(alpha - 1) over outcomes, the first dimension, for each of the orders."""
+    found = [torch.logsumexp(torch.add(log_p, rho, alpha=float(order) - 1), dim=0) for order in orders]
+    return torch.stack(found) if found else log_p.new_empty(0, *log_p.shape[1:])
+
+
+def _with_others(part: Pairs, others: Others, orders: Tensor, best: Tensor, at_knots: Tensor) -> Tensor:
+    """The largest moments with the moves that were left out, of which few are evaluated.
+
+    At every knot the one with the largest bound is evaluated first, and then all whose bounds are above the
+    largest moments known; between two knots the chord of two bounds is one.
+    """
+    knots, left_out = _knots(orders), others.left_out
+    both = (part.log_p, part.rho), (part.log_p - part.rho, -part.rho)
+    for first in (True, False):
+        chosen = torch.zeros_like(left_out)
+        for (log_p, rho), own, moments in zip(both, best, at_knots, strict=True):
+            bounds = [
+                _bounds(log_p, rho, others, orders[knot], moment, own[knot])
+                for knot, moment in zip(knots, moments, strict=True)
+            ]
+            if first:
+                for bound in bounds:
+                    dearest = bound.where(left_out, -torch.inf).flatten(1).argmax(dim=1, keepdim=True)
+                    chosen.view(len(chosen), -1).scatter_(1, dearest, True)
+                continue
+            known = (own + _NOTICED).view(*own.shape, 1, 1)
+            for place, (left, right) in enumerate(pairwise(knots)):
+                chords = _chords(bounds[place], bounds[place + 1], orders[left : right + 1])
+                chosen |= (chords > known[left + 1 : right]).any(dim=0)
+            for knot, bound in zip(knots, bounds, strict=True):
+                chosen |= bound > known[knot]
+        queries, candidates = others.counts.shape
+        places, together = _listed(chosen & left_out), at_once(_NUMBERS, each=8 * queries * candidates)
+        for start in range(0, places.shape[1], together):
+            moves = _vectors(places[:, start : start + together], candidates)
+            log_p, rho = others.law.pair(others.counts.unsqueeze(1), moves)
+            best = torch.maximum(best, _largest_moments(log_p.mT, rho.mT, orders)[0])
+        left_out = left_out & ~chosen
+    return best
+
+
+def _bounds(
+    log_p: Tensor, rho: Tensor, others: Others, order: Tensor, moments: Tensor, best: Tensor
+) -> Tensor:
+    """Upper bounds of the log moments of moves that are left out, (queries, taken, given), from other moves.
+
+    The excess of an outcome is F = p^alpha q^(1 - alpha) - alpha p + (alpha - 1) q, and a moment is 1 more
+    than the sum of F. With t the second candidate, a move from i to j has at most A_i + B_j of it
+    (docs/guarantees.md): A_i is that of i to t outside t, and of t where i loses a voter; B_j is that of t to
+    j outside t, and of t where j gains one. All is divided by the largest moment known, lest it overflows.
+    """
+    candidate = (others.second - 1).expand(1, rho.shape[1], -1)
+    mass, ratio = (part.gather(0, candidate)[0] for part in (log_p.expand_as(rho), rho))
+    unit = torch.exp(-best)
+    own = torch.exp(mass + (order - 1) * ratio - best)
+    own = own + unit * ((order - 1) * torch.exp(mass - ratio) - order * torch.exp(mass))
+    outside = torch.exp(moments - best) - unit - own
+    second = others.second.unsqueeze(1)
+
+    def of_candidates(place: Tensor, other: Tensor) -> Tensor:
+        cost = torch.where(other == second, outside.T, own.T.where(other == 0, 0.0))
+        return torch.zeros_like(others.alike, dtype=cost.dtype).scatter_add(1, place, cost)
+
+    taken = of_candidates(others.taken, others.given).gather(1, others.alike).unsqueeze(2)
+    given = of_candidates(others.given, others.taken).gather(1, others.alike).unsqueeze(1)
+    return best.view(-1, 1, 1) + torch.log(unit.view(-1, 1, 1) + taken + given)
 
 
 def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pairs]:
@@ -284,11 +423,36 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     counts = checked_counts(votes)
     rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
     rows, repeats = torch.unique(rows, dim=0, return_counts=True)
-    size = at_once(_NUMBERS, each=64 * counts.shape[-1] ** 2)
-    for some, many in zip(rows.split(size), repeats.split(size), strict=True):
-        moves = moves_of(some, neighbours)
-        log_p, rho = law.pair(some.unsqueeze(1), moves)
-        yield Pairs(log_p.mT, rho.mT, many)
+    different = 1 + (rows.diff(dim=1) != 0).sum(dim=1)
+    most = int(different.max())
+    many = law.log_concave_noise and neighbours == "replaced" and most > _MANY
+    size = at_once(_NUMBERS, each=8 * counts.shape[-1] * (8 * most if many else most * (most + 3)))
+    if len(rows) > size:  # queries with similar numbers of moves stand together
+        order = different.argsort(stable=True)
+        rows, repeats = rows[order], repeats[order]
+    for some, times in zip(rows.split(size), repeats.split(size), strict=True):
+        if many:
+            yield _without_others(law, some, times)
+        else:
+            log_p, rho = law.pair(some.unsqueeze(1), moves_of(some, neighbours))
+            yield Pairs(log_p.mT, rho.mT, times)
+
+
+def _without_others(law: Decision, counts: Tensor, repeats: Tensor) -> Pairs:
+    """Pairs of all moves but those between two candidates behind the second; counts descend."""
+    moves = _allowed(counts, "replaced")
+    queries, numbers = moves.shape[:2]
+    second = (1 + (counts == counts[:, :1]).sum(dim=1)).clamp(max=numbers - 1)
+    kept = torch.zeros_like(moves[:, 0]).scatter(1, second.unsqueeze(1), True)
+    kept[:, :2] = True  # nobody, and the largest
+    examined = moves & (kept.unsqueeze(1) | kept.unsqueeze(2))
+    starts = torch.nn.functional.pad(counts.diff(dim=1) != 0, (2, 0), value=True)
+    alike = torch.arange(numbers).expand(queries, -1).where(starts, 0).cummax(dim=1).values
+    places = _listed(examined)
+    log_p, rho = law.pair(counts.unsqueeze(1), _vectors(places, numbers - 1))
+    taken, given = places // numbers, places % numbers
+    others = Others(law, counts, taken, given, second, alike, moves & ~examined)
+    return Pairs(log_p.mT, rho.mT, repeats, others)
 
 
 def moves_of(counts: Tensor, neighbours: Neighbours) -> Tensor:
@@ -299,22 +463,39 @@ def moves_of(counts: Tensor, neighbours: Neighbours) -> Tensor:
     >>> moves_of(torch.tensor([[2.0, 0.0, 0.0]]), "added").long().tolist()
     [[[1, 0, 0], [0, 1, 0], [-1, 0, 0]]]
     """
+    return _vectors(_listed(_allowed(counts, neighbours)), counts.shape[1])
+
+
+def _allowed(counts: Tensor, neighbours: Neighbours) -> Tensor:
+    """Whether a voter may be taken from one and given to another, (queries, taken, given); 0 is nobody."""
     candidates = counts.shape[1]
-    unit = torch.eye(candidates, dtype=torch.float64)
     equal = counts.unsqueeze(2) == counts.unsqueeze(1)
     earlier = equal.tril(-1).sum(dim=2)  # candidates before this one with the same count
-    stands_for, has_voters = earlier == 0, counts >= 1
-    kinds = [(unit, stands_for), (-unit, stands_for & has_voters)]
+    stands_for = earlier == 0
+    with_voters = stands_for & (counts >= 1)
+    allowed = torch.zeros(len(counts), candidates + 1, candidates + 1, dtype=torch.bool)
+    allowed[:, 0, 1:], allowed[:, 1:, 0] = stands_for, with_voters
     if neighbours == "replaced":
         # from one candidate to another one; of equal ones, from the first to the second
         onto = stands_for.unsqueeze(1) | (equal & (earlier == 1).unsqueeze(1))
-        allowed = (stands_for & has_voters).unsqueeze(2) & onto & ~torch.eye(candidates, dtype=torch.bool)
-        swaps = unit.unsqueeze(0) - unit.unsqueeze(1)
-        kinds.append((swaps.reshape(-1, candidates), allowed.reshape(len(counts), -1)))
-    moves = torch.cat([kind for kind, _ in kinds])
-    allowed = torch.cat([valid for _, valid in kinds], dim=1)
-    order = (~allowed).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(allowed.sum(dim=1).max())]
-    return torch.where(allowed.gather(1, order).unsqueeze(2), moves[order], 0.0)
+        allowed[:, 1:, 1:] = with_voters.unsqueeze(2) & onto & ~torch.eye(candidates, dtype=torch.bool)
+    return allowed
+
+
+def _listed(allowed: Tensor) -> Tensor:
+    """The places of the moves that are allowed, (queries, moves); where there are fewer, 0 moves nothing."""
+    flat = allowed.flatten(1)
+    query, place = flat.nonzero(as_tuple=True)
+    counts = flat.sum(dim=1)
+    listed = torch.zeros(len(flat), int(counts.max()), dtype=torch.int64)
+    listed[query, torch.arange(len(query)) - (counts.cumsum(0) - counts)[query]] = place
+    return listed
+
+
+def _vectors(places: Tensor, candidates: int) -> Tensor:
+    """The moves in these places as what they add to each count."""
+    unit = torch.eye(candidates + 1, dtype=torch.float64)[:, 1:]
+    return unit[places % (candidates + 1)] - unit[places // (candidates + 1)]
 
 
 def _of_surpluses(law: Mechanism, surpluses: Tensor, farthest: float) -> Iterator[Pairs]:
@@ -327,26 +508,31 @@ def _of_surpluses(law: Mechanism, surpluses: Tensor, farthest: float) -> Iterato
         yield Pairs(log_p, rho, many)
 
 
-def joined(every: list[Pairs]) -> Pairs:
-    """All queries side by side; where some have fewer moves, moves that change nothing are added.
+def joined(every: list[Pairs]) -> tuple[Pairs, Tensor]:
+    """All queries side by side, and which moves stand for those that are left out, (moves, queries).
+
+    Where some queries have fewer moves, moves that change nothing are added.
 
     >>> import ringfence as rf
     >>> parts = [next(pairs(rf.NoisyWinner(2.0), row, "added")) for row in ([[5, 0]], [[5, 3], [6, 3]])]
-    >>> [part.rho.shape[1] for part in parts], joined(parts).rho.shape
+    >>> [part.rho.shape[1] for part in parts], joined(parts)[0].rho.shape
     ([3, 4], torch.Size([2, 4, 3]))
     """
     moves = max(part.rho.shape[1] for part in every)
 
-    def padded(part: Tensor, log_p: Tensor | None = None) -> Tensor:
-        more = moves - part.shape[1]
-        filler = torch.zeros_like(part[:, :1]) if log_p is None else log_p[:, :1]
-        return torch.cat((part, filler.expand(-1, more, -1)), dim=1)
+    def padded(part: Tensor, filler: Tensor) -> Tensor:
+        return torch.cat((part, filler.expand(*part.shape[:-2], moves - part.shape[-2], -1)), dim=-2)
 
-    return Pairs(
-        torch.cat([padded(part.log_p.expand_as(part.rho), part.log_p) for part in every], dim=2),
-        torch.cat([padded(part.rho) for part in every], dim=2),
+    stand_in = [
+        torch.zeros_like(part.rho[0], dtype=torch.bool) if part.others is None else part.others.stand_in()
+        for part in every
+    ]
+    together = Pairs(
+        torch.cat([padded(part.log_p.expand_as(part.rho), part.log_p[:, :1]) for part in every], dim=2),
+        torch.cat([padded(part.rho, torch.zeros_like(part.rho[:, :1])) for part in every], dim=2),
         torch.cat([part.repeats for part in every]),
     )
+    return together, torch.cat([padded(own, torch.zeros_like(own[:1])) for own in stand_in], dim=1)
 
 
 def checked_law(law: object) -> DecisionLaw:

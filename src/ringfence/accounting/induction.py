@@ -334,7 +334,7 @@ def range_delta(ranges: Ranges, epsilon: float) -> float:
 
 
 def atoms_delta(
-    log_p: Tensor, rho: Tensor, counts: Tensor, at_most: int | None = None
+    log_p: Tensor, rho: Tensor, counts: Tensor, at_most: int | None = None, stand_in: Tensor | None = None
 ) -> Callable[[float], float] | None:
     """An upper bound of delta(epsilon) of releases with finitely many outcomes, in both directions.
 
@@ -342,7 +342,8 @@ def atoms_delta(
     of the neighbour, here of the shape (outcomes, moves, releases). Seen from the neighbour the masses are
     ``log_p - rho`` and the ratios ``-rho``. Release j is made ``counts[j]`` times. A record makes any one of
     its moves at every release, or at ``at_most`` of them; a move that changes nothing may be among them.
-    None where it would take too long, or where floats do not hold the losses.
+    ``stand_in``, (moves, releases), has the moves that stand for others whose hockey sticks are nowhere above
+    all of theirs. None where it would take too long, or where floats do not hold the losses.
 
     Guarantee: exact, up to a rounding that is charged, where one release moves; else as ``induction``.
 
@@ -367,7 +368,9 @@ def atoms_delta(
     moved = np.minimum(ranked, np.maximum((at_most or total) - before, 0))  # those that cost most
     atoms = [(mass[:, :, dearest], ratio[:, :, dearest]) for mass, ratio in atoms]
     grid = _grid(atoms, moved)
-    first, second = (induction(_releases(*pair, ranked.tolist(), grid), grid, at_most) for pair in atoms)
+    stands = np.zeros(rho.shape[1:], bool) if stand_in is None else stand_in.numpy()[:, dearest]
+    releases = (_releases(*pair, stands, ranked.tolist(), grid) for pair in atoms)
+    first, second = (induction(both, grid, at_most) for both in releases)
     if first is None or second is None:
         return None
     return lambda epsilon: max(first(epsilon), second(epsilon))
@@ -416,19 +419,27 @@ def _grid(atoms: Sequence[tuple[Array, Array]], counts: Array) -> Grid:
     return Grid.fitted(variance, farthest, float(counts.sum()), added)
 
 
-def _releases(mass: Array, rho: Array, counts: list[int], grid: Grid) -> list[tuple[list[Loss], int]]:
+def _releases(
+    mass: Array, rho: Array, stand_in: NDArray[np.bool_], counts: list[int], grid: Grid
+) -> list[tuple[list[Loss], int]]:
     """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
     farthest = (2 * grid.reach + 1) * grid.step
     rho = np.where(rho > farthest, np.inf, rho.clip(min=-farthest))
-    return [(worst_losses(mass[:, :, j], rho[:, :, j], grid.step), count) for j, count in enumerate(counts)]
+    return [
+        (worst_losses(mass[:, :, j], rho[:, :, j], grid.step, stand_in[:, j]), count)
+        for j, count in enumerate(counts)
+    ]
 
 
-def worst_losses(mass: Array, rho: Array, step: float) -> list[Loss]:
-    """At most two losses on the grid that dominate the moves of one release, (outcomes, moves).
+def worst_losses(
+    mass: Array, rho: Array, step: float, stand_in: NDArray[np.bool_] | None = None
+) -> list[Loss]:
+    """At most three losses on the grid that dominate the moves of one release, (outcomes, moves).
 
     Two moves stay as they are. Of more, those whose losses are skewed upwards share the envelope of their
     hockey sticks, and so do those skewed downwards. Most of them lie below one of them but for the tails, so
-    that little is lost; one envelope of both kinds would lose much more.
+    that little is lost; one envelope of both kinds would lose much more. Moves that stand for others share
+    an envelope of both kinds besides, which covers those.
 
     >>> four = torch.tensor([0.1, -0.1, 0.2, -0.2]).double()
     >>> from ringfence.mechanisms.sign import StochasticSign
@@ -443,7 +454,7 @@ def worst_losses(mass: Array, rho: Array, step: float) -> list[Loss]:
     points = first + np.arange(masses.shape[1])
     away = points - (masses @ points)[:, None]
     skew = (away * away * away * masses).sum(axis=1)
-    sides = (np.flatnonzero(side) for side in (skew >= 0, skew < 0))
+    sides = (np.flatnonzero(side) for side in (skew >= 0, skew < 0, stand_in) if side is not None)
     return [envelope(masses[side], infinite[side], first, step) for side in sides if len(side)]
 
 

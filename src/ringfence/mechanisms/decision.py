@@ -42,6 +42,9 @@ class Decision(ABC):
     look: ClassVar[Look]
     # alpha times the move, in sigma: up to here it does not matter that candidates far behind are clamped
     steepest: ClassVar[float] = 0.1 * FARTHEST
+    # Whether the winner has the largest of counts with independent noises of one law whose distribution
+    # function is log-concave, and everything else depends on the largest count alone.
+    log_concave_noise: ClassVar[bool] = False
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:

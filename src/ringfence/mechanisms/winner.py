@@ -34,6 +34,7 @@ class NoisyWinner(Decision):
     name = "winner"
     label = "noisy winner"
     look = Look("#CC79A7", "P", "P")
+    log_concave_noise = True
 
     def __init__(self, sigma: float) -> None:
         self.sigma = checks.number("sigma", sigma, checks.positive)
@@ -167,6 +168,7 @@ class ConfidentWinner(Decision):
     name = "confident-winner"
     label = "confident winner"
     look = Look("#882255", "X", "X")
+    log_concave_noise = True
 
     def __init__(self, sigma: float, threshold: float, threshold_sigma: float) -> None:
         self.sigma = checks.number("sigma", sigma, checks.positive)
