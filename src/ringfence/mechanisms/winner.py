@@ -97,6 +97,7 @@ class GumbelWinner(Decision):
     name = "gumbel-winner"
     label = "Gumbel winner"
     look = Look("#44AA99", "p", "p")
+    log_concave_noise = True
     steepest = math.inf  # nothing is clamped
 
     def __init__(self, scale: float) -> None:
