@@ -102,7 +102,7 @@ DEFAULTS = [
             **{"queries": None, "epsilon": None, "delta": 1e-6, "sigma": None, "candidates": None},
             **{"confident_above": None, "threshold_sigma": None, "neighbours": "replaced", "at_most": None},
             **{"person": None, "query": None, "ignore": [], "publish_epsilon": False, "seed": None},
-            "ledger": None,
+            **{"ledger": None, "noise": "auto"},
         },
     ),
     (

@@ -429,7 +429,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         rf.release_winners,
         {
             **{"data": BALLOTS, "queries": None, "candidates": [1, -1], "confident_above": None},
-            **{"threshold_sigma": None, "neighbours": "replaced", "query": None, **_VOTES},
+            **{"threshold_sigma": None, "neighbours": "replaced", "query": None, "noise": "auto", **_VOTES},
         },
     ),
 }

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.releases.ballots import margin
+from ringfence.accounting.guarantee import BOUNDED_RANGE
+from ringfence.releases.ballots import lead_of
 
 COUNTS = pandas.DataFrame({"cat": [240, 3, 90], "dog": [9, 235, 80], "fox": [1, 12, 0]})
 BALLOTS = pandas.DataFrame({"q1": ["cat"] * 40 + ["dog"] * 8 + [None] * 3, "q2": ["dog"] * 50 + ["cat"]})
 PETS = ["cat", "dog", "fox"]
+NORMAL, GUMBEL = rf.NoisyWinner(20.0), rf.GumbelWinner(20.0)
 
 
 def test_winners_follow_the_law_and_a_wrong_sigma_is_rejected() -> None:
@@ -63,14 +65,62 @@ def test_ballots_are_counted_and_bounded() -> None:
 
 
 def test_the_margin_of_the_public_sentence_is_enough_and_no_longer() -> None:
-    for others, less in ((1, 1), (9, 3)):
-        lead = margin(20.0 * math.sqrt(2), others)
+    for law, others, less in ((NORMAL, 1, 1), (NORMAL, 9, 3), (GUMBEL, 1, 1), (GUMBEL, 9, 1)):
+        lead = lead_of(law, others + 1)
         worst = [[lead, *[0] * others], [lead - less, *[0] * others]]
-        wrong = rf.NoisyWinner(20.0).chance_of_error(worst)
+        wrong = law.chance_of_error(worst)
         assert float(wrong[0]) <= 0.01 < float(wrong[1])
     said = rf.release_winners(COUNTS, sigma=20.0, confident_above=100).statement.public
     assert "there is no answer where the largest count with noise of 40 is below 100" in said
-    assert f"leads by at least {margin(20.0 * math.sqrt(2), 2)} votes" in said
+    assert f"leads by at least {lead_of(NORMAL, 3)} votes" in said
+
+
+@pytest.mark.parametrize(
+    ("queries", "candidates", "arguments", "noise"),
+    [
+        (1, 3, {}, "Gumbel"),
+        (7, 3, {}, "Gumbel"),
+        (7, 3, {"neighbours": "added", "at_most": 2}, "Gumbel"),
+        (100, 2, {}, "Gumbel"),
+        (100, 40, {}, "Gaussian"),
+        (7, 3, {"confident_above": 9}, "Gaussian"),
+        (7, 3, {"publish_epsilon": True}, "Gaussian"),
+        (7, 3, {"noise": "gaussian"}, "Gaussian"),
+        (100, 2, {"noise": "gumbel"}, "Gumbel"),
+    ],
+)
+def test_the_noise_that_needs_the_smaller_lead(
+    queries: int, candidates: int, arguments: dict, noise: str
+) -> None:
+    """By public numbers alone; the statement names it with its size, and the target is met and not missed."""
+    counts = np.tile(np.arange(candidates) * 500, (queries, 1))
+    made = rf.release_winners(counts, epsilon=1.0, delta=1e-6, **arguments)
+    assert 0.99 < made.account.epsilon <= 1.0
+    law = eval(dict(made.settings)["law"], vars(rf))
+    assert law.noise == noise
+    size = f"{noise} noise with a standard deviation of {law.deviation:.3g} was added to every count"
+    assert size in made.statement.public
+    assert f"leads by at least {lead_of(law, candidates):,} votes" in made.statement.public
+    if not arguments:
+        other = {"Gumbel": "gaussian", "Gaussian": "gumbel"}[noise]
+        rival = rf.release_winners(counts, epsilon=1.0, delta=1e-6, noise=other)
+        assert lead_of(law, candidates) <= lead_of(eval(dict(rival.settings)["law"], vars(rf)), candidates)
+
+
+def test_gumbel_noise_of_a_given_size() -> None:
+    """sigma is the standard deviation of either noise; a ledger, whose budget counts Gaussians, gets one."""
+    made = rf.release_winners(COUNTS, sigma=20.0, noise="gumbel")
+    law = eval(dict(made.settings)["law"], vars(rf))
+    assert law.deviation == pytest.approx(20.0)
+    assert law.scale == pytest.approx(20 * math.sqrt(6) / math.pi)
+    assert made.account.epsilon == pytest.approx(3 * 2 / law.scale, rel=0.2)  # three ranges, almost
+    assert made.account.per_instance.epsilon < made.account.epsilon
+    assert made.account.promise.per_instance.proof == BOUNDED_RANGE
+    with rf.Ledger(epsilon=1.0, neighbours="replaced") as ledger:
+        charged = rf.release_winners(COUNTS, epsilon=0.5, ledger=ledger)
+        assert "Gaussian noise" in charged.statement.public
+        rf.release_winners(COUNTS, epsilon=0.1, noise="gumbel", ledger=ledger)
+        assert ledger.guarantee().epsilon <= 1.0
 
 
 def test_the_chart_counts_wins() -> None:

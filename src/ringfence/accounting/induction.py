@@ -45,7 +45,7 @@ LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the rang
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
 _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest range
-_MOST_RANGE_WORK = 1.5e7  # values of V, times cells; a second is about 3e7
+_MOST_RANGE_WORK = 5e6  # values of V, times cells; a second is about 3e7
 _LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 

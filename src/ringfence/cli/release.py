@@ -189,6 +189,9 @@ def release_winners(
     epsilon: Epsilon = None,
     delta: Delta = 1e-6,
     sigma: Sigma = None,
+    noise: Annotated[
+        str, typer.Option(help="'gaussian', 'gumbel', or 'auto': the one that decides better.")
+    ] = "auto",
     confident_above: Annotated[
         float | None, typer.Option(help="No answer where the largest noisy count is below this.")
     ] = None,

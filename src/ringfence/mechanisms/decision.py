@@ -40,6 +40,7 @@ class Decision(ABC):
     name: ClassVar[str]  # one word, for files and the command line
     label: ClassVar[str]  # for tables and charts
     look: ClassVar[Look]
+    noise: ClassVar[str] = "Gaussian"  # of every count
     # alpha times the move, in sigma: up to here it does not matter that candidates far behind are clamped
     steepest: ClassVar[float] = 0.1 * FARTHEST
     # Whether the winner has the largest of counts with independent noises of one law whose distribution
@@ -139,6 +140,20 @@ class Decision(ABC):
         log_p = self._log_masses(values)[: values.shape[-1]]
         behind = (values < values.amax(dim=-1, keepdim=True)).movedim(-1, 0)
         return without_nan(self, "chance_of_error", (torch.exp(log_p) * behind).sum(dim=0))
+
+    @abstractmethod
+    def lead(self, others: int, chance: float) -> float:
+        """The lead over each of ``others`` with which a candidate is passed over with at most this chance.
+
+        >>> import ringfence as rf
+        >>> [round(law.lead(9, 0.01), 2) for law in (rf.NoisyWinner(8.0), rf.GumbelWinner(8.0))]
+        [34.61, 54.34]
+        """
+
+    @property
+    @abstractmethod
+    def deviation(self) -> float:
+        """The standard deviation of the noise of every count."""
 
     def sample(self, counts: Real, *, generator: torch.Generator | Draws) -> Tensor:
         """One outcome for each query, int64. For simulation: an adversary gets ``release``.

@@ -1,6 +1,7 @@
 """Winners: of a row of noisy counts, only who has the largest is released."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -38,6 +39,13 @@ class NoisyWinner(Decision):
 
     def __init__(self, sigma: float) -> None:
         self.sigma = checks.number("sigma", sigma, checks.positive)
+
+    @property
+    def deviation(self) -> float:
+        return self.sigma
+
+    def lead(self, others: int, chance: float) -> float:
+        return math.sqrt(2) * self.sigma * NormalDist().inv_cdf(1 - chance / others)  # their chances add up
 
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
         shift = move / self.sigma
@@ -98,10 +106,23 @@ class GumbelWinner(Decision):
     label = "Gumbel winner"
     look = Look("#44AA99", "p", "p")
     log_concave_noise = True
+    noise = "Gumbel"
     steepest = math.inf  # nothing is clamped
 
     def __init__(self, scale: float) -> None:
         self.scale = checks.number("scale", scale, checks.positive)
+
+    @classmethod
+    def of_deviation(cls, deviation: float) -> "GumbelWinner":
+        """The law whose noise has this standard deviation, pi / sqrt(6) times the scale."""
+        return cls(deviation * math.sqrt(6) / math.pi)
+
+    @property
+    def deviation(self) -> float:
+        return self.scale * math.pi / math.sqrt(6)
+
+    def lead(self, others: int, chance: float) -> float:
+        return self.scale * (math.log(others) + math.log1p(-chance) - math.log(chance))
 
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
         limit = pieces.far(counts)
@@ -175,6 +196,13 @@ class ConfidentWinner(Decision):
         self.sigma = checks.number("sigma", sigma, checks.positive)
         self.threshold = checks.number("threshold", threshold)
         self.threshold_sigma = checks.number("threshold_sigma", threshold_sigma, checks.positive)
+
+    @property
+    def deviation(self) -> float:
+        return self.sigma
+
+    def lead(self, others: int, chance: float) -> float:
+        return NoisyWinner(self.sigma).lead(others, chance)
 
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
         winner = NoisyWinner(self.sigma).pair(counts, move)

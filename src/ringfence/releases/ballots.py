@@ -29,6 +29,7 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.decision import Decision
 from ringfence.noise import Noise
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
@@ -36,7 +37,7 @@ from ringfence.releases.account import Budget, Measured, ReleaseAccount
 from ringfence.releases.reader import Table, public_values
 from ringfence.releases.release import RowsAre
 
-_WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
+WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 
@@ -328,12 +329,22 @@ def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:
     return law.chance_of_error(votes)
 
 
-def margin(sigma: float, others: int = 1) -> int:
-    """The lead in votes over each of ``others`` with which a decision is wrong with a chance of at most 1 %.
+def margin(sigma: float) -> int:
+    """The votes by which a question must be decided to be answered wrong with a chance of at most 1 %.
 
-    ``sigma`` is the noise of the difference to one of them. The chances that one of them is ahead add up.
+    ``sigma`` is the noise of the surplus.
 
-    >>> margin(10.0), margin(10.0, others=9)
-    (24, 31)
+    >>> margin(10.0)
+    24
     """
-    return max(1, math.ceil(sigma * NormalDist().inv_cdf(1 - _WRONG / others)))
+    return max(1, math.ceil(sigma * NormalDist().inv_cdf(1 - WRONG)))
+
+
+def lead_of(law: Decision, candidates: int) -> int:
+    """The lead in votes over each other candidate with which a winner is wrong with a chance of at most 1 %.
+
+    >>> import ringfence as rf
+    >>> lead_of(rf.NoisyWinner(10.0), 10), lead_of(rf.GumbelWinner(10.0), 10)
+    (44, 68)
+    """
+    return max(1, math.ceil(law.lead(candidates - 1, WRONG)))

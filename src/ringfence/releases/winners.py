@@ -3,17 +3,21 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ringfence import checks
-from ringfence.accounting.decisions import Neighbours
+from ringfence.accounting.calibration import smallest_sigma
+from ringfence.accounting.decisions import Neighbours, loss_of_any
 from ringfence.accounting.ledger import Ledger
-from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
+from ringfence.mechanisms.decision import Decision
+from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinner
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget, ReleaseAccount
-from ringfence.releases.ballots import Poll, Votes, margin, read_choices, read_counts
+from ringfence.releases.ballots import Poll, Votes, lead_of, read_choices, read_counts
 from ringfence.releases.reader import Columns, make_coded_table, read_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
+
+NoiseKind = Literal["auto", "gaussian", "gumbel"]
 
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
 
@@ -25,6 +29,7 @@ def release_winners(
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
+    noise: NoiseKind = "auto",
     candidates: Iterable[Any] | None = None,
     confident_above: float | None = None,
     threshold_sigma: float | None = None,
@@ -46,10 +51,13 @@ def release_winners(
     ``person`` names the column that names each person once. Columns to ``ignore`` are left out.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
-    the standard deviation of the noise of each count. ``neighbours`` is "replaced" (what somebody voted is
-    protected) or "added" (whether somebody took part is). With "added", ``at_most`` bounds the queries in
-    which one person counts: for ballots they are drawn at random among those where the person voted; counts
-    must have been made that way. ``seed`` is for tests. ``ledger`` is charged beforehand.
+    the standard deviation of the noise of each count. ``noise`` is "gaussian", "gumbel" (the exponential
+    mechanism), or "auto": the one with which a candidate needs the smaller lead to be announced except with a
+    chance of 1 %, by the numbers of queries and candidates, and Gaussian with ``sigma``, ``confident_above``,
+    ``publish_epsilon`` or a ``ledger``, whose budget counts Gaussians. ``neighbours`` is "replaced" (what
+    somebody voted is protected) or "added" (whether somebody took part is). With "added", ``at_most`` bounds
+    the queries in which one person counts: for ballots they are drawn at random among those where the person
+    voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is charged beforehand.
 
     With ``confident_above`` there is "no answer" where the largest count, with noise of its own
     (``threshold_sigma``, twice ``sigma`` if left out), is below that number; both questions are charged.
@@ -64,8 +72,8 @@ def release_winners(
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person replaced, or added
     or removed, provided that what is given here was not chosen by looking at the data. The law is
-    ``NoisyWinner`` or ``ConfidentWinner``, drawn exactly. An error releases nothing, but its message may
-    contain values of the data.
+    ``NoisyWinner``, ``GumbelWinner`` or ``ConfidentWinner``, drawn exactly. An error releases nothing, but
+    its message may contain values of the data.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -82,6 +90,10 @@ def release_winners(
         raise ValueError(
             f"threshold_sigma needs confident_above and sigma, got {threshold_sigma!r} without one of them"
         )
+    checks.one_of("noise", noise, ("auto", "gaussian", "gumbel"))
+    gaussian_alone = publish_epsilon or confident_above is not None
+    if noise == "gumbel" and gaussian_alone:
+        raise ValueError("noise must be 'gaussian' with publish_epsilon and confident_above, got 'gumbel'")
     table = read_table(data)
     if candidates is None:
         for name, given in (("person", person), ("queries", queries)):
@@ -95,7 +107,11 @@ def release_winners(
             table, "candidates", candidates, queries=queries, argument="queries", person=person, ignore=ignore
         )
     poll, votes = poll.limit(read)
-    law = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
+    law: Decision = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
+    if noise == "gumbel" or (noise == "auto" and sigma is None and not gaussian_alone and ledger is None):
+        other = gumbel_law(poll, len(votes.queries), law.deviation)
+        leads = [lead_of(one, len(votes.choices)) for one in (law, other)]
+        law = other if noise == "gumbel" or leads[1] < leads[0] else law
     account, published = poll.charge(law, votes, "release_winners")
     winners = law.release(votes.counts, draws=poll.budget.draws(law, votes.counts, "winners")).tolist()
     codes = {name: at for at, name in enumerate(votes.choices)} | {None: -1}
@@ -121,7 +137,7 @@ WINNERS = Words(
 
 
 def announce(
-    law: NoisyWinner | ConfidentWinner,
+    law: Decision,
     votes: Votes,
     winners: list[int],
     account: ReleaseAccount,
@@ -138,7 +154,7 @@ def announce(
             f", there is no answer where the largest count with noise of {law.threshold_sigma:.3g} is below "
             f"{law.threshold:g}"
         )
-    lead = margin(math.sqrt(2) * law.sigma, len(votes.choices) - 1)
+    lead = lead_of(law, len(votes.choices))
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
     return Release(
         title=words.winners.capitalize(),
@@ -156,9 +172,9 @@ def announce(
             rows_are=votes.rows_are,
             unit="query",
             at_most=poll.at_most,
-            method=f"random noise with a standard deviation of {law.sigma:.3g} was added to every count"
-            f"{confident}, and a {words.candidate} that leads by at least {lead:,} votes is passed over for "
-            "another one with a chance of at most 1 %",
+            method=f"{law.noise} noise with a standard deviation of {law.deviation:.3g} was added to every "
+            f"count{confident}, and a {words.candidate} that leads by at least {lead:,} votes is passed over "
+            "for another one with a chance of at most 1 %",
             public=f"Queries, {words.candidates} and noise",
             promises=published,
             leaves_out=words.leaves_out,
@@ -176,6 +192,22 @@ def announce(
             *poll.settings,
         ),
     )
+
+
+def gumbel_law(poll: Poll, queries: int, deviation: float) -> GumbelWinner:
+    """The law of each winner with Gumbel noise: of this standard deviation, or as much as the target needs.
+
+    Guarantee: with a target, the account of all queries was computed and is not over it.
+    """
+    budget, charged = poll.budget, poll.at_most or queries
+    if budget.epsilon is None:
+        return GumbelWinner.of_deviation(deviation)
+
+    def cost(scale: float) -> float:
+        loss = loss_of_any(GumbelWinner(scale), charged, poll.neighbours, steps=queries)
+        return loss.drawn_securely(2 * queries).epsilon(budget.delta)
+
+    return GumbelWinner(smallest_sigma(cost, budget.epsilon, start=deviation / math.sqrt(2)))
 
 
 def winner_law(
