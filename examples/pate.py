@@ -39,7 +39,9 @@ for sigma in noises:
     pate = rf.Pate(sigma, classes=range(10), adaptive=False, delta=1e-5)
     student = LogisticRegression(max_iter=300).fit(asked, pate.label(predictions=predictions))
     claim, row = pate.guarantee(), f"{sigma:5.4g}  {student.score(test, right):.3f}"
-    for epsilon in (claim.per_instance.epsilon, pate.publish().per_instance_epsilon, claim.epsilon):
+    few = queries < 200  # too few to gain: what holds for every dataset is smaller
+    published = claim.epsilon if few else pate.publish().per_instance_epsilon
+    for epsilon in (claim.per_instance.epsilon, published, claim.epsilon):
         probe = rf.LinearProbe(target_epsilon=epsilon, target_delta=1e-5, random_state=0)
         row += f"{epsilon:13.3f}  {probe.fit(private, labels).score(test, right):.3f}    "
     print(row)

@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.drawing import Drawn, curve
 from experiments.progress import Progress
-from ringfence.accounting.publication import publishable_decision_epsilon
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.rounding import rounded_up

@@ -403,19 +403,39 @@ noise of a published number from torch's generator
 a published number beyond the end of its grid
 - _LEAST_DEVIATION = 2.0**-40
 + _LEAST_DEVIATION = 2.0**-60
-@ src/ringfence/accounting/publication.py: accounting/decision_publication
-the neighbour's end of a published pair left out
-- _PER_VOTER * (voters + 1)
-+ _PER_VOTER * voters
-a published sum of decisions that voters change by more than its noise is made for
-- best = max(best, math.exp(-beta * voters)
-+ best = max(best, (voters == 0)
 @ src/ringfence/accounting/publication.py: accounting/privacy_loss
-a published number of decisions that pays for one draw
-- loss.drawn_securely(2 * queries + 1)
-+ loss.drawn_securely(1)
 a published number that pays for one draw
 - loss.drawn_securely(count + 1)
++ loss.drawn_securely(1)
+
+@ src/ringfence/accounting/decision_publication.py: accounting/decision_publication
+the neighbour's end of a published pair left out
+- per_voter * (voters + 1)
++ per_voter * voters
+a published sum of decisions that voters change by more than its noise is made for
+- best = max(best, weight *
++ best = max(best, (voters == 0) *
+an outcome is seen from one end of a pair
+- terms += [pieces.log_excess(rho, order) - rho, pieces.log_excess(-rho, order)]
++ terms += [pieces.log_excess(rho, order) - rho]
+one candidate of a replaced ballot is charged as if it did not move
+- {"replaced": 2, "added": 1}
++ {"replaced": 1, "added": 1}
+the likeliest of many outcomes is charged as if its chance were above a half
+- likeliest[0] = torch.maximum(likeliest[0], others[0])
++ likeliest[0] = likeliest[0]
+the chance of an answer is that of the votes and not of the neighbour
+- ends = (top + (voters + 1) - law.threshold)
++ ends = (top - law.threshold)
+the question for an answer not charged in a published number
+- whole = moved * _question_cost(law, alpha) + most
++ whole = most
+a published number of decisions that ignores how many a person takes part in
+- filled(costs.at(voters).view(1, 1, -1), costs.repeats.double(), float(moved))
++ filled(costs.at(voters).view(1, 1, -1), costs.repeats.double(), 1.0)
+@ src/ringfence/accounting/decision_publication.py: accounting/privacy_loss
+a published number of decisions that pays for one draw
+- loss.drawn_securely(2 * queries + 1)
 + loss.drawn_securely(1)
 
 @ src/ringfence/accounting/selection.py: accounting/selection
@@ -829,8 +849,8 @@ as many answers of a person as were given
 + place.argsort(dim=1)
 @ src/ringfence/releases/ballots.py: releases/votes
 a published epsilon that is not paid for
-- publishing_loss(publishing_cost(every), account
-+ publishing_loss(0 * publishing_cost(every), account
+- publishing_loss(found.publishing_zcdp, account
++ publishing_loss(0 * found.publishing_zcdp, account
 
 @ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are

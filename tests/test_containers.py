@@ -78,7 +78,9 @@ ENTRIES: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
         rf.NoisyWinner(2.0), of(COUNTS), neighbours="added"
     ).epsilon(1e-5),
     "publishable_decision_epsilon": lambda of: (
-        rf.publishable_decision_epsilon(rf.NoisyWinner(2.0), of(COUNTS), neighbours="added", delta=1e-5).order
+        rf.publishable_decision_epsilon(
+            rf.NoisyWinner(2.0), of(COUNTS), neighbours="added", delta=1e-5, order=2.0
+        ).publishing_zcdp
     ),
     "voter_epsilons": lambda of: rf.voter_epsilons(
         rf.NoisyWinner(2.0), of(COUNTS % 3), delta=1e-5, candidates=3

@@ -12,6 +12,9 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
     from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
     from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
+    from ringfence.accounting.decision_publication import (
+        publishable_decision_epsilon as publishable_decision_epsilon,
+    )
     from ringfence.accounting.decisions import DecisionAccountant as DecisionAccountant
     from ringfence.accounting.decisions import decision_profile as decision_profile
     from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
@@ -23,7 +26,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
     from ringfence.accounting.privacy_loss import PrivacyLoss as PrivacyLoss
     from ringfence.accounting.profile import privacy_profile as privacy_profile
-    from ringfence.accounting.publication import publishable_decision_epsilon as publishable_decision_epsilon
     from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
     from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
     from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant

@@ -251,7 +251,9 @@ def test_a_published_number_pays_for_every_draw_and_not_for_one() -> None:
     assert delta_left(1, 1e-6, lambda at: 123.0) > 0
     law, surpluses = rf.StochasticSign(0.475), torch.zeros(200)
     for claim in (
-        lambda: rf.publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-6, at_most=30),
+        lambda: rf.publishable_decision_epsilon(
+            law, surpluses, neighbours="added", delta=1e-6, at_most=30, order=2.0
+        ),
         lambda: rf.publishable_epsilon(
             law,
             surpluses,

@@ -68,14 +68,16 @@ def test_counts_that_were_aggregated(tmp_path: Path) -> None:
 
 def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
     """They depend on the ballots: in the private account, and in nothing that is printed."""
-    ballots = "".join(f"{row},{1 if row % 3 else -1},{-1 if row % 4 else ''},x\n" for row in range(90))
-    (tmp_path / "votes.csv").write_text(f"id,trees,cars,note\n{ballots}")
-    options = ["--person", "id", "--ignore", "note", "--sigma", 3, "--publish-epsilon"]
+    questions = ["trees", "cars", *(f"q{number}" for number in range(40))]
+    rest = ",1" * 40
+    ballots = "".join(f"{row},{1 if row % 3 else -1},{-1 if row % 4 else ''}{rest},x\n" for row in range(90))
+    (tmp_path / "votes.csv").write_text(f"id,{','.join(questions)},note\n{ballots}")
+    options = ["--person", "id", "--ignore", "note", "--sigma", 6, "--publish-epsilon"]
     said = ran("release", "votes", tmp_path / "votes.csv", *options, "--out", tmp_path / "v", "--json")
     read = json.loads(said)
     assert read.keys() == {"statement", "epsilon", "delta", "columns", "files"}
-    assert read["columns"] == {"question": ["trees", "cars"], "answer": ["yes", "no"]}
-    assert len(json.loads((tmp_path / "v" / "account.json").read_text())["chances_of_error"]) == 2
+    assert read["columns"] == {"question": questions, "answer": ["yes", "no", *["yes"] * 40]}
+    assert len(json.loads((tmp_path / "v" / "account.json").read_text())["chances_of_error"]) == 42
     assert "this number together" in (tmp_path / "v" / "statement.txt").read_text()
     (tmp_path / "counts.csv").write_text("place,cat,dog\na,200,3\nb,4,150\nc,60,50\n")
     options = ["--query", "place", "--sigma", 5, "--confident-above", 120, "--threshold-sigma", 5]
@@ -89,12 +91,12 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
 
 
 def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
-    np.save(tmp_path / "votes.npy", [[200, 3, 2], [4, 150, 51], [70, 70, 65]])
+    np.save(tmp_path / "votes.npy", [[200, 3, 2], [4, 150, 51], [70, 70, 65]] * 60)
     options = ["--sigma", 5, "--threshold", 120, "--threshold-sigma", 5, "--publish-epsilon"]
     read = json.loads(
         ran("release", "labels", tmp_path / "votes.npy", *options, "--out", tmp_path / "v", "--json")
     )
-    assert read["columns"] == {"query": [1, 2, 3], "label": [0, 1, None]}
+    assert read["columns"] == {"query": [*range(1, 181)], "label": [0, 1, None] * 60}
     assert read["epsilon"] == json.loads((tmp_path / "v" / "account.json").read_text())["epsilon"]
     said = (tmp_path / "v" / "statement.txt").read_text()
     assert "this number together" in said

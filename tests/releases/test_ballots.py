@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.publication import publishing_cost
+from ringfence.accounting.decision_publication import publishing_cost
 from ringfence.releases.ballots import Votes, decision_account, publishing_loss, read_ballots, read_counts
 from ringfence.releases.reader import public_values, read_table
 from tests.tensors import float64
@@ -32,9 +32,9 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
 def test_publishing_is_in_the_sums_of_both_directions() -> None:
     how = {"neighbours": "added", "at_most": None, "delta": 1e-6}
     plain = decision_account(rf.StochasticSign(10.0), float64([3]), **how)
-    more = plain.plus(publishing_loss(publishing_cost(0.5 / 10**2), plain.promised.change))
+    more = plain.plus(publishing_loss(publishing_cost(0.5 / 10**2, binary=True), plain.promised.change))
     orders = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added").orders
-    added = publishing_cost(0.5 / 10**2) * orders
+    added = publishing_cost(0.5 / 10**2, binary=True) * orders
     for name in ("forward", "backward"):
         before, after = (float64(getattr(account.cost, name)) for account in (plain, more))
         assert torch.allclose(after - before, added, rtol=1e-9, atol=0)

@@ -15,6 +15,7 @@ from ringfence.accounting.publication import PublishableEpsilon
 from tests.tensors import float64
 
 VOTES = np.array([[240, 9, 1], [3, 235, 12], [90, 85, 75]])
+MANY = np.tile(VOTES, (40, 1))  # so many that publishing what they cost gains
 PETS = ["cat", "dog", "fox"]
 
 
@@ -81,7 +82,7 @@ def test_several_calls_add_up_to_the_account_of_all_queries() -> None:
 def test_publishing_and_labels_are_charged_to_account_and_ledger_alike() -> None:
     with rf.Ledger(neighbours="replaced", delta=1e-5) as ledger:
         pate = rf.Pate(20.0, delta=1e-5, adaptive=False, ledger=ledger)
-        pate.label(VOTES)
+        pate.label(MANY)
         before = pate.guarantee()
         number = pate.publish()
         pate.label(VOTES)
@@ -90,18 +91,18 @@ def test_publishing_and_labels_are_charged_to_account_and_ledger_alike() -> None
     claim, charged = pate.guarantee(), ledger.guarantee()
     assert charged.epsilon == pytest.approx(claim.epsilon, rel=1e-7)
     assert charged.per_instance.ex_post_epsilon == pytest.approx(claim.per_instance.ex_post_epsilon)
-    assert ledger.total.numbers == pate.cost().numbers == 13
-    assert pate.cost().zcdp == pytest.approx(6 / 20**2 + number.publishing_zcdp)
+    assert ledger.total.numbers == pate.cost().numbers == 247
+    assert pate.cost().zcdp == pytest.approx(123 / 20**2 + number.publishing_zcdp)
     assert number.epsilon > before.epsilon
     assert number.statement in pate.statement.promises
 
 
 def test_a_target_covers_the_planned_queries_and_one_published_number() -> None:
     for publish in (False, True):
-        pate = rf.Pate(epsilon=2.0, delta=1e-5, queries=6, threshold=100, publish_epsilon=publish)
-        pate.label(VOTES)
+        pate = rf.Pate(epsilon=2.0, delta=1e-5, queries=123, threshold=100, publish_epsilon=publish)
+        pate.label(MANY)
         pate.label(VOTES[:2])
-        with pytest.raises(ValueError, match="6 planned queries at most, got 7 in all"):
+        with pytest.raises(ValueError, match="123 planned queries at most, got 124 in all"):
             pate.label(VOTES[:2])
         if publish:
             pate.publish()
@@ -110,16 +111,18 @@ def test_a_target_covers_the_planned_queries_and_one_published_number() -> None:
         pate.label(VOTES[:1])
         assert 1.9 < pate.guarantee().epsilon <= 2.0
         assert "(epsilon 2, delta 1e-05)" in pate.statement.public
+    with pytest.raises(ValueError, match="would gain nothing for 6 decisions"):
+        rf.Pate(epsilon=2.0, delta=1e-5, queries=6, publish_epsilon=True)
 
 
 def test_a_ledger_without_room_stops_labels_and_published_numbers() -> None:
-    most = 1.01 * rf.PrivacyLoss(releases=((math.sqrt(2) / 20, 1.0, 1),)).epsilon(1e-5)  # of one label
+    most = 1.01 * rf.PrivacyLoss(releases=((math.sqrt(2) / 20, 1.0, 120),)).epsilon(1e-5)  # of 120 labels
     ledger = rf.Ledger(most, 1e-5, neighbours="replaced")
     pate = rf.Pate(20.0, delta=1e-5, ledger=ledger)
     with pytest.raises(ValueError, match=r"Pate\.label would bring epsilon to"):
-        pate.label(VOTES)
+        pate.label(np.tile(VOTES, (42, 1)))
     assert pate.cost() == rf.PrivacyLoss()
-    pate.label(VOTES[:1])
+    pate.label(MANY)
     with pytest.raises(ValueError, match=r"Pate\.publish would bring epsilon to"):
         pate.publish()
     assert pate.guarantee().epsilon <= most

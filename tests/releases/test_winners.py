@@ -84,7 +84,7 @@ def test_the_margin_of_the_public_sentence_is_enough_and_no_longer() -> None:
         (100, 2, {}, "Gumbel"),
         (100, 40, {}, "Gaussian"),
         (7, 3, {"confident_above": 9}, "Gaussian"),
-        (7, 3, {"publish_epsilon": True}, "Gaussian"),
+        (200, 3, {"publish_epsilon": True}, "Gaussian"),
         (7, 3, {"noise": "gaussian"}, "Gaussian"),
         (100, 2, {"noise": "gumbel"}, "Gumbel"),
     ],

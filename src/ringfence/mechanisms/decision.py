@@ -46,6 +46,8 @@ class Decision(ABC):
     # Whether the winner has the largest of counts with independent noises of one law whose distribution
     # function is log-concave, and everything else depends on the largest count alone.
     log_concave_noise: ClassVar[bool] = False
+    # Whether the score of an outcome is the log odds of its chance, and not Phi^-1 of it (``score_shifts``).
+    logistic: ClassVar[bool] = False
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
@@ -269,6 +271,17 @@ class Decision(ABC):
         0.012265
         """
         return self.zcdp(move)
+
+    @abstractmethod
+    def score_shifts(self, move: Tensor) -> tuple[float, float]:
+        """How far this move changes the score of any outcome, and that of one whose own count does not move.
+
+        The score is the log odds of its chance p if ``logistic``, else Phi^-1(p) (docs/guarantees.md).
+
+        >>> import ringfence as rf
+        >>> rf.GumbelWinner(8.0).score_shifts(torch.tensor([1.0, -1.0]))
+        (0.25, 0.125)
+        """
 
     def loss_range(self, move: Tensor) -> float:
         """The length of an interval that holds 0 and log P/Q of every outcome, at all counts, for this move.

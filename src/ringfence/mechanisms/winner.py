@@ -80,6 +80,10 @@ class NoisyWinner(Decision):
     def zcdp(self, move: Tensor) -> float:
         return 0.5 * float((move.double() / self.sigma).square().sum())
 
+    def score_shifts(self, move: Tensor) -> tuple[float, float]:
+        largest = float(move.abs().max())
+        return float(move.double().norm()) / self.sigma, largest / (math.sqrt(2) * self.sigma)
+
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         return (counts + self.sigma * draws.normals(counts.shape)).argmax(dim=1)
 
@@ -107,6 +111,7 @@ class GumbelWinner(Decision):
     look = Look("#44AA99", "p", "p")
     log_concave_noise = True
     noise = "Gumbel"
+    logistic = True
     steepest = math.inf  # nothing is clamped
 
     def __init__(self, scale: float) -> None:
@@ -157,6 +162,9 @@ class GumbelWinner(Decision):
         unlikely = torch.sigmoid(torch.tensor(-0.5 * eta, dtype=torch.float64))
         half = -float(torch.special.ndtri(unlikely)) * (1 + ROUNDING) + UNIT
         return 2 * min(half, 0.25 * math.sqrt(2 * math.pi) * 0.5 * eta, math.sqrt(eta)) ** 2
+
+    def score_shifts(self, move: Tensor) -> tuple[float, float]:
+        return self.loss_range(move), float(move.abs().max()) / self.scale
 
     def loss_range(self, move: Tensor) -> float:
         values = torch.cat((move.double(), move.new_zeros(1)))  # of candidates that do not move
@@ -225,6 +233,9 @@ class ConfidentWinner(Decision):
     def zcdp(self, move: Tensor) -> float:
         top = float(move.abs().max()) / self.threshold_sigma  # the largest count moves no farther
         return 0.5 * top * top + NoisyWinner(self.sigma).zcdp(move)
+
+    def score_shifts(self, move: Tensor) -> tuple[float, float]:
+        return NoisyWinner(self.sigma).score_shifts(move)  # of the winner, where there is an answer
 
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         top = counts.amax(dim=1)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.decision_publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.decisions import (
     DecisionAccountant,
     DecisionLaw,
@@ -22,11 +23,9 @@ from ringfence.accounting.decisions import (
     decision_profile,
     loss_of_any,
     number_of_queries,
-    zcdp,
 )
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
@@ -176,11 +175,17 @@ class Poll:
 
     @classmethod
     def checked(
-        cls, budget: Budget, neighbours: Neighbours, at_most: int | None, publish_epsilon: bool
+        cls,
+        budget: Budget,
+        neighbours: Neighbours,
+        at_most: int | None,
+        publish_epsilon: bool,
+        *,
+        binary: bool = False,
     ) -> "Poll":
         """The request that the arguments of a job describe, which are refused before the data is read."""
         if checks.flag("publish_epsilon", publish_epsilon) and budget.epsilon is not None:
-            budget = replace(budget, multiplier=room_to_publish(budget.multiplier))
+            budget = replace(budget, multiplier=room_to_publish(budget.multiplier, binary))
         return cls(budget, neighbours, checked_at_most(at_most, neighbours), publish_epsilon)
 
     def limit(self, votes: Votes) -> "tuple[Poll, Votes]":
@@ -199,13 +204,13 @@ class Poll:
             **{"neighbours": self.neighbours, "at_most": self.at_most, "delta": self.budget.delta}
         }
         account = decision_account(law, values, **who, votes=votes)
-        if self.publish:
-            every = zcdp(law, self.neighbours) * (self.at_most or len(votes.queries))
-            account = account.plus(publishing_loss(publishing_cost(every), account.promised.change))
+        said: tuple[str, ...] = ()
+        if self.publish:  # drawn, and charged before anybody sees it
+            found = publishable_decision_epsilon(law, values, **who)
+            account = account.plus(publishing_loss(found.publishing_zcdp, account.promised.change))
+            said = (found.statement,)
         self.budget.charge(account, what)
-        if not self.publish:
-            return account, ()
-        return account, (publishable_decision_epsilon(law, values, **who).statement,)
+        return account, said
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
@@ -214,19 +219,21 @@ class Poll:
         return ("votes of one person", counted), ("neighbours", f"one person {self.neighbours}")
 
 
-def room_to_publish(multiplier: float) -> float:
+def room_to_publish(multiplier: float, binary: bool) -> float:
     """The noise multiplier that leaves room for publishing within what ``multiplier`` would cost.
 
-    >>> more = room_to_publish(4.0)
+    >>> more = room_to_publish(4.0, binary=True)
     >>> every = 0.5 / more**2
-    >>> round(4.0**2 * 2 * (every + publishing_cost(every)), 9), round(more / 4.0, 3)
+    >>> round(4.0**2 * 2 * (every + publishing_cost(every, binary=True)), 9), round(more / 4.0, 3)
     (1.0, 1.024)
     """
     whole = 0.5 / multiplier**2
     low, high = 0.0, whole
     for _ in range(100):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if middle + publishing_cost(middle) < whole else (low, middle)
+        low, high = (
+            (middle, high) if middle + publishing_cost(middle, binary=binary) < whole else (low, middle)
+        )
     return math.sqrt(0.5 / low) * (1 + 1e-12)
 
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.decision_publication import check_gain, publishable_decision_epsilon
 from ringfence.accounting.guarantee import REPLACED, Guarantee
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.publication import PublishableEpsilon, publishable_decision_epsilon
+from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.data.features import read_array
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget, ReleaseAccount
@@ -109,6 +110,8 @@ class Pate:
         self.classes = None if classes is None else _checked_classes(classes)
         limit = None if threshold is None else checks.number("threshold", threshold, checks.finite)
         self.law = winner_law(self._poll, self.queries or 1, limit, threshold_sigma)
+        if publish_epsilon and self.queries is not None:
+            check_gain(self.law, self.queries, "replaced", budget.delta)
         self._threshold = limit
         self._calls: list[Tensor] = []  # the counts of each call of ``label``
         self._answers: list[int] = []

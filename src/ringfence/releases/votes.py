@@ -70,7 +70,7 @@ def release_votes(
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
-    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon)
+    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True)
     table = read_table(ballots)
     read = read_ballots(
         table,

@@ -1,0 +1,377 @@
+"""A per-instance epsilon of decisions that may be published.
+
+How sure a decision is says how little it costs. Every outcome has a score t: its chance is G(-t), where G is
+the normal distribution function for Gaussian noise and the logistic one for Gumbel noise. One voter moves the
+score of an outcome by at most ``own``, and by at most ``other`` where the voter's candidates are others; an
+outcome whose score moves by so much costs no more than ``_cell``. With k voters all scores move by at most k
+times ``own``, so that C_k, the sum of these costs where every score is so much smaller, bounds the cost of
+all votes that differ in k voters. Hence
+
+    S = max over k >= 0 of e^(-beta k) C_k
+
+is an upper bound of what the decisions cost that changes by a factor of at most e^beta when a voter comes,
+goes or is replaced, and its logarithm is released with noise (docs/guarantees.md has the proofs).
+
+A confident winner asks first whether there is an answer. That question is charged what it costs any votes,
+and the winner by its scores and by the chance that it is asked for.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp
+from ringfence.accounting.decisions import (
+    DecisionLaw,
+    Neighbours,
+    bounded_zcdp,
+    checked_at_most,
+    checked_counts,
+    checked_law,
+    loss_of_any,
+    number_of_queries,
+    voter_shifts,
+    zcdp,
+)
+from ringfence.accounting.publication import PublishableEpsilon, noise_for, published, upper_bound
+from ringfence.accounting.sensitivity import filled
+from ringfence.checks import Real
+from ringfence.mechanisms import pieces
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.sign import StochasticSign
+from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
+from ringfence.numerics.normal import log_tail, log_tail_ratio
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
+
+_NODES_PER_VOTER = 32  # of the tables of costs
+_MOST_NODES = 1 << 20
+_SUREST = 30.0  # outcomes with a larger score count as if they had this one
+_LARGEST = 1e100  # order and costs: products of larger ones overflow
+_FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
+_COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
+_STEEPEST = 1.59  # (alpha - 1) / threshold_sigma up to which a larger count is answered more often
+# Defaults that were fitted to two assemblies (yes or no) and to teachers of CIFAR-10 (winners). With z the
+# zCDP that holds for every dataset, publishing costs z^(3/4) / 50, or 3 z^(3/4) / 100 for winners, and the
+# order is the best one for z^(7/10) / 5; the noise on the logarithm has this deviation.
+_DEVIATION = {True: 0.13, False: 0.22}
+_SPREAD, _REFERENCE = 8.0, 64  # whether publishing gains is asked of so many scores, spread evenly up to 8
+
+
+def publishable_decision_epsilon(
+    law: DecisionLaw,
+    votes: Real,
+    *,
+    neighbours: Neighbours,
+    delta: float,
+    at_most: int | None = None,
+    failure_probability: float = 1e-3,
+    publishing_zcdp: float | None = None,
+    smoothness: float | None = None,
+    order: float | None = None,
+) -> PublishableEpsilon:
+    """The per-instance epsilon of decisions on ``votes``, safe to publish.
+
+    The first arguments are those of ``decision_profile``. Publishing costs ``publishing_zcdp``, by default 2
+    to 6 % of what the decisions cost at most. ``smoothness`` is beta above, and ``order`` alpha. All of them
+    have defaults that depend on public numbers only, and must not be chosen by looking at the votes. Where
+    the public numbers say that publishing gains nothing, it is refused, and costs nothing.
+
+    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever the votes (proved in docs/guarantees.md), and
+    its cost is part of the result. The result is too small with probability at most
+    ``failure_probability``. The noise is fresh and exact: a second call is a second release.
+
+    >>> import ringfence as rf
+    >>> surpluses = torch.arange(-50, 50) * 17.0
+    >>> law = rf.StochasticSign(20.0)
+    >>> number = rf.publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-5)
+    >>> number.per_instance_epsilon < 0.8 * number.epsilon
+    True
+    """
+    delta = checks.probability("delta", delta)
+    failure_probability = checks.probability("failure_probability", failure_probability)
+    queries = number_of_queries(checked_law(law), votes)
+    moved = checked_at_most(at_most, neighbours, queries) or queries
+    every = moved * zcdp(law, neighbours)
+    cost = _or_default("publishing_zcdp", publishing_zcdp, publishing_cost(every, binary=_is_binary(law)))
+    beta = _or_default("smoothness", smoothness, _smoothness(law, cost))
+    alpha = _or_default("order", order, _order(every, delta), checks.order)
+    if publishing_zcdp is smoothness is order is None:
+        check_gain(law, moved, neighbours, delta, failure_probability)
+    most = alpha * moved * _winner_zcdp(law, neighbours)
+    total = smooth_cost(_costs(law, votes, neighbours, alpha), moved, beta, most)
+    bound = upper_bound(
+        noise_for(beta + _COMPUTED, cost), math.log(min(1.0, total / most)), failure_probability
+    )
+    whole = moved * _question_cost(law, alpha) + most * math.exp(min(0.0, bound))
+    sums = torch.tensor([min(whole, alpha * every)], dtype=torch.float64)
+    loss = loss_of_any(law, moved, neighbours, orders=[alpha], forward=sums, backward=sums, steps=queries)
+    drawn = loss.drawn_securely(2 * queries + 1)  # a confident decision counts as two numbers
+    return published(drawn, delta, failure_probability, cost)
+
+
+def publishing_cost(every: float, *, binary: bool) -> float:
+    """The default cost of publishing beside decisions that cost ``every`` for any votes, both in zCDP.
+
+    >>> publishing_cost(1.0, binary=True), publishing_cost(1.0, binary=False)
+    (0.02, 0.03)
+    """
+    return float((0.02 if binary else 0.03) * every**0.75)
+
+
+def _smoothness(law: DecisionLaw, cost: float) -> float:
+    return _DEVIATION[_is_binary(law)] * math.sqrt(2 * cost)
+
+
+def _order(every: float, delta: float) -> float:
+    return best_zcdp_order(0.2 * every**0.7, delta)
+
+
+def check_gain(
+    law: DecisionLaw, moved: int, neighbours: Neighbours, delta: float, failure_probability: float = 1e-3
+) -> None:
+    """Raises an error where public numbers say that publishing gains nothing.
+
+    That is where the number of decisions whose scores are spread evenly from 0 to 8 is, with noise of 0,
+    no smaller than what holds for every dataset. ``moved`` is how many of them one voter takes part in.
+
+    >>> import ringfence as rf
+    >>> check_gain(rf.NoisyWinner(40.0), 640, "replaced", 1e-5)
+    """
+    every = moved * zcdp(law, neighbours)
+    cost, alpha = publishing_cost(every, binary=_is_binary(law)), _order(every, delta)
+    beta, most = _smoothness(law, cost), alpha * moved * _winner_zcdp(law, neighbours)
+    total = smooth_cost(_reference(law, moved, neighbours, alpha), moved, beta, most)
+    margin = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
+    total *= math.exp(min(700.0, margin * beta / math.sqrt(2 * cost)))
+    whole = moved * _question_cost(law, alpha) + min(most, total) + alpha * cost
+    found = float(epsilon_from_rdp(torch.tensor([alpha]).double(), torch.tensor([whole]).double(), delta))
+    promise = loss_of_any(law, moved, neighbours).epsilon(delta)
+    if found >= promise:
+        raise ValueError(
+            f"publishing a per-instance epsilon would gain nothing for {moved} decisions of {law!r}: about "
+            f"{found:.3g}, and {promise:.3g} holds for every dataset and may be published as it is"
+        )
+
+
+class Costs(NamedTuple):
+    """Upper bounds of D_alpha of queries: ``at(k)`` of each one where k voters may be others."""
+
+    at: Callable[[int], Tensor]
+    repeats: Tensor  # how many queries there are of each
+    voters: int  # with more of them, no bound is larger
+
+
+def smooth_cost(costs: Costs, moved: int, beta: float, most: float) -> float:
+    """max over k of e^(-beta k) C_k, with C_k the sum of the ``moved`` largest costs and at most ``most``.
+
+    >>> falling = torch.tensor([1.0, 0.5])
+    >>> costs = Costs(lambda k: falling * min(k + 1, 8), torch.ones(2), 8)
+    >>> smooth_cost(costs, 2, 50.0, 100.0), smooth_cost(costs, 1, 1e-9, 100.0) > 7.9
+    (1.5, True)
+    """
+    best = 0.0
+    for voters in range(costs.voters + 1):
+        weight = math.exp(-beta * voters)
+        if weight * most <= best:
+            break
+        whole = filled(costs.at(voters).view(1, 1, -1), costs.repeats.double(), float(moved))
+        best = max(best, weight * min(most, float(whole)))
+    return best
+
+
+def _costs(law: DecisionLaw, votes: Real, neighbours: Neighbours, alpha: float) -> Costs:
+    """The costs of decisions on these votes; of a confident winner, without the question for an answer."""
+    if isinstance(law, Mechanism):
+        values, repeats = torch.unique(checks.finite("votes", votes).double().reshape(-1), return_counts=True)
+        still = torch.zeros(1, dtype=torch.float64)
+        return _of_chances(law, law.pair(values, still)[0].exp(), repeats, neighbours, alpha)
+    counts = checked_counts(votes)
+    rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
+    rows, repeats = torch.unique(rows, dim=0, return_counts=True)
+    winner = NoisyWinner(law.sigma) if isinstance(law, ConfidentWinner) else law
+    return _of_chances(law, winner._log_masses(rows).exp(), repeats, neighbours, alpha, rows[:, 0])
+
+
+def _reference(law: DecisionLaw, moved: int, neighbours: Neighbours, alpha: float) -> Costs:
+    """Costs of decisions between two outcomes with scores that are spread evenly."""
+    t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD / _REFERENCE)
+    unlikely = torch.sigmoid(-t) if _is_logistic(law) else torch.special.ndtr(-t)
+    repeats = torch.full_like(t, moved / _REFERENCE)
+    top = torch.full_like(t, law.threshold) if isinstance(law, ConfidentWinner) else None
+    return _of_chances(law, torch.stack((1 - unlikely, unlikely)), repeats, neighbours, alpha, top)
+
+
+def _of_chances(
+    law: DecisionLaw,
+    chances: Tensor,
+    repeats: Tensor,
+    neighbours: Neighbours,
+    alpha: float,
+    top: Tensor | None = None,
+) -> Costs:
+    """Costs of decisions with these chances, (outcomes, queries), of which ``top`` is the largest count.
+
+    Each score is moved down to a node of a table, and a voter counts as one node more than ``own``, so that
+    two scores that are ``own`` apart are no farther apart than one voter.
+    """
+    own, other = voter_shifts(law, neighbours)
+    spacing = max(own / _NODES_PER_VOTER, _SUREST / _MOST_NODES)
+    per_voter = math.ceil(own / spacing * (1 - ROUNDING)) + 1
+    ordered = chances.sort(dim=0, descending=True).values
+    rest = ordered[1:].sum(dim=0, keepdim=True)
+    t = scores(torch.cat((rest, ordered[1:])), _is_logistic(law))
+    places = (t / spacing).long()
+    farthest = int(places.max()) // per_voter + 1
+    one = alpha * _winner_zcdp(law, neighbours)
+    if _is_binary(law):
+        table = _sign_table(own, alpha, spacing).clamp(max=one)
+        # a pair of neighbours is seen from both ends, one of which is a voter closer
+        return Costs(
+            lambda voters: table[(places[0] - per_voter * (voters + 1)).clamp(min=0)], repeats, farthest
+        )
+    least, most = _tables(own, other, alpha, spacing, _is_logistic(law))
+    movers = len(places) if isinstance(law, Mechanism) else {"replaced": 2, "added": 1}[neighbours]
+    largest = math.expm1(min(700.0, (alpha - 1) * one))
+
+    def at(voters: int) -> Tensor:
+        closer = (places - per_voter * voters).clamp(min=0)
+        low, high = (
+            torch.cat((likeliest[closer[:1]], others[closer[1:]])) for likeliest, others in (least, most)
+        )
+        moves = (high - low).topk(min(movers, len(places)), dim=0).values
+        excess = (low.sum(dim=0) + moves.sum(dim=0)).clamp(max=largest)
+        if isinstance(law, ConfidentWinner):
+            excess = excess * _chance_of_answer(law, top, voters, alpha)
+        return torch.log1p(excess) / (alpha - 1) * (1 + ROUNDING) + UNDERFLOW
+
+    return Costs(at, repeats, farthest)
+
+
+def scores(chances: Tensor, logistic: bool) -> Tensor:
+    """t with chance G(-t), rounded down, from 0 to 30.
+
+    >>> scores(torch.tensor([0.5, 0.02275, 0.0]).double(), logistic=False).round(decimals=3).tolist()
+    [0.0, 2.0, 30.0]
+    """
+    p = (chances * (1 + ROUNDING) + UNDERFLOW).clamp(max=0.5)
+    t = torch.log1p(-p) - torch.log(p) if logistic else -torch.special.ndtri(p)
+    return (t - ROUNDING).clamp(0.0, _SUREST)
+
+
+def _chance_of_answer(law: ConfidentWinner, top: Tensor | None, voters: int, alpha: float) -> Tensor:
+    """An upper bound of the chance of an answer under the law that is proportional to P^alpha Q^(1 - alpha).
+
+    a and a' are the chances of an answer of two neighbours whose largest counts are at most this many voters,
+    and one, above ``top``. The logarithm of its odds is log(a / (1 - a)) + (alpha - 1) (log(a / (1 - a)) -
+    log(a' / (1 - a'))), which grows with the count, because the slope of log(Phi / (1 - Phi)) is at least
+    2 sqrt(2 / pi) > 1.59 and changes by less than 1 per unit.
+    """
+    assert top is not None
+    if (alpha - 1) / law.threshold_sigma > _STEEPEST:
+        return torch.ones_like(top)
+    ends = (top + (voters + 1) - law.threshold) / law.threshold_sigma
+    here, there = (log_tail(-end) - log_tail(end) for end in (ends, ends - 1 / law.threshold_sigma))
+    return torch.sigmoid(here + (alpha - 1) * (here - there)) * (1 + ROUNDING)
+
+
+@lru_cache(maxsize=8)
+def _tables(
+    own: float, other: float, alpha: float, spacing: float, logistic: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """For each distance, what the likeliest outcome adds to e^((alpha - 1) D) - 1, and any other one.
+
+    At a node, it is the largest at this score or any above. The likeliest outcome may have a chance below
+    1/2 where the score of the others is 0.
+    """
+    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
+    after = nodes + spacing
+    found = []
+    for shift in (other, own):
+        others = _falling(_cell(nodes, after, shift, alpha, logistic))
+        likeliest = _falling(_cell(-after, -nodes, shift, alpha, logistic))
+        likeliest[0] = torch.maximum(likeliest[0], others[0])
+        found.append((likeliest, others))
+    return found
+
+
+def _falling(values: Tensor) -> Tensor:
+    """The largest of each value and all later ones."""
+    return values.flip(0).cummax(0).values.flip(0)
+
+
+def _cell(most: Tensor, ratio: Tensor, shift: float, alpha: float, logistic: bool) -> Tensor:
+    """An upper bound of what an outcome adds to e^((alpha - 1) D) - 1, from either end of a pair.
+
+    Its chance is at most G(-most), and its score moves by at most ``shift`` from one that is at most
+    ``ratio``: log G is concave, so that the logarithm of its chance then moves most. Where the score moves so
+    far that this is not known to fall, the bound is infinite.
+    """
+    if alpha * shift > 0.5 * _SUREST:
+        return torch.full_like(most, math.inf)
+    order = torch.tensor(alpha, dtype=torch.float64)
+    terms = []
+    for move in (shift, -shift):
+        if logistic:
+            rho = torch.log1p(math.expm1(move) * torch.sigmoid(ratio))
+        else:
+            rho = log_tail_ratio(ratio, torch.full_like(ratio, move))
+        terms += [pieces.log_excess(rho, order) - rho, pieces.log_excess(-rho, order)]
+    log_mass = torch.nn.functional.logsigmoid(-most) if logistic else log_tail(most)
+    return torch.exp(torch.stack(terms).amax(dim=0) + log_mass) * (1 + ROUNDING)
+
+
+@lru_cache(maxsize=8)
+def _sign_table(mu: float, alpha: float, spacing: float) -> Tensor:
+    """The largest D_alpha(A || B) of laws with two outcomes, A giving at most Phi(-t) to one, A and B mu-GDP,
+    at nodes from 0 to 30.
+
+    It is that of a sign at t or beyond: B is as far from A as it can be, because D is convex in B. Between
+    two nodes, D is at most the larger of its two values over 1 - K h^2 / 6 (docs/curvature.md), and beyond
+    the last one no more than ``_tables`` say.
+    """
+    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
+    if mu > _FARTHEST:
+        return torch.full_like(nodes, math.inf)
+    law, order = StochasticSign(1.0), torch.tensor(alpha, dtype=torch.float64)
+    values = torch.maximum(*(law.renyi_divergence(nodes, move, order) for move in (mu, -mu)))
+    curved = 1 - (4 + max(0.0, 2 - alpha) * mu * mu / 4) * spacing * spacing / 6
+    likeliest, other = _tables(mu, mu, alpha, spacing, logistic=False)[1]
+    beyond = torch.log1p(likeliest[-1:] + other[-1:]) / (alpha - 1)
+    between = torch.maximum(values, torch.cat((values[1:], beyond))) / curved
+    return _falling(between) * (1 + ROUNDING) + UNDERFLOW
+
+
+def _question_cost(law: DecisionLaw, alpha: float) -> float:
+    """The largest D_alpha, over all votes, of the question whether there is an answer; 0 if not asked."""
+    if not isinstance(law, ConfidentWinner):
+        return 0.0
+    mu = 1 / law.threshold_sigma
+    spacing = max(mu / _NODES_PER_VOTER, _SUREST / _MOST_NODES)
+    return min(float(_sign_table(mu, alpha, spacing)[0]), 0.5 * alpha * mu * mu)
+
+
+def _winner_zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
+    """D / alpha of one decision over all votes, without the question for an answer."""
+    return bounded_zcdp(NoisyWinner(law.sigma) if isinstance(law, ConfidentWinner) else law, neighbours)
+
+
+def _is_binary(law: DecisionLaw) -> bool:
+    return isinstance(law, Mechanism) and len(law.support.atoms) == 2
+
+
+def _is_logistic(law: DecisionLaw) -> bool:
+    return not isinstance(law, Mechanism) and law.logistic
+
+
+def _or_default(
+    name: str, value: float | None, default: float, check: Callable[[str, object], Tensor] = checks.positive
+) -> float:
+    number = default if value is None else checks.number(name, value, check)
+    if number > _LARGEST:
+        raise ValueError(f"{name} must be at most {_LARGEST:g}, got {number!r}")
+    return number
