@@ -15,13 +15,13 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.decisions import (
-    DecisionAccountant,
     DecisionLaw,
     Neighbours,
     checked_at_most,
-    decision_profile,
+    decision_rdp,
     loss_of_any,
     number_of_queries,
+    profile_and_rdp,
     zcdp,
 )
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
@@ -276,13 +276,14 @@ def measure_decisions(
     adaptive: bool,
 ) -> Measured:
     """The cost of decisions to the voters at hand, which for every dataset is ``decided``."""
-    accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
-    accountant.step(values)
-    cost = decided.realised(accountant.privacy_loss())
     exact = decided.delta_left(delta)
     proofs: tuple[tuple[float, str], ...] = ()
-    if not adaptive:
-        proofs = (decision_profile(law, values, neighbours=neighbours, at_most=at_most).best(exact),)
+    if adaptive:
+        rdp = decision_rdp(law, values, neighbours=neighbours, at_most=at_most)
+    else:
+        profile, rdp = profile_and_rdp(law, values, neighbours, at_most)
+        proofs = (profile.best(exact),)
+    cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
     chances = chances_of_error(law, values).tolist()
     details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
     sentences: list[str] = []
