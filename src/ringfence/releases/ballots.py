@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist, median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.noise import Noise
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
@@ -40,6 +41,7 @@ from ringfence.releases.release import RowsAre
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
+_COUNTED = 1 << 17  # marks that are counted at once
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,12 @@ class Votes:
         >>> Votes.of_ballots(["q"], ("yes", "no"), torch.tensor([[0], [0], [1], [-1]])).counts.tolist()
         [[2.0, 1.0]]
         """
-        many = len(choices) + 1  # those who made none come first, and are left out
-        rows = [torch.bincount(column + 1, minlength=many)[1:] for column in marks.T]
-        rows_are: RowsAre = "rows" if people is None else "persons"
-        return cls(queries, choices, torch.stack(rows).double(), rows_are, marks, people)
+        many, rows_are = len(choices) + 1, cast(RowsAre, "rows" if people is None else "persons")
+        counts = torch.zeros(len(queries) * many, dtype=torch.int64)
+        first = many * torch.arange(len(queries)) + 1  # those who made none come first, and are left out
+        for some in marks.split(at_once(_COUNTED, each=len(queries))):
+            counts += torch.bincount((first + some).flatten(), minlength=len(counts))
+        return cls(queries, choices, counts.view(-1, many)[:, 1:].double(), rows_are, marks, people)
 
     def values(self, law: DecisionLaw) -> Tensor:
         """The numbers that a law decides on: counts, or for a law of surpluses yes minus no."""
@@ -90,7 +94,7 @@ class Votes:
             return self
         draws = noise.at("decisions", "ballots", at_most)
         kept = []
-        for some in self.marks.split(max(1, _NUMBERS // len(self.queries))):
+        for some in self.marks.split(at_once(_NUMBERS, each=len(self.queries))):
             place = draws.uniforms(some.shape).masked_fill(some < 0, 2.0)
             first = place.argsort(dim=1)[:, :at_most]
             kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first)))
@@ -121,8 +125,7 @@ def read_ballots(
     own = [] if person is None else [table.column("person", person)]
     people = None if person is None else table.names(own[0])
     names = table.chosen(argument, queries, [*checks.listed("ignore", ignore), *own])
-    columns = [table.coded(name, code, -1, rule) for name in names]
-    marks = torch.stack(columns, dim=1)
+    marks = table.coded(names, code, -1, rule)
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
     return Votes.of_ballots(names, choices, marks, people)
@@ -312,7 +315,7 @@ def measure_decisions(
 
 def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:
     """The marks as ``voter_epsilons`` takes them: numbers of choices, or for a law of surpluses 1, 0, -1."""
-    return (marks == 0).double() - (marks == 1).double() if isinstance(law, Mechanism) else marks.double()
+    return (marks == 0).short() - (marks == 1).short() if isinstance(law, Mechanism) else marks
 
 
 def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:
