@@ -11,6 +11,7 @@ queries, of the exact chance that another answer is given than the noiseless one
 epsilon at delta = 1e-5 is that of the method's own account. Voters are added or removed in the assemblies
 and replaced (one teacher's vote becomes another) in PATE's queries, for everybody.
 
+    sign or winner        with Gaussian noise, and with Gumbel noise on every count (", Gumbel")
     data-independent      the Gaussian behind the decision, exactly (GDP), as any library with GDP says
     per-instance          ``DecisionAccountant`` (Rényi) and ``decision_profile`` (tight): sensitive
     publishable           ``publishable_decision_epsilon``, the median of several draws, its own cost included
@@ -27,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import opendp.prelude as opendp
@@ -35,7 +37,6 @@ from torch import Tensor
 
 import ringfence as rf
 from benchmarks.pate import log_q, pate_epsilon
-from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.decisions import DecisionLaw, Neighbours
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.numerics.rounding import rounded_up
@@ -82,36 +83,84 @@ def noise_for(error: float, of: Callable[[float], float]) -> float:
 
 def ours(task: Task, error: float) -> dict[str, float]:
     """Our statements and PATE's about one release: the sign of each surplus, or the noisy winner."""
-    queries, candidates = task.counts.shape
     votes: Tensor = task.counts
     law: DecisionLaw
-    if candidates == 2:
+    if votes.shape[1] == 2:
         votes = votes[:, 0] - votes[:, 1]
         sigma = noise_for(error, lambda s: task.wrong(torch.special.ndtr(-votes.abs() / s)))
         law, mu, sure = rf.StochasticSign(sigma), 1 / sigma, torch.special.log_ndtr(-votes.abs() / sigma)
     else:
         sigma = noise_for(error, lambda s: task.wrong(rf.NoisyWinner(s).chance_of_error(votes)))
         law, mu, sure = rf.NoisyWinner(sigma), math.sqrt(2) / sigma, log_q(votes, sigma)
-    account = rf.DecisionAccountant(law, neighbours=task.neighbours)
+    scale = noise_for(error, lambda s: task.wrong(rf.GumbelWinner(s).chance_of_error(task.counts)))
+    gumbel = statements(rf.GumbelWinner(scale), task.counts, task.neighbours)
+    return {
+        "sigma": sigma,
+        "scale, Gumbel": scale,
+        **statements(law, votes, task.neighbours),
+        **{f"{name}, Gumbel": value for name, value in gumbel.items()},
+        "PATE 2018": pate_epsilon(sure, mu, DELTA),
+    }
+
+
+def statements(law: DecisionLaw, votes: Tensor, neighbours: Neighbours) -> dict[str, float]:
+    """What is said about decisions by this law: for these votes, published, and for everybody."""
+    account = rf.DecisionAccountant(law, neighbours=neighbours)
     account.step(votes)
     claim = account.guarantee(DELTA)
     try:
         drawn = [
             rf.publishable_decision_epsilon(
-                law, votes, neighbours=task.neighbours, delta=DELTA
+                law, votes, neighbours=neighbours, delta=DELTA
             ).per_instance_epsilon
             for _ in range(DRAWS)
         ]
     except ValueError:  # where the data-independent epsilon is above about 126, there is no such number
         drawn = [math.inf]
     return {
-        "sigma": sigma,
-        TIGHT: rf.decision_profile(law, votes, neighbours=task.neighbours).epsilon(DELTA),
+        TIGHT: rf.decision_profile(law, votes, neighbours=neighbours).epsilon(DELTA),
         RENYI: claim.per_instance.epsilon,
         PUBLISHABLE: median(drawn),
-        DATA_INDEPENDENT: gaussian_epsilon(mu * math.sqrt(queries), DELTA),
-        "PATE 2018": pate_epsilon(sure, mu, DELTA),
+        DATA_INDEPENDENT: claim.epsilon,
     }
+
+
+def districts() -> None:
+    """Prints the expected number of wrong winners of 7 districts at epsilon = 1, for every dataset."""
+    leads = torch.tensor([[2], [5], [8], [12], [20], [35], [60]])
+    counts = torch.cat((100 + leads, torch.tensor([[100, 60, 30]]).expand(7, -1)), dim=1)
+    behind = (counts[:, :1] - counts[:, 1:]).double()
+    print(
+        "7 districts, 4 parties, leads of 2 to 60 votes, epsilon = 1, delta = 1e-6; expected wrong winners:"
+    )
+    ways: list[tuple[str, Neighbours, int | None]] = [
+        ("a voter added, in one district", "added", 1),
+        ("a voter replaced, who votes in all", "replaced", None),
+    ]
+    for name, neighbours, at_most in ways:
+        wrong = {}
+        for noise in ("gaussian", "gumbel", "auto"):
+            made = rf.release_winners(
+                counts, epsilon=1.0, delta=1e-6, noise=noise, neighbours=neighbours, at_most=at_most
+            )
+            wrong[noise] = math.fsum(made.account.details["chances_of_error"])
+        # OpenDP: pure differential privacy for one district, zCDP for all of them
+        distance = opendp.linf_distance(T=int, monotonic=neighbours == "added")
+        space = opendp.vector_domain(opendp.atom_domain(T=int)), distance
+
+        def epsilon(scale: float, space: Any = space, alone: bool = at_most == 1) -> float:
+            if alone:
+                pure = opendp.m.make_noisy_max(*space, opendp.max_divergence(), scale)
+                return float(pure.map(1))
+            one = opendp.m.make_noisy_max(*space, opendp.zero_concentrated_divergence(), scale)
+            every = opendp.c.make_zCDP_to_approxDP(opendp.c.make_composition([one] * 7))
+            return float(every.map(1).epsilon(delta=1e-6))
+
+        scale = noise_for(-1.0, lambda scale: -epsilon(scale)) * (1 + 1e-6)
+        while epsilon(scale) > 1:
+            scale *= 1 + 1e-4
+        wrong["OpenDP"] = float((1 - 1 / (1 + torch.exp(-behind / scale).sum(dim=1))).sum())
+        print(f"{name}: " + "; ".join(f"{who} {value:.3g}" for who, value in wrong.items()), flush=True)
 
 
 def opendp_epsilons(task: Task, error: float) -> dict[str, float]:
@@ -210,7 +259,8 @@ def chart(results: dict[str, dict[float, dict[str, float]]]) -> Chart:
                 dashed=method == RENYI,
             )
             for method in found[errors[0]]
-            if method
+            if "Gumbel" not in method
+            and method
             not in ("sigma", "OpenDP, Gaussian counts")  # which is the data-independent line by zCDP
         ]
         panels.append(
@@ -227,6 +277,7 @@ def main() -> None:
     parser.add_argument("--chart", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    districts()
     results: dict[str, dict[float, dict[str, float]]] = {}
     for task in [*assemblies(arguments.data), *teachers(arguments.data)]:
         results[task.name] = {error: measured(task, error) for error in arguments.errors}

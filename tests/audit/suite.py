@@ -15,7 +15,7 @@ from ringfence.noise import Noise
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine.engine import PrivacyEngine
 from ringfence.training.probe import LinearProbe
-from tests.audit.decisions import audit_decisions, random_decisions
+from tests.audit.decisions import audit_decisions, audit_polls, random_decisions
 from tests.audit.jobs import audit_jobs
 from tests.audit.planted import planted_flaws
 from tests.audit.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
@@ -101,6 +101,7 @@ def run_audit(
         "one decision": lambda: audit_decisions(
             random_decisions(-(-settings // 10), generator), trials=trials, **shared
         ),
+        "up to five decisions, exactly": lambda: audit_polls(-(-settings // 10), generator=generator),
         "one job": lambda: audit_jobs(10 * trials, noise=Noise(seed).of("jobs"), confidence=1 - share),
     }
     found = {}

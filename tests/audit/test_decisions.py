@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.mechanisms.decision import Decision
-from tests.audit.decisions import DecisionTarget, audit_decisions, random_decisions
+from tests.audit.decisions import DecisionTarget, audit_decisions, audit_polls, random_decisions
 
 COUNTS, MOVE = torch.tensor([[6.0, 5.0, 1.0], [-1.0, 1.0, 0.0]], dtype=torch.float64)
 LAWS = (
@@ -48,3 +48,20 @@ def test_both_directions_are_claimed() -> None:
     there = DecisionTarget(LAWS[0], COUNTS, torch.tensor([0.0, 0.0, -1.0], dtype=torch.float64), delta=1e-3)
     back = replace(there, counts=COUNTS + there.move, move=-there.move)
     assert there.claims == pytest.approx(back.claims, rel=1e-9)
+
+
+def test_no_claim_of_labels_and_winners_falls_to_an_exact_attack() -> None:
+    """Every outcome of all queries is enumerated: the promise, the Rényi sums and the tight number stand."""
+    found = audit_polls(15, generator=seeded(1))
+    assert all(result.holds for result in found)
+    for kind in range(3):
+        closest = max(
+            one.epsilon_lower / one.claims["tight"] for one in found[kind::3] if one.claims["tight"]
+        )
+        assert closest > 0.8, kind
+
+
+def test_labels_and_winners_with_half_of_their_noise_fall() -> None:
+    found = audit_polls(12, generator=seeded(2), noise=0.5)
+    for kind in range(3):
+        assert any("tight" in result.violated for result in found[kind::3]), kind

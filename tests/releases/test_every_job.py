@@ -13,8 +13,8 @@ import polars
 import pytest
 
 import ringfence as rf
+from ringfence.accounting import decisions
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.accounting.decisions import DecisionAccountant
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.releases.account import Budget
 
@@ -96,8 +96,8 @@ def test_a_target_is_met_for_every_dataset_and_hardly_missed(
 def test_a_release_computes_what_it_publishes_and_the_account_when_it_is_asked_for(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for accountant in (PerInstanceAccountant, DecisionAccountant):
-        monkeypatch.setattr(accountant, "step", lambda *_, **__: pytest.fail("accounted"))
+    for owner, work in ((PerInstanceAccountant, "step"), (decisions, "rdp_of_pairs")):
+        monkeypatch.setattr(owner, work, lambda *_, **__: pytest.fail("accounted"))
     job, data, own = JOBS[name]
     made = job(data, **own, epsilon=1.0)
     assert made.account.epsilon <= 1.0

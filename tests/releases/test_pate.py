@@ -176,6 +176,7 @@ def test_the_statement_says_who_is_protected() -> None:
         ({}, {}, "votes or predictions must be given, and not both, got neither"),
         ({}, {"votes": [[3, 1]], "predictions": [[0]]}, "and not both, got both"),
         ({}, {"predictions": np.zeros((4, 2))}, "classes must be given where teachers' predictions are"),
+        ({}, {"votes": [[0, 0], [0, 0]]}, "votes must be of at least 1 teacher, got none"),
         ({"threshold": 5}, {"votes": [[3, 1]]}, "threshold must be at most the number of teachers, 4, got 5"),
         ({"threshold": math.inf}, {}, "threshold must be finite"),
         ({"threshold_sigma": 5.0}, {}, "threshold_sigma needs threshold and sigma, got 5.0"),

@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.releases import reader
 from ringfence.releases.reader import make_table, open_rows, read_table
 
 LANGUAGES = ["C", "C#", "Java", '5" disk', ", then", "a\nb", "#", "-", "NULL", "null", "a;b|c\td"]
@@ -343,8 +345,31 @@ def test_categories_text_and_missing_values(tmp_path: Path) -> None:
     ]
     (tmp_path / "c.csv").write_text('c\nb\na\n""\nb\n')
     for data in (*frames, tmp_path / "c.csv", [tmp_path / "c.csv"]):
-        codes = read_table(data).coded("c", {"a": 0, "b": 1}.get, -1, "")
-        assert codes.tolist() == [1, 0, -1, 1]
+        codes = read_table(data).coded(["c"], {"a": 0, "b": 1}.get, -1, "")
+        assert codes.tolist() == [[1], [0], [-1], [1]]
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.uint16, np.float32, np.float64])
+def test_arrays_of_small_whole_numbers_are_coded_as_any_others(kind: type, monkeypatch: Any) -> None:
+    """By a table, some rows at a time; the codes are those of the values one by one."""
+    values = np.random.default_rng(0).integers(0, 5, (1000, 3)).astype(kind)
+    codes = {number: 7 - number for number in range(5)}
+    quick = read_table(values).coded(["0", "2"], codes.get, -1, "")
+    assert quick.dtype == torch.int16
+    monkeypatch.setattr(reader, "_HELD", 64)
+    assert torch.equal(quick, read_table(values).coded(["0", "2"], codes.get, -1, ""))
+    assert quick.tolist() == [[codes[row[0]], codes[row[2]]] for row in values.tolist()]
+    values[700, 2] = 9
+    with pytest.raises(ValueError, match="column '2' must be small, got 9"):
+        read_table(values).coded(["0", "2"], codes.get, -1, "must be small")
+
+
+@pytest.mark.parametrize("bad", [0.5, np.nan, np.inf, -np.inf, 2.0**40, -65535.0])
+def test_numbers_that_are_no_small_integers_are_refused_by_their_value(bad: float) -> None:
+    values = np.ones((20, 2))
+    values[11, 1] = bad
+    with pytest.raises(ValueError, match=f"column '1' must be 1, got {re.escape(repr(float(bad)))}"):
+        read_table(values).coded(["0", "1"], {1: 0}.get, -1, "must be 1")
 
 
 def test_rows_of_files_stay_in_order(tmp_path: Path) -> None:

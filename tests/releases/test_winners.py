@@ -10,6 +10,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.guarantee import BOUNDED_RANGE
+from ringfence.mechanisms import winner
 from ringfence.releases.ballots import lead_of
 
 COUNTS = pandas.DataFrame({"cat": [240, 3, 90], "dog": [9, 235, 80], "fox": [1, 12, 0]})
@@ -96,7 +97,7 @@ def test_the_noise_that_needs_the_smaller_lead(
     counts = np.tile(np.arange(candidates) * 500, (queries, 1))
     made = rf.release_winners(counts, epsilon=1.0, delta=1e-6, **arguments)
     assert 0.99 < made.account.epsilon <= 1.0
-    law = eval(dict(made.settings)["law"], vars(rf))
+    law = eval(dict(made.settings)["law"], vars(winner))
     assert law.noise == noise
     size = f"{noise} noise with a standard deviation of {law.deviation:.3g} was added to every count"
     assert size in made.statement.public
@@ -104,13 +105,15 @@ def test_the_noise_that_needs_the_smaller_lead(
     if not arguments:
         other = {"Gumbel": "gaussian", "Gaussian": "gumbel"}[noise]
         rival = rf.release_winners(counts, epsilon=1.0, delta=1e-6, noise=other)
-        assert lead_of(law, candidates) <= lead_of(eval(dict(rival.settings)["law"], vars(rf)), candidates)
+        assert lead_of(law, candidates) <= lead_of(
+            eval(dict(rival.settings)["law"], vars(winner)), candidates
+        )
 
 
 def test_gumbel_noise_of_a_given_size() -> None:
     """sigma is the standard deviation of either noise; a ledger, whose budget counts Gaussians, gets one."""
     made = rf.release_winners(COUNTS, sigma=20.0, noise="gumbel")
-    law = eval(dict(made.settings)["law"], vars(rf))
+    law = eval(dict(made.settings)["law"], vars(winner))
     assert law.deviation == pytest.approx(20.0)
     assert law.scale == pytest.approx(20 * math.sqrt(6) / math.pi)
     assert made.account.epsilon == pytest.approx(3 * 2 / law.scale, rel=0.2)  # three ranges, almost

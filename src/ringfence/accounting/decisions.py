@@ -39,6 +39,7 @@ _NUMBERS = 1 << 22  # of pairs that are held at once
 _FEW = 2  # as many moves are evaluated to full relative accuracy
 _LOST = 1e-12  # of (alpha - 1) D per query, charged where there are more
 _NOTICED = 1e-13  # a log moment that exceeds the largest one by less is covered by what is charged
+_STEEP = 600.0  # logarithms up to here are those of numbers that floats hold
 _KNOTS = 6  # at every sixth order all moves are evaluated
 _MANY = 12  # with more different counts, moves between candidates who are behind are bounded first
 
@@ -173,6 +174,13 @@ def decision_profile(
     >>> round(profile.epsilon(delta=1e-5), 3), profile.proof(delta=1e-5)
     (0.156, 'backward induction')
     """
+    return profile_and_rdp(law, votes, neighbours, at_most)[0]
+
+
+def profile_and_rdp(
+    law: DecisionLaw, votes: Real, neighbours: Neighbours, at_most: int | None
+) -> tuple[PrivacyProfile, PerInstanceRdp]:
+    """``decision_profile`` and the Rényi divergences in it, which are those of ``decision_rdp``."""
     queries = number_of_queries(checked_law(law), votes)
     at_most = checked_at_most(at_most, neighbours, queries)
     every = list(pairs(law, votes, neighbours))
@@ -184,10 +192,11 @@ def decision_profile(
         "Rényi": delta_from_rdp(orders, rdp.worst),
     }
     together, stand_in = joined(every)
+    del every  # which is large
     if tight := atoms_delta(*together[:3], at_most, stand_in):
         left_out = queries * together.rho.shape[0] * UNDERFLOW
         proofs["backward induction"] = lambda epsilon: left_out + tight(epsilon)
-    return PrivacyProfile(proofs)
+    return PrivacyProfile(proofs), rdp
 
 
 def decision_rdp(
@@ -345,8 +354,15 @@ def _chords(first: Tensor, last: Tensor, orders: Tensor) -> Tensor:
 
 def _log_moments(log_p: Tensor, rho: Tensor, orders: Tensor) -> Tensor:
     """log of the sum of p (p/q)^(alpha - 1) over outcomes, the first dimension, for each of the orders."""
-    found = [torch.logsumexp(torch.add(log_p, rho, alpha=float(order) - 1), dim=0) for order in orders]
-    return torch.stack(found) if found else log_p.new_empty(0, *log_p.shape[1:])
+    found = log_p.new_empty(len(orders), *log_p.shape[1:])
+    steepest = float(rho.amax()) if rho.numel() else 0.0
+    for own, order in zip(found, orders.tolist(), strict=True):
+        terms = torch.add(log_p, rho, alpha=order - 1)
+        if (order - 1) * steepest < _STEEP:
+            own.copy_(terms.exp_().sum(dim=0).log_())
+        else:
+            own.copy_(torch.logsumexp(terms, dim=0))
+    return found
 
 
 def _with_others(part: Pairs, others: Others, orders: Tensor, best: Tensor, at_knots: Tensor) -> Tensor:

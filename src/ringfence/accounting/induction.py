@@ -22,6 +22,7 @@ error of a hockey stick is at most that relative error of V.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +31,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.mechanisms import pieces
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
+Places = NDArray[np.int64]  # points of a grid
 Ranges = tuple[tuple[float, int], ...]  # lengths of intervals that hold losses, and how many releases
 
 _FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
@@ -47,6 +50,7 @@ _LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
 _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest range
 _MOST_RANGE_WORK = 5e6  # values of V, times cells; a second is about 3e7
 _LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
+_HELD = 1 << 21  # points of moves that are held at once
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
 
@@ -57,7 +61,7 @@ class Loss(NamedTuple):
     [-1, 0, 1]
     """
 
-    places: NDArray[np.int64]  # losses divided by the step of the grid, the lowest first
+    places: Places  # losses divided by the step of the grid, the lowest first
     masses: Array
     infinite: float
 
@@ -131,7 +135,7 @@ def squares(mass: Array, rho: Array) -> Array:
     return total
 
 
-def nearest_below(rho: Array, step: float) -> tuple[NDArray[np.int64], Array]:
+def nearest_below(rho: Array, step: float) -> tuple[Places, Array]:
     """The points of the grid below these losses, and the shares of their masses that go to the points above.
 
     >>> nearest_below(np.array([0.25, -0.25]), 0.5)[0].tolist()
@@ -356,23 +360,24 @@ def atoms_delta(
     total = int(counts.sum())
     if min(total, at_most or total) == 1:
         return _single(log_p.expand_as(rho), rho)
-    atoms = [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in in_both_directions(log_p, rho)]
-    costs = np.maximum(*(squares(mass, ratio).max(axis=0) for mass, ratio in atoms))
+    costs = np.maximum(*_over_blocks(log_p, rho, lambda mass, ratio: squares(mass, ratio).max(axis=0)))
     if not costs.any():
         return lambda epsilon: 0.0
     if not costs.max() < LARGEST_VARIANCE:
         return None
     dearest = np.argsort(-costs)
     ranked = counts.numpy()[dearest]
-    before = np.cumsum(ranked) - ranked
-    moved = np.minimum(ranked, np.maximum((at_most or total) - before, 0))  # those that cost most
-    atoms = [(mass[:, :, dearest], ratio[:, :, dearest]) for mass, ratio in atoms]
-    grid = _grid(atoms, moved)
-    stands = np.zeros(rho.shape[1:], bool) if stand_in is None else stand_in.numpy()[:, dearest]
-    releases = (_releases(*pair, stands, ranked.tolist(), grid) for pair in atoms)
-    first, second = (induction(both, grid, at_most) for both in releases)
-    if first is None or second is None:
-        return None
+    moved = np.empty_like(ranked)  # those that cost most
+    moved[dearest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
+    grid = _grid(log_p, rho, moved)
+    found = []
+    for direction in (0, 1):
+        losses = _losses(log_p, rho, direction, stand_in, grid)
+        own = induction([(losses[j], int(counts[j])) for j in dearest], grid, at_most)
+        if own is None:
+            return None
+        found.append(own)
+    first, second = found
     return lambda epsilon: max(first(epsilon), second(epsilon))
 
 
@@ -400,109 +405,174 @@ def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
     return delta
 
 
-def _grid(atoms: Sequence[tuple[Array, Array]], counts: Array) -> Grid:
+def _atoms(log_p: Tensor, rho: Tensor, some: Tensor | slice, direction: int) -> tuple[Array, Array]:
+    """Masses and log ratios of some releases, seen from one of both laws."""
+    log_p, rho = log_p.expand_as(rho)[:, :, some], rho[:, :, some]
+    log_mass, ratio = next(islice(in_both_directions(log_p, rho), direction, None))
+    return log_mass.exp().numpy(), ratio.numpy()
+
+
+def _over_blocks(
+    log_p: Tensor, rho: Tensor, of_moves: Callable[[Array, Array], Array]
+) -> tuple[Array, Array]:
+    """A function of the masses and ratios of some releases, of all of them, in both directions."""
+    size = at_once(_HELD, each=rho[..., 0].numel())
+    blocks = [slice(start, start + size) for start in range(0, rho.shape[2], size)]
+    first, second = (
+        np.concatenate([of_moves(*_atoms(log_p, rho, some, direction)) for some in blocks])
+        for direction in (0, 1)
+    )
+    return first, second
+
+
+def _grid(log_p: Tensor, rho: Tensor, counts: Places) -> Grid:
     """A grid for the worst moves of these releases, in both directions."""
 
-    def over_releases(of_moves: Callable[[Array, Array], Array]) -> float:
-        return max(float(of_moves(mass, rho).sum(axis=0).max(axis=0) @ counts) for mass, rho in atoms)
+    def largest(of_moves: Callable[[Array, Array], Array]) -> float:
+        over = _over_blocks(log_p, rho, lambda mass, ratio: of_moves(mass, ratio).sum(axis=0).max(axis=0))
+        return max(float(own @ counts) for own in over)
 
     def added(step: float) -> float:
-        def of_moves(mass: Array, rho: Array) -> Array:
-            above = rho - step * np.floor(rho / step)
+        def of_moves(mass: Array, ratio: Array) -> Array:
+            above = ratio - step * np.floor(ratio / step)
             return mass * above * (step - above)
 
-        return over_releases(of_moves)
+        return largest(of_moves)
 
-    highest = [np.where(mass > _LIKELY, rho, 0.0).max(axis=(0, 1)) for mass, rho in atoms]
+    highest = _over_blocks(
+        log_p, rho, lambda mass, ratio: np.where(mass > _LIKELY, ratio, 0.0).max(axis=(0, 1))
+    )
     farthest = max(min(float(own @ counts), 2 * float(own.max())) for own in highest)
-    variance = over_releases(lambda mass, rho: mass * rho * rho)
+    variance = largest(lambda mass, ratio: mass * ratio * ratio)
     return Grid.fitted(variance, farthest, float(counts.sum()), added)
 
 
-def _releases(
-    mass: Array, rho: Array, stand_in: NDArray[np.bool_], counts: list[int], grid: Grid
-) -> list[tuple[list[Loss], int]]:
+def _losses(
+    log_p: Tensor, rho: Tensor, direction: int, stand_in: Tensor | None, grid: Grid
+) -> list[list[Loss]]:
     """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
     farthest = (2 * grid.reach + 1) * grid.step
-    rho = np.where(rho > farthest, np.inf, rho.clip(min=-farthest))
-    return [
-        (worst_losses(mass[:, :, j], rho[:, :, j], grid.step, stand_in[:, j]), count)
-        for j, count in enumerate(counts)
-    ]
+
+    def on_grid(mass: Array, ratio: Array) -> Array:
+        return np.where((ratio > farthest) | (mass <= NEGLIGIBLE), np.inf, ratio.clip(min=-farthest))
+
+    def width(mass: Array, ratio: Array) -> Array:
+        finite = on_grid(mass, ratio)
+        finite[finite == np.inf] = 0.0
+        return 2 + np.ptp(finite, axis=(0, 1)) // grid.step
+
+    points = _over_blocks(log_p, rho, width)[direction]
+    widest, start = np.argsort(-points), 0
+    found: list[list[Loss]] = [[] for _ in widest]
+    while start < len(widest):  # some that need similar numbers of points at a time
+        some = widest[start : start + at_once(_HELD, each=rho.shape[1] * int(points[widest[start]]))]
+        mass, ratio = _atoms(log_p, rho, torch.from_numpy(some), direction)
+        stands = None if stand_in is None else stand_in[:, some].numpy()
+        for release, own in zip(
+            some, worst_losses(mass, on_grid(mass, ratio), grid.step, stands), strict=True
+        ):
+            found[release] = own
+        start += len(some)
+    return found
 
 
 def worst_losses(
     mass: Array, rho: Array, step: float, stand_in: NDArray[np.bool_] | None = None
-) -> list[Loss]:
-    """At most three losses on the grid that dominate the moves of one release, (outcomes, moves).
+) -> list[list[Loss]]:
+    """At most three losses on the grid that dominate the moves of each release, (outcomes, moves, releases).
 
     Two moves stay as they are. Of more, those whose losses are skewed upwards share the envelope of their
     hockey sticks, and so do those skewed downwards. Most of them lie below one of them but for the tails, so
     that little is lost; one envelope of both kinds would lose much more. Moves that stand for others share
     an envelope of both kinds besides, which covers those.
 
-    >>> four = torch.tensor([0.1, -0.1, 0.2, -0.2]).double()
+    >>> four = torch.tensor([[0.1], [-0.1], [0.2], [-0.2]]).double()
     >>> from ringfence.mechanisms.sign import StochasticSign
-    >>> log_p, rho = StochasticSign(1.0).pair(torch.tensor(2.0).double(), four)
-    >>> len(worst_losses(log_p.exp().numpy(), rho.numpy(), 0.01))
-    2
+    >>> log_p, rho = StochasticSign(1.0).pair(torch.tensor([2.0]).double(), four)
+    >>> [len(losses) for losses in worst_losses(log_p.expand_as(rho).exp().numpy(), rho.numpy(), 0.01)]
+    [2]
     """
-    if mass.shape[1] <= 2:
-        return [Loss.of_atoms(mass[:, move], rho[:, move], step) for move in range(mass.shape[1])]
-    rho = np.where(mass > NEGLIGIBLE, rho, np.inf)
-    masses, infinite, first = _on_grid(mass, rho, step)
-    points = first + np.arange(masses.shape[1])
-    away = points - (masses @ points)[:, None]
-    skew = (away * away * away * masses).sum(axis=1)
-    sides = (np.flatnonzero(side) for side in (skew >= 0, skew < 0, stand_in) if side is not None)
-    return [envelope(masses[side], infinite[side], first, step) for side in sides if len(side)]
+    _, moves, releases = mass.shape
+    if moves <= 2:
+        return [
+            [Loss.of_atoms(mass[:, move, j], rho[:, move, j], step) for move in range(moves)]
+            for j in range(releases)
+        ]
+    masses, infinite, first, lengths = _on_grid(mass, rho, step)
+    loss = np.where(rho < np.inf, rho, 0.0)
+    away = loss - (mass * loss).sum(axis=0)
+    upwards = (away * away * away * mass).sum(axis=0).T >= 0
+    sides = [upwards, ~upwards, *([] if stand_in is None else [stand_in.T])]
+    return envelopes(masses, infinite, first, lengths, sides, step)
 
 
-def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, int]:
-    """``Loss.of_atoms`` of many moves: a row of masses per move, the infinite ones, and the first point."""
+def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, Places, Places]:
+    """``Loss.of_atoms`` of many moves: masses, (points, releases, moves), the infinite ones, and the first
+    point and the number of points of each release."""
+    _, moves, releases = mass.shape
     finite = rho < np.inf
-    infinite = np.where(finite, 0.0, mass).sum(axis=0)
+    infinite = np.where(finite, 0.0, mass).sum(axis=0).T
     below, share = nearest_below(np.where(finite, rho, 0.0), step)
-    first = int(below.min())
-    length = int(below.max()) - first + 2
+    first = below.min(axis=(0, 1))
+    below -= first
+    lengths = below.max(axis=(0, 1)) + 2
     mass = np.where(finite, mass, 0.0)
-    flat = (below - first) + length * np.arange(rho.shape[1])
-    places = np.concatenate((flat.ravel(), flat.ravel() + 1))
+    size, shape = releases * moves, (int(lengths.max()), releases, moves)
+    flat = below * size + np.arange(moves)[:, None] + moves * np.arange(releases)
+    places = np.concatenate((flat.ravel(), flat.ravel() + size))
     weights = np.concatenate(((mass * (1 - share)).ravel(), (mass * share).ravel()))
-    masses: Array = np.bincount(places, weights, length * rho.shape[1]).astype(float).reshape(-1, length)
-    return masses, infinite, first
+    masses: Array = np.bincount(places, weights, math.prod(shape)).astype(float, copy=False)
+    return masses.reshape(shape), infinite, first, lengths
 
 
-def envelope(masses: Array, infinite: Array, first: int, step: float) -> Loss:
-    """The loss whose hockey stick is, at every point of the grid, the largest of those of these rows.
+def envelopes(
+    masses: Array,
+    infinite: Array,
+    first: Places,
+    lengths: Places,
+    sides: Sequence[NDArray[np.bool_]],
+    step: float,
+) -> list[list[Loss]]:
+    """Losses whose hockey sticks are, at every point of the grid, the largest of those of some moves.
 
-    It is convex in e^epsilon, so it belongs to a pair of laws, and that pair dominates all of them.
+    The first arguments are those that ``_on_grid`` returns. Each of the ``sides``, (releases, moves), says
+    which moves share an envelope. It is convex in e^epsilon, so it belongs to a pair of laws, and that pair
+    dominates all of them.
 
-    >>> rows = np.array([[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]])
-    >>> envelope(rows, np.zeros(2), -1, 0.1).masses.round(3).tolist()  # the second lies above the first
+    >>> rows = np.array([[[0.3, 0.2]], [[0.3, 0.3]], [[0.4, 0.5]]])
+    >>> both = np.ones((1, 2), bool)
+    >>> [[loss]] = envelopes(rows, np.zeros((1, 2)), np.array([-1]), np.array([3]), [both], 0.1)
+    >>> loss.masses.round(3).tolist()  # the second lies above the first
     [0.2, 0.3, 0.5]
     """
-    from scipy.signal import lfilter  # type: ignore[import-untyped]
-
-    points = np.arange(masses.shape[1])
-    z = np.exp(step * (first + points))
-    # the hockey stick at k - 1 is (1 - 1/g) (mass at k and above) + (the one at k) / g, with g = e^step
-    above = _sums_above(masses)
-    sticks = lfilter([-math.expm1(-step)], [1.0, -math.exp(-step)], above[:, ::-1], axis=1)[:, ::-1]
-    sticks = sticks + infinite[:, None]
-    active = sticks.argmax(axis=0)
-    highest = sticks[active, points]
-    # where one curve is the largest at both ends of a chord, its slope is known without a difference
-    slopes = np.where(
-        active[1:] == active[:-1],
-        _sums_above(masses / z)[active[:-1], points[:-1]],
-        -np.diff(highest) / (z[:-1] * math.expm1(step)),
-    )
-    return Loss.of_curve(highest, first, step, slopes)
-
-
-def _sums_above(masses: Array) -> Array:
-    """At each point, the sum of what lies above it."""
-    sums = np.zeros_like(masses)
-    sums[:, :-1] = np.cumsum(masses[:, :0:-1], axis=1)[:, ::-1]
-    return sums
+    from_above, shrunk = -math.expm1(-step), math.exp(-step)
+    with np.errstate(over="ignore"):  # beyond the points of a release
+        z = np.exp(step * (first + np.arange(len(masses))[:, None]))
+    above, weights, sticks = np.zeros((3, *infinite.shape))
+    shape, rows = (len(sides), *z.shape), np.arange(len(first))
+    active, highest, known = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
+    outside = [np.where(side, 0.0, -2.0) for side in sides]
+    for point in range(len(masses) - 1, -1, -1):
+        # (1 - 1/g) (the mass above this point) + (the hockey stick one point up) / g, with g = e^step
+        sticks = shrunk * sticks + from_above * above
+        every = sticks + infinite
+        for side, other in enumerate(outside):
+            largest = (every + other).argmax(axis=1)
+            active[side, point] = largest
+            highest[side, point], known[side, point] = every[rows, largest], weights[rows, largest]
+        above += masses[point]
+        weights += masses[point] / z[point, :, None]
+    found: list[list[Loss]] = [[] for _ in first]
+    for side, held in enumerate(sides):
+        # where one curve is the largest at both ends of a chord, its slope is known without a difference
+        slopes = np.where(
+            active[side, 1:] == active[side, :-1],
+            known[side, :-1],
+            -np.diff(highest[side], axis=0) / (z[:-1] * math.expm1(step)),
+        )
+        for j in np.flatnonzero(held.any(axis=1)):
+            last = int(lengths[j])
+            found[j].append(
+                Loss.of_curve(highest[side, :last, j], int(first[j]), step, slopes[: last - 1, j])
+            )
+    return found

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist, median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,13 +16,13 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.decision_publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.decisions import (
-    DecisionAccountant,
     DecisionLaw,
     Neighbours,
     checked_at_most,
-    decision_profile,
+    decision_rdp,
     loss_of_any,
     number_of_queries,
+    profile_and_rdp,
 )
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.privacy_loss import PrivacyLoss
@@ -30,6 +30,7 @@ from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.noise import Noise
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
@@ -39,6 +40,7 @@ from ringfence.releases.release import RowsAre
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
+_COUNTED = 1 << 17  # marks that are counted at once
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,12 @@ class Votes:
         >>> Votes.of_ballots(["q"], ("yes", "no"), torch.tensor([[0], [0], [1], [-1]])).counts.tolist()
         [[2.0, 1.0]]
         """
-        many = len(choices) + 1  # those who made none come first, and are left out
-        rows = [torch.bincount(column + 1, minlength=many)[1:] for column in marks.T]
-        rows_are: RowsAre = "rows" if people is None else "persons"
-        return cls(queries, choices, torch.stack(rows).double(), rows_are, marks, people)
+        many, rows_are = len(choices) + 1, cast(RowsAre, "rows" if people is None else "persons")
+        counts = torch.zeros(len(queries) * many, dtype=torch.int64)
+        first = many * torch.arange(len(queries)) + 1  # those who made none come first, and are left out
+        for some in marks.split(at_once(_COUNTED, each=len(queries))):
+            counts += torch.bincount((first + some).flatten(), minlength=len(counts))
+        return cls(queries, choices, counts.view(-1, many)[:, 1:].double(), rows_are, marks, people)
 
     def values(self, law: DecisionLaw) -> Tensor:
         """The numbers that a law decides on: counts, or for a law of surpluses yes minus no."""
@@ -89,7 +93,7 @@ class Votes:
             return self
         draws = noise.at("decisions", "ballots", at_most)
         kept = []
-        for some in self.marks.split(max(1, _NUMBERS // len(self.queries))):
+        for some in self.marks.split(at_once(_NUMBERS, each=len(self.queries))):
             place = draws.uniforms(some.shape).masked_fill(some < 0, 2.0)
             first = place.argsort(dim=1)[:, :at_most]
             kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first)))
@@ -120,8 +124,7 @@ def read_ballots(
     own = [] if person is None else [table.column("person", person)]
     people = None if person is None else table.names(own[0])
     names = table.chosen(argument, queries, [*checks.listed("ignore", ignore), *own])
-    columns = [table.coded(name, code, -1, rule) for name in names]
-    marks = torch.stack(columns, dim=1)
+    marks = table.coded(names, code, -1, rule)
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
     return Votes.of_ballots(names, choices, marks, people)
@@ -283,13 +286,14 @@ def measure_decisions(
     adaptive: bool,
 ) -> Measured:
     """The cost of decisions to the voters at hand, which for every dataset is ``decided``."""
-    accountant = DecisionAccountant(law, neighbours=neighbours, at_most=at_most)
-    accountant.step(values)
-    cost = decided.realised(accountant.privacy_loss())
     exact = decided.delta_left(delta)
     proofs: tuple[tuple[float, str], ...] = ()
-    if not adaptive:
-        proofs = (decision_profile(law, values, neighbours=neighbours, at_most=at_most).best(exact),)
+    if adaptive:
+        rdp = decision_rdp(law, values, neighbours=neighbours, at_most=at_most)
+    else:
+        profile, rdp = profile_and_rdp(law, values, neighbours, at_most)
+        proofs = (profile.best(exact),)
+    cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
     chances = chances_of_error(law, values).tolist()
     details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
     sentences: list[str] = []
@@ -318,7 +322,7 @@ def measure_decisions(
 
 def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:
     """The marks as ``voter_epsilons`` takes them: numbers of choices, or for a law of surpluses 1, 0, -1."""
-    return (marks == 0).double() - (marks == 1).double() if isinstance(law, Mechanism) else marks.double()
+    return (marks == 0).short() - (marks == 1).short() if isinstance(law, Mechanism) else marks
 
 
 def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:

@@ -219,6 +219,8 @@ class Pate:
                     "every teacher must vote once on every query: votes must have as many in each row, got "
                     f"{teachers[0]:g} and, in row {number}, {own:g}"
                 )
+        if not teachers[0]:
+            raise ValueError("votes must be of at least 1 teacher, got none")
         if self._threshold is not None and self._threshold > teachers[0]:
             raise ValueError(
                 f"threshold must be at most the number of teachers, {teachers[0]:g}, got {self._threshold:g}"
@@ -262,7 +264,9 @@ def release_labels(
     The files hold counts or, where ``classes`` are given, predictions, which are compared as text.
     """
     data: Any = files
-    if [Path(name).suffix for name in files] == [".npy"]:
+    if any(Path(name).suffix == ".npy" for name in files):
+        if len(files) > 1:
+            raise ValueError(f"a .npy file must be the only one, got {', '.join(map(str, files))}")
         data = read_array(Path(files[0]))
         data = data if classes is None else data.astype(str)
     votes = read_teachers(data, None, None) if classes is None else read_teachers(None, data, classes)

@@ -33,6 +33,7 @@ _MOST_COLUMNS = 20_000
 LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
+_HELD, _UNKNOWN = 1 << 18, 1 << 14  # numbers at once; no code is as large
 _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER"}
 # How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
 _FIXED: dict[str, Any] = {
@@ -77,13 +78,24 @@ class Table:
             raise ValueError(f"{argument} must name at least one column, got none")
         return chosen
 
-    def coded(self, name: str, code: Callable[[Any], int | None], missing: int, rule: str) -> Tensor:
-        """A column of few different values as numbers; a value whose ``code`` is None raises ValueError.
+    def coded(
+        self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
+    ) -> Tensor:
+        """Columns of few different values as numbers, (rows, names), in int16 where they fit into it.
 
-        >>> read_table(np.array([[3], [4]])).coded("0", {3: 0}.get, -1, "must hold 3")
+        A value whose ``code`` is None raises ValueError.
+
+        >>> read_table(np.array([[3], [4]])).coded(["0"], {3: 0}.get, -1, "must hold 3")
         Traceback (most recent call last):
         ValueError: column '0' must hold 3, got 4
         """
+        columns = [self.columns[name] for name in names]
+        quick = _coded_numbers(columns, code)
+        if quick is not None:
+            return quick
+        return torch.stack([self._coded(name, code, missing, rule) for name in names], dim=1)
+
+    def _coded(self, name: str, code: Callable[[Any], int | None], missing: int, rule: str) -> Tensor:
         values = self._values(name)
         try:
             codes = {value: missing if value is None else code(value) for value in set(values)}
@@ -459,6 +471,34 @@ def _errors_in_one_line(what: str) -> Iterator[None]:
 def _tables_extra() -> ModuleNotFoundError:
     """The error that names the extra which brings narwhals, pyarrow and duckdb."""
     return ModuleNotFoundError("tables need narwhals, pyarrow and duckdb: pip install 'ringfence[tables]'")
+
+
+def _coded_numbers(columns: Sequence[Any], code: Callable[[Any], int | None]) -> Tensor | None:
+    """``Table.coded`` of arrays of small whole numbers, some rows at a time; None where they are not that."""
+    kinds = {column.dtype for column in columns if isinstance(column, np.ndarray)}
+    if len(kinds) != 1 or not all(isinstance(column, np.ndarray) for column in columns):
+        return None
+    [kind] = kinds
+    if kind.kind not in "iuf":
+        return None
+    found = np.empty((len(columns[0]), len(columns)), np.int16)
+    codes = np.full(1 << 16, _UNKNOWN, np.int32)  # by the number, the negative ones last
+    for start in range(0, len(found), rows := max(1, _HELD // len(columns))):
+        block = np.stack([column[start : start + rows] for column in columns], axis=1)
+        with np.errstate(invalid="ignore"):
+            small = block.astype(np.int16)
+        if not (small == block).all():
+            return None
+        numbers = codes[small]
+        if (numbers == _UNKNOWN).any():
+            for value in np.unique(small[numbers == _UNKNOWN]):
+                own = code(kind.type(value).item())
+                if own is None or not 0 <= abs(own) < _UNKNOWN:
+                    return None
+                codes[value] = own
+            numbers = codes[small]
+        found[start : start + rows] = numbers
+    return torch.from_numpy(found)
 
 
 def _number_or_nan(value: Any) -> float:
