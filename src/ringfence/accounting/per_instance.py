@@ -127,8 +127,10 @@ class DivergenceTables:
     ) -> Tensor:
         """Rows forward and backward, one column per order: upper bounds of the sums over every move.
 
-        Up to ``few`` coordinates are evaluated, and all of them if ``exact``. NaN is an error.
+        Up to ``few`` coordinates are evaluated, and all of them if ``exact`` or where the law has no table.
+        NaN is an error.
         """
+        exact = exact or mechanism.whole
         size = size.binding(released_shape(mechanism, theta, size.farthest))
         if not size.is_plain:
             return self._worst_move_sums(mechanism, checks.finite("theta", theta), size, exact)
@@ -157,7 +159,9 @@ class DivergenceTables:
             most = count if size.at_most is None else size.at_most
             evaluate = exact or count <= FEW
             bounds.append(_largest_total(self.divergences, *release, evaluate, budget=float(most)))
-        if (norm := size.norm) is not None:
+        if mechanism.whole and size.norm is not None:  # no table of its information bounds a long move
+            bounds.append(torch.full((2, len(self.orders)), torch.inf, dtype=torch.float64))
+        elif (norm := size.norm) is not None:
             evaluate = exact or count <= _VERY_FEW
             squares = _largest_total(self.information, *release, evaluate, budget=1.0, norm=norm)
             # where squares leave the range of floats, what holds for every theta counts
