@@ -216,7 +216,7 @@ class _Uniform:
         self.numerator = _more_bits(word, draws)
 
     def is_below(self, value: Callable[[int], Any], *, exact: bool) -> bool:
-        """Whether U < ``value(bits)``, to that many bits; if ``exact``, more of them are drawn while in doubt."""
+        """Whether U < ``value(bits)``, to that many bits; if ``exact``, more are drawn while in doubt."""
         if not exact:
             return exact_normal.is_below(self.numerator, self.bits, value(self.bits))
         while (known := exact_normal.is_surely_below(self.numerator, self.bits, value(self.bits))) is None:
