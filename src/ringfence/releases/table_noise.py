@@ -1,11 +1,9 @@
 """The noise of the numbers of a table: Gaussian or Laplace, whichever is smaller for the same promise."""
 
 import math
-from functools import cache
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ringfence.accounting.calibration import smallest_sigma
@@ -23,11 +21,10 @@ NoiseKind = Literal["auto", "gaussian", "laplace"]
 NOISES = ("auto", "gaussian", "laplace")
 
 _FINEST = 2.0**-20  # of sigma: the step of a secure release
-_LARGEST_SCALE = 2.0**20  # of Laplace noise: with more, too many draws leave a doubt
+_LARGEST_SCALE = 2.0**30  # of Laplace noise: with more, too many draws leave a doubt
 _MOST_COMPOSED = 1024  # cells of one person; with more, Laplace noise is not competitive
 _ROUNDED = 1 + 1e-10  # what accounts add for rounding
 _GAIN = 0.999  # of the scale: less than that is not looked for
-_RATIOS = 64  # of two scales, at which a quantile is taken
 
 
 class GaussianNoise(NamedTuple):
@@ -39,7 +36,7 @@ class GaussianNoise(NamedTuple):
     """
 
     sigma: float
-    step: float | None
+    step: float
 
     name = "Gaussian"
 
@@ -56,13 +53,13 @@ class GaussianNoise(NamedTuple):
     @property
     def error(self) -> float:
         """The standard error of a released number: that of the noise and of rounding."""
-        return math.sqrt(self.sigma**2 + (self.step or 0.0) ** 2 / 12)
+        return math.sqrt(self.sigma**2 + self.step**2 / 12)
 
     def law(self, threshold: int | None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
         if threshold is None:
             return Gaussian(self.sigma)
-        return RectifiedGaussian(self.sigma, (threshold - (self.step or 0.5), math.inf))
+        return RectifiedGaussian(self.sigma, (threshold - self.step, math.inf))
 
     def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
         """The loss for every dataset, where one person moves ``at_most`` numbers by 1."""
@@ -76,7 +73,7 @@ class GaussianNoise(NamedTuple):
 
 
 class LaplaceNoise(NamedTuple):
-    """Laplace noise on the multiples of ``unit``, of which the scale is counted.
+    """Laplace noise on the whole numbers.
 
     >>> noise = LaplaceNoise(1.0)
     >>> round(noise.error, 4), [round(value, 4) for value in noise.shown(1, 10)]
@@ -84,7 +81,6 @@ class LaplaceNoise(NamedTuple):
     """
 
     scale: float
-    unit: float = 1.0
 
     name = "Laplace"
     step = None
@@ -97,17 +93,12 @@ class LaplaceNoise(NamedTuple):
     @property
     def deviation(self) -> float:
         """The standard deviation of the noise."""
-        return self.unit * math.sqrt(2 * self.ratio) / -math.expm1(-1 / self.scale)
+        return math.sqrt(2 * self.ratio) / -math.expm1(-1 / self.scale)
 
     @property
     def error(self) -> float:
         """The standard error of a released number; nothing is rounded."""
         return self.deviation
-
-    @property
-    def excess(self) -> float:
-        """|noise| is stochastically below this plus |X|, X of the continuous law of the same scale."""
-        return self.unit * self.scale * math.log(2 / (1 + self.ratio))
 
     def law(self, threshold: int | None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
@@ -115,7 +106,7 @@ class LaplaceNoise(NamedTuple):
 
     def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
         """The loss for every dataset, where one person moves ``at_most`` numbers by 1."""
-        account = PerInstanceAccountant(self.law(None), Sensitivity(each=1 / self.unit, at_most=at_most))
+        account = PerInstanceAccountant(self.law(None), Sensitivity(each=1.0, at_most=at_most))
         account.step_worst_case(theta)
         return account.privacy_loss()
 
@@ -140,60 +131,51 @@ def count_noise(budget: Budget, kind: NoiseKind, at_most: int) -> TableNoise:
     """
     sigma = budget.sigma(math.sqrt(at_most))
     if kind != "gaussian":
-        laplace = LaplaceNoise(*laplace_scales(budget, at_most, (1.0,)))
-        if is_better(budget, kind, laplace, laplace.error, sigma):
+        laplace = LaplaceNoise(laplace_scale(budget, at_most))
+        if is_better(budget, kind, laplace.scale, laplace.error, sigma):
             return laplace
     return GaussianNoise.of(sigma)
 
 
-def is_better(
-    budget: Budget, kind: NoiseKind, laplace: LaplaceNoise, error: float, gaussian_error: float
-) -> bool:
+def is_better(budget: Budget, kind: NoiseKind, scale: float, error: float, gaussian_error: float) -> bool:
     """Whether Laplace noise is taken: by its name, or where its error is the smaller one.
 
     It is a public rule: epsilon, delta and how many cells one person moves decide. With ``sigma`` the noise
     is Gaussian unless it is named, and so it is with a ledger at a delta, whose budget counts Gaussians.
     """
     pure = budget.delta == 0
-    if laplace.scale > _LARGEST_SCALE and (pure or kind == "laplace"):
+    if scale > _LARGEST_SCALE and (pure or kind == "laplace"):
         raise ValueError(
             f"epsilon must be larger with Laplace noise, got {budget.epsilon!r}: its scale would be "
-            f"{laplace.scale:.3g}, above {_LARGEST_SCALE:g}. Give a delta and noise='gaussian'"
+            f"{scale:.3g}, above {_LARGEST_SCALE:g}. Give a delta and noise='gaussian'"
         )
     if kind == "laplace" or pure:
         return True
     counted = budget.epsilon is None or (budget.ledger is not None and budget.ledger.delta > 0)
-    return not counted and laplace.scale <= _LARGEST_SCALE and error < gaussian_error
+    return not counted and scale <= _LARGEST_SCALE and error < gaussian_error
 
 
-def laplace_scales(budget: Budget, at_most: int, shares: tuple[float, ...]) -> list[float]:
-    """Scales for a move by 1, where one person moves ``at_most`` numbers of each of several releases.
+def laplace_scale(budget: Budget, at_most: int) -> float:
+    """The scale of Laplace noise for a move by 1, where one person moves ``at_most`` numbers.
 
-    ``shares`` say how the releases share epsilon. With ``sigma`` in place of epsilon, it is the standard
-    deviation of one number that alone is released.
+    Guarantee: with a target epsilon, the cost at delta was computed and is at most that. At delta = 0 it is
+    the sum of all epsilons; with a delta, the smaller one of that sum and of what the losses compose to.
 
-    Guarantee: the cost of all releases at delta was computed and is at most epsilon. With delta = 0 it is the
-    sum of all epsilons; with a delta it is the smaller one of that sum and of what the losses compose to.
-
-    >>> [round(scale, 3) for scale in laplace_scales(Budget.checked(1.0, 1e-6), 4, (1.0,))]
-    [4.0]
-    >>> [round(scale, 2) for scale in laplace_scales(Budget.checked(1.0, 1e-6), 64, (1.0,))]
-    [38.46]
+    >>> budget = Budget.checked(1.0, 1e-6)
+    >>> [round(laplace_scale(budget, cells), 2) for cells in (1, 4, 64)]
+    [1.0, 4.0, 33.14]
     """
     if budget.epsilon is None:
-        whole = scale_of(budget.multiplier)
-        return [whole * (1.0 if len(shares) == 1 else at_most / share) for share in shares]
+        return scale_of(budget.multiplier)
     target, delta = budget.epsilon, budget.delta
-    scales = [at_most / (target * share) * _ROUNDED for share in shares]
+    added = at_most / target * _ROUNDED
     if delta == 0 or at_most > _MOST_COMPOSED:
-        return scales
+        return added
 
-    def cost(factor: float) -> float:
-        pairs = (("pure", (1 + 1e-12) / (factor * scale), at_most) for scale in scales)
-        return dominated_epsilon(tuple(pairs), delta)
+    def cost(scale: float) -> float:
+        return dominated_epsilon((("pure", (1 + 1e-12) / scale, at_most),), delta)
 
-    factor = min(1.0, smallest_sigma(cost, target, start=1.0)) if cost(_GAIN) <= target else 1.0
-    return [factor * scale for scale in scales]
+    return min(added, smallest_sigma(cost, target, start=added)) if cost(_GAIN * added) <= target else added
 
 
 def scale_of(deviation: float) -> float:
@@ -204,24 +186,3 @@ def scale_of(deviation: float) -> float:
     """
     # deviation = sqrt(1/2) / sinh(1 / (2 scale))
     return 0.5 / math.asinh(math.sqrt(0.5) / deviation)
-
-
-@cache
-def laplace_deviations(coverage: float) -> float:
-    """The number of standard deviations that a sum of two Laplace variables exceeds with 1 - ``coverage``.
-
-    It is the largest one over all ratios of their two scales, of which many are tried, and a little more.
-    With scales a > b, P(|X + Y| > x) = (a^2 e^(-x/a) - b^2 e^(-x/b)) / (a^2 - b^2).
-
-    >>> round(laplace_deviations(0.95), 3), round(laplace_deviations(0.5), 3)
-    (2.12, 0.593)
-    """
-    angles = torch.linspace(0, math.pi / 4, _RATIOS + 1, dtype=torch.float64)[1:-1]
-    a, b = torch.cos(angles) / math.sqrt(2), torch.sin(angles) / math.sqrt(2)  # of variance 1 together
-    low, high = torch.zeros_like(a), torch.full_like(a, 40.0)
-    for _ in range(60):
-        x = (low + high) / 2
-        tail = (a * a * torch.exp(-x / a) - b * b * torch.exp(-x / b)) / (a * a - b * b)
-        low, high = torch.where(tail > 1 - coverage, x, low), torch.where(tail > 1 - coverage, high, x)
-    alone = -math.log1p(-coverage) / math.sqrt(2)
-    return max(alone, float(high.max())) * (1 + 1e-3)
