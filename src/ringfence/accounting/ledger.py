@@ -265,7 +265,7 @@ class Ledger:
         if self.epsilon is not None:
             total = self._charged + cost
             spent = total.pure_epsilon  # which bounds every loss, whatever releases were chosen by
-            if self.delta > 0 and not spent <= self.epsilon:
+            if self.delta > 0:
                 spent = min(spent, self._compared(what, total).epsilon(self.delta))
             if not spent <= self.epsilon:
                 raise BudgetExceededError(
