@@ -277,6 +277,9 @@ losses beyond the grid forgotten
 the first move stands for all
 - for loss in losses[1:]:
 + for loss in losses[:0]:
+pure privacy as if the truth were told half the time
+- 1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))
++ 0.5, 0.5
 @ src/ringfence/accounting/induction.py: accounting/voters
 single voters seen from one side
 -     yield log_p - rho, margin - rho
@@ -284,7 +287,7 @@ single voters seen from one side
 
 @ src/ringfence/accounting/ledger.py: accounting/ledger
 a ledger writes down what was released after it was released
-- self.charge(what, account, numbers=numbers if secure else 0)
+- self.charge(what, account, numbers=0 if mechanism.whole or not secure else numbers)
 + pass
 a copy of a ledger spends its budget again
 - def __reduce_ex__(self, _: object)
@@ -297,6 +300,14 @@ a resumed run pays again for steps that it was charged for
 - if entry.run == run.run_id:
 + if False:
 
+@ src/ringfence/accounting/per_instance.py: mechanisms/laplace
+a table of divergences for a law with kinks
+- exact = exact or mechanism.whole
++ exact = bool(exact)
+@ src/ringfence/accounting/divergence_sums.py: mechanisms/laplace
+whole numbers moved by a part of one
+- nearer.round() if law.whole else nearer
++ nearer
 @ src/ringfence/accounting/per_instance.py: accounting/per_instance accounting/guarantee
 a sum not capped by what holds for every theta
 - forward, backward = torch.minimum(sums, bounded * self._orders)
@@ -320,6 +331,17 @@ slopes of a curve over the neighbouring cell
 - _slopes(below, width * down[1:])
 + _slopes(below, width * down[:-1])
 
+@ src/ringfence/accounting/privacy_loss.py: accounting/privacy_loss
+delta = 0 although randomness is finite
+- if self.numbers or self.taken or (
++ if self.taken or (
+@ src/ringfence/accounting/privacy_loss.py: releases/table_noise
+a Gaussian beside pure privacy is free
+- entries.append(("gaussian", loss.mu, 1))
++ pass
+pure privacy beside samples is free
+- pairs=(*loss.pairs, (added, 0.0))
++ pairs=loss.pairs
 @ src/ringfence/accounting/privacy_loss.py: accounting/privacy_loss
 a missing order has the sum of a smaller one
 - in known if at >= order)
@@ -660,6 +682,24 @@ two pieces of one half both taken for heavy
 - _HEAVY = math.log(0.6)
 + _HEAVY = math.log(0.499)
 
+@ src/ringfence/mechanisms/laplace.py:
+Laplace noise compared with the Gaussian of its scale
+- _SCALE = math.sqrt(math.pi / 2)
++ _SCALE = 1.0
+the bound not reflected with the shift
+- below = torch.where(down, -upper, lower).floor()
++ below = lower.floor()
+whole numbers that theta passes are left out
+- inside = k <= last
++ inside = k < last
+@ src/ringfence/mechanisms/laplace.py: mechanisms/laplace
+pure epsilon of a part of a whole step
+- torch.minimum(move.ceil(), 2 * move)
++ move
+the information at a kink from one side
+- for left in (False, True)
++ for left in (False, False)
+
 @ src/ringfence/mechanisms/rectified.py:
 a sign in the rectified information
 - far_mills.reciprocal() - far - far_mills
@@ -692,6 +732,14 @@ the tail sampled as if it began at 4 sigma
 secure winners: float64 decides what it cannot know
 - doubted = (high >= low.gather(1, best))
 + doubted = (high > high)
+
+@ src/ringfence/mechanisms/secure.py: mechanisms/laplace
+Laplace noise from 256 bits, which delta is not charged for
+- if not exact:
++ if True:
+Laplace noise cut in the middle of a whole number
+- return number.double() + 0.5
++ return number.double() - 0.5
 
 @ src/ringfence/mechanisms/sign.py:
 P and Q swapped in the sign's divergence
@@ -866,13 +914,19 @@ a column of the data is overwritten by what is released
 
 @ src/ringfence/releases/counts.py: releases/counts
 standard errors are said to hold for counts that were selected
-- exact = _selection(threshold, noisy)
+- exact = _selection(threshold, used)
 + exact = exact
 
 @ src/ringfence/releases/means.py: releases/means
 means say that small groups are never shown
-- NormalDist(1.0, size_sigma).cdf(2.5 - threshold)
-+ 0.0
+- alone = used.exceeded(threshold - 1.5)
++ alone = 0.0
+a person with Laplace noise moves one of the two numbers more than is charged
+- sides = (UNITS * people + units, UNITS * people - units)
++ sides = (UNITS * people + units, UNITS * people - 2 * units)
+intervals with Laplace noise as wide as if it had one scale
+- return max(alone, float(high.max())) * (1 + 1e-3)
++ return alone
 
 @ src/ringfence/releases/reader.py: releases/reader
 a row that begins with # switches comments on
@@ -920,6 +974,20 @@ a formula in table.csv
 a killed process leaves a part of a release
 - with new_folder(folder) as beside:
 + if (beside := Path(folder)).mkdir(parents=True, exist_ok=True) is None:
+
+@ src/ringfence/releases/table_noise.py: releases/table_noise
+Laplace noise for one cell where a person is in several
+- added = at_most / target * _ROUNDED
++ added = 1 / target * _ROUNDED
+the larger noise is taken
+- and error < gaussian_error
++ and error > gaussian_error
+a ledger that counts Gaussians gets Laplace noise
+- counted = budget.epsilon is None or (budget.ledger is not None and budget.ledger.delta > 0)
++ counted = budget.epsilon is None
+counts below the threshold shown as the threshold
+- (threshold - 1.0, math.inf)
++ (threshold, math.inf)
 
 @ src/ringfence/releases/votes.py: releases/every_job
 a person whose answers are replaced charged as one who is added

@@ -46,6 +46,7 @@ class Law:
     low: mpf | None = None
     high: mpf | None = None
     scale: mpf | None = None
+    kinks: bool = False  # whether its derivatives in theta differ from side to side, the larger one counting
 
 
 Family = Callable[[Number], Law]
@@ -135,6 +136,8 @@ def renyi(family: Family, theta: Number, shift: Number, alpha: Number) -> mpf:
 @with_enough_digits
 def fisher(family: Family, theta: Number) -> mpf:
     """E[(d/dtheta log p)^2], the derivative by central differences in high precision."""
+    if family(theta).kinks:
+        return max(_one_sided_fisher(family, mpf(theta), side * mpf(10) ** -40) for side in (1, -1))
     step = mpf(10) ** -12
     plus, here, minus = family(mpf(theta) + step), family(theta), family(mpf(theta) - step)
 
@@ -147,6 +150,11 @@ def fisher(family: Family, theta: Number) -> mpf:
             lambda x: squared(plus.density(x), minus.density(x), here.density(x)), here, [theta]
         )
     return total
+
+
+def _one_sided_fisher(family: Family, theta: mpf, step: mpf) -> mpf:
+    near, here = family(theta + step), family(theta)
+    return sum(((near.atoms[x] - m) / step) ** 2 / m for x, m in here.atoms.items() if m)
 
 
 @with_enough_digits

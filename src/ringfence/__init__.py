@@ -34,6 +34,7 @@ if _typing.TYPE_CHECKING:
     from ringfence.data.projection import PublicProjection as PublicProjection
     from ringfence.mechanisms.base import Mechanism as Mechanism
     from ringfence.mechanisms.gaussian import Gaussian as Gaussian
+    from ringfence.mechanisms.laplace import Laplace as Laplace
     from ringfence.mechanisms.quantized import QuantizedGaussian as QuantizedGaussian
     from ringfence.mechanisms.rectified import RectifiedGaussian as RectifiedGaussian
     from ringfence.mechanisms.sign import StochasticSign as StochasticSign

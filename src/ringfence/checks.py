@@ -269,6 +269,14 @@ def probability(name: str, value: object) -> float:
     return share
 
 
+def probability_or_zero(name: str, value: object) -> float:
+    """``value``, a number from 0 on and below 1: a delta where pure differential privacy is possible."""
+    share = number(name, value)
+    if not 0 <= share < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value!r}")
+    return share
+
+
 def rate(name: str, value: object) -> float:
     """``value``, a number above 0 and at most 1."""
     share = number(name, value)

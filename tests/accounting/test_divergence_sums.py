@@ -26,7 +26,8 @@ from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+TABULATED = [case for case in CASES if not case.make(1.0, -1.0, 1.0).whole]
+every_case = pytest.mark.parametrize("case", TABULATED, ids=lambda case: case.name)
 ORDERS = float64([1.1, 8.0, 1024.0])
 
 THETAS = {
@@ -53,7 +54,7 @@ def test_an_upper_bound_within_half_a_percent(case: Case, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name != "gaussian"], ids=lambda case: case.name
+    "case", [case for case in TABULATED if case.name != "gaussian"], ids=lambda case: case.name
 )
 def test_in_the_middle_of_a_cell_the_margin_is_needed(case: Case) -> None:
     """Where D is largest it bends downwards, and the chord alone would be too low."""

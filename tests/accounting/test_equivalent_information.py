@@ -30,7 +30,10 @@ def quotients(law: rf.Mechanism, theta: torch.Tensor, farthest: float, shares: t
     return torch.maximum(*sides) / (0.5 * ORDERS.view(-1, 1, 1) * moves.square())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+TABULATED = [case for case in CASES if not case.make(1.0, -1.0, 1.0).whole]
+
+
+@pytest.mark.parametrize("case", TABULATED, ids=lambda case: case.name)
 @pytest.mark.parametrize("farthest", [3.0, 0.3, 1e-3])
 def test_no_move_has_more_and_one_has_hardly_less(case: Case, farthest: float) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -15,12 +15,13 @@ from ringfence.accounting.induction import (
     Grid,
     Loss,
     atoms_delta,
+    dominated_curve,
+    dominated_delta,
+    dominated_epsilon,
     envelopes,
     in_both_directions,
     induction,
     range_curve,
-    range_delta,
-    range_epsilon,
     worst_losses,
 )
 from ringfence.accounting.profile import composed_delta
@@ -61,6 +62,10 @@ def worst_in_the_light_of_outcomes(releases: int, at_most: int, p: float, q: flo
     return max(found)
 
 
+def named(ranges: tuple[tuple[float, int], ...]) -> tuple[tuple[str, float, int], ...]:
+    return tuple(("range", eta, count) for eta, count in ranges)
+
+
 def coin(eta: float, t: float) -> tuple[float, float]:
     """The chance of the loss t under P; the other loss is t - eta."""
     return math.expm1(eta - t) * math.exp(t) / math.expm1(eta), t
@@ -84,13 +89,13 @@ def test_every_interval_of_a_range_is_covered(etas: list[float]) -> None:
     for share in (0.0, 0.3, 0.7, 0.95):
         epsilon = share * sum(etas)
         exact = worst_range(etas, -epsilon, 4001 if len(etas) == 1 else 161)
-        assert exact <= range_delta(ranges, epsilon) <= 1.02 * exact + 1e-4 * sum(etas)
+        assert exact <= dominated_delta(named(ranges), epsilon) <= 1.02 * exact + 1e-4 * sum(etas)
         if len(etas) == 1:  # the best t has a closed form
             closed = (math.exp(etas[0] / 2) - math.exp(epsilon / 2)) ** 2 / math.expm1(etas[0])
             assert exact == pytest.approx(closed, rel=1e-3)
-        found = range_delta(ranges, epsilon)
-        assert epsilon <= range_epsilon(ranges, found) * (1 + 1e-9)
-        assert range_epsilon(ranges, found) == pytest.approx(epsilon, abs=1e-6 * sum(etas))
+        found = dominated_delta(named(ranges), epsilon)
+        assert epsilon <= dominated_epsilon(named(ranges), found) * (1 + 1e-9)
+        assert dominated_epsilon(named(ranges), found) == pytest.approx(epsilon, abs=1e-6 * sum(etas))
 
 
 @pytest.mark.parametrize(("eta", "count"), [(0.2, 7), (0.05, 60), (2.0, 5)])
@@ -100,7 +105,7 @@ def test_ranges_on_one_dataset_are_below_those_chosen_in_the_light_of_outcomes(
     """Coins whose t is fixed in advance, binomially; little is lost, and zCDP and the sum are beaten."""
     heads = np.arange(count + 1)
     for delta in (1e-3, 1e-7):
-        epsilon = range_epsilon(((eta, count),), delta)
+        epsilon = dominated_epsilon((("range", eta, count),), delta)
 
         def fixed(t: float, epsilon: float) -> float:
             losses = count * t - (count - heads) * eta
@@ -116,8 +121,45 @@ def test_ranges_that_take_too_long_or_that_floats_do_not_hold() -> None:
     assert range_curve(((0.1, 2), (0.2, 1))) is None  # which one comes first matters
     for eta, count in ((0.01, 10**5), (1e-12, 3), (400.0, 2)):
         assert range_curve(((eta, count),)) is None
-        assert range_epsilon(((eta, count),), 1e-5) == pytest.approx(eta * count)
-        assert range_delta(((eta, count),), 0.9 * eta * count) == 1.0
+        assert dominated_epsilon((("range", eta, count),), 1e-5) == pytest.approx(eta * count)
+        assert dominated_delta((("range", eta, count),), 0.9 * eta * count) == 1.0
+
+
+def randomised_response(sizes: list[float], epsilon: float) -> float:
+    """By definition: every outcome of all releases that answer truly with odds e^size."""
+    total = 0.0
+    for answers in itertools.product((1, -1), repeat=len(sizes)):
+        loss = sum(sign * size for sign, size in zip(answers, sizes, strict=True))
+        chance = math.prod(1 / (1 + math.exp(-a * s)) for a, s in zip(answers, sizes, strict=True))
+        total += chance * max(0.0, -math.expm1(epsilon - loss))
+    return total
+
+
+@pytest.mark.parametrize("sizes", [[1.3], [0.4] * 6, [0.2, 0.2, 0.7], [3.0, 0.05]])
+def test_pure_privacy_composes_as_randomised_response(sizes: list[float]) -> None:
+    pairs = tuple(("pure", size, sizes.count(size)) for size in dict.fromkeys(sizes))
+    alike = len(pairs) == 1
+    for share in (0.0, 0.2, 0.55, 0.95):
+        epsilon = share * sum(sizes)
+        exact, found = randomised_response(sizes, epsilon), dominated_delta(pairs, epsilon)
+        assert exact <= found <= exact * (1 + 1e-9 if alike else 1.001) + (0 if alike else 1e-4)
+        assert dominated_epsilon(pairs, found) == pytest.approx(epsilon, abs=1e-5 * sum(sizes))
+    assert dominated_delta(pairs, sum(sizes) * (1 + 1e-9)) == 0.0
+    assert dominated_epsilon(pairs, 0.0) == pytest.approx(sum(sizes), rel=1e-10)
+
+
+def test_pure_privacy_beside_a_gaussian() -> None:
+    """Against the sum over the losses of the answers, each before an exact Gaussian curve."""
+    pairs = (("pure", 0.5, 2), ("gaussian", 0.3, 1), ("gaussian", 0.4, 1))
+    for epsilon in (0.0, 0.8, 2.0):
+        exact = 0.0
+        for answers, chance in ((1.0, 1 / (1 + math.exp(-0.5)) ** 2), (0.0, 2 / (2 + 2 * math.cosh(0.5)))):
+            exact += chance * float(rf.Gaussian(1.0).hockey_stick(0.0, 0.5, epsilon - answers))
+        exact += (1 + math.exp(0.5)) ** -2 * float(rf.Gaussian(1.0).hockey_stick(0.0, 0.5, epsilon + 1.0))
+        assert exact <= dominated_delta(pairs, epsilon) <= 1.002 * exact
+    assert dominated_epsilon(pairs, 0.0) == math.inf
+    assert dominated_curve((*pairs, ("range", 0.1, 1))) is None
+    assert dominated_curve((("pure", 1e4, 1),)) is None
 
 
 @pytest.mark.parametrize("at_most", [1, 2, 3])

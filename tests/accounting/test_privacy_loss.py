@@ -94,7 +94,9 @@ def test_ranges_count_where_all_releases_have_one() -> None:
     assert PrivacyLoss.from_state(json.loads(json.dumps(more.state()))) == more
     assert few.of_replaced().dominating == (("range", 0.2, 1),)
     assert more.gaussian_bound().dominating == (gaussian(0.1) + more).dominating == ()
-    assert (more + PrivacyLoss.of_pair(0.1, 0.0)).dominating == ()
+    paired = more + PrivacyLoss.of_pair(0.1, 0.0)
+    assert paired.dominating == more.dominating
+    assert paired.epsilon(0.0) == pytest.approx(0.5, rel=1e-10)
     assert "dominating" not in gaussian(0.1).state()  # what an older version can read
     with pytest.raises(ValueError, match="delta must be in"):
         more.drawn_securely(1).epsilon(0.0)

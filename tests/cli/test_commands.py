@@ -118,7 +118,7 @@ def test_a_target_is_enough_and_what_was_chosen_is_said(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["account", "theta.npy", *ACCOUNT, "--mechanism", "laplace"], "mechanism must be one of gaussian, "),
+        (["account", "theta.npy", *ACCOUNT, "--mechanism", "cauchy"], "mechanism must be one of gaussian, "),
         (["account", "theta.npy", *ACCOUNT, "--mechanism", "quantized"], "mechanism quantized needs levels"),
         (["account", "theta.npy", *ACCOUNT, "--sensitivity", -1], "sensitivity must be >= 0, got -1.0"),
         (["account", "theta.npy", *ACCOUNT, "--at-most", 0], "at_most must be at least 1, got 0"),

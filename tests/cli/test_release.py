@@ -33,7 +33,7 @@ def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     command = [people / "*.csv", "--by", "region,age", "--domain", "region=north,south,west"]
     options = ["--bins", "age=0,18,65,inf", "--suppress-below", 20, "--person", "id", "--out", tmp_path]
     said = ran("release", "counts", *command, *options, *BUDGET)
-    assert "for each person: random noise" in said
+    assert "for each person: Laplace noise" in said
     assert said.count("<20") == 3  # the west
     assert f"{tmp_path / 'account.json'}  (private)" in said
     assert {path.name for path in tmp_path.iterdir()} == {

@@ -41,7 +41,7 @@ FILES += ["", ".", "/dev/null", "/dev/null/x", str(PLACE), str(PLACE / "missing.
 FILES += ["a\nb.npy", "é" * 300, "\0"]
 NUMBERS = ["0", "-0", "1", "2", "-1", "nan", "inf", "-inf", "1e-300", "1e300", "5e-324", "1e400", "x"]
 NUMBERS += ["0.5", "1e-5", "4", "1_0", "0x10", " 1", "٣", "9" * 25, ""]
-LAWS = ["gaussian", "rectified", "truncated", "sign", "quantized", "", "Gaussian", "laplace"]
+LAWS = ["gaussian", "rectified", "truncated", "sign", "quantized", "laplace", "", "Gaussian", "cauchy"]
 SMALL = ["1", "0", "-1", "x", "nan", "", "2"]
 
 words = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(LAWS), st.text(max_size=5))

@@ -21,6 +21,7 @@ class Case:
     golden: str | None = None  # its name in golden.csv, if it has rows there
     uses_bound: bool = True
     has_density: bool = True
+    unit: float = 37.0  # other units in which the law is the same; 1 where there are none
 
     def oracle(self, sigma: float, low: float, high: float) -> oracle.Family:
         """The law by definition."""
@@ -67,4 +68,5 @@ CASES = [
         golden="quant16",
         has_density=False,
     ),
+    Case("laplace", lambda sigma, low, high: rf.Laplace(sigma, (low, high)), has_density=False, unit=1.0),
 ]

@@ -283,7 +283,8 @@ def test_near_neighbours_give_the_fisher_information(case: Case, point: tuple[fl
     theta, *parameters = point
     law = case.make(*parameters)
     step, alpha = 1e-6 * parameters[0], 3.0
-    local = 2 * law.renyi_divergence(theta, step, alpha) / (alpha * step**2)
+    moves = float64([step, -step])  # of which the worse one counts where a law has kinks
+    local = (2 * law.renyi_divergence(theta, moves, alpha) / (alpha * step**2)).max()
     assert float(local) == pytest.approx(float(law.fisher_information(theta)), rel=1e-4, abs=0)
 
 
@@ -303,7 +304,7 @@ def test_mirror_symmetry(case: Case) -> None:
 @every_case
 def test_units_do_not_matter(case: Case) -> None:
     """Measuring everything in other units leaves divergences alone and scales the information."""
-    unit = 37.0
+    unit = case.unit
     law, scaled = case.make(0.8, -1.0, 2.5), case.make(0.8 * unit, -1.0 * unit, 2.5 * unit)
     torch.testing.assert_close(
         scaled.renyi_divergence(unit * GRID, unit * 0.3, 4.0),

@@ -177,7 +177,7 @@ def test_where_float64_has_no_answer_it_says_so() -> None:
     columns = [float64([value]) for value in (2.0**700, 1.0, 0.0, 2.0**-699)]
     law, middle = Conditioned(*columns), 2.0**-700
     assert law.below(float64([middle])).isnan().all()
-    assert float(law.exactly(middle, 0)) == pytest.approx(1 / (1 + np.e), rel=1e-12)
+    assert float(law.exactly(middle, 0, 256)) == pytest.approx(1 / (1 + np.e), rel=1e-12)
 
 
 @pytest.mark.parametrize("start", [0, 1, 41, 42, 43, 99, 100])
@@ -581,7 +581,9 @@ def test_conditioned_to_a_trillionth(side: int) -> None:
         with mp.workdps(150):
             whole = oracle.between(low, high)
             truth = [oracle.between(low, mpf(x) / SIGMA) / whole for x in points]
-            exactly = [abs(law.exactly(x, 0) - expected) for x, expected in zip(points, truth, strict=True)]
+            exactly = [
+                abs(law.exactly(x, 0, 256) - expected) for x, expected in zip(points, truth, strict=True)
+            ]
         assert max(exactly) < mpf(2) ** -300, (near, width)
         for x, expected in zip(points, truth, strict=True):
             got = float(law.below(float64([x])))
@@ -604,7 +606,7 @@ def test_guesses_are_quantiles(side: int) -> None:
 
 def test_a_parameter_of_one_number_holds_for_every_coordinate() -> None:
     law = Normal(float64([7.0]), float64([5.0, 6.0]))
-    assert float(law.exactly(13.0, 1)) == pytest.approx(NormalDist().cdf(1.0), rel=1e-12)
+    assert float(law.exactly(13.0, 1, 256)) == pytest.approx(NormalDist().cdf(1.0), rel=1e-12)
 
 
 # ------------------------------------------------------------------ the largest of several

@@ -10,7 +10,8 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.releases.counts import array_counts, shown_with_error, table_counts
+from ringfence.releases.counts import array_counts, table_counts
+from ringfence.releases.table_noise import GaussianNoise
 from tests.tensors import float64
 
 PEOPLE = pandas.DataFrame(
@@ -56,7 +57,7 @@ def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
     table = rf.release_counts(PEOPLE, "region", domain=REGIONS, suppress_below=40, epsilon=1.0, delta=1e-6)
     assert table.statement.public == (
         "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
-        "row is taken as one person): random noise with a standard deviation of 4.22 was added to every "
+        "row is taken as one person): Laplace noise with a standard deviation of 1.36 was added to every "
         "count, and noisy counts below 40 are not shown."
     )
     assert str(table.statement).startswith(table.statement.public)
@@ -95,8 +96,8 @@ def test_very_much_noise_is_released_on_a_coarser_grid() -> None:
 def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown() -> None:
     table = rf.release_counts(np.full(20_000, 15), sigma=4.24, suppress_below=20, seed=5)
     seen = table.values[~np.isnan(table.values)]
-    chance, above = shown_with_error(15, 20, 4.24)
-    assert shown_with_error(0, 10**6, 4.24) == (0.0, 0.0)
+    chance, above = GaussianNoise.of(4.24).shown(15, 20)
+    assert GaussianNoise.of(4.24).shown(0, 10**6) == (0.0, 0.0)
     assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
     assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
     said = str(table.statement)

@@ -64,10 +64,10 @@ def sigma_of(made: rf.Release) -> float:
 @pytest.mark.parametrize(
     ("name", "arguments", "square"),  # of what one person moves
     [
-        ("counts", {}, 1),
-        ("counts", {"suppress_below": 20, "person": "id", "at_most": 3}, 3),
-        ("means", {}, 1),
-        ("means", {"person": "id", "at_most": 2}, 2),
+        ("counts", {"noise": "gaussian"}, 1),
+        ("counts", {"noise": "gaussian", "suppress_below": 20, "person": "id", "at_most": 3}, 3),
+        ("means", {"noise": "gaussian"}, 1),
+        ("means", {"noise": "gaussian", "person": "id", "at_most": 2}, 2),
         ("votes", {}, 3),
         ("votes", {"at_most": 2}, 2),
         ("votes", {"neighbours": "replaced"}, 12),
@@ -99,6 +99,7 @@ def test_a_release_computes_what_it_publishes_and_the_account_when_it_is_asked_f
     for owner, work in ((PerInstanceAccountant, "step"), (decisions, "rdp_of_pairs")):
         monkeypatch.setattr(owner, work, lambda *_, **__: pytest.fail("accounted"))
     job, data, own = JOBS[name]
+    own = {**own, "noise": "gaussian"} if name == "means" else own  # Laplace noise costs everybody the same
     made = job(data, **own, epsilon=1.0)
     assert made.account.epsilon <= 1.0
     assert made.statement.public in str(made)
@@ -196,7 +197,9 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("counts", ONE, {"epsilon": None}, "epsilon or sigma must be given, and not both"),
         ("counts", ONE, {"sigma": 1.0}, "epsilon or sigma must be given, and not both"),
         ("counts", ONE, {"epsilon": 0.0}, "epsilon must be > 0"),
-        ("counts", ONE, {"delta": 0.0}, "delta must be"),
+        ("counts", ONE, {"delta": -0.1}, r"delta must be in \[0, 1\)"),
+        ("counts", ONE, {"delta": 0.0, "noise": "gaussian"}, r"delta must be in \(0, 1\)"),
+        ("counts", ONE, {"noise": "cauchy"}, "noise must be one of"),
         ("counts", PEOPLE, {"by": "region"}, "domain= must list"),
         ("counts", PEOPLE, {"person": "name"}, "person names the column 'name'"),
         ("counts", PEOPLE, {"person": "id", "counts": "age"}, "person must not be given where"),

@@ -8,8 +8,12 @@ import numpy as np
 import pandas
 import polars
 import pytest
+import torch
 
 import ringfence as rf
+from ringfence.releases.account import Budget
+from ringfence.releases.cells import UNITS
+from ringfence.releases.means import LaplaceMeans, laplace_deviations
 
 PEOPLE = pandas.DataFrame(
     {
@@ -33,7 +37,7 @@ def test_persons_count_once_with_the_mean_of_their_clamped_values() -> None:
 
 
 def test_intervals_and_errors_are_in_the_units_of_the_column() -> None:
-    means = rf.release_means(PEOPLE, **LIMITS, epsilon=1.0)
+    means = rf.release_means(PEOPLE, **LIMITS, epsilon=1.0, noise="gaussian")
     table = means.values
     shown = table[~table["suppressed"]]
     assert bool(((shown["low"] <= shown["mean"]) & (shown["mean"] <= shown["high"])).all())
@@ -50,7 +54,7 @@ def test_the_sentence_to_print() -> None:
     means = rf.release_means(polars.from_pandas(PEOPLE), **LIMITS, epsilon=1.0, suppress_below=50)
     assert means.statement.public == (
         "These means are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
-        "row is taken as one person): values of income were clamped to 0 to 40, random noise was added, and "
+        "row is taken as one person): values of income were clamped to 0 to 40, Laplace noise was added, and "
         "groups with a noisy size below 50 are not shown (the noise decides: one person alone is a "
         "group that is shown with a chance of at most 0.001 %); the intervals allow for the "
         "noise, with a coverage of 0.95."
@@ -70,8 +74,10 @@ def test_how_often_one_person_alone_is_shown_is_said() -> None:
     assert float(said[1]) == pytest.approx(11, abs=0.1)
 
 
-def groups(truth: float, size: int, below: int, groups: int = 3000) -> rf.Release:
-    """Intervals of 90 % of groups with the same mean; the noise of their sizes is 8.7."""
+def groups(
+    truth: float, size: int, below: int, groups: int = 3000, noise: str = "auto", coverage: float = 0.9
+) -> rf.Release:
+    """Intervals of 90 % of groups with the same mean; the noise of their sizes is 8.7, or 7 with Laplace."""
     frame = pandas.DataFrame({"group": np.repeat(np.arange(groups), size), "x": truth})
     return rf.release_means(
         frame,
@@ -82,7 +88,8 @@ def groups(truth: float, size: int, below: int, groups: int = 3000) -> rf.Releas
         upper=1,
         sigma=5.0,
         suppress_below=below,
-        coverage=0.9,
+        noise=noise,
+        coverage=coverage,
         seed=11,
     )
 
@@ -100,6 +107,43 @@ def test_intervals_cover_as_often_as_they_say(truth: float, size: int) -> None:
     assert 0.9 - slack < rate
     if truth == 0:  # beyond a limit an interval ends there: it may cover more
         assert rate < 0.9 + slack
+
+
+@pytest.mark.parametrize(("truth", "coverage"), [(0.6, 0.9), (0.0, 0.9), (0.0, 0.5), (-0.9, 0.99)])
+def test_intervals_cover_with_laplace_noise(truth: float, coverage: float) -> None:
+    """How heavy the tails are depends on the mean: the widest of all laws counts, and little is lost."""
+    table = groups(truth, 150, below=20, noise="laplace", coverage=coverage).values
+    rate, slack = covered(table, truth).mean(), 4 * math.sqrt(coverage * (1 - coverage) / len(table))
+    assert coverage - slack < rate < coverage + slack + 0.03
+
+
+def test_one_person_moves_two_numbers_by_one_altogether() -> None:
+    """With Laplace noise: what is drawn from, in units of 1 / (2 UNITS), for a person added to a group."""
+    drawn: list[torch.Tensor] = []
+
+    class Recorder(Budget):
+        def release(self, law: rf.Mechanism, theta: torch.Tensor, what: str, step: Any = None) -> Any:
+            assert float(law.scale) == pytest.approx(3.0 * 2 * UNITS, rel=1e-12)
+            drawn.append(theta)
+            return theta
+
+    budget = Recorder(1.0, 1e-6, 1.0, rf.Noise(1), None)
+    people, units = torch.tensor([4, 5, 5]), torch.tensor([77, 77 + UNITS, 77 - UNITS // 3])
+    size, total = LaplaceMeans(3.0).draw(budget, people, units, 1)
+    moves = torch.stack(drawn)[:, 1:] - torch.stack(drawn)[:, :1]
+    assert moves.abs().sum(dim=0).tolist() == [2 * UNITS, 2 * UNITS]
+    assert size.tolist() == [4.0, 5.0, 5.0]
+    assert (total * UNITS).tolist() == units.tolist()
+
+
+@pytest.mark.parametrize("coverage", [0.3, 0.9, 0.999])
+def test_no_pair_of_laplace_laws_has_a_larger_quantile(coverage: float) -> None:
+    deviations = laplace_deviations(coverage)
+    for ratio in np.random.default_rng(3).random(200):
+        a = 1 / math.sqrt(2 + 2 * ratio**2)
+        b = ratio * a
+        tail = (a**2 * math.exp(-deviations / a) - b**2 * math.exp(-deviations / b)) / (a**2 - b**2)
+        assert tail <= 1 - coverage
 
 
 def test_a_group_that_is_shown_misses_no_more_often_than_promised() -> None:

@@ -97,7 +97,7 @@ def test_without_a_target_the_settings_are_what_they_were() -> None:
         ),
         ({"target_epsilon": 0.0}, r"target_epsilon must be > 0, got 0\.0"),
         ({"mechanism": "truncated"}, "mechanism 'truncated' needs bound: give a mechanism with any sigma"),
-        ({"mechanism": "laplace"}, r"mechanism must be one of .* got 'laplace'"),
+        ({"mechanism": "cauchy"}, r"mechanism must be one of .* got 'cauchy'"),
         ({"clip": rf.Norm(1e14)}, r"target_epsilon must be attainable, got 2\.0"),
     ],
 )

@@ -8,11 +8,11 @@ nodes D is at most its chord times ``above_chord``: with theta and the shift s i
 
     D'' >= -K D,    K = 4 + max(0, 2 - alpha) s^2 / 4
 
-for every law of the package, every shift and every order (docs/curvature.md). Over a cell of width h a
-positive function with this property lies below its chord times h sqrt(K) / sin(h sqrt(K)), which is at most
-1 / (1 - K h^2 / 6). A sum over coordinates is therefore bounded by how often each cell is hit, and where in
-the cell: by a histogram of theta, which is one pass whatever the number of orders and needs no memory that
-grows with theta.
+for every law of the package but those of whole numbers, every shift and every order (docs/curvature.md). Over
+a cell of width h a positive function with this property lies below its chord times h sqrt(K) / sin(h
+sqrt(K)), which is at most 1 / (1 - K h^2 / 6). A sum over coordinates is therefore bounded by how often each
+cell is hit, and where in the cell: by a histogram of theta, which is one pass whatever the number of orders
+and needs no memory that grows with theta.
 """
 
 import math
@@ -134,7 +134,7 @@ def recentre(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
     # only where theta is closer to that end than to 0: then the difference is exact, and a theta near 0,
     # where a quantised law may have a cut, keeps its digits
     closer = (theta - nearer).abs() <= theta.abs() / 2
-    anchor = torch.where((nearer.abs() > near) & closer, nearer, 0.0)
+    anchor = torch.where((nearer.abs() > near) & closer, nearer.round() if law.whole else nearer, 0.0)
     if bool((anchor == anchor.reshape(-1)[0]).all()):
         anchor = anchor.reshape(-1)[0]  # a law with single numbers keeps them
     ends = {"lower": lower - anchor, "upper": upper - anchor}

@@ -134,7 +134,7 @@ class ExampleAccountant:
         _require_fit(law, theta)
         law, theta = recentre(law, theta.double().cpu())
         release: ExampleSums
-        if checks.flag("exact", exact):
+        if checks.flag("exact", exact) or law.whole:
             release = EvaluatedSums(law, theta, self._orders)
         elif law.exponential_family:
             release = PolynomialSums(law, theta, self._orders)

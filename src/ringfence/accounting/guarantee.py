@@ -23,9 +23,10 @@ ADDED_OR_REMOVED, REPLACED = "added or removed", "replaced by another one"
 RENYI = "Rényi sums"
 GAUSSIAN, ZCDP = "Gaussian, exactly", "zCDP of the law"
 BOUNDED_RANGE = "bounded range, by backward induction"
+LOSSES = "losses composed, by backward induction"
 SAMPLED = "Gaussian on Poisson samples, by privacy loss distributions"
 ADDED_UP = "epsilons added up"
-_EVERY_DATASET = (GAUSSIAN, ZCDP, BOUNDED_RANGE, SAMPLED, ADDED_UP)
+_EVERY_DATASET = (GAUSSIAN, ZCDP, BOUNDED_RANGE, LOSSES, SAMPLED, ADDED_UP)
 
 # since 0.7, where epsilon is the promise for every dataset; it was the ex-post number
 _RENAMED = {

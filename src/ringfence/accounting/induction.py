@@ -31,12 +31,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.mechanisms import pieces
+from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]  # points of a grid
 Ranges = tuple[tuple[float, int], ...]  # lengths of intervals that hold losses, and how many releases
+Dominating = tuple[tuple[str, float, int], ...]  # names of pairs of laws, their parameter, how many releases
 
 _FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
 _HALVINGS = 16
@@ -51,6 +53,7 @@ _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest 
 _MOST_RANGE_WORK = 5e6  # values of V, times cells; a second is about 3e7
 _LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
 _HELD = 1 << 21  # points of moves that are held at once
+_PER_LOSS = 8  # points of the grid in the smallest of several losses
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
 
@@ -200,9 +203,15 @@ class Grid(NamedTuple):
 
 
 def induction(
-    releases: Sequence[tuple[Sequence[Loss], int]], grid: Grid, at_most: int | None = None
+    releases: Sequence[tuple[Sequence[Loss], int]],
+    grid: Grid,
+    at_most: int | None = None,
+    *,
+    last: Array | None = None,
 ) -> Callable[[float], float] | None:
     """delta(epsilon) of these releases, each given by the losses of its moves and how often it is made.
+
+    ``last`` is V before a further release that is no loss on the grid.
 
     Guarantee: an upper bound for every record, whichever of the moves it makes at each release, or at
     ``at_most`` of them, also where it chooses by what was released before. None where it would take too long.
@@ -221,7 +230,7 @@ def induction(
     rows = 1 if work * rows > _MOST_WORK else rows  # that all may move holds whatever else is known
     releases = [([loss.within(length) for loss in losses], count) for losses, count in releases]
     pad = max(int(np.abs(loss.places).max(initial=0)) for losses, _ in releases for loss in losses)
-    values = np.tile(grid.last_values(), (rows, 1))
+    values = np.tile(grid.last_values() if last is None else last, (rows, 1))
     for losses, count in releases:
         for _ in range(count):
             padded = grid.padded(values, pad)
@@ -305,14 +314,61 @@ def _worst_coins(values: Array, width: int, step: float) -> Array:
     return worst
 
 
-def range_epsilon(ranges: Ranges, delta: float) -> float:
-    """The epsilon of releases with these ranges, by ``range_curve``; at most the sum of all ranges.
+@lru_cache(maxsize=64)
+def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
+    """Many (epsilon, delta), epsilon from 0 on, of releases that these pairs of laws dominate.
 
-    >>> range_epsilon(((0.25, 2),), 0.0), round(range_epsilon(((0.1, 50),), 1e-6), 2)
-    (0.500000000005, 1.54)
+    A pair is "range" (``range_curve``), "pure" for epsilon-differential privacy, or "gaussian" for mu-GDP.
+    None where ranges come with others, where it would take long, and where floats do not hold it.
+
+    Guarantee: upper bounds. Randomised response, whose losses are epsilon and -epsilon, dominates every
+    epsilon-differentially private release (Kairouz, Oh and Viswanath 2015), and pairs that do not depend on
+    earlier releases compose also where these decide what comes next.
+
+    >>> epsilons, deltas = dominated_curve((("pure", 1.0, 2),))
+    >>> exact = (math.exp(2.0) - 1) / (1 + math.exp(1.0)) ** 2  # at epsilon 0, where both losses are 1
+    >>> epsilons.tolist(), round(float(deltas[0]) / exact, 9), float(deltas[2])
+    ([0.0, 1.0, 2.0], 1.0, 0.0)
     """
-    every = math.fsum(eta * count for eta, count in ranges) * (1 + ROUNDING)
-    if delta <= 0 or (curve := range_curve(ranges)) is None or not delta > curve[1][-1]:
+    if all(name == "range" for name, _, _ in pairs):
+        return range_curve(tuple((size, count) for _, size, count in pairs))
+    if any(name == "range" for name, _, _ in pairs):
+        return None
+    pure = [(size, count) for name, size, count in pairs if name == "pure"]
+    mu = math.sqrt(math.fsum(count * size * size for name, size, count in pairs if name == "gaussian"))
+    variance = math.fsum(count * size * size for size, count in pure) + mu * mu
+    most = variance + _DEVIATIONS * math.sqrt(variance) + 2 * max(size for size, _ in pure)
+    if not most <= _LARGEST_LOSS:
+        return None
+    step = min(size for size, _ in pure)
+    if len(pure) == 1 and not mu:  # every loss is a multiple of the step
+        most = min(most, pure[0][0] * pure[0][1])
+    else:
+        step = max(min(step, mu or step) / _PER_LOSS, 2 * most / _MOST_POINTS)
+    grid = Grid(step, math.ceil(most / step * (1 - ROUNDING)))
+    losses = []
+    for size, count in pure:
+        mass = np.array([1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))])
+        losses.append(([Loss.of_atoms(mass, np.array([size, -size]), step)], count))
+    last = None
+    if mu:  # the Gaussian comes last: its V is its hockey stick
+        places = torch.arange(grid.reach, -grid.reach - 1, -1, dtype=torch.float64) * step
+        last = (Gaussian(1.0).hockey_stick(0.0, mu, places) * (1 + ROUNDING)).clamp(0, 1).numpy()
+    delta = induction(losses, grid, last=last)
+    if delta is None:
+        return None
+    epsilons: Array = step * np.arange(grid.reach + 1, dtype=np.float64)
+    return epsilons, np.array([delta(epsilon) for epsilon in epsilons.tolist()])
+
+
+def dominated_epsilon(pairs: Dominating, delta: float) -> float:
+    """The epsilon of releases that these pairs dominate, by ``dominated_curve``; at most the sum of all.
+
+    >>> dominated_epsilon((("range", 0.25, 2),), 0.0), round(dominated_epsilon((("pure", 0.1, 50),), 1e-6), 2)
+    (0.500000000005, 3.17)
+    """
+    every = _added_up(pairs)
+    if delta <= 0 or (curve := dominated_curve(pairs)) is None or not delta > curve[1][-1]:
         return every
     epsilons, deltas = curve
     place = int((deltas > delta).sum())  # the first point where delta suffices
@@ -324,17 +380,35 @@ def range_epsilon(ranges: Ranges, delta: float) -> float:
     return min(every, (float(epsilons[place - 1]) + more) * (1 + ROUNDING))
 
 
-def range_delta(ranges: Ranges, epsilon: float) -> float:
-    """delta(epsilon) of releases with these ranges.
+def dominated_delta(pairs: Dominating, epsilon: float) -> float:
+    """delta(epsilon) of releases that these pairs dominate.
 
-    >>> range_delta(((0.25, 2),), 0.51), round(range_delta(((0.1, 50),), 1.54), 6)
+    >>> dominated_delta((("range", 0.25, 2),), 0.51), round(dominated_delta((("range", 0.1, 50),), 1.54), 6)
     (0.0, 1e-06)
     """
-    if epsilon >= math.fsum(eta * count for eta, count in ranges) * (1 + ROUNDING):
+    if epsilon >= _added_up(pairs):
         return 0.0
-    if (curve := range_curve(ranges)) is None:
+    if (curve := dominated_curve(pairs)) is None:
         return 1.0
     return float(np.interp(math.exp(epsilon), np.exp(curve[0]), curve[1])) * (1 + ROUNDING)
+
+
+def merged(pairs: Dominating) -> Dominating:
+    """The same pairs with equal ones counted together.
+
+    >>> merged((("pure", 0.1, 1), ("pure", 0.2, 1), ("pure", 0.1, 3)))
+    (('pure', 0.1, 4), ('pure', 0.2, 1))
+    """
+    counts: dict[tuple[str, float], int] = {}
+    for name, size, count in pairs:
+        counts[name, size] = counts.get((name, size), 0) + count
+    return tuple((name, size, count) for (name, size), count in counts.items())
+
+
+def _added_up(pairs: Dominating) -> float:
+    """The largest loss of all together, which a Gaussian does not have."""
+    losses = (math.inf if name == "gaussian" else size * count for name, size, count in pairs)
+    return math.fsum(losses) * (1 + ROUNDING)
 
 
 def atoms_delta(

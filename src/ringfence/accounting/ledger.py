@@ -79,7 +79,7 @@ class Ledger:
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         self.epsilon = None if epsilon is None else checks.number("epsilon", epsilon, checks.positive)
-        self.delta = checks.probability("delta", delta)
+        self.delta = checks.probability_or_zero("delta", delta)
         self.neighbours = checks.one_of("neighbours", neighbours, ("added", "replaced"))
         self.planned = checks.flag("planned", planned)
         self._entries: list[Entry] = []
@@ -118,7 +118,7 @@ class Ledger:
         numbers = checks.tensor("theta", theta).numel()
         what = _words(what) or f"release of {numbers} number{'s' if numbers != 1 else ''}"
         what += "" if secure else " (in floating point, whose last bits may tell more)"
-        self.charge(what, account, numbers=numbers if secure else 0)
+        self.charge(what, account, numbers=0 if mechanism.whole or not secure else numbers)
         return draw()
 
     def fit(self, estimator: Any, *data: Any, what: str | None = None, **more: Any) -> Any:
@@ -263,7 +263,10 @@ class Ledger:
         """The row of a charge, which must not exceed the budget."""
         cost = self._seen(what, cost)
         if self.epsilon is not None:
-            spent = self._compared(what, self._charged + cost).epsilon(self.delta)
+            total = self._charged + cost
+            spent = total.pure_epsilon  # which bounds every loss, whatever releases were chosen by
+            if self.delta > 0:
+                spent = min(spent, self._compared(what, total).epsilon(self.delta))
             if not spent <= self.epsilon:
                 raise BudgetExceededError(
                     f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "

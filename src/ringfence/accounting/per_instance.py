@@ -1,8 +1,9 @@
 """Per-instance Rényi accounting: what releases of theta cost the dataset at hand, every record covered."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from ringfence.accounting.divergence_sums import (
     split_by_setting,
 )
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
+from ringfence.accounting.induction import Dominating, merged
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity, filled
 from ringfence.checks import Real
@@ -108,6 +110,24 @@ def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivit
     return gaussian, min(gaussian, bounded)
 
 
+def pure_losses(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity) -> Dominating:
+    """What dominates one release of a theta of this shape by pure differential privacy; nothing if none does.
+
+    >>> from ringfence.mechanisms.laplace import Laplace
+    >>> pure_losses(Laplace.of_scale(2.0), torch.zeros(9), Sensitivity(each=1.0, at_most=3))
+    (('pure', 0.5000000000005, 3),)
+    """
+    size = Sensitivity.of(sensitivity)
+    shape = released_shape(checked_mechanism(mechanism), theta, size.farthest)
+    size = size.binding(shape)
+    if size.norm is not None or not shape.numel():
+        return ()
+    single = mechanism.pure_epsilon(size.farthest.double().cpu()) * (1 + 1e-12)  # rounded up
+    count = shape.numel() if size.at_most is None else size.at_most
+    worst = float(single.max())
+    return (("pure", worst, count),) if worst < math.inf else ()
+
+
 class DivergenceTables:
     """Tables at one list of orders, of divergences and of equivalent informations, filled as they are needed.
 
@@ -127,8 +147,10 @@ class DivergenceTables:
     ) -> Tensor:
         """Rows forward and backward, one column per order: upper bounds of the sums over every move.
 
-        Up to ``few`` coordinates are evaluated, and all of them if ``exact``. NaN is an error.
+        Up to ``few`` coordinates are evaluated, and all of them if ``exact`` or where the law has no table.
+        NaN is an error.
         """
+        exact = exact or mechanism.whole
         size = size.binding(released_shape(mechanism, theta, size.farthest))
         if not size.is_plain:
             return self._worst_move_sums(mechanism, checks.finite("theta", theta), size, exact)
@@ -157,7 +179,9 @@ class DivergenceTables:
             most = count if size.at_most is None else size.at_most
             evaluate = exact or count <= FEW
             bounds.append(_largest_total(self.divergences, *release, evaluate, budget=float(most)))
-        if (norm := size.norm) is not None:
+        if mechanism.whole and size.norm is not None:  # no table of its information bounds a long move
+            bounds.append(torch.full((2, len(self.orders)), torch.inf, dtype=torch.float64))
+        elif (norm := size.norm) is not None:
             evaluate = exact or count <= _VERY_FEW
             squares = _largest_total(self.information, *release, evaluate, budget=1.0, norm=norm)
             # where squares leave the range of floats, what holds for every theta counts
@@ -259,6 +283,7 @@ class PerInstanceAccountant(Accountant):
         self.sensitivity = Sensitivity.of(sensitivity)
         super().__init__(checked_orders(orders))
         self._tables = DivergenceTables(self._orders)
+        self._dominating: Dominating = ()  # of all steps, or nothing
 
     def step(
         self,
@@ -279,7 +304,8 @@ class PerInstanceAccountant(Accountant):
         theta = checks.tensor("theta", theta)  # NaN is an error in the sums, which saves a read of theta
         checks.flag("exact", exact)
         ceiling = ceilings(law, theta, size)
-        self._add(self._tables.sums(law, theta, size, exact=exact), *ceiling, count)
+        sums = self._tables.sums(law, theta, size, exact=exact)
+        self._add(sums, *ceiling, count, pure_losses(law, theta, size))
 
     def step_worst_case(
         self,
@@ -295,11 +321,15 @@ class PerInstanceAccountant(Accountant):
         """
         law = self.mechanism if mechanism is None else mechanism
         size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
-        ceiling = ceilings(law, checks.tensor("theta", theta), size)
-        self._add(torch.full((2, len(self._orders)), torch.inf), *ceiling, count)
+        theta = checks.tensor("theta", theta)
+        sums = torch.full((2, len(self._orders)), torch.inf)
+        self._add(sums, *ceilings(law, theta, size), count, pure_losses(law, theta, size))
 
-    def _add(self, sums: Tensor, gaussian: float, bounded: float, count: int) -> None:
+    def _add(self, sums: Tensor, gaussian: float, bounded: float, count: int, pure: Dominating) -> None:
         count = checks.count("count", count, at_least=1)
+        known = pure and (self._dominating or not self.steps)  # one step without leaves nothing for all
+        further = tuple((name, size, count * moved) for name, size, moved in pure)
+        self._dominating = merged((*self._dominating, *further)) if known else ()
         forward, backward = torch.minimum(sums, bounded * self._orders)
         self.forward = self.forward + count * forward
         self.backward = self.backward + count * backward
@@ -323,7 +353,21 @@ class PerInstanceAccountant(Accountant):
             forward=self.forward,
             backward=self.backward,
             steps=self.steps,
+            dominating=self._dominating,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
+        own = {"dominating": [list(entry) for entry in self._dominating]} if self._dominating else {}
+        return {**super().state_dict(), **own}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
+        rest = {name: value for name, value in checks.mapping("state", state).items() if name != "dominating"}
+        account = super().from_state_dict(rest)
+        account._dominating = tuple(tuple(entry) for entry in state.get("dominating", ()))
+        return account
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain data, also where the account is pickled or copied, or saved by skops."""

@@ -28,6 +28,7 @@ from ringfence.accounting.guarantee import (
     ADDED_UP,
     BOUNDED_RANGE,
     GAUSSIAN,
+    LOSSES,
     RENYI,
     REPLACED,
     SAMPLED,
@@ -35,7 +36,13 @@ from ringfence.accounting.guarantee import (
     Guarantee,
     PerInstance,
 )
-from ringfence.accounting.induction import Ranges, range_curve, range_delta, range_epsilon
+from ringfence.accounting.induction import (
+    Dominating,
+    dominated_curve,
+    dominated_delta,
+    dominated_epsilon,
+    merged,
+)
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.trade_off import AttackBound, CurveBound, GaussianBound, Rates, RenyiBound
 from ringfence.checks import Real
@@ -48,6 +55,7 @@ _RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case"}  # methods
 _SUMS = ("ceiling", "forward", "backward", "gaussian")
 _KNOWN_DELTAS = tuple(10.0**-power for power in range(1, 13))  # where attacks on pairs are bounded
 _LARGEST_EPSILON = 1e6  # of finite randomness
+_DOMINATING = ("range", "pure", "gaussian")
 _CLEARLY = 1 - 1e-9  # a zCDP that is smaller by rounding alone is no smaller
 
 
@@ -71,8 +79,9 @@ class PrivacyLoss:
     divergences in both directions. Left out, ``zcdp`` is that of the Gaussian releases. It is infinite where
     Poisson samples are released. ``pairs`` are (epsilon, delta) of releases of which nothing else is known,
     and ``numbers`` counts the numbers that were drawn from randomness of finitely many bits. ``dominating``
-    are pairs of laws that dominate the releases, where all of them have one: (name, parameter, how many). The
-    only name is "range": losses lie in an interval of that length (``GumbelWinner``).
+    are pairs of laws that dominate the releases, where all of them have one: (name, parameter, how many).
+    "range": losses lie in an interval of that length (``GumbelWinner``); "pure": no loss is beyond that
+    epsilon (``Laplace``); "gaussian": of the Gaussian with that mu, beside others.
 
     What holds for the data at hand: ``forward`` and ``backward`` are the sums of Rényi divergences at
     ``orders``, ``gaussian`` those of the Gaussian with the same sigma, and ``spent`` the part of delta that
@@ -105,7 +114,7 @@ class PrivacyLoss:
 
     def __post_init__(self) -> None:
         for name, _, _ in self.dominating:
-            checks.one_of("dominating", name, ("range",))
+            checks.one_of("dominating", name, _DOMINATING)
         if self.zcdp is None:
             object.__setattr__(self, "zcdp", self.mu**2 / 2 if self._everything else math.inf)
         if self.releases and not self.orders:
@@ -191,10 +200,8 @@ class PrivacyLoss:
         counts: dict[tuple[float, float], int] = {}
         for mu, rate, count in (*self.releases, *other.releases):
             counts[mu, rate] = counts.get((mu, rate), 0) + count
-        known: dict[tuple[str, float], int] = {}
-        if all(loss.dominating or loss._is_free for loss in (self, other)):
-            for name, size, count in (*self.dominating, *other.dominating):
-                known[name, size] = known.get((name, size), 0) + count
+        if (entries := _together(self, other)) is None:  # at worst, epsilons of pure privacy are added
+            return _with_pure_added(self) + _with_pure_added(other)
         first, second = _at_common_orders(self, other)
         sums = {
             name: tuple(a + b for a, b in zip(getattr(first, name), getattr(second, name), strict=True))
@@ -210,7 +217,7 @@ class PrivacyLoss:
             spent=self.spent + other.spent,
             numbers=self.numbers + other.numbers,
             pairs=self.pairs + other.pairs,
-            dominating=tuple((name, size, count) for (name, size), count in known.items()),
+            dominating=merged(entries),
         )
 
     def drawn_securely(self, numbers: int) -> "PrivacyLoss":
@@ -236,14 +243,9 @@ class PrivacyLoss:
         return math.inf if self.zcdp is None else self.zcdp
 
     @property
-    def _is_free(self) -> bool:
-        """Whether nothing was released that costs anything."""
-        return not (self.releases or self.pairs or self._zcdp)
-
-    @property
-    def _ranges(self) -> Ranges:
-        """The ranges of ``dominating`` that cost anything."""
-        return tuple((eta, count) for _, eta, count in self.dominating if eta * count > 0)
+    def _costly(self) -> Dominating:
+        """The entries of ``dominating`` that cost anything."""
+        return tuple((name, size, count) for name, size, count in self.dominating if size * count > 0)
 
     @property
     def _pair(self) -> tuple[float, float]:
@@ -260,15 +262,16 @@ class PrivacyLoss:
 
         Guarantee: Gaussian releases and Rényi divergences are composed, and the smaller epsilon counts: no
         law here leaks more in any test than the Gaussian, exactly, and the truncated law has a smaller Rényi
-        curve. So do ranges of losses, with which also delta = 0 is possible. The epsilons of pairs are added,
-        and their deltas are taken from delta, as is the error of finite randomness.
+        curve. So do dominating pairs, by the distributions of their losses; where these are bounded and drawn
+        exactly, delta = 0 is possible. The epsilons of pairs are added, and their deltas are taken from
+        delta, as is the error of finite randomness.
 
         >>> law = PrivacyLoss(releases=((0.32, 1.0, 1),), zcdp=0.004)  # a truncated law, narrow
         >>> round(law.epsilon(1e-5), 3), round(PrivacyLoss(law.releases).epsilon(1e-5), 3)
         (0.333, 1.215)
         """
-        if delta == 0 and self._ranges and not self.numbers:
-            return range_epsilon(self._ranges, 0.0)
+        if delta == 0 and (pure := self.pure_epsilon) < math.inf:
+            return pure
         return self._every_dataset(self.delta_left(delta)).epsilon
 
     def delta(self, epsilon: float) -> float:
@@ -287,8 +290,8 @@ class PrivacyLoss:
             found.append(zcdp_delta(self._zcdp, left))
         elif self.orders:
             found.append(delta_from_rdp(*self._tensors("orders", "ceiling"))(left))
-        if self._ranges:
-            found.append(range_delta(self._ranges, left))
+        if self._costly:
+            found.append(dominated_delta(self._costly, left))
         randomness = (
             SecureRelease.delta(self.numbers, min(epsilon, _LARGEST_EPSILON)) if self.numbers else 0.0
         )
@@ -353,6 +356,8 @@ class PrivacyLoss:
         >>> claim.per_instance.epsilon < claim.epsilon, claim.per_instance.proof
         (True, 'Rényi sums')
         """
+        if delta == 0 and self.pure_epsilon < math.inf:
+            return self._pure_guarantee()
         delta = checks.probability("delta", delta)
         at = self.delta_left(delta)
         every = self._every_dataset(at)
@@ -381,6 +386,28 @@ class PrivacyLoss:
             change=self.change or ADDED_OR_REMOVED,
         )
         return Guarantee(every.epsilon, delta, self.steps, own, self, change=own.change)
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon at delta = 0, which no loss exceeds; infinite where there is none.
+
+        >>> PrivacyLoss.of_pair(0.5, 0.0).pure_epsilon, PrivacyLoss.of_pair(0.5, 1e-9).pure_epsilon
+        (0.5, inf)
+        """
+        if self.numbers or self.taken or (not self._costly and (self.releases or self._zcdp)):
+            return math.inf
+        return self._pair[0] + dominated_epsilon(self._costly, 0.0)
+
+    def _pure_guarantee(self) -> Guarantee:
+        """The promise at delta = 0, which bounds every loss: nothing that depends on the data is smaller."""
+        every, none = self.pure_epsilon, math.inf if self.releases else 0.0
+        own = PerInstance(
+            *(every, LOSSES, every, every, none, none, none),
+            delta=0.0,
+            steps=self.steps,
+            change=self.change or ADDED_OR_REMOVED,
+        )
+        return Guarantee(every, 0.0, self.steps, own, self, change=own.change)
 
     def gaussian_bound(self) -> "PrivacyLoss":
         """The Gaussian releases that dominate these, and nothing else that is known about them.
@@ -475,9 +502,12 @@ class PrivacyLoss:
         else:
             orders, ceiling = self._tensors("orders", "ceiling")
             bound = float(epsilon_from_rdp(orders, ceiling, left))
-        ranged = range_epsilon(self._ranges, left) if self._ranges else math.inf
+        ranged = all(name == "range" for name, _, _ in self._costly)
+        composed = dominated_epsilon(self._costly, left) if self._costly else math.inf
         epsilon, proof = min(
-            *((exact, GAUSSIAN if self._everything else SAMPLED), (bound, ZCDP), (ranged, BOUNDED_RANGE))
+            (exact, GAUSSIAN if self._everything else SAMPLED),
+            (bound, ZCDP),
+            (composed, BOUNDED_RANGE if ranged else LOSSES),
         )
         return _EveryDataset(epsilon + added, proof, exact + added)
 
@@ -489,10 +519,10 @@ class PrivacyLoss:
             known = {self._every_dataset(at).epsilon: at for at in _KNOWN_DELTAS if at > share}
             return [CurveBound(*torch.tensor([*known.items()], dtype=torch.float64).T)] if known else []
         bounds: list[AttackBound] = [GaussianBound(self.mu * (1 + ROUNDING))]
-        if (curve := sampled_gaussian_curve(self.releases)) is not None:
-            bounds.append(CurveBound(*curve))
-        if self._ranges and (ranged := range_curve(self._ranges)) is not None:
-            bounds.append(CurveBound(*map(torch.from_numpy, ranged)))
+        if (sampled := sampled_gaussian_curve(self.releases)) is not None:
+            bounds.append(CurveBound(*sampled))
+        if self._costly and (curve := dominated_curve(self._costly)) is not None:
+            bounds.append(CurveBound(*map(torch.from_numpy, curve)))
         # at the same divergence the Gaussian's own rates are the smaller ones
         gaussian = self.mu**2 / 2 * _CLEARLY
         if self._zcdp < gaussian:
@@ -611,6 +641,36 @@ def delta_left(numbers: int, delta: float, epsilon: Callable[[float], float], ta
             "sigma or a smaller epsilon, or a larger delta"
         )
     return math.nextafter(delta - added, 0.0)
+
+
+def _together(*losses: PrivacyLoss) -> Dominating | None:
+    """The dominating pairs of all these losses, none if no loss has any; None where they do not go together.
+
+    A Gaussian release of everything stands for itself beside pure privacy. Pairs (epsilon, delta) are apart.
+    """
+    entries: list[tuple[str, float, int]] = []
+    for loss in losses:
+        if loss.dominating:
+            entries += loss.dominating
+        elif not loss._everything:
+            return None if any(own.dominating for own in losses) else ()
+        elif loss.mu:
+            entries.append(("gaussian", loss.mu, 1))
+        elif loss._zcdp:
+            return ()
+    names = {name for name, _, _ in entries}
+    if "pure" not in names:
+        return tuple(entries) if names == {"range"} else ()
+    return None if {"range", "gaussian"} <= names else tuple(entries)
+
+
+def _with_pure_added(loss: PrivacyLoss) -> PrivacyLoss:
+    """The same loss with its pure epsilons as a pair, and without other dominating pairs."""
+    if not loss.dominating or any(name != "pure" for name, _, _ in loss.dominating):
+        return replace(loss, dominating=())
+    added = math.fsum(size * count for _, size, count in loss.dominating) * (1 + ROUNDING)
+    none: dict[str, Any] = dict.fromkeys(("releases", "orders", "dominating", *_SUMS), ())
+    return replace(loss, **none, zcdp=0.0, pairs=(*loss.pairs, (added, 0.0)))
 
 
 def _at_common_orders(*losses: PrivacyLoss) -> list[PrivacyLoss]:

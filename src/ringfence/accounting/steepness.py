@@ -68,10 +68,14 @@ def largest_share(mechanism: Mechanism, move: float, alpha: float) -> float:
 def steepness(mechanism: Mechanism, move: float, alpha: float) -> float:
     """An upper bound of |df/dtheta| over all theta, in units of M / u: at most sqrt(k).
 
+    It is infinite for a law of whole numbers, whose divergences have kinks.
+
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> steepness(Gaussian(1.0), 1e-3, 8.0)
     0.0
     """
+    if mechanism.whole:
+        return math.inf
     unit = float(natural_unit(mechanism))
     jump = move / unit
     most = 0.5 * alpha * jump * jump

@@ -114,6 +114,9 @@ ThresholdSigma = Annotated[
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
 Sigma = Annotated[float | None, typer.Option(help="The noise, instead of an epsilon.")]
+TableNoise = Annotated[
+    str, typer.Option(help="'gaussian', 'laplace' (also --delta 0), or 'auto': the smaller one.")
+]
 
 
 @release.command("counts")
@@ -124,6 +127,7 @@ def release_counts(
     epsilon: Epsilon = None,
     delta: Delta = 1e-6,
     sigma: Sigma = None,
+    noise: TableNoise = "auto",
     suppress_below: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
     domain: Domains = None,
     bins: Bins = None,
@@ -259,6 +263,7 @@ def release_means(
     epsilon: Epsilon = None,
     delta: Delta = 1e-6,
     sigma: Sigma = None,
+    noise: TableNoise = "auto",
     suppress_below: Annotated[
         int | None,
         typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ringfence import checks
 from ringfence.checks import Real
@@ -99,6 +100,10 @@ class Mechanism(ABC):
     # supplies ``_masses``, and its profiles are those of decisions.
     atoms_alone: ClassVar[bool] = False
 
+    # Whether the law is one of whole numbers: its divergences have kinks in theta, so that accounts evaluate
+    # every theta and no table bounds them, and only whole numbers added to theta and bound leave it as it is.
+    whole: ClassVar[bool] = False
+
     # For every setting (a constructor argument that is no tensor), the values that the audit attacks.
     attacked_settings: ClassVar[dict[str, tuple[int, ...]]] = {}
 
@@ -147,6 +152,13 @@ class Mechanism(ABC):
         """
         return self.sigma.double() ** -2
 
+    def pure_epsilon(self, move: Tensor) -> Tensor:
+        """The largest log ratio of two outcomes, whatever theta, where a coordinate moves by up to ``move``.
+
+        It is infinite unless the law proves pure differential privacy, and not negative.
+        """
+        return torch.where(move > 0, torch.inf, 0.0).to(move)
+
     # What follows is called positionally; Any lets each law name its own parameters.
     def distribution(self, *arguments: Any, **_: Any) -> Distribution | None:
         """The law of the noisy value that a secure release rounds to a cell, from (theta, *parameters).
@@ -166,6 +178,10 @@ class Mechanism(ABC):
     def values_per_coordinate(self) -> int:
         """The number of values that a kernel holds for each coordinate."""
         return 1
+
+    def outcomes(self, shift: Tensor) -> int:
+        """The most outcomes that ``_masses`` tells apart for these shifts."""
+        return len(self.support.atoms)
 
     def _masses(self, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:
         """log P and log P/Q of every atom, one row each, from (theta, *parameters, shift).
@@ -324,12 +340,14 @@ class Mechanism(ABC):
         ([0.5, 0.5], [0.483, -0.324])
         """
         arguments = self._arguments(checks.finite("theta", theta), shift)
-        rows = 2 * len(self.support.atoms)
+        outcomes = self.outcomes(arguments["shift"])
 
         def kernel(*block: Tensor) -> Tensor:
-            return torch.cat(torch.broadcast_tensors(*self._masses(*block)))
+            log_p, rho = torch.broadcast_tensors(*self._masses(*block))
+            missing = (0,) * (2 * log_p.dim() - 1) + (outcomes - len(log_p),)
+            return torch.cat((pad(log_p, missing, value=-torch.inf), pad(rho, missing)))
 
-        log_p, rho = self._evaluate("pair", kernel, arguments, rows=rows).chunk(2)
+        log_p, rho = self._evaluate("pair", kernel, arguments, rows=2 * outcomes).chunk(2)
         return log_p, rho
 
     def loss_moments(self, theta: Real, shift: Real) -> LossMoments:
@@ -361,9 +379,9 @@ class Mechanism(ABC):
         if not isinstance(name, str) or name not in laws:
             raise ValueError(f"mechanism must be one of {', '.join(laws)}, got {name!r}")
         given = {key: value for key, value in arguments.items() if value is not None}
-        wanted = laws[name].fields()
+        wanted = signature(laws[name]).parameters
         for problem, keys in (
-            ("needs", [key for key in wanted if key not in given]),
+            ("needs", [key for key, own in wanted.items() if own.default is own.empty and key not in given]),
             ("does not take", [key for key in given if key not in wanted]),
         ):
             if keys:

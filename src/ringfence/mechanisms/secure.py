@@ -7,7 +7,8 @@ The release is the point k with
     F(cut before k) <= U < F(cut of k).
 
 Of several noisy values, value_k + scale F^-1(U_k), only the number of the largest is released. In both cases
-53 bits of U decide in float64; where that leaves a doubt, 256 bits of U and 512 bits of F decide.
+53 bits of U decide in float64; where that leaves a doubt, 256 bits of U and 512 bits of F decide. For Laplace
+noise they are as many as it takes: its release has the law exactly, as pure differential privacy needs.
 """
 
 import math
@@ -15,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -202,19 +203,36 @@ def numbers(distribution: "Distribution", points: "PublicPoints", bits: CipherDr
     until = torch.where(number == points.last, 2.0, distribution.below(points.cut(number)))
     sure = (uniform - before > _DOUBT) & (until - uniform > _DOUBT)
     for place in (~sure).nonzero().flatten().tolist():
-        exact = _more_bits(words[place], bits)
+        exact = _Uniform(words[place], bits)
         number[place] = _decided(distribution, points.select(place), exact, int(number[place]), place)
     return number
 
 
+class _Uniform:
+    """All bits of U that were drawn so far, at least 256, as an integer."""
+
+    def __init__(self, word: Tensor, draws: CipherDraws) -> None:
+        self.draws, self.bits = draws, 64 * (1 + _MORE_WORDS)
+        self.numerator = _more_bits(word, draws)
+
+    def is_below(self, value: Callable[[int], Any], *, exact: bool) -> bool:
+        """Whether U < ``value(bits)``, to that many bits; if ``exact``, more are drawn while in doubt."""
+        if not exact:
+            return exact_normal.is_below(self.numerator, self.bits, value(self.bits))
+        while (known := exact_normal.is_surely_below(self.numerator, self.bits, value(self.bits))) is None:
+            self.numerator = (self.numerator << 64) + int(self.draws.words(1)[0]) % 2**64
+            self.bits += 64
+        return known
+
+
 def _decided(
-    distribution: "Distribution", points: "PublicPoints", uniform: int, start: int, place: int
+    distribution: "Distribution", points: "PublicPoints", uniform: _Uniform, start: int, place: int
 ) -> int:
     """The number of the point for one coordinate, beyond doubt, from all bits of U."""
 
     def before_the_cut(number: int) -> bool:
         cut = float(points.cut(torch.tensor(number)))
-        return exact_normal.is_below(uniform, 64 * (1 + _MORE_WORDS), distribution.exactly(cut, place))
+        return uniform.is_below(lambda bits: distribution.exactly(cut, place, bits), exact=distribution.exact)
 
     return exact_normal.search(before_the_cut, start, int(points.first), int(points.last))
 
@@ -269,28 +287,44 @@ def _more_bits(word: Tensor, bits: CipherDraws) -> int:
     return uniform
 
 
+class Distribution(Protocol):
+    """The law of the noisy value whose cell is released."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether bits are drawn until there is no doubt; then nothing is charged to delta."""
+
+    def guess(self, uniform: Tensor) -> Tensor:
+        """The quantile, as well as float64 gives it."""
+
+    def below(self, x: Tensor) -> Tensor:
+        """P(X <= x) for x in the support: NaN, or off by less than 2^-41."""
+
+    def exactly(self, x: float, place: int, bits: int) -> Any:
+        """P(X <= x) of one coordinate, off by less than 2^-(bits + 32)."""
+
+
 class Normal:
     """N(theta, sigma^2), of which a function is released."""
+
+    exact = False
 
     def __init__(self, theta: Tensor, sigma: Tensor) -> None:
         self.theta, self.sigma = theta, sigma
 
     def guess(self, uniform: Tensor) -> Tensor:
-        """The quantile, as well as float64 gives it."""
         return torch.addcmul(self.theta, self.sigma, torch.special.ndtri(uniform))
 
     def below(self, x: Tensor) -> Tensor:
-        """P(X <= x) for x in the support: NaN, or off by less than 2^-41.
-
+        """
         >>> zero, one = torch.zeros(1).double(), torch.ones(1).double()
         >>> float(Normal(zero, one).below(zero))
         0.5
         """
         return cumulative((x - self.theta) / self.sigma)
 
-    def exactly(self, x: float, place: int) -> Any:
-        """P(X <= x) of one coordinate, off by less than 2^-400."""
-        return exact_normal.cumulative(x, *map(float, _entries(place, (self.theta, self.sigma))))
+    def exactly(self, x: float, place: int, bits: int) -> Any:
+        return exact_normal.cumulative(x, *map(float, entries(place, (self.theta, self.sigma))))
 
 
 class Conditioned:
@@ -303,6 +337,8 @@ class Conditioned:
         a < 0     G(y) = Phi(a + y) - Phi(a)
         flat      G(y) = y sum_i w_i exp(-a y n_i - (y n_i)^2 / 2)
     """
+
+    exact = False
 
     def __init__(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> None:
         self.theta, self.sigma, self.lower, self.upper = theta, sigma, lower, upper
@@ -340,9 +376,9 @@ class Conditioned:
         share = self._mass(distance.clamp(max=pieces.far(x)), position) / self._whole
         return torch.where(self.turned, 1 - share, share)
 
-    def exactly(self, x: float, place: int) -> Any:
-        entries = _entries(place, (self.theta, self.sigma, self.lower, self.upper))
-        return exact_normal.cumulative(x, *map(float, entries))
+    def exactly(self, x: float, place: int, bits: int) -> Any:
+        own = entries(place, (self.theta, self.sigma, self.lower, self.upper))
+        return exact_normal.cumulative(x, *map(float, own))
 
     @cached_property
     def _whole(self) -> Tensor:
@@ -373,9 +409,6 @@ class Conditioned:
         pairs = zip(nodes, weights, strict=True)
         mass: Tensor = distance * sum(weight * density(node * distance) for node, weight in pairs)
         return mass
-
-
-Distribution = Normal | Conditioned  # the law of the noisy value whose cell is released
 
 
 @dataclass(frozen=True)
@@ -412,7 +445,7 @@ class PublicPoints(ABC):
     def select(self, place: int) -> Self:
         """The points of one coordinate."""
         columns = (getattr(self, field.name) for field in fields(self))
-        return type(self)(*_entries(place, columns))
+        return type(self)(*entries(place, columns))
 
 
 @dataclass(frozen=True)
@@ -453,6 +486,36 @@ class Steps(PublicPoints):
 
     def _number(self, value: Tensor) -> Tensor:
         return torch.round(value / self.step).clamp(-_FARTHEST, _FARTHEST).long()
+
+
+@dataclass(frozen=True)
+class WholeNumbers(PublicPoints):
+    """The whole numbers inside (lower, upper), and the two ends where they are finite, which hold the rest.
+
+    >>> points = WholeNumbers(*(torch.tensor(x, dtype=torch.float64) for x in (-1.5, 1.0)))
+    >>> points.point(torch.arange(int(points.first), int(points.last) + 1)).tolist()
+    [-1.5, -1.0, 0.0, 1.0]
+    """
+
+    lower: Tensor
+    upper: Tensor
+
+    @property
+    def first(self) -> Tensor:
+        return self.nearest(self.lower.floor())
+
+    @property
+    def last(self) -> Tensor:
+        return self.nearest(self.upper.ceil())
+
+    def nearest(self, value: Tensor) -> Tensor:
+        return value.clamp(-_FARTHEST, _FARTHEST).long()
+
+    def point(self, number: Tensor) -> Tensor:
+        return torch.minimum(torch.maximum(number.double(), self.lower), self.upper)
+
+    def cut(self, number: Tensor) -> Tensor:
+        return number.double() + 0.5
 
 
 @dataclass(frozen=True)
@@ -524,14 +587,18 @@ class Points(PublicPoints):
         return result
 
 
-def _entries(place: int, columns: Iterable[Any]) -> list[Any]:
-    """Entries of one coordinate, from tensors of one entry or of one a coordinate, and tuples of them."""
-    entries: list[Any] = []
+def entries(place: int, columns: Iterable[Any]) -> list[Any]:
+    """Entries of one coordinate, from tensors of one entry or of one a coordinate, and tuples of them.
+
+    >>> entries(1, (torch.tensor([2.0]), torch.tensor([3.0, 4.0])))
+    [tensor(2.), tensor(4.)]
+    """
+    own: list[Any] = []
     for column in columns:
         if isinstance(column, tuple):
-            entries.append(tuple(_entries(place, column)))
+            own.append(tuple(entries(place, column)))
         elif isinstance(column, Tensor):
-            entries.append(column.reshape(-1)[0 if column.numel() == 1 else place])
+            own.append(column.reshape(-1)[0 if column.numel() == 1 else place])
         else:
-            entries.append(column)
-    return entries
+            own.append(column)
+    return own

@@ -1,4 +1,4 @@
-"""Distribution functions and quantiles to 500 bits, for decisions that float64 cannot make."""
+"""Distribution functions and quantiles to 500 bits or more, for decisions that float64 cannot make."""
 
 import math
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from typing import Any
 _BITS = 512
 _FAR = 2.0**60  # from here on the square of x needs more than _BITS bits
 _BITS_FAR = 6000  # enough for the square of (the largest double / the smallest double)
+_SURE = 2.0**-16  # of the last bit of U
 _NEWTON = 8  # the start has 9 digits, and each step doubles them: 6 steps would do
 
 
@@ -81,6 +82,34 @@ def is_below(numerator: int, bits: int, number: Any) -> bool:
     (True, False)
     """
     return bool(_context().ldexp(numerator, -bits) < number)
+
+
+def is_surely_below(numerator: int, bits: int, number: Any) -> bool | None:
+    """Whether all of [numerator, numerator + 1] / 2^bits lies below ``number``, or above; None if neither.
+
+    ``number`` may be off by 2^-(bits + 32).
+
+    >>> half = laplace_cumulative(-0.5, -0.5, 1.0, 2)  # 1 / 2
+    >>> [is_surely_below(numerator, 2, half) for numerator in (0, 1, 2, 3)]
+    [True, None, None, False]
+    """
+    place = _context(bits + 64).ldexp(number, bits)  # exact
+    if place - numerator > 1 + _SURE:
+        return True
+    return False if numerator - place > _SURE else None
+
+
+def laplace_cumulative(x: float, theta: float, scale: float, bits: int) -> Any:
+    """P(k <= x) of the whole number k with P(k) proportional to exp(-|k - theta| / scale), to bits + 32 bits.
+
+    >>> round(float(laplace_cumulative(0.5, 0.0, 1.0, 64)), 6)  # 1 / (1 + 1/e)
+    0.731059
+    """
+    context = _context(bits + 128 + max(0, -math.frexp(scale)[1]))
+    floor, below = math.floor(theta), math.floor(x)
+    both = 2 * context.cosh((0.5 + floor - context.mpf(theta)) / scale)
+    away = (context.mpf(below) + 0.5 - theta) / scale
+    return context.exp(away) / both if below < floor else 1 - context.exp(-away) / both
 
 
 def search(holds: Callable[[int], bool], start: int, first: int, last: int) -> int:

@@ -1,5 +1,6 @@
 """The budget of a release, checked before the data is read, and the account of its cost."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -183,8 +184,9 @@ def gaussian_loss(mu: float, *, steps: int = 1, numbers: int = 0) -> PrivacyLoss
 class Budget:
     """What a release may cost, and where its randomness comes from.
 
-    ``multiplier`` is the standard deviation of the noise for a move of norm 1: given as ``sigma``, or found
-    to meet the target ``epsilon`` at ``delta``. ``noise`` is seeded in tests alone.
+    ``multiplier`` is the standard deviation of Gaussian noise for a move of norm 1: given as ``sigma``, or
+    found to meet the target ``epsilon`` at ``delta``, infinite at delta = 0. ``noise`` is seeded in tests
+    alone.
 
     Guarantee: with a target, noise of the multiplier times the L2 norm of the longest move costs at most
     ``epsilon`` at ``delta``, for every dataset, whatever is computed from the noisy values.
@@ -204,13 +206,23 @@ class Budget:
 
     @classmethod
     def checked(
-        cls, epsilon: Any, delta: Any, sigma: Any = None, seed: Any = None, ledger: Any = None
+        cls,
+        epsilon: Any,
+        delta: Any,
+        sigma: Any = None,
+        seed: Any = None,
+        ledger: Any = None,
+        *,
+        pure: bool = False,
     ) -> "Budget":
-        """The budget that the arguments of a job describe, which are refused before anything is charged."""
+        """The budget that the arguments of a job describe, which are refused before anything is charged.
+
+        delta = 0 is possible where the noise may be ``pure``.
+        """
         if ledger is not None:
             checks.instance("ledger", ledger, Ledger)
         noise = seed if isinstance(seed, Noise) else Noise(seed)
-        delta = checks.probability("delta", delta)
+        delta = checks.probability_or_zero("delta", delta) if pure else checks.probability("delta", delta)
         if (epsilon is None) == (sigma is None):
             raise ValueError(
                 f"epsilon or sigma must be given, and not both, got epsilon={epsilon!r} and sigma={sigma!r}"
@@ -223,6 +235,8 @@ class Budget:
                 )
             return cls(None, delta, multiplier, noise, ledger)
         target = checks.number("epsilon", epsilon, checks.positive)
+        if delta == 0:
+            return cls(target, delta, math.inf, noise, ledger)
         exact = delta_left(1, delta, lambda at: target)
         found = smallest_sigma(lambda sigma: gaussian_loss(1 / sigma).epsilon(exact), target, start=1.0)
         # a little more noise than was found: products with norms are rounded, and more numbers are drawn

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,13 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.profile import privacy_profile, single_epsilons
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.account import Budget, Measured, ReleaseAccount, gaussian_loss
+from ringfence.releases.account import Budget, Measured, ReleaseAccount
 from ringfence.releases.cells import Domain, checked_at_most, counts_in, people_in, public_cells
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array, make_table, open_rows
 from ringfence.releases.release import Bars, Release, RowsAre, Series, build_statement
-
-_FINEST = 2.0**-20  # of sigma: the step of a secure release
+from ringfence.releases.table_noise import NOISES, NoiseKind, TableNoise, count_noise
 
 
 def release_counts(
@@ -37,6 +33,7 @@ def release_counts(
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
+    noise: NoiseKind = "auto",
     suppress_below: int | None = None,
     domain: Domain | None = None,
     bins: Mapping[Any, Iterable[float]] | None = None,
@@ -57,14 +54,16 @@ def release_counts(
 
     Each row is one person, unless ``person`` names the column that says whose it is: then a person counts
     once in each of at most ``at_most`` cells. Give ``epsilon`` and ``delta``, which hold for every dataset,
-    and the noise is found, or give ``sigma``, the standard deviation of the noise of each count. Released are
-    whole numbers. Every call is a release of its own, to be paid for; ``ledger`` is charged for it
-    beforehand. ``seed`` is for tests: everybody who knows it knows the counts.
+    and the noise is found, or give ``sigma``, the standard deviation of the noise of each count. ``noise`` is
+    "gaussian", "laplace", with which delta may be 0, or "auto": the one with the smaller standard error for
+    epsilon, delta and ``at_most``, and Gaussian with ``sigma``, or with a ``ledger`` at a delta, whose budget
+    counts Gaussians. Released are whole numbers. Every call is a release of its own, to be paid for;
+    ``ledger`` is charged for it beforehand. ``seed`` is for tests: everybody who knows it knows the counts.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
-    provided that what is given here was not chosen by looking at the data. The law is the Gaussian's, or the
-    rectified Gaussian's with support from the threshold on, rounded to whole numbers by a secure release.
-    An error releases nothing, but its message may contain values of the data.
+    provided that what is given here was not chosen by looking at the data. The law is the Gaussian's, rounded
+    to whole numbers by a secure release, or ``Laplace``; with a threshold, its support begins there. An error
+    releases nothing, but its message may contain values of the data.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -74,10 +73,11 @@ def release_counts(
     ...                           epsilon=1.0, delta=1e-6)
     >>> list(table.values.columns), len(table.values)
     (['region', 'smoker', 'count', 'suppressed'], 6)
-    >>> table.rows()[-1]  # nobody is there: shown with a chance below 1e-5
+    >>> table.rows()[-1]  # nobody is there: shown with a chance below 1e-8
     ('west', 'yes', '<20', 'yes')
     """
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
+    checks.one_of("noise", noise, NOISES)
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, pure=noise != "gaussian")
     threshold = suppress_below
     if threshold is not None:
         threshold = checks.count("suppress_below", threshold, at_least=0, at_most=int(LARGEST_COUNT))
@@ -87,31 +87,28 @@ def release_counts(
         table = array_counts(data, at_most)
     else:
         table = table_counts(data, by, domain, bins, person, at_most, counts)
-    noisy = budget.sigma(math.sqrt(table.at_most))
-    step = max(1.0, 2.0 ** math.ceil(math.log2(noisy * _FINEST)))
-    law: Mechanism = (
-        Gaussian(noisy) if threshold is None else RectifiedGaussian(noisy, (threshold - step, math.inf))
-    )
-    promised = gaussian_loss(math.sqrt(table.at_most) / noisy, numbers=table.theta.numel())
+    used = count_noise(budget, noise, table.at_most)
+    law = used.law(threshold)
+    promised = used.loss(table.theta, table.at_most)
     measure = partial(measure_counts, promised, budget.delta, law, table.theta, table.at_most, threshold)
     account = ReleaseAccount(promised, budget.delta, measure)
     budget.charge(account, "release_counts")
-    drawn = budget.release(law, table.theta, "counts", step)
+    drawn = budget.release(law, table.theta, "counts", used.step)
     shown = [
         None if threshold is not None and count < threshold else round(count) for count in drawn.tolist()
     ]
-    error = math.sqrt(noisy**2 + step**2 / 12)  # of the noise and of rounding
+    error = used.error
     released: dict[str, list[Any]] = {"count": shown}
     low, high = ([None if count is None else count + sign * error for count in shown] for sign in (-1, 1))
     series = [Series("count", shown, low, high)]
-    method = f"random noise with a standard deviation of {noisy:.3g} was added to every count"
+    method = f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to every count"
     exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
     if threshold is not None:
         released["suppressed"] = [count is None for count in shown]
         gray = [threshold if count is None else None for count in shown]
         series.append(Series(f"below {threshold}, not shown", gray, mechanism="any"))
         method += f", and noisy counts below {threshold} are not shown"
-        exact = _selection(threshold, noisy)
+        exact = _selection(threshold, used)
         reading = "A count that is not shown may be larger than the threshold: the noise decides, too."
     return Release(
         title="Counts",
@@ -132,7 +129,7 @@ def release_counts(
             method=method,
             public="Cells (every combination of the declared values, also where nobody is in it), noise and "
             "threshold",
-            promises=(f"Standard errors are those of the noise and of rounding to whole numbers{exact}",),
+            promises=(f"Standard errors are those of the noise on whole numbers{exact}",),
             leaves_out=(
                 "Sampling, non-response and errors in the data are not part of the standard errors.",
                 reading,
@@ -145,7 +142,10 @@ def release_counts(
             rows=table.columns,
         ),
         settings=(
-            ("noise", f"Gaussian, standard deviation {noisy:.6g}, rounded to multiples of {step:g}"),
+            (
+                "noise",
+                f"{used.name}, standard deviation {used.deviation:.6g}, on multiples of {used.step or 1:g}",
+            ),
             ("threshold", "none" if threshold is None else str(threshold)),
             ("cells", f"{table.theta.numel():,}"),
             ("cells of one person", f"at most {table.at_most}"),
@@ -226,8 +226,11 @@ def measure_counts(
     """The cost of one release of ``theta`` to the people in its cells, ``at_most`` of which one person moves.
 
     ``details`` has theta and, where there is a threshold, the epsilon of each cell alone for the people in
-    it: the support ends there, from which those in small cells gain. The Gaussian costs everybody the same.
+    it: the support ends there, from which those in small cells gain. Without one, and at delta = 0, a release
+    costs everybody the same.
 
+    >>> from ringfence.mechanisms.rectified import RectifiedGaussian
+    >>> from ringfence.releases.account import gaussian_loss
     >>> law = RectifiedGaussian(4.0, (30.0, math.inf))
     >>> found = measure_counts(gaussian_loss(1 / 4), 1e-6, law, torch.tensor([0.0, 80.0]).double(), 1, 31)
     >>> [round(epsilon, 3) for epsilon in found.details["cell_epsilons"]], found.proofs[0][1]
@@ -238,7 +241,7 @@ def measure_counts(
     accountant.step(theta)
     cost = promised.realised(accountant.privacy_loss())
     details = {"cell_values": theta.tolist()}
-    if threshold is None:
+    if threshold is None or delta == 0:
         return Measured(cost, (), details)
     exact = promised.delta_left(delta)
     values, where = torch.unique(theta, return_inverse=True)
@@ -261,22 +264,11 @@ def measure_counts(
     return Measured(cost, (proof,), {**details, "cell_epsilons": alone.tolist()}, sentences)
 
 
-def shown_with_error(count: float, threshold: int, sigma: float) -> tuple[float, float]:
-    """The chance that a true count is shown, and how much too large it then is on average.
-
-    >>> [round(value, 2) for value in shown_with_error(15, 20, 4.24)]
-    [0.14, 6.68]
-    """
-    least = (threshold - 0.5 - count) / sigma  # what rounds up to the threshold is shown
-    chance = NormalDist().cdf(-least)
-    return chance, sigma * NormalDist().pdf(least) / chance if chance else 0.0
-
-
-def _selection(threshold: int, sigma: float) -> str:
+def _selection(threshold: int, noise: TableNoise) -> str:
     """The effect of suppression on the counts that are shown, from public numbers."""
     said = []
-    for count in (threshold, max(0, threshold - math.ceil(2 * sigma))):
-        chance, above = shown_with_error(count, threshold, sigma)
+    for count in (threshold, max(0, threshold - math.ceil(2 * noise.deviation))):
+        chance, above = noise.shown(count, threshold)
         said.append(
             f"a true {count} is shown with a chance of {100 * chance:.2g} %, then {above:.2g} too large"
         )

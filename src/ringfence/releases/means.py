@@ -6,9 +6,9 @@ they lie between -1 and 1.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,21 +18,25 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.laplace import Laplace
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
+from ringfence.numerics.exact_normal import search
 from ringfence.releases.account import Budget, Measured, ReleaseAccount, gaussian_loss
 from ringfence.releases.cells import UNITS, Domain, checked_at_most, public_cells, sums_in
 from ringfence.releases.reader import make_table, open_rows
 from ringfence.releases.release import Bars, Release, Series, build_statement
+from ringfence.releases.table_noise import NOISES, LaplaceNoise, NoiseKind, is_better, laplace_scale
 
 # Of the budget 1 / sigma^2, the share of the sums; the sizes have the rest. A mean u has a variance like
 # 1 / share + u^2 / (1 - share), least at the share 1 / (1 + |u|). This share is the best one at |u| = 1/2;
 # the variance is an eighth more than the least at |u| = 1 and a half more at u = 0.
 _SUM_SHARE = 2 / 3
 _COLUMNS = ("mean", "low", "high", "people", "suppressed", "standard_error")
-_CLEAR = 4.0  # deviations of the noise of a size: without a threshold, groups smaller than that are hidden
+# Without a threshold, an empty group is shown with at most the chance of 4 deviations of Gaussian noise.
+_CLEAR = 4.0
+_RATIOS = 64  # of two scales, at which a quantile is taken
 _ROUNDED = 2.0**-10  # deviations that the public grids of sums and sizes may take from an interval
 
 
@@ -46,6 +50,7 @@ def release_means(
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
+    noise: NoiseKind = "auto",
     suppress_below: int | None = None,
     domain: Domain | None = None,
     bins: Mapping[Any, Iterable[float]] | None = None,
@@ -58,21 +63,24 @@ def release_means(
     """Releases the mean of column ``of`` in every group of ``by``, with noise and an interval.
 
     Values are clamped to the public limits ``lower`` and ``upper``. ``data``, ``by``, ``domain``, ``bins``,
-    ``person``, ``at_most``, ``epsilon``, ``delta`` and ``seed`` are those of ``release_counts``; a person
-    with several rows in a group counts once, with the mean of them. ``sigma`` in place of ``epsilon`` is the
-    noise as a multiple of what one person moves altogether.
+    ``person``, ``at_most``, ``epsilon``, ``delta``, ``noise`` and ``seed`` are those of ``release_counts``; a
+    person with several rows in a group counts once, with the mean of them. ``sigma`` in place of ``epsilon``
+    is the noise as a multiple of what one person moves altogether.
 
-    How many people are in a group is private too: the sum of the values gets two thirds of the budget, the
-    number of people one third. Groups with a noisy number, rounded, below ``suppress_below`` or below 1 are
-    not shown; left out, it is 4 standard deviations of that noise.
+    How many people are in a group is private too. With Gaussian noise the sum of the values gets two thirds
+    of the budget, the number of people one third. With Laplace noise a person with the value v, between -1
+    and 1, counts (1 + v) / 2 in one number and (1 - v) / 2 in another, so that both together cost what one of
+    them may; their sum is the number of people, and their difference the sum of the values. Groups with a
+    noisy number of people, rounded, below ``suppress_below`` or below 1 are not shown; left out, it is so
+    large that an empty group is shown with a chance of about 3e-5.
 
     The interval (Fieller 1954) is about the mean of the clamped values of the people who counted. ``ledger``
     is charged beforehand.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
     under the conditions of ``release_counts``. One person moves ``at_most`` sizes by 1 and as many sums by at
-    most 1. The chance over the noise that a group is shown with an interval that misses its mean is at most
-    1 - ``coverage``.
+    most 1, or as many pairs of numbers by 1 altogether. The chance over the noise that a group is shown with
+    an interval that misses its mean is at most 1 - ``coverage``.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -84,7 +92,8 @@ def release_means(
     >>> bool((means.values["mean"] - [30_000, 50_000]).abs().max() < 3_000)
     True
     """
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
+    checks.one_of("noise", noise, NOISES)
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, pure=noise != "gaussian")
     limits = checks.number("lower", lower), checks.number("upper", upper)
     if not limits[0] < limits[1]:
         raise ValueError(f"lower must be below upper, got {lower!r} and {upper!r}")
@@ -94,24 +103,17 @@ def release_means(
         groups = public_cells(rows, by, domain, bins, _COLUMNS)
         most = checked_at_most(at_most, person, groups.count)
         people, units = sums_in(rows, groups, of, limits, person, most)
-    sizes, sums = people.double(), units.double() / UNITS
-    sum_sigma = budget.multiplier * math.sqrt(most / _SUM_SHARE)
-    size_sigma = budget.multiplier * math.sqrt(most / (1 - _SUM_SHARE))
-    threshold = math.ceil(_CLEAR * size_sigma) if threshold is None else max(threshold, 1)
-    least = threshold - 0.5  # what is above rounds to the threshold or more
-
-    size_law, sum_law = RectifiedGaussian(size_sigma, (least, math.inf)), Gaussian(sum_sigma)
-    promised = gaussian_loss(1 / budget.multiplier, steps=2, numbers=2 * sizes.numel())
-    measure = partial(measure_means, promised, most, (size_law, sizes), (sum_law, sums))
+    used = mean_noise(budget, noise, most)
+    threshold = used.clear if threshold is None else max(threshold, 1)
+    promised = used.loss(people, most)
+    measure = partial(used.measure, promised, people, most, threshold)
     account = ReleaseAccount(promised, budget.delta, measure)
     budget.charge(account, "release_means")
-    size = budget.release(size_law, sizes, "sizes")
-    total = budget.release(sum_law, sums, "sums")
-    size = torch.where(size <= least, math.nan, size)  # a group that is hidden hides its sum, too
+    size, total = used.draw(budget, people, units, threshold)
+    size = torch.where(size <= threshold - 0.5, math.nan, size)  # a group that is hidden hides its sum, too
     mean = (total / size).clamp(-1, 1)
-    error = torch.sqrt(sum_sigma**2 + mean**2 * size_sigma**2) / size
-    deviations = NormalDist().inv_cdf((1 + coverage) / 2) + _ROUNDED
-    low, high = fieller(total, size, sum_sigma, size_sigma, deviations)
+    error = torch.sqrt(used.total**2 + mean**2 * used.size**2) / size
+    low, high = fieller(total, size, used.total, used.size, used.deviations(coverage) + _ROUNDED)
     middle, half = limits[0] / 2 + limits[1] / 2, limits[1] / 2 - limits[0] / 2
 
     def scaled(values: Tensor, stretch: float = 0.0) -> list[float | None]:
@@ -125,7 +127,7 @@ def release_means(
         "suppressed": size.isnan().tolist(),
     }
     several = () if person is None else ("Several rows of a person in a group count as their mean.",)
-    alone = NormalDist(1.0, size_sigma).cdf(2.5 - threshold)  # the chance that one person alone is shown
+    alone = used.exceeded(threshold - 1.5)  # the chance that one person alone is shown
     return Release(
         title=f"Means of {of}",
         keys=groups.columns,
@@ -142,10 +144,11 @@ def release_means(
             rows_are="rows" if person is None else "persons",
             unit="group",
             at_most=most,
-            method=f"values of {of} were clamped to {limits[0]:g} to {limits[1]:g}, random noise was added, "
-            f"and groups with a noisy size below {threshold} are not shown (the noise decides: one person "
-            f"alone is a group that is shown with a chance of at most {math.ceil(1e5 * alone) / 1e3:g} %); "
-            f"the intervals allow for the noise, with a coverage of {coverage:.3g}",
+            method=f"values of {of} were clamped to {limits[0]:g} to {limits[1]:g}, {used.name} noise "
+            f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
+            "one person alone is a group that is shown with a chance of at most "
+            f"{math.ceil(1e5 * alone) / 1e3:g} %); the intervals allow for the noise, with a coverage of "
+            f"{coverage:.3g}",
             public="Groups, limits, noise and threshold",
             promises=(
                 *several,
@@ -166,25 +169,151 @@ def release_means(
         ),
         settings=(
             ("limits", f"{limits[0]:g} to {limits[1]:g}"),
-            ("noise of a sum", f"Gaussian, {half * sum_sigma:.6g}"),
-            ("noise of a size", f"Gaussian, {size_sigma:.6g}"),
+            ("noise of a sum", f"{used.name}, {half * used.total:.6g}"),
+            ("noise of a size", f"{used.name}, {used.size:.6g}"),
             ("threshold", f"{threshold} people"),
             ("groups of one person", f"at most {most}"),
         ),
     )
 
 
-def measure_means(promised: PrivacyLoss, at_most: int, *releases: tuple[Mechanism, Tensor]) -> Measured:
-    """The cost of sizes and sums to the people in the groups, by Rényi sums.
+class GaussianMeans(NamedTuple):
+    """Gaussian noise of sums and of sizes, each with its standard deviation."""
 
-    >>> theta = torch.tensor([80.0]).double()
-    >>> measure_means(gaussian_loss(0.5), 1, (Gaussian(2.0), theta)).cost.steps
-    1
+    total: float
+    size: float
+
+    name = "Gaussian"
+
+    @property
+    def clear(self) -> int:
+        """The threshold where none is given."""
+        return math.ceil(_CLEAR * self.size)
+
+    def exceeded(self, least: float) -> float:
+        """The chance that the noise of a size is at least this."""
+        return NormalDist(0.0, self.size).cdf(-least)
+
+    def deviations(self, coverage: float) -> float:
+        """The standard deviations that total - t size exceeds with 1 - ``coverage``, t the true ratio."""
+        return NormalDist().inv_cdf((1 + coverage) / 2)
+
+    def loss(self, people: Tensor, at_most: int) -> PrivacyLoss:
+        """The loss for every dataset."""
+        mu = math.sqrt(at_most) * math.hypot(1 / self.total, 1 / self.size)
+        return gaussian_loss(mu, steps=2, numbers=2 * people.numel())
+
+    def draw(self, budget: Budget, people: Tensor, units: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
+        """Noisy sizes, at least the threshold less a half, and noisy sums."""
+        size = budget.release(self._size_law(threshold), people.double(), "sizes")
+        return size, budget.release(Gaussian(self.total), units.double() / UNITS, "sums")
+
+    def measure(self, promised: PrivacyLoss, people: Tensor, at_most: int, threshold: int) -> Measured:
+        """The cost of sizes and sums to the people in the groups, by Rényi sums; that of sums is the same
+        for every dataset.
+
+        >>> noise, people = GaussianMeans(2.0, 3.0), torch.tensor([80])
+        >>> noise.measure(noise.loss(people, 1), people, 1, threshold=5).cost.steps
+        2
+        """
+        accountant = PerInstanceAccountant(Gaussian(self.total), Sensitivity(each=1.0, at_most=at_most))
+        accountant.step_worst_case(people.double())
+        accountant.step(people.double(), mechanism=self._size_law(threshold))
+        return Measured(promised.realised(accountant.privacy_loss()))
+
+    def _size_law(self, threshold: int) -> RectifiedGaussian:
+        return RectifiedGaussian(self.size, (threshold - 0.5, math.inf))
+
+
+class LaplaceMeans(NamedTuple):
+    """Laplace noise of two numbers, in which a person with the value v counts (1 + v) / 2 and (1 - v) / 2.
+
+    One person moves both together by 1, in units of which all are multiples, so that they cost what one
+    number does. Their sum is a size and their difference a sum, with noise that is not correlated.
+
+    >>> noise = LaplaceMeans(1.0)
+    >>> noise.total, noise.size, noise.clear, round(noise.exceeded(noise.clear - 0.5), 6)
+    (2.0, 2.0, 13, 1.4e-05)
     """
-    accountant = PerInstanceAccountant(releases[0][0], Sensitivity(each=1.0, at_most=at_most))
-    for law, theta in releases:
-        accountant.step(theta, mechanism=law)
-    return Measured(promised.realised(accountant.privacy_loss()))
+
+    scale: float
+
+    name = "Laplace"
+
+    @property
+    def total(self) -> float:
+        """The standard deviation of a sum."""
+        return 2 * self.scale
+
+    size = total  # and of a size
+
+    @property
+    def clear(self) -> int:
+        """The threshold where none is given."""
+        chance = NormalDist().cdf(-_CLEAR)
+        return search(lambda threshold: self.exceeded(threshold - 0.5) <= chance, 1, 1, 1 << 60)
+
+    def exceeded(self, least: float) -> float:
+        """The chance that the noise of a size is at least this."""
+        far = abs(least) / self.scale
+        tail = 0.5 * (1 + far / 2) * math.exp(-far)
+        return tail if least >= 0 else 1 - tail
+
+    def deviations(self, coverage: float) -> float:
+        """The standard deviations that total - t size exceeds with 1 - ``coverage``, t the true ratio."""
+        return laplace_deviations(coverage)
+
+    def loss(self, people: Tensor, at_most: int) -> PrivacyLoss:
+        """The loss for every dataset."""
+        return LaplaceNoise(self.scale).loss(people, at_most)
+
+    def draw(self, budget: Budget, people: Tensor, units: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
+        """Noisy sizes and noisy sums."""
+        law = Laplace.of_scale(self.scale * 2 * UNITS)
+        sides = (UNITS * people + units, UNITS * people - units)  # in units of 1 / (2 UNITS)
+        above, below = (budget.release(law, side.double(), f"side {at}") for at, side in enumerate(sides))
+        return (above + below) / (2 * UNITS), (above - below) / (2 * UNITS)
+
+    def measure(self, promised: PrivacyLoss, people: Tensor, at_most: int, threshold: int) -> Measured:
+        """What the release costs in every dataset: without a threshold in the law, that is all there is."""
+        return Measured(promised)
+
+
+def mean_noise(budget: Budget, kind: NoiseKind, at_most: int) -> GaussianMeans | LaplaceMeans:
+    """The noise of means, of which one person moves ``at_most``: the smaller one at a mean of 1/2.
+
+    >>> [mean_noise(Budget.checked(1.0, 1e-6), "auto", cells).name for cells in (1, 4, 64)]
+    ['Laplace', 'Laplace', 'Gaussian']
+    """
+    norm = budget.multiplier * math.sqrt(at_most)
+    gaussian = GaussianMeans(norm / math.sqrt(_SUM_SHARE), norm / math.sqrt(1 - _SUM_SHARE))
+    if kind == "gaussian":
+        return gaussian
+    alone = budget.multiplier * at_most / math.sqrt(2)
+    laplace = LaplaceMeans(alone if budget.epsilon is None else laplace_scale(budget, at_most))
+    errors = (math.hypot(one.total, one.size / 2) for one in (laplace, gaussian))
+    return laplace if is_better(budget, kind, laplace.scale * 2 * UNITS, *errors) else gaussian
+
+
+@cache
+def laplace_deviations(coverage: float) -> float:
+    """The number of standard deviations that a sum of two Laplace variables exceeds with 1 - ``coverage``.
+
+    It is the largest one over all ratios of their two scales, of which many are tried, and a little more.
+    With scales a > b, P(|X + Y| > x) = (a^2 e^(-x/a) - b^2 e^(-x/b)) / (a^2 - b^2).
+
+    >>> round(laplace_deviations(0.95), 3), round(laplace_deviations(0.5), 3)
+    (2.12, 0.574)
+    """
+    angles = torch.linspace(0, math.pi / 4, _RATIOS + 1, dtype=torch.float64)[1:-1]
+    a, b = torch.cos(angles) / math.sqrt(2), torch.sin(angles) / math.sqrt(2)  # of variance 1 together
+    low, high = torch.zeros_like(a), torch.full_like(a, 40.0)
+    for _ in range(60):
+        x = (low + high) / 2
+        tail = (a * a * torch.exp(-x / a) - b * b * torch.exp(-x / b)) / (a * a - b * b)
+        low, high = torch.where(tail > 1 - coverage, x, low), torch.where(tail > 1 - coverage, high, x)
+    alone = -math.log1p(-coverage) / math.sqrt(2)
+    return max(alone, float(high.max())) * (1 + 1e-3)
 
 
 def fieller(

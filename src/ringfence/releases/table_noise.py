@@ -1,0 +1,188 @@
+"""The noise of the numbers of a table: Gaussian or Laplace, whichever is smaller for the same promise."""
+
+import math
+from statistics import NormalDist
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from ringfence.accounting.calibration import smallest_sigma
+from ringfence.accounting.induction import dominated_epsilon
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.mechanisms.laplace import Laplace
+from ringfence.mechanisms.rectified import RectifiedGaussian
+from ringfence.releases.account import Budget, gaussian_loss
+
+NoiseKind = Literal["auto", "gaussian", "laplace"]
+NOISES = ("auto", "gaussian", "laplace")
+
+_FINEST = 2.0**-20  # of sigma: the step of a secure release
+_LARGEST_SCALE = 2.0**30  # of Laplace noise: with more, too many draws leave a doubt
+_MOST_COMPOSED = 1024  # cells of one person; with more, Laplace noise is not competitive
+_ROUNDED = 1 + 1e-10  # what accounts add for rounding
+_GAIN = 0.999  # of the scale: less than that is not looked for
+
+
+class GaussianNoise(NamedTuple):
+    """Gaussian noise of whole numbers, rounded to multiples of ``step``.
+
+    >>> noise = GaussianNoise.of(4.24)
+    >>> noise.law(20), [round(value, 2) for value in noise.shown(15, 20)]
+    (RectifiedGaussian(sigma=4.24, bound=(19.0, inf)), [0.14, 6.68])
+    """
+
+    sigma: float
+    step: float
+
+    name = "Gaussian"
+
+    @classmethod
+    def of(cls, sigma: float) -> "GaussianNoise":
+        """The noise with the smallest step that a secure release takes, at least 1."""
+        return cls(sigma, max(1.0, 2.0 ** math.ceil(math.log2(sigma * _FINEST))))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise."""
+        return self.sigma
+
+    @property
+    def error(self) -> float:
+        """The standard error of a released number: that of the noise and of rounding."""
+        return math.sqrt(self.sigma**2 + self.step**2 / 12)
+
+    def law(self, threshold: int | None) -> Mechanism:
+        """The law of a number that is not shown below the threshold."""
+        if threshold is None:
+            return Gaussian(self.sigma)
+        return RectifiedGaussian(self.sigma, (threshold - self.step, math.inf))
+
+    def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
+        """The loss for every dataset, where one person moves ``at_most`` numbers by 1."""
+        return gaussian_loss(math.sqrt(at_most) / self.sigma, numbers=theta.numel())
+
+    def shown(self, count: float, threshold: int) -> tuple[float, float]:
+        """The chance that a true count is shown, and how much too large it then is on average."""
+        least = (threshold - 0.5 - count) / self.sigma  # what rounds up to the threshold is shown
+        chance = NormalDist().cdf(-least)
+        return chance, self.sigma * NormalDist().pdf(least) / chance if chance else 0.0
+
+
+class LaplaceNoise(NamedTuple):
+    """Laplace noise on the whole numbers.
+
+    >>> noise = LaplaceNoise(1.0)
+    >>> round(noise.error, 4), [round(value, 4) for value in noise.shown(1, 10)]
+    (1.357, [0.0001, 9.582])
+    """
+
+    scale: float
+
+    name = "Laplace"
+    step = None
+
+    @property
+    def ratio(self) -> float:
+        """The chance of one step more, over that of the step before."""
+        return math.exp(-1 / self.scale)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise."""
+        return math.sqrt(2 * self.ratio) / -math.expm1(-1 / self.scale)
+
+    @property
+    def error(self) -> float:
+        """The standard error of a released number; nothing is rounded."""
+        return self.deviation
+
+    def law(self, threshold: int | None) -> Mechanism:
+        """The law of a number that is not shown below the threshold."""
+        return Laplace.of_scale(self.scale, math.inf if threshold is None else (threshold - 1.0, math.inf))
+
+    def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
+        """The loss for every dataset, where one person moves ``at_most`` numbers by 1."""
+        account = PerInstanceAccountant(self.law(None), Sensitivity(each=1.0, at_most=at_most))
+        account.step_worst_case(theta)
+        return account.privacy_loss()
+
+    def shown(self, count: float, threshold: int) -> tuple[float, float]:
+        """The chance that a true count is shown, and how much too large it then is on average."""
+        least = threshold - count
+        far = least if least > 0 else 1 - least  # steps away from 0, where the tail is geometric
+        tail = self.ratio**far / (1 + self.ratio)
+        mean = far + self.ratio / -math.expm1(-1 / self.scale)
+        return (tail, mean) if least > 0 else (1 - tail, mean * tail / (1 - tail))
+
+
+TableNoise = GaussianNoise | LaplaceNoise
+
+
+def count_noise(budget: Budget, kind: NoiseKind, at_most: int) -> TableNoise:
+    """The noise of counts of which one person moves ``at_most`` by 1.
+
+    >>> budget = Budget.checked(1.0, 1e-6)
+    >>> [count_noise(budget, "auto", cells).name for cells in (1, 8, 64)]
+    ['Laplace', 'Laplace', 'Gaussian']
+    """
+    sigma = budget.sigma(math.sqrt(at_most))
+    if kind != "gaussian":
+        laplace = LaplaceNoise(laplace_scale(budget, at_most))
+        if is_better(budget, kind, laplace.scale, laplace.error, sigma):
+            return laplace
+    return GaussianNoise.of(sigma)
+
+
+def is_better(budget: Budget, kind: NoiseKind, scale: float, error: float, gaussian_error: float) -> bool:
+    """Whether Laplace noise is taken: by its name, or where its error is the smaller one.
+
+    It is a public rule: epsilon, delta and how many cells one person moves decide. With ``sigma`` the noise
+    is Gaussian unless it is named, and so it is with a ledger at a delta, whose budget counts Gaussians.
+    """
+    pure = budget.delta == 0
+    if scale > _LARGEST_SCALE and (pure or kind == "laplace"):
+        raise ValueError(
+            f"epsilon must be larger with Laplace noise, got {budget.epsilon!r}: its scale would be "
+            f"{scale:.3g}, above {_LARGEST_SCALE:g}. Give a delta and noise='gaussian'"
+        )
+    if kind == "laplace" or pure:
+        return True
+    counted = budget.epsilon is None or (budget.ledger is not None and budget.ledger.delta > 0)
+    return not counted and scale <= _LARGEST_SCALE and error < gaussian_error
+
+
+def laplace_scale(budget: Budget, at_most: int) -> float:
+    """The scale of Laplace noise for a move by 1, where one person moves ``at_most`` numbers.
+
+    Guarantee: with a target epsilon, the cost at delta was computed and is at most that. At delta = 0 it is
+    the sum of all epsilons; with a delta, the smaller one of that sum and of what the losses compose to.
+
+    >>> budget = Budget.checked(1.0, 1e-6)
+    >>> [round(laplace_scale(budget, cells), 2) for cells in (1, 4, 64)]
+    [1.0, 4.0, 33.14]
+    """
+    if budget.epsilon is None:
+        return scale_of(budget.multiplier)
+    target, delta = budget.epsilon, budget.delta
+    added = at_most / target * _ROUNDED
+    if delta == 0 or at_most > _MOST_COMPOSED:
+        return added
+
+    def cost(scale: float) -> float:
+        return dominated_epsilon((("pure", (1 + 1e-12) / scale, at_most),), delta)
+
+    return min(added, smallest_sigma(cost, target, start=added)) if cost(_GAIN * added) <= target else added
+
+
+def scale_of(deviation: float) -> float:
+    """The scale of the discrete Laplace law with this standard deviation.
+
+    >>> round(LaplaceNoise(scale_of(3.0)).deviation, 9)
+    3.0
+    """
+    # deviation = sqrt(1/2) / sinh(1 / (2 scale))
+    return 0.5 / math.asinh(math.sqrt(0.5) / deviation)
