@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from experiments.linear_grid import accuracies, train_linear_grid
-from experiments.progress import Progress
 from experiments.sweep.data import OnDevice, SweepData, sweep_data
-from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
+from experiments.sweep.runner import HERE, RowFile, Workers, read_file, run_jobs
 from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
@@ -61,7 +60,6 @@ def run_sweep(
     out: Path,
     workers: Workers = HERE,
     search: Search = "paper",
-    progress: Progress | None = None,
     *,
     public: Features | None = None,
     batch_size: int | None = None,
@@ -97,8 +95,8 @@ def run_sweep(
     }
     file = RowFile(out, identity)
     batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-    tell = None if progress is None else lambda share: progress("settings", share)
-    run_jobs(OnDevice(partial(measure, delta=grid.delta), data, workers.device), batches, file, workers, tell)
+    work = OnDevice(partial(measure, delta=grid.delta), data, workers.device)
+    run_jobs(work, batches, file, workers, name=f"sweep, {search}")
     return file.path
 
 
@@ -129,9 +127,7 @@ def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
 
 
 def measure(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str, Any]]:
-    """Trains and tests every job, in the order given: its row, or its error.
-
-    A batch that fails is tried again by halves, so that the other jobs in it are still measured.
+    """Trains and tests every job, and returns their rows in the order given.
 
     Guarantee: each job has the guarantee of ``train_linear_grid``. All jobs read the same data: if all
     of them are published their costs add up, and choosing one by its accuracy is not accounted for.
@@ -143,18 +139,6 @@ def measure(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str
     >>> row["test_accuracy"], round(row["epsilon_data_independent"], 2)
     (1.0, 12.87)
     """
-    try:
-        return _measured(data, jobs, delta)
-    except Exception as error:
-        if "CUDA error" in str(error):
-            raise  # the device is lost, whatever the setting is: the sweep must not go on
-        if len(jobs) == 1:
-            return [error_row(error)]
-    half = len(jobs) // 2
-    return measure(data, jobs[:half], delta) + measure(data, jobs[half:], delta)
-
-
-def _measured(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str, Any]]:
     start = time.perf_counter()
     training = [linear_settings(*job) for job in jobs]
     features, labels = data.train
