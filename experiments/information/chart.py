@@ -120,7 +120,7 @@ def network_points(rows: DataFrame, kind: str) -> DataFrame:
     settings = rows[rows.spectral_max.notna()].groupby(["method", "round"], sort=False)
     for (method, _), runs in sorted(settings, key=lambda group: METHODS.index(group[0][0])):
         one, means = runs.iloc[0], runs.mean(numeric_only=True)
-        words = f"clip {one.clip:g}, noise multiplier {one.noise_multiplier:g}, {one.epochs} epochs"
+        words = f"clip {one['clip']:g}, noise multiplier {one.noise_multiplier:g}, {one.epochs} epochs"
         numbers = (means.validation_accuracy, means.test_accuracy)
         etas = (means[f"{kind}_max"], means[f"{kind}_median"])
         points.append(("network", method, words, *numbers, kind, *etas))
