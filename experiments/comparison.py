@@ -3,7 +3,8 @@
 A setting reaches a target if its accuracy, averaged over its seeds, is at least the target. The accuracy is
 that on the validation part where there is one, and that on the test split otherwise, as in the paper. The
 epsilon of a setting is the largest epsilon of its seeds. At each target, a law counts with the smallest
-epsilon of its settings that reach the target.
+epsilon of its settings that reach the target. Those targets count that are at least half of the best accuracy
+reached, and above chance.
 
 "Gaussian, clamped" is the rectified law's release under the Gaussian's account: the noise comes first, and
 the clamp afterwards costs nothing. What it gains over the Gaussian is the clamp's help to training; what
@@ -67,8 +68,8 @@ class Point:
 class Candidate:
     """A law with a clip and a statement about it: a point for every target that it reaches.
 
-    ``times`` is the median ratio of its epsilons to the reference's over the targets that count, and the
-    band of this median.
+    ``times`` is the median ratio of its epsilons to the reference's over all targets, and the band of this
+    median.
     """
 
     law: str
@@ -92,8 +93,7 @@ class Comparison:
     """Candidates that were compared with one of them, the reference, on one data set."""
 
     data: str
-    targets: tuple[float, ...]
-    counts_from: float  # the first target that counts
+    targets: tuple[float, ...]  # those that count
     reference: Candidate
     candidates: tuple[Candidate, ...]
     validated: bool  # whether settings were chosen on a validation part
@@ -111,21 +111,15 @@ class Comparison:
         """The laws with a bounded support, and an account of their own."""
         return [one for one in self.candidates if one.law not in (GAUSSIAN, CLAMPED)]
 
-    @property
-    def counting(self) -> list[float]:
-        """The targets that count."""
-        return [target for target in self.targets if target >= self.counts_from]
-
 
 def compare(
     rows: Sequence[SweepRow], *, kind: Kind = "per-instance", step: float = 0.05, resamples: int = 1000
 ) -> list[Comparison]:
     """For each clip, every law against the Gaussian under that clip, at targets ``step`` apart.
 
-    Those targets count that are at least half of the best accuracy reached, and above chance. A law that
-    misses a target which the Gaussian reaches has an infinite ratio there; where it is the other way round,
-    the ratio is 0. Bands of medians are widened for the number of laws (Bonferroni), since the best of
-    several would look good by luck.
+    A law that misses a target which the Gaussian reaches has an infinite ratio there; where it is the other
+    way round, the ratio is 0. Bands of medians are widened for the number of laws (Bonferroni), since the
+    best of several would look good by luck.
 
     >>> def row(mechanism, seed, epsilon):
     ...     setting = SweepSetting(mechanism, 0.1, 10.0, learning_rate=1.0, steps=5)
@@ -259,7 +253,7 @@ def _compare(
         raise ValueError(
             "rows must hold finished settings of the Gaussian: it is what others are compared with"
         )
-    targets, counting = targets_that_count(tried, step, rows[0].classes)
+    targets = targets_that_count(tried, step, rows[0].classes)
     found = {key: one.frontier(targets) for key, one in tried.items()}
     drawn: dict[Key, Array] = {}
     for statement in {key[2]: None for key in tried}:  # every statement sees the same draws
@@ -275,7 +269,7 @@ def _compare(
         drawn_ratios = ratios(drawn[key], drawn[reference])
         points = [
             Point(
-                target=round(float(targets[i]), 10),
+                target=float(targets[i]),
                 epsilon=float(epsilon[i]),
                 test_accuracy=float(one.tested[places[i]].mean()),
                 setting=one.settings[places[i]],
@@ -285,14 +279,12 @@ def _compare(
             )
             for i in np.flatnonzero(np.isfinite(epsilon))
         ]
-        times = median(ratios(epsilon, usual)[counting], drawn_ratios[:, counting], others)
-        return Candidate(*key, times, tuple(points))
+        return Candidate(*key, median(ratios(epsilon, usual), drawn_ratios, others), tuple(points))
 
     candidates = {key: candidate(key, one) for key, one in tried.items()}
     return Comparison(
         data=rows[0].data,
-        targets=tuple(round(float(target), 10) for target in targets),
-        counts_from=round(float(targets[counting][0]), 10),
+        targets=tuple(targets.tolist()),
         reference=candidates[reference],
         candidates=tuple(candidates.values()),
         validated=_validated(rows),
@@ -301,26 +293,20 @@ def _compare(
     )
 
 
-def targets_that_count(
-    tried: Mapping[Any, Tried], step: float, classes: int | None
-) -> tuple[Array, NDArray[np.bool_]]:
-    """Accuracies ``step`` apart up to the best one reached, and which of them count.
-
-    Those count that are at least half of the best accuracy and above chance; where nothing is above chance,
-    half of the best accuracy is enough.
+def targets_that_count(tried: Mapping[Any, Tried], step: float, classes: int | None) -> Array:
+    """Accuracies ``step`` apart, from half of the best one reached to the best, above chance if any is.
 
     >>> one = Tried([None], np.array([[0.8]]), np.array([[0.8]]), np.array([[2.0]]))
-    >>> targets, counting = targets_that_count({"toy": one}, 0.1, classes=2)
-    >>> targets[counting].round(1).tolist()
+    >>> targets_that_count({"toy": one}, 0.1, classes=2).tolist()
     [0.6, 0.7, 0.8]
     """
     best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
-    targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
+    targets: Array = (step * np.arange(1, math.floor(best / step + 1e-9) + 1)).round(10)
     if not len(targets):
         raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
-    useful = targets >= best / 2 - 1e-12
-    above_chance = useful & (targets > (1 / classes if classes else 0.0) + 1e-12)
-    return targets, above_chance if above_chance.any() else useful
+    useful = targets[targets >= best / 2 - 1e-12]
+    above_chance = useful[useful > (1 / classes if classes else 0.0) + 1e-12]
+    return above_chance if len(above_chance) else useful
 
 
 def median(found: Array, drawn: Array, candidates: int) -> Banded:

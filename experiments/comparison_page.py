@@ -12,7 +12,6 @@ from experiments.comparison import (
     Candidate,
     Comparison,
     Kind,
-    Point,
     compare,
     compare_all,
 )
@@ -188,7 +187,7 @@ def ratio_table(results: Sequence[Comparison]) -> Table:
 
 def comparison_table(result: Comparison) -> Table:
     """Epsilon at equal accuracy: one line for every 5 % of accuracy that counts, one column per law."""
-    targets = list(filter(_is_five, result.counting)) or result.counting
+    targets = list(filter(_is_five, result.targets)) or result.targets
     cells = zip(*(_epsilons(one, targets) for one in result.candidates), strict=True)
     return Table(
         f"{result.name}: {result.reference.statement} epsilon by accuracy on {_chosen_on(result)}",
@@ -198,9 +197,9 @@ def comparison_table(result: Comparison) -> Table:
 
 
 def three_targets(result: Comparison) -> list[float]:
-    """The lowest target that counts, a middle one and the highest; multiples of 5 % if there are three."""
-    fives = list(filter(_is_five, result.counting))
-    shown = fives if len(fives) >= 3 else result.counting
+    """The lowest target, a middle one and the highest; multiples of 5 % if there are three."""
+    fives = list(filter(_is_five, result.targets))
+    shown = fives if len(fives) >= 3 else result.targets
     return sorted({shown[0], shown[len(shown) // 2], shown[-1]})
 
 
@@ -270,7 +269,7 @@ def _ratio_lines(result: Comparison) -> list[Line]:
     shown: dict[str, list[tuple[float, Banded]]] = {}
     for one in result.candidates:
         if one.law != GAUSSIAN:
-            shown[one.law] = [(p.target, p.ratio) for p in _counting(one, result) if p.ratio is not None]
+            shown[one.law] = [(p.target, p.ratio) for p in one.points if p.ratio is not None]
     values = [ratio for points in shown.values() for _, (ratio, _, _) in points if ratio]
     bottom, top = min([0.5, *values]), max([2.0, *values])
     lines = []
@@ -315,18 +314,12 @@ def _clip_lines(result: Comparison) -> list[Line]:
             dashed = several and one.clip == "clamp"
             first = not dashed and one.law not in {line.name for line in lines}
             # one setting may be the best at several targets
-            chosen = {
-                p.setting: (p.epsilon, 100 * p.test_accuracy) for p in _counting(one, result) if p.epsilon
-            }
+            chosen = {p.setting: (p.epsilon, 100 * p.test_accuracy) for p in one.points if p.epsilon}
             x, y = zip(*sorted(chosen.values()), strict=True) if chosen else ((), ())
             lines.append(Line(one.law, x, y, mechanism=_look(one.law), dashed=dashed, in_legend=first))
     if several:
         lines.append(Line("coordinates clamped", (), (), mechanism="any", dashed=True))
     return lines
-
-
-def _counting(one: Candidate, result: Comparison) -> list[Point]:
-    return [point for point in one.points if point.target >= result.counts_from]
 
 
 def _look(law: str) -> str:

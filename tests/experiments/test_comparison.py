@@ -87,7 +87,7 @@ def test_half_the_epsilon_is_found_as_half() -> None:
     truncated = of(result, "truncated")
     assert truncated.times[0] == pytest.approx(0.5)
     assert truncated.helped
-    assert (result.counts_from, result.targets[-1]) == (0.45, 0.9)
+    assert (result.targets[0], result.targets[-1]) == (0.45, 0.9)
     assert result.warnings == ()
     point = truncated.at(0.45)
     # the smallest setting that reaches 45 % is the 20th of 40, at exactly 45 %
@@ -165,11 +165,11 @@ def test_a_lucky_seed_does_not_reach_a_target_but_the_mean_does() -> None:
 
 def test_targets_at_or_below_chance_do_not_count_where_the_number_of_classes_is_known() -> None:
     rows = sweep("gaussian", 1.0) + sweep("truncated", 0.5)
-    assert only(rows).counts_from == 0.45  # half of the best
+    assert only(rows).targets[0] == 0.45  # half of the best
     of_two = [replace(row, classes=2) for row in rows]
-    assert only(of_two).counts_from == compare_all(of_two, resamples=20).counts_from == 0.55
+    assert only(of_two).targets[0] == compare_all(of_two, resamples=20).targets[0] == 0.55
     guesses = [replace(row, classes=1) for row in rows]  # nothing is above chance
-    assert only(guesses).counts_from == 0.45
+    assert only(guesses).targets[0] == 0.45
 
 
 def test_warnings_of_unequal_search_errors_and_unfinished_settings() -> None:

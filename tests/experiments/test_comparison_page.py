@@ -29,13 +29,13 @@ def clip(kind: str, *bands: Banded) -> Comparison:
     laws = ("rectified", "truncated", "sign", "quantised")
     others = [Candidate(law, kind, "per-instance", own, ()) for law, own in zip(laws, bands, strict=False)]
     others.append(Candidate("Gaussian, clamped", kind, "per-instance", YES, ()))
-    return Comparison("toy", (), 0.5, others[0], tuple(others), True, 12, 1e-5)
+    return Comparison("toy", (), others[0], tuple(others), True, 12, 1e-5)
 
 
 def best(ratio: Banded) -> Comparison:
     reference = Candidate("Gaussian", "norm", "data-independent", (1.0, 1.0, 1.0), ())
     first = Candidate("quantised", "norm", "data-independent", ratio, ())
-    return Comparison("toy", (), 0.5, reference, (first, reference), True, 12, 1e-5)
+    return Comparison("toy", (), reference, (first, reference), True, 12, 1e-5)
 
 
 def test_yes_is_said_law_by_law_and_clip_by_clip() -> None:
