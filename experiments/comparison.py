@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import DataFrame
 
-from experiments.sweep.probes import SweepRow
 from experiments.sweep.settings import SweepSetting, label
 from ringfence import checks
 
@@ -113,7 +113,7 @@ class Comparison:
 
 
 def compare(
-    rows: Sequence[SweepRow], *, kind: Kind = "per-instance", step: float = 0.05, resamples: int = 1000
+    rows: DataFrame, *, kind: Kind = "per-instance", step: float = 0.05, resamples: int = 1000
 ) -> list[Comparison]:
     """For each clip, every law against the Gaussian under that clip, at targets ``step`` apart.
 
@@ -121,28 +121,27 @@ def compare(
     way round, the ratio is 0. Bands of medians are widened for the number of laws (Bonferroni), since the
     best of several would look good by luck.
 
-    >>> def row(mechanism, seed, epsilon):
-    ...     setting = SweepSetting(mechanism, 0.1, 10.0, learning_rate=1.0, steps=5)
-    ...     return SweepRow("toy", setting.label, setting, seed, 1e-5, 0.9, 0.9, epsilon_pdp=epsilon)
-    >>> rows = [row(*pair) for pair in (("gaussian", 0, 2.0), ("gaussian", 1, 2.0), ("truncated", 0, 1.0))]
-    >>> [one] = compare([*rows, row("truncated", 1, 1.0)])
+    >>> from experiments.sweep.probes import frame_of
+    >>> laws = {name: SweepSetting(name, 0.1, 10.0, 1.0, 5) for name in ("gaussian", "truncated")}
+    >>> rows = [{"setting": laws[law], "seed": seed, "test_accuracy": 0.9, "epsilon_pdp": epsilon}
+    ...     for law, epsilon in (("gaussian", 2.0), ("truncated", 1.0)) for seed in (0, 1)]
+    >>> [one] = compare(frame_of(rows, "toy", 1e-5, None))
     >>> [(best.law, best.times) for best in one.bounded if best.helped]
     [('truncated', (0.5, 0.5, 0.5))]
     """
     if kind not in COLUMNS:
         raise ValueError(f"kind must be one of {', '.join(COLUMNS)}, got {kind!r}")
-    by_clip: dict[str, list[SweepRow]] = {}
-    for row in rows:
-        by_clip.setdefault(row.setting.clip_kind, []).append(row)
+    if rows.empty:
+        raise ValueError("rows must be those of a sweep, got none")
     results = []
-    for clip, own in (by_clip or {"clamp": []}).items():
+    for clip, own in rows.groupby("clip_kind", sort=False):
         tried = _tried(own, kind)
         result = _compare(own, tried, [(GAUSSIAN, clip, kind)], step, resamples)
         results.append(replace(result, warnings=tuple(_warnings(own, tried))))
     return results
 
 
-def compare_all(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 1000) -> Comparison:
+def compare_all(rows: DataFrame, *, step: float = 0.05, resamples: int = 1000) -> Comparison:
     """Every clip, law and statement of a sweep against the usual way to train privately.
 
     That is the Gaussian on gradients clipped in L2, with an epsilon that holds for every dataset and may be
@@ -194,66 +193,53 @@ class Tried:
         return np.stack(drawn)
 
 
-def _tried(rows: Sequence[SweepRow], kind: Kind, statement: Kind | None = None) -> dict[Key, Tried]:
+def _tried(rows: DataFrame, kind: Kind, statement: Kind | None = None) -> dict[Key, Tried]:
     """The settings of each law and clip that are finished with every seed.
 
     The rectified law's runs appear twice: also as ``CLAMPED``, under the Gaussian's account.
     """
-    by_setting: dict[SweepSetting, dict[int, SweepRow]] = {}
-    for row in rows:
-        if row.error is None:
-            by_setting.setdefault(row.setting, {})[row.seed] = row
-    seeds = sorted({row.seed for row in rows})
-    finished: dict[tuple[str, str], list[list[SweepRow]]] = {}
-    for setting, own in by_setting.items():
-        if len(own) == len(seeds):
-            key = label(setting.mechanism), setting.clip_kind
-            finished.setdefault(key, []).append([own[seed] for seed in seeds])
+    seeds = rows.seed.nunique()
     accuracy = "validation_accuracy" if _validated(rows) else "test_accuracy"
+    done = rows[rows.error.isna()].sort_values("seed", kind="stable")
+    finished = done[done.groupby("setting", sort=False).seed.transform("size") == seeds]
+    runs = dict(list(finished.groupby(["law", "clip_kind"], sort=False)))
 
-    def tried(runs: list[list[SweepRow]], account: str = "") -> Tried:
-        return Tried(
-            [own[0].setting for own in runs],
-            chosen_by=_array(accuracy, runs),
-            tested=_array("test_accuracy", runs),
-            epsilon=np.minimum.reduce([_array(account + column, runs) for column in COLUMNS[kind]]),
-        )
+    def tried(own: DataFrame, account: str = "") -> Tried:
+        def array(column: str) -> Array:
+            values: Array = own[column].to_numpy().reshape(seeds, -1).T
+            if np.isnan(values).any():
+                raise ValueError(f"rows without an error must have {column}, one has none")
+            return values
 
-    found = {(law, clip, statement or kind): tried(runs) for (law, clip), runs in finished.items()}
-    for (law, clip), runs in finished.items():
-        if law == label("rectified") and runs[0][0].gaussian_epsilon_pdp is not None:
-            found[CLAMPED, clip, statement or kind] = tried(runs, "gaussian_")
+        epsilon = np.minimum.reduce([array(account + column) for column in COLUMNS[kind]])
+        return Tried(list(own.setting)[: len(own) // seeds], array(accuracy), array("test_accuracy"), epsilon)
+
+    found = {(law, clip, statement or kind): tried(own) for (law, clip), own in runs.items()}
+    for (law, clip), own in runs.items():
+        if law == label("rectified") and own.gaussian_epsilon_pdp.notna().all():
+            found[CLAMPED, clip, statement or kind] = tried(own, "gaussian_")
     return found
 
 
-def _validated(rows: Sequence[SweepRow]) -> bool:
-    return all(row.validation_accuracy is not None for row in rows if row.error is None)
-
-
-def _array(column: str, runs: list[list[SweepRow]]) -> Array:
-    values = [[getattr(row, column) for row in own] for own in runs]
-    if any(value is None or math.isnan(value) for own in values for value in own):
-        raise ValueError(f"rows without an error must have {column}, one has none")
-    return np.array(values, dtype=np.float64)
+def _validated(rows: DataFrame) -> bool:
+    return bool(rows.validation_accuracy[rows.error.isna()].notna().all())
 
 
 def _compare(
-    rows: Sequence[SweepRow], tried: dict[Key, Tried], references: Sequence[Key], step: float, resamples: int
+    rows: DataFrame, tried: dict[Key, Tried], references: Sequence[Key], step: float, resamples: int
 ) -> Comparison:
     """Compares all that was tried with the first of the references that is there."""
     checks.probability("step", step)
     checks.count("resamples", resamples, at_least=1)
-    names = {row.data for row in rows}
-    if len(names) != 1:
-        raise ValueError(f"rows must be of one data set, got {sorted(names) or 'none'}")
-    if all(row.error is not None for row in rows):
+    if rows.error.notna().all():
         raise ValueError("rows must hold finished settings, got none without an error")
     reference = next((key for key in references if key in tried), None)
     if reference is None:
         raise ValueError(
             "rows must hold finished settings of the Gaussian: it is what others are compared with"
         )
-    targets = targets_that_count(tried, step, rows[0].classes)
+    about = rows.iloc[0]
+    targets = targets_that_count(tried, step, about.classes)
     found = {key: one.frontier(targets) for key, one in tried.items()}
     drawn: dict[Key, Array] = {}
     for statement in {key[2]: None for key in tried}:  # every statement sees the same draws
@@ -283,13 +269,13 @@ def _compare(
 
     candidates = {key: candidate(key, one) for key, one in tried.items()}
     return Comparison(
-        data=rows[0].data,
+        data=about.data,
         targets=tuple(targets.tolist()),
         reference=candidates[reference],
         candidates=tuple(candidates.values()),
         validated=_validated(rows),
         runs=len(rows),
-        delta=rows[0].delta,
+        delta=float(about.delta),
     )
 
 
@@ -346,7 +332,7 @@ def band(values: Array, level: float = _LEVEL) -> tuple[float, float]:
     return float(low), float(np.quantile(known, (1 + level) / 2, method="higher"))
 
 
-def _warnings(rows: Sequence[SweepRow], tried: dict[Key, Tried]) -> list[str]:
+def _warnings(rows: DataFrame, tried: dict[Key, Tried]) -> list[str]:
     """What to beware of in a comparison of laws under one clip."""
     result = []
     counts = {law: len(one.settings) for (law, _, _), one in tried.items() if law != CLAMPED}
@@ -361,13 +347,12 @@ def _warnings(rows: Sequence[SweepRow], tried: dict[Key, Tried]) -> list[str]:
             "Nothing was kept back to choose by: settings were chosen by the accuracy on the test split, "
             "which is then too high for every mechanism."
         )
-    if len({row.seed for row in rows}) < 3:
+    if rows.seed.nunique() < 3:
         result.append("Fewer than three seeds: the bands know little about the noise of training.")
-    errors = sum(row.error is not None for row in rows)
+    errors = rows.error.notna().sum()
     if errors:
         result.append(f"{errors} of {len(rows)} runs ended with an error and count as not tried.")
-    begun = {row.setting for row in rows if row.error is None}
-    left_out = len(begun) - sum(counts.values())
+    left_out = rows.setting[rows.error.isna()].nunique() - sum(counts.values())
     if left_out > 0:
         result.append(f"{left_out} settings are left out: not every seed of theirs is finished.")
     return result

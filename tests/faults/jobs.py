@@ -96,8 +96,8 @@ class Sweep:
     def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
         """What was reported done is there, and what was there once is there unchanged."""
         problems = []
-        rows = read_rows(folder) if (folder / FILE).exists() else []
-        now = {(row.setting, row.seed): row for row in rows}
+        rows = comparable(read_rows(folder)) if (folder / FILE).exists() else []
+        now = {(row["setting"], row["seed"]): row for row in rows}
         if len(now) != len(rows):
             problems.append(f"{len(rows) - len(now)} rows are there twice")
         if len(rows) < max(told, default=0):
@@ -109,7 +109,7 @@ class Sweep:
         return problems
 
     def result(self, folder: Path) -> Any:
-        rows = comparable(read_rows(folder))
+        rows = comparable(read_rows(folder), "seconds")
         assert len(rows) == len(self.grid.jobs("paper"))
         return rows
 

@@ -124,10 +124,10 @@ def test_the_rows_are_those_of_one_machine_though_a_worker_is_killed(
     monkeypatch.setattr("experiments.sweep.probes.OnDevice", once_killed)
     run_sweep(GRID, DATA, tmp_path / "ray", Workers("ray"), batch_size=9)
     assert marker.exists()
-    local, ray = (comparable(read_rows(tmp_path / engine)) for engine in ("local", "ray"))
+    local, ray = (comparable(read_rows(tmp_path / engine), "seconds") for engine in ("local", "ray"))
     assert ray == local
     assert len(ray) == len(JOBS)
-    assert all(row.error is None for row in ray)
+    assert all(row["error"] is None for row in ray)
 
 
 @pytest.mark.usefixtures("cluster")
