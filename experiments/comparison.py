@@ -287,7 +287,8 @@ def targets_that_count(tried: Mapping[Any, Tried], step: float, classes: int | N
     [0.6, 0.7, 0.8]
     """
     best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
-    targets: Array = (step * np.arange(1, math.floor(best / step + 1e-9) + 1)).round(10)
+    targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
+    targets = targets.round(10)
     if not len(targets):
         raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
     useful = targets[targets >= best / 2 - 1e-12]

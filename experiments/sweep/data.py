@@ -127,14 +127,14 @@ def _codes(features: Features, classes: int | None) -> tuple[int, Tensor, Tensor
     if classes is None:
         known = np.unique(features.train_labels)
         places = [np.searchsorted(known, labels).clip(max=len(known) - 1) for labels in both]
-        codes = [np.where(known[at] == labels, at, -1) for at, labels in zip(places, both, strict=True)]
-        return len(known), *map(torch.from_numpy, codes)
+        train, test = (np.where(known[at] == of, at, -1) for at, of in zip(places, both, strict=True))
+        return len(known), torch.from_numpy(train), torch.from_numpy(test)
     if features.train_labels.dtype.kind != "i":
         raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
-    train, test = map(torch.from_numpy, both)
-    for labels in (train, test):
+    given = [torch.from_numpy(labels) for labels in both]
+    for labels in given:
         check_labels(labels, len(labels), classes)
-    return classes, train, test
+    return classes, given[0], given[1]
 
 
 def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:
