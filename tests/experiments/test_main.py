@@ -1,4 +1,4 @@
-"""``python -m experiments``: what each command leaves behind, errors in one line, and interrupts."""
+"""``python -m experiments``: what each command leaves behind, and errors in one line."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from experiments.__main__ import FIGURES, app, terminal_table
 from experiments.comparison_page import comparison_table
 from experiments.progress import track
 from tests.afresh import afresh
-from tests.cli.test_app import DEEP, interrupted
+from tests.cli.test_app import DEEP
 from tests.experiments.test_comparison import only, sweep
 from tests.shell import experiments
 
@@ -81,19 +81,6 @@ def test_out_is_tried_before_anything_is_trained(
         experiments("sweep", "digits", "--out", "new")
     run = experiments("sweep", "digits", "--out", out)
     assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
-
-
-def test_an_interrupt_is_one_line_and_leaves_what_was_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "o" / "sweep.journal"
-    run = interrupted("experiments.__main__", ["sweep", "digits", "--out", "o"], file.exists)
-    assert (run.returncode, run.stderr) == (
-        130,
-        "experiments: interrupted; files that were written are whole\n",
-    )
-    assert file.exists()
 
 
 def test_bars_are_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
