@@ -72,7 +72,7 @@ def information_figure(settings: ProbeSettings | None = None, data: SweepData | 
     details = [_probe_details(rows, wanted)]
     if data is None:
         trained = _digit_networks()
-        rows = pd.concat([rows, *map(network_points, [trained] * 2, ("spectral", "estimate"))])
+        rows = pd.concat([rows, *(network_points(trained, kind) for kind in ("spectral", "estimate"))])
         details.append(_network_details(trained))
     chart = Chart(
         "information",

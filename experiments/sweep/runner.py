@@ -132,7 +132,7 @@ def run_jobs(
         # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
         waiting = [[job for job in batch if (job[0].key, job[1]) not in done] for batch in batches]
         waiting = [batch for batch in waiting if batch]
-        if workers.engine == "ray":
+        if workers.engine == "ray" and waiting:
             results = _on_ray(work, waiting, workers)
         else:
             results = ((batch, attempt(work, batch)) for batch in waiting)
@@ -145,14 +145,15 @@ def run_jobs(
 def attempt(work: Work, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """The rows of the jobs; where they fail, each half is tried, down to a single job and its error.
 
-    Errors of the device are raised: whatever the setting is, the sweep must not go on without it.
+    Errors of the device, and of its memory with a single job, are raised: they are no fault of a setting.
     """
     try:
         return work(jobs)
     except (ValueError, ArithmeticError, RuntimeError) as error:
-        if "CUDA" in str(error):
+        alone = len(jobs) == 1
+        if "CUDA error" in str(error) or (alone and "out of memory" in str(error)):
             raise
-        if len(jobs) == 1:
+        if alone:
             return [error_row(error)]
     return [row for half in _halves(jobs) for row in attempt(work, half)]
 

@@ -86,8 +86,18 @@ def test_an_error_is_a_row_but_for_that_of_a_device() -> None:
     def lost(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
+    def full(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        if len(jobs) > room:
+            raise RuntimeError("CUDA out of memory")
+        return named(jobs)
+
     with pytest.raises(RuntimeError, match="CUDA error"):
         attempt(lost, JOBS[:4])
+    room = 2
+    assert attempt(full, JOBS[:5]) == named(JOBS[:5])
+    room = 0
+    with pytest.raises(RuntimeError, match="out of memory"):
+        attempt(full, JOBS[:2])
 
 
 @pytest.fixture(scope="module")
