@@ -334,7 +334,7 @@ def band(values: Array, level: float = _LEVEL) -> tuple[float, float]:
 
 
 def _warnings(rows: DataFrame, tried: dict[Key, Tried]) -> list[str]:
-    """What to beware of in a comparison of laws under one clip."""
+    """Caveats of a comparison of laws under one clip."""
     result = []
     counts = {law: len(one.settings) for (law, _, _), one in tried.items() if law != CLAMPED}
     if len(set(counts.values())) > 1:

@@ -77,7 +77,7 @@ def histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) 
 
 
 def utility(rows: DataFrame) -> DataFrame:
-    """What each threshold does to the whole histogram, on average over the noise, and whom it protects.
+    """Utility and protection of the whole histogram for each threshold, on average over the noise.
 
     Cells are large with a count of tau or more, and small with a smaller one above 0. People and cells are
     spared if their epsilon is at most half the Gaussian's: the shares of them, empty cells included.

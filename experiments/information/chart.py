@@ -130,7 +130,7 @@ def network_points(rows: DataFrame, kind: str) -> DataFrame:
 def frontier(rows: DataFrame, eta: str) -> DataFrame:
     """The rows that no other row beats in both eta and validation accuracy, by rising eta.
 
-    Rows whose eta is 0 do not count: their clip flattens everything, whatever the mechanism is.
+    Rows whose eta is 0 do not count: their clip makes all gradients constant, under any mechanism.
     """
     rows = rows[rows[eta] > 0]
     return rows.iloc[networks.frontier(rows[eta].to_numpy(), rows.validation_accuracy.to_numpy())]
@@ -222,7 +222,7 @@ def _marks() -> tuple[Line, ...]:
 
 
 def _probe_details(rows: DataFrame, settings: ProbeSettings) -> str:
-    """What was measured of the probe and what came out."""
+    """Describes the measurement of the probe and its results."""
     grid = settings.grid
     parts = [
         f"Linear probe: test accuracy is a mean of {len(grid.seeds)} runs with full batches, η that of the "
@@ -252,7 +252,7 @@ def _probe_details(rows: DataFrame, settings: ProbeSettings) -> str:
 
 
 def _network_details(rows: DataFrame) -> str:
-    """What was measured of networks and what came out."""
+    """Describes the measurement of networks and its results."""
     rounds, broken = rows["round"].nunique(), rows.error.notna().sum()
     learned = rows[rows.spectral_max.notna()].groupby(["method", "round"]).ngroups
     several = rows[rows.seed != rows.seed.min()].groupby(["method", "round"]).ngroups

@@ -62,7 +62,7 @@ def run_networks(
 ) -> Path:
     """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.journal.
 
-    First every method gets its setting of each of so many ``rounds``, then those on the frontiers get further
+    First every method gets its setting of each of the ``rounds``, then those on the frontiers get further
     seeds. The same call goes on where another ended, also with more rounds.
 
     Guarantee: that of ``train_and_measure``. The rows hold numbers that depend on private data.
@@ -99,7 +99,7 @@ def on_frontiers(rows: Sequence[dict[str, Any]]) -> list[SweepSetting]:
     """The settings on the frontier of each method, by largest eta: the most accurate first, taking turns."""
     turns = []
     for name in METHODS:
-        # an eta of 0 says that the clip flattens everything
+        # an eta of 0 means that the clip makes all gradients constant
         own = [row for row in rows if row["setting"].label == name and row.get("spectral_max")]
         best = frontier(*([row[key] for row in own] for key in ("spectral_max", "validation_accuracy")))
         turns.append([own[i]["setting"] for i in reversed(best)])
@@ -126,7 +126,7 @@ def complete(rows: "DataFrame") -> "DataFrame":
 
 
 def network_row(setting: SweepSetting, **measured: Any) -> dict[str, Any]:
-    """What was measured, beside the settings."""
+    """One row: the settings, and what was measured."""
     given = {name: getattr(setting, name) for name in ("clip", "noise_multiplier", "bound", "learning_rate")}
     return {"method": setting.label, **given, **measured}
 
@@ -150,7 +150,7 @@ def write_rows(folder: Path) -> Path:
 
 @lru_cache(maxsize=4096)
 def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: int, delta: float) -> float:
-    """What holds for every dataset after the steps of a setting, from above."""
+    """Data-independent epsilon of all steps of a setting, rounded up."""
     loader: DataLoader[Any] = DataLoader(range(examples), batch_size=batch_size)  # type: ignore[arg-type]
     plan = RunPlan.of(loader, setting.gradient_clip, None, "poisson", secure=False, rounding=2.0**-24)
     account = plan.account(setting.law)

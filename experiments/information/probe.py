@@ -49,7 +49,7 @@ _SEARCH = FairSearch(
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """What Figure 4 tries for a probe. ``grid`` has mechanisms, seeds, public constants and the fair search.
+    """Settings of Figure 4's probe. ``grid`` has mechanisms, seeds, public constants and the fair search.
 
     ``examples`` is the number of training examples whose eta is measured, picked without looking at them;
     None measures all. ``kind`` says which eta is measured. "spectral", the largest over all directions that
