@@ -13,7 +13,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from experiments.progress import progress_bars
 from ringfence.cli.app import run
 from ringfence.cli.common import AsJson, Device, Out, OutFile, PublicStatistics, print_table
 
@@ -71,17 +70,11 @@ def reproduce(
     values, public = sweep_features(data, features, public_statistics)
     from experiments import reproduce as whole
 
-    with progress_bars() as show:
-        files = whole.reproduce(
-            out,
-            grid=data,
-            features=values,
-            public=public,
-            device=device,
-            publishable=publishable,
-            progress=show,
+    _print(
+        *whole.reproduce(
+            out, grid=data, features=values, public=public, device=device, publishable=publishable
         )
-    _print(*files)
+    )
 
 
 @app.command()
@@ -106,18 +99,15 @@ def figure(
     from experiments.sweep.data import digits
     from experiments.sweep.settings import read_grid
 
-    with progress_bars() as show:
-        if name == "pdp":
-            from experiments.comparison_page import ratio_chart
-            from ringfence.report.drawing import save_chart
+    if name == "pdp":
+        from experiments.comparison_page import ratio_chart
+        from ringfence.report.drawing import save_chart
 
-            grid, place = read_grid(data), out / "sweeps"
-            results, _ = whole.comparisons(
-                grid, values or digits(), place, public=public, device=device, progress=show
-            )
-            files = save_chart(ratio_chart(results), out)
-        else:
-            files = whole.draw(name, out, show)
+        grid, place = read_grid(data), out / "sweeps"
+        results, _ = whole.comparisons(grid, values or digits(), place, public=public, device=device)
+        files = save_chart(ratio_chart(results), out)
+    else:
+        files = whole.draw(name, out)
     _print(*files)
 
 
@@ -147,17 +137,8 @@ def sweep(
 
     settings = read_grid(grid)
     values, public = sweep_features(grid, features, public_statistics)
-    with progress_bars() as show:
-        file = run_sweep(
-            settings,
-            values or digits(),
-            out,
-            Workers(engine, address, device),
-            cast(Search, search),  # which the library checks
-            show,
-            public=public,
-        )
-    _print(file)
+    workers, kind = Workers(engine, address, device), cast(Search, search)  # which the library checks
+    _print(run_sweep(settings, values or digits(), out, workers, kind, public=public))
 
 
 @app.command()
@@ -271,11 +252,7 @@ def features(
     """
     from experiments.features import extract
 
-    with progress_bars() as show:
-        file = extract(
-            images, backbone, out, batch_size=batch_size, device=device, pooling=pooling, progress=show
-        )
-    _print(file)
+    _print(extract(images, backbone, out, batch_size=batch_size, device=device, pooling=pooling))
 
 
 def sweep_features(

@@ -3,7 +3,8 @@
 A setting reaches a target if its accuracy, averaged over its seeds, is at least the target. The accuracy is
 that on the validation part where there is one, and that on the test split otherwise, as in the paper. The
 epsilon of a setting is the largest epsilon of its seeds. At each target, a law counts with the smallest
-epsilon of its settings that reach the target.
+epsilon of its settings that reach the target. Those targets count that are at least half of the best accuracy
+reached, and above chance.
 
 "Gaussian, clamped" is the rectified law's release under the Gaussian's account: the noise comes first, and
 the clamp afterwards costs nothing. What it gains over the Gaussian is the clamp's help to training; what
@@ -23,8 +24,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import DataFrame
 
-from experiments.sweep.probes import SweepRow
 from experiments.sweep.settings import SweepSetting, label
 from ringfence import checks
 
@@ -67,8 +68,8 @@ class Point:
 class Candidate:
     """A law with a clip and a statement about it: a point for every target that it reaches.
 
-    ``times`` is the median ratio of its epsilons to the reference's over the targets that count, and the
-    band of this median.
+    ``times`` is the median ratio of its epsilons to the reference's over all targets, and the band of this
+    median.
     """
 
     law: str
@@ -92,8 +93,7 @@ class Comparison:
     """Candidates that were compared with one of them, the reference, on one data set."""
 
     data: str
-    targets: tuple[float, ...]
-    counts_from: float  # the first target that counts
+    targets: tuple[float, ...]  # those that count
     reference: Candidate
     candidates: tuple[Candidate, ...]
     validated: bool  # whether settings were chosen on a validation part
@@ -111,44 +111,37 @@ class Comparison:
         """The laws with a bounded support, and an account of their own."""
         return [one for one in self.candidates if one.law not in (GAUSSIAN, CLAMPED)]
 
-    @property
-    def counting(self) -> list[float]:
-        """The targets that count."""
-        return [target for target in self.targets if target >= self.counts_from]
-
 
 def compare(
-    rows: Sequence[SweepRow], *, kind: Kind = "per-instance", step: float = 0.05, resamples: int = 1000
+    rows: DataFrame, *, kind: Kind = "per-instance", step: float = 0.05, resamples: int = 1000
 ) -> list[Comparison]:
     """For each clip, every law against the Gaussian under that clip, at targets ``step`` apart.
 
-    Those targets count that are at least half of the best accuracy reached, and above chance. A law that
-    misses a target which the Gaussian reaches has an infinite ratio there; where it is the other way round,
-    the ratio is 0. Bands of medians are widened for the number of laws (Bonferroni), since the best of
-    several would look good by luck.
+    A law that misses a target which the Gaussian reaches has an infinite ratio there; where it is the other
+    way round, the ratio is 0. Bands of medians are widened for the number of laws (Bonferroni), since the
+    best of several would look good by luck.
 
-    >>> def row(mechanism, seed, epsilon):
-    ...     setting = SweepSetting(mechanism, 0.1, 10.0, learning_rate=1.0, steps=5)
-    ...     return SweepRow("toy", setting.label, setting, seed, 1e-5, 0.9, 0.9, epsilon_pdp=epsilon)
-    >>> rows = [row(*pair) for pair in (("gaussian", 0, 2.0), ("gaussian", 1, 2.0), ("truncated", 0, 1.0))]
-    >>> [one] = compare([*rows, row("truncated", 1, 1.0)])
+    >>> from experiments.sweep.probes import frame_of
+    >>> laws = {name: SweepSetting(name, 0.1, 10.0, 1.0, 5) for name in ("gaussian", "truncated")}
+    >>> rows = [{"setting": laws[law], "seed": seed, "test_accuracy": 0.9, "epsilon_pdp": epsilon}
+    ...     for law, epsilon in (("gaussian", 2.0), ("truncated", 1.0)) for seed in (0, 1)]
+    >>> [one] = compare(frame_of(rows, "toy", 1e-5, None))
     >>> [(best.law, best.times) for best in one.bounded if best.helped]
     [('truncated', (0.5, 0.5, 0.5))]
     """
     if kind not in COLUMNS:
         raise ValueError(f"kind must be one of {', '.join(COLUMNS)}, got {kind!r}")
-    by_clip: dict[str, list[SweepRow]] = {}
-    for row in rows:
-        by_clip.setdefault(row.setting.clip_kind, []).append(row)
+    if rows.empty:
+        raise ValueError("rows must be those of a sweep, got none")
     results = []
-    for clip, own in (by_clip or {"clamp": []}).items():
+    for clip, own in rows.groupby("clip_kind", sort=False):
         tried = _tried(own, kind)
         result = _compare(own, tried, [(GAUSSIAN, clip, kind)], step, resamples)
         results.append(replace(result, warnings=tuple(_warnings(own, tried))))
     return results
 
 
-def compare_all(rows: Sequence[SweepRow], *, step: float = 0.05, resamples: int = 1000) -> Comparison:
+def compare_all(rows: DataFrame, *, step: float = 0.05, resamples: int = 1000) -> Comparison:
     """Every clip, law and statement of a sweep against the usual way to train privately.
 
     That is the Gaussian on gradients clipped in L2, with an epsilon that holds for every dataset and may be
@@ -200,66 +193,53 @@ class Tried:
         return np.stack(drawn)
 
 
-def _tried(rows: Sequence[SweepRow], kind: Kind, statement: Kind | None = None) -> dict[Key, Tried]:
+def _tried(rows: DataFrame, kind: Kind, statement: Kind | None = None) -> dict[Key, Tried]:
     """The settings of each law and clip that are finished with every seed.
 
     The rectified law's runs appear twice: also as ``CLAMPED``, under the Gaussian's account.
     """
-    by_setting: dict[SweepSetting, dict[int, SweepRow]] = {}
-    for row in rows:
-        if row.error is None:
-            by_setting.setdefault(row.setting, {})[row.seed] = row
-    seeds = sorted({row.seed for row in rows})
-    finished: dict[tuple[str, str], list[list[SweepRow]]] = {}
-    for setting, own in by_setting.items():
-        if len(own) == len(seeds):
-            key = label(setting.mechanism), setting.clip_kind
-            finished.setdefault(key, []).append([own[seed] for seed in seeds])
+    seeds = rows.seed.nunique()
     accuracy = "validation_accuracy" if _validated(rows) else "test_accuracy"
+    done = rows[rows.error.isna()].sort_values("seed", kind="stable")
+    finished = done[done.groupby("setting", sort=False).seed.transform("size") == seeds]
+    runs = dict(list(finished.groupby(["law", "clip_kind"], sort=False)))
 
-    def tried(runs: list[list[SweepRow]], account: str = "") -> Tried:
-        return Tried(
-            [own[0].setting for own in runs],
-            chosen_by=_array(accuracy, runs),
-            tested=_array("test_accuracy", runs),
-            epsilon=np.minimum.reduce([_array(account + column, runs) for column in COLUMNS[kind]]),
-        )
+    def tried(own: DataFrame, account: str = "") -> Tried:
+        def array(column: str) -> Array:
+            values: Array = own[column].to_numpy().reshape(seeds, -1).T
+            if np.isnan(values).any():
+                raise ValueError(f"rows without an error must have {column}, one has none")
+            return values
 
-    found = {(law, clip, statement or kind): tried(runs) for (law, clip), runs in finished.items()}
-    for (law, clip), runs in finished.items():
-        if law == label("rectified") and runs[0][0].gaussian_epsilon_pdp is not None:
-            found[CLAMPED, clip, statement or kind] = tried(runs, "gaussian_")
+        epsilon = np.minimum.reduce([array(account + column) for column in COLUMNS[kind]])
+        return Tried(list(own.setting)[: len(own) // seeds], array(accuracy), array("test_accuracy"), epsilon)
+
+    found = {(law, clip, statement or kind): tried(own) for (law, clip), own in runs.items()}
+    for (law, clip), own in runs.items():
+        if law == label("rectified") and own.gaussian_epsilon_pdp.notna().all():
+            found[CLAMPED, clip, statement or kind] = tried(own, "gaussian_")
     return found
 
 
-def _validated(rows: Sequence[SweepRow]) -> bool:
-    return all(row.validation_accuracy is not None for row in rows if row.error is None)
-
-
-def _array(column: str, runs: list[list[SweepRow]]) -> Array:
-    values = [[getattr(row, column) for row in own] for own in runs]
-    if any(value is None or math.isnan(value) for own in values for value in own):
-        raise ValueError(f"rows without an error must have {column}, one has none")
-    return np.array(values, dtype=np.float64)
+def _validated(rows: DataFrame) -> bool:
+    return bool(rows.validation_accuracy[rows.error.isna()].notna().all())
 
 
 def _compare(
-    rows: Sequence[SweepRow], tried: dict[Key, Tried], references: Sequence[Key], step: float, resamples: int
+    rows: DataFrame, tried: dict[Key, Tried], references: Sequence[Key], step: float, resamples: int
 ) -> Comparison:
     """Compares all that was tried with the first of the references that is there."""
     checks.probability("step", step)
     checks.count("resamples", resamples, at_least=1)
-    names = {row.data for row in rows}
-    if len(names) != 1:
-        raise ValueError(f"rows must be of one data set, got {sorted(names) or 'none'}")
-    if all(row.error is not None for row in rows):
+    if rows.error.notna().all():
         raise ValueError("rows must hold finished settings, got none without an error")
     reference = next((key for key in references if key in tried), None)
     if reference is None:
         raise ValueError(
             "rows must hold finished settings of the Gaussian: it is what others are compared with"
         )
-    targets, counting = targets_that_count(tried, step, rows[0].classes)
+    about = rows.iloc[0]
+    targets = targets_that_count(tried, step, about.classes)
     found = {key: one.frontier(targets) for key, one in tried.items()}
     drawn: dict[Key, Array] = {}
     for statement in {key[2]: None for key in tried}:  # every statement sees the same draws
@@ -275,7 +255,7 @@ def _compare(
         drawn_ratios = ratios(drawn[key], drawn[reference])
         points = [
             Point(
-                target=round(float(targets[i]), 10),
+                target=float(targets[i]),
                 epsilon=float(epsilon[i]),
                 test_accuracy=float(one.tested[places[i]].mean()),
                 setting=one.settings[places[i]],
@@ -285,42 +265,35 @@ def _compare(
             )
             for i in np.flatnonzero(np.isfinite(epsilon))
         ]
-        times = median(ratios(epsilon, usual)[counting], drawn_ratios[:, counting], others)
-        return Candidate(*key, times, tuple(points))
+        return Candidate(*key, median(ratios(epsilon, usual), drawn_ratios, others), tuple(points))
 
     candidates = {key: candidate(key, one) for key, one in tried.items()}
     return Comparison(
-        data=rows[0].data,
-        targets=tuple(round(float(target), 10) for target in targets),
-        counts_from=round(float(targets[counting][0]), 10),
+        data=about.data,
+        targets=tuple(targets.tolist()),
         reference=candidates[reference],
         candidates=tuple(candidates.values()),
         validated=_validated(rows),
         runs=len(rows),
-        delta=rows[0].delta,
+        delta=float(about.delta),
     )
 
 
-def targets_that_count(
-    tried: Mapping[Any, Tried], step: float, classes: int | None
-) -> tuple[Array, NDArray[np.bool_]]:
-    """Accuracies ``step`` apart up to the best one reached, and which of them count.
-
-    Those count that are at least half of the best accuracy and above chance; where nothing is above chance,
-    half of the best accuracy is enough.
+def targets_that_count(tried: Mapping[Any, Tried], step: float, classes: int | None) -> Array:
+    """Accuracies ``step`` apart, from half of the best one reached to the best, above chance if any is.
 
     >>> one = Tried([None], np.array([[0.8]]), np.array([[0.8]]), np.array([[2.0]]))
-    >>> targets, counting = targets_that_count({"toy": one}, 0.1, classes=2)
-    >>> targets[counting].round(1).tolist()
+    >>> targets_that_count({"toy": one}, 0.1, classes=2).tolist()
     [0.6, 0.7, 0.8]
     """
     best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
     targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
+    targets = targets.round(10)
     if not len(targets):
         raise ValueError(f"no mechanism reaches the first target {step:g}, the best accuracy is {best:g}")
-    useful = targets >= best / 2 - 1e-12
-    above_chance = useful & (targets > (1 / classes if classes else 0.0) + 1e-12)
-    return targets, above_chance if above_chance.any() else useful
+    useful = targets[targets >= best / 2 - 1e-12]
+    above_chance = useful[useful > (1 / classes if classes else 0.0) + 1e-12]
+    return above_chance if len(above_chance) else useful
 
 
 def median(found: Array, drawn: Array, candidates: int) -> Banded:
@@ -360,8 +333,8 @@ def band(values: Array, level: float = _LEVEL) -> tuple[float, float]:
     return float(low), float(np.quantile(known, (1 + level) / 2, method="higher"))
 
 
-def _warnings(rows: Sequence[SweepRow], tried: dict[Key, Tried]) -> list[str]:
-    """What to beware of in a comparison of laws under one clip."""
+def _warnings(rows: DataFrame, tried: dict[Key, Tried]) -> list[str]:
+    """Caveats of a comparison of laws under one clip."""
     result = []
     counts = {law: len(one.settings) for (law, _, _), one in tried.items() if law != CLAMPED}
     if len(set(counts.values())) > 1:
@@ -375,13 +348,12 @@ def _warnings(rows: Sequence[SweepRow], tried: dict[Key, Tried]) -> list[str]:
             "Nothing was kept back to choose by: settings were chosen by the accuracy on the test split, "
             "which is then too high for every mechanism."
         )
-    if len({row.seed for row in rows}) < 3:
+    if rows.seed.nunique() < 3:
         result.append("Fewer than three seeds: the bands know little about the noise of training.")
-    errors = sum(row.error is not None for row in rows)
+    errors = rows.error.notna().sum()
     if errors:
         result.append(f"{errors} of {len(rows)} runs ended with an error and count as not tried.")
-    begun = {row.setting for row in rows if row.error is None}
-    left_out = len(begun) - sum(counts.values())
+    left_out = rows.setting[rows.error.isna()].nunique() - sum(counts.values())
     if left_out > 0:
         result.append(f"{left_out} settings are left out: not every seed of theirs is finished.")
     return result

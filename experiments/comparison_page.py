@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.comparison import (
     CLAMPED,
@@ -12,11 +12,10 @@ from experiments.comparison import (
     Candidate,
     Comparison,
     Kind,
-    Point,
     compare,
     compare_all,
 )
-from experiments.drawing import curve, flat, grouped
+from experiments.drawing import flat
 from experiments.sweep.probes import read_rows
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.chart import Chart, Line, Panel
@@ -77,16 +76,13 @@ def answer(sweep: Compared) -> str:
     if not helped:
         return f"No, no bounded law took less epsilon than the Gaussian by more than luck; {last}."
     said = []
-    for clip, own in grouped(helped, "clip").items():
+    for clip in dict.fromkeys(one.clip for one in helped):
+        own = [one.law for one in helped if one.clip == clip]
         tried = sum(one.clip == clip for one in bounded)
         if len(own) == tried > 1:
             laws = "every bounded law"
         else:
-            laws = (
-                " and ".join(one.law for one in own)
-                if len(own) < 3
-                else f"{len(own)} of {tried} bounded laws"
-            )
+            laws = " and ".join(own) if len(own) < 3 else f"{len(own)} of {tried} bounded laws"
         said.append(f"{laws} with {CLIPS[clip]}")
     rest = "" if len(helped) == len(bounded) else ", no otherwise"
     return f"Yes for {' and '.join(said)}{rest}; {last}."
@@ -191,7 +187,7 @@ def ratio_table(results: Sequence[Comparison]) -> Table:
 
 def comparison_table(result: Comparison) -> Table:
     """Epsilon at equal accuracy: one line for every 5 % of accuracy that counts, one column per law."""
-    targets = list(filter(_is_five, result.counting)) or result.counting
+    targets = list(filter(_is_five, result.targets)) or result.targets
     cells = zip(*(_epsilons(one, targets) for one in result.candidates), strict=True)
     return Table(
         f"{result.name}: {result.reference.statement} epsilon by accuracy on {_chosen_on(result)}",
@@ -201,9 +197,9 @@ def comparison_table(result: Comparison) -> Table:
 
 
 def three_targets(result: Comparison) -> list[float]:
-    """The lowest target that counts, a middle one and the highest; multiples of 5 % if there are three."""
-    fives = list(filter(_is_five, result.counting))
-    shown = fives if len(fives) >= 3 else result.counting
+    """The lowest target, a middle one and the highest; multiples of 5 % if there are three."""
+    fives = list(filter(_is_five, result.targets))
+    shown = fives if len(fives) >= 3 else result.targets
     return sorted({shown[0], shown[len(shown) // 2], shown[-1]})
 
 
@@ -273,23 +269,20 @@ def _ratio_lines(result: Comparison) -> list[Line]:
     shown: dict[str, list[tuple[float, Banded]]] = {}
     for one in result.candidates:
         if one.law != GAUSSIAN:
-            shown[one.law] = [(p.target, p.ratio) for p in _counting(one, result) if p.ratio is not None]
+            shown[one.law] = [(p.target, p.ratio) for p in one.points if p.ratio is not None]
     values = [ratio for points in shown.values() for _, (ratio, _, _) in points if ratio]
     bottom, top = min([0.5, *values]), max([2.0, *values])
     lines = []
     for law, points in shown.items():
-        # A band around the dashed line would hide the others.
-        band = (
-            {"dashed": True}
-            if law == CLAMPED
-            else {
-                "low": tuple(max(low, bottom) for _, (_, low, _) in points),
-                "high": tuple(min(high, top) for _, (_, _, high) in points),
+        times, low, high = zip(*(ratio for _, ratio in points), strict=True) if points else ((), (), ())
+        look: dict[str, Any] = {"dashed": True}  # a band around the dashed line would hide the others
+        if law != CLAMPED:
+            look = {
+                "low": tuple(max(end, bottom) for end in low),
+                "high": tuple(min(end, top) for end in high),
             }
-        )
-        lines.append(
-            curve(law, points, lambda p: 100 * p[0], lambda p: p[1][0], mechanism=_look(law), **band)
-        )
+        reached = tuple(100 * target for target, _ in points)
+        lines.append(Line(law, reached, times, mechanism=_look(law), **look))
     return lines
 
 
@@ -320,21 +313,13 @@ def _clip_lines(result: Comparison) -> list[Line]:
         if one.statement == "per-instance":
             dashed = several and one.clip == "clamp"
             first = not dashed and one.law not in {line.name for line in lines}
-            lines.append(_frontier(one.law, _counting(one, result), dashed=dashed, in_legend=first))
+            # one setting may be the best at several targets
+            chosen = {p.setting: (p.epsilon, 100 * p.test_accuracy) for p in one.points if p.epsilon}
+            x, y = zip(*sorted(chosen.values()), strict=True) if chosen else ((), ())
+            lines.append(Line(one.law, x, y, mechanism=_look(one.law), dashed=dashed, in_legend=first))
     if several:
         lines.append(Line("coordinates clamped", (), (), mechanism="any", dashed=True))
     return lines
-
-
-def _frontier(law: str, points: Sequence[Point], **look: bool) -> Line:
-    # One setting may be the best at several targets.
-    chosen = {point.setting: (point.epsilon, 100 * point.test_accuracy) for point in points if point.epsilon}
-    ordered = sorted(chosen.values())
-    return curve(law, ordered, lambda pair: pair[0], lambda pair: pair[1], mechanism=_look(law), **look)
-
-
-def _counting(one: Candidate, result: Comparison) -> list[Point]:
-    return [point for point in one.points if point.target >= result.counts_from]
 
 
 def _look(law: str) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from experiments.progress import Progress
+from experiments.progress import track
 from ringfence import checks
 from ringfence.data.features import read_archive
 from ringfence.files.atomic import replacing
@@ -47,7 +47,6 @@ def extract(
     batch_size: int = 64,
     device: str | None = None,
     pooling: str | None = None,
-    progress: Progress | None = None,
 ) -> Path:
     """Writes the features of ``images`` under ``backbone`` to the .npz file ``out``, in float16.
 
@@ -81,7 +80,7 @@ def extract(
 
     for name, (pictures, labels) in data.splits.items():
         rows: list[NDArray[np.float16]] = []
-        for pixels in DataLoader(pictures, batch_size, collate_fn=prepare):
+        for pixels in track(DataLoader(pictures, batch_size, collate_fn=prepare), name):
             with torch.inference_mode():
                 found = poolings(model(pixel_values=pixels.to(place)), pixels, model.config, untrained)
             chosen = pooling or next((kind for kind in POOLINGS if kind in found), "pooler")
@@ -92,8 +91,6 @@ def extract(
             if not (np.abs(values) <= 65504).all():  # which NaN is not either
                 raise ValueError(f"features must fit float16, got a larger one or NaN in {name}")
             rows.append(values.astype(np.float16))
-            if progress is not None:
-                progress(name, sum(map(len, rows)) / len(labels))
         arrays |= {f"{name}_features": np.concatenate(rows), f"{name}_labels": labels}
     with replacing(out) as file:
         np.savez(file, allow_pickle=False, **arrays)

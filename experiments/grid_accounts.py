@@ -98,10 +98,6 @@ class GridTable(DivergenceTable):
         keys, order = torch.sort(self._keys)
         return order[torch.searchsorted(keys, wanted)]
 
-    def has(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
-        """Which of these pages are filled in already."""
-        return torch.isin(self._keys_of(settings, owner, place), self._keys)
-
     def _keys_of(self, settings: Sequence[Setting], owner: Tensor, place: Tensor) -> Tensor:
         numbers = [self._settings.setdefault(setting, len(self._settings)) for setting in settings]
         return torch.tensor(numbers, device=self.device)[owner] * _SPAN + place + _SPAN // 2
@@ -242,9 +238,9 @@ def block_sums(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> 
 def block_maxima(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> Tensor:
     """(settings, 2, orders): the largest equivalent information among the coordinates of each row of theta.
 
-    Most rows have a coordinate that comes close to the largest information that any theta has. Pages that
-    the table has are read first, then the most promising one; where they settle the row, no other is filled.
-    Rows out of the table's reach are infinite.
+    Most rows have a coordinate that comes close to the largest information that any theta has: the page
+    nearest to 0 is read first, and where it settles the row, no other is filled. Rows out of the table's
+    reach are infinite.
 
     Guarantee: at least the largest value. A coordinate is charged at the larger end of its cell, and a row
     that comes within 0.3 % of the largest information is charged that.
@@ -283,8 +279,7 @@ def _maxima(table: GridTable, settings: Sequence[Setting], scaled: Tensor, ends:
     )
     most = most.to(scaled).unsqueeze(1)
     best, settled = torch.zeros_like(margin), torch.zeros_like(pages.first, dtype=torch.bool)
-    kept = table.has(settings, pages.owner, pages.place)
-    for choice in (kept, _most_informative(settings, pages, occupied), torch.ones_like(kept)):
+    for choice in (_nearest(pages, occupied), torch.ones_like(pages.owner, dtype=torch.bool)):
         wanted = (choice & occupied.any(dim=1) & ~settled[pages.owner]).nonzero().squeeze(1)
         owner = pages.owner[wanted]
         rows = table.rows(settings, owner, pages.place[wanted])
@@ -299,20 +294,10 @@ def _maxima(table: GridTable, settings: Sequence[Setting], scaled: Tensor, ends:
     return torch.where(bounds >= _CLOSE * most, most, bounds)
 
 
-def _most_informative(settings: Sequence[Setting], pages: "_Pages", occupied: Tensor) -> Tensor:
-    """Marks, for each row, the occupied page in whose middle the Fisher information is largest."""
-    information = occupied.any(dim=1).double() - 1  # pages that nobody is on come last
-    for kind in {setting.kind for setting in settings}:
-        members = torch.tensor([i for i, setting in enumerate(settings) if setting.kind == kind])
-        number = torch.full((len(settings),), -1).index_put((members,), torch.arange(len(members)))
-        number = number.to(pages.owner.device)[pages.owner]
-        theirs = (number >= 0).nonzero().squeeze(1)
-        law = stacked([settings[i].mechanism for i in members], 0)
-        own = {name: value.to(occupied.device)[number[theirs]] for name, value in law.parameters().items()}
-        law = law.with_parameters(own)
-        middle = (pages.place[theirs] + 0.5) * law.sigma
-        information[theirs] += law.fisher_information(middle) * law.sigma.square()
-    order = torch.argsort(information, descending=True, stable=True)
+def _nearest(pages: "_Pages", occupied: Tensor) -> Tensor:
+    """Marks, for each row, its occupied page nearest to 0, where laws around 0 are most informative."""
+    distance = (pages.place + 0.5).abs().masked_fill(~occupied.any(dim=1), torch.inf)
+    order = torch.argsort(distance, stable=True)
     order = order[torch.argsort(pages.owner[order], stable=True)]
     return torch.zeros_like(occupied[:, 0]).index_fill(0, order[pages.before], True)
 

@@ -5,12 +5,12 @@ The Gaussian's histogram, clamped afterwards, is the same release: only the acco
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
+from pandas import DataFrame, Series
 from torch import Tensor
 
-from experiments.drawing import SIGMA, Drawn, curve, grouped
+from experiments.drawing import SIGMA, Drawn, curve
 from experiments.motivation import worst_case_renyi
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.profile import single_epsilons
@@ -48,83 +48,57 @@ def suppressing_law(threshold: float | Tensor) -> RectifiedGaussian:
     return RectifiedGaussian(NOISE, (threshold * NOISE, HIGHEST))
 
 
-@dataclass(frozen=True)
-class HistogramRow:
-    """What the release costs one person in a cell of this count, and how often such a cell is shown."""
+def histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) -> DataFrame:
+    """A row for every count and threshold (tau / sigma): what the release costs one person in such a cell.
 
-    threshold: float  # tau / sigma
-    count: int
-    cells: int  # how many cells have this count
-    shown: float  # the probability that such a cell is shown
-    epsilon: float
-    gaussian_epsilon: float
-    renyi: float  # of order alpha
-    gaussian_renyi: float
-
-
-@dataclass(frozen=True)
-class Utility:
-    """What a threshold does to the whole histogram, on average over the noise, and whom it protects."""
-
-    threshold: float
-    large_cells: int  # cells with a count of tau or more
-    large_shown: float
-    small_shown: float  # cells that hold someone, but fewer than tau
-    empty_shown: float
-    people_spared: float  # the share of people whose epsilon is at most half the Gaussian's
-    cells_spared: float  # the same share of cells, the empty ones included
-
-
-def histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) -> list[HistogramRow]:
-    """A row for every count and threshold.
+    ``cells`` have this count, and each is ``shown`` with this probability.
 
     >>> rows = histogram(thresholds=(3.0, 5.0), plotted=0)
-    >>> [round(row.epsilon, 3) for row in rows if row.count == 0]  # someone joining an empty cell
+    >>> rows.epsilon[rows["count"] == 0].round(3).tolist()  # someone joining an empty cell
     [0.926, 0.0]
     """
-    counts, numbers = cell_counts().unique(return_counts=True)
-    cells = dict(zip(counts.tolist(), numbers.tolist(), strict=True))
+    counts = cell_counts()
     every = torch.cat((counts, torch.arange(plotted + 1).double())).unique()
     taus = torch.tensor(thresholds, dtype=torch.float64).repeat_interleave(len(every))
     theta = every.repeat(len(thresholds))
     law = suppressing_law(taus)
-    columns = (
-        single_epsilons(law, theta, 1.0, DELTA),
-        cumulative((theta - law.lower) / NOISE),
-        worst_case_renyi(law, theta, 1.0, ALPHA) * (1 + ROUNDING) + UNDERFLOW,
-        taus,
-        theta,
+    return DataFrame(
+        {
+            "threshold": taus,
+            "count": theta.long(),
+            "cells": (counts == theta.unsqueeze(1)).sum(dim=1),
+            "shown": cumulative((theta - law.lower) / NOISE),
+            "epsilon": single_epsilons(law, theta, 1.0, DELTA),
+            "gaussian_epsilon": gaussian_epsilon(1 / NOISE, DELTA),
+            "renyi": worst_case_renyi(law, theta, 1.0, ALPHA) * (1 + ROUNDING) + UNDERFLOW,
+            "gaussian_renyi": ALPHA / (2 * NOISE**2),
+        }
     )
-    gaussian = gaussian_epsilon(1 / NOISE, DELTA)
-    return [
-        HistogramRow(
-            threshold=threshold,
-            count=int(count),
-            cells=cells.get(count, 0),
-            shown=shown,
-            epsilon=epsilon,
-            gaussian_epsilon=gaussian,
-            renyi=divergence,
-            gaussian_renyi=ALPHA / (2 * NOISE**2),
+
+
+def utility(rows: DataFrame) -> DataFrame:
+    """Utility and protection of the whole histogram for each threshold, on average over the noise.
+
+    Cells are large with a count of tau or more, and small with a smaller one above 0. People and cells are
+    spared if their epsilon is at most half the Gaussian's: the shares of them, empty cells included.
+    """
+
+    def of(rows: DataFrame) -> Series:
+        count, tau = rows["count"], rows.name * NOISE
+        shown = rows.cells * rows.shown
+        spared = rows[rows.epsilon <= rows.gaussian_epsilon / 2]
+        return Series(
+            {
+                "large_cells": rows.cells[count >= tau].sum(),
+                "large_shown": shown[count >= tau].sum(),
+                "small_shown": shown[(count > 0) & (count < tau)].sum(),
+                "empty_shown": shown[count == 0].sum(),
+                "people_spared": (spared.cells * spared["count"]).sum() / float(cell_counts().sum()),
+                "cells_spared": spared.cells.sum() / CELLS,
+            }
         )
-        for epsilon, shown, divergence, threshold, count in zip(*(c.tolist() for c in columns), strict=True)
-    ]
 
-
-def utility(rows: Sequence[HistogramRow], threshold: float) -> Utility:
-    """What a threshold does to the whole histogram."""
-    rows = [row for row in rows if row.threshold == threshold]
-    tau = threshold * NOISE
-    spared = [row for row in rows if row.epsilon <= row.gaussian_epsilon / 2]
-    return Utility(
-        threshold=threshold,
-        large_cells=sum(row.cells for row in rows if row.count >= tau),
-        large_shown=sum(row.cells * row.shown for row in rows if row.count >= tau),
-        small_shown=sum(row.cells * row.shown for row in rows if 0 < row.count < tau),
-        empty_shown=sum(row.cells * row.shown for row in rows if row.count == 0),
-        people_spared=sum(row.cells * row.count for row in spared) / float(cell_counts().sum()),
-        cells_spared=sum(row.cells for row in spared) / CELLS,
-    )
+    return rows.groupby("threshold").apply(of).reset_index()
 
 
 def draw_histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) -> Drawn:
@@ -134,21 +108,21 @@ def draw_histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOT
     [(0.0, 12.0), (0.0, 20.0), (0.0, 32.0)]
     """
     rows = histogram(thresholds, plotted)
-    useful = [utility(rows, threshold) for threshold in thresholds]
-    chosen = {thresholds[0], thresholds[len(thresholds) // 2], thresholds[-1]}
-    shown = grouped((row for row in rows if row.threshold in chosen and row.count <= plotted), "threshold")
+    useful = utility(rows)
+    chosen = (thresholds[0], thresholds[len(thresholds) // 2], thresholds[-1])
+    drawn = rows[rows.threshold.isin(chosen) & (rows["count"] <= plotted)]
+    shown = dict(list(drawn.groupby("threshold")))
     panels = (
         *(_people_panel(own, threshold) for threshold, own in shown.items()),
         _divergence_panel(shown),
         *_utility_panels(useful),
     )
     words = (
-        f"τ = {row.threshold:g} {SIGMA}: {row.large_shown:.0f} of {row.large_cells} cells with τ or "
+        f"τ = {row.threshold:g} {SIGMA}: {row.large_shown:.0f} of {row.large_cells:.0f} cells with τ or "
         f"more are shown, besides {row.small_shown:.0f} "
         f"smaller and {row.empty_shown:.2g} empty ones; {row.people_spared:.0%} of the people and "
         f"{row.cells_spared:.0%} of the cells pay at most half."
-        for row in useful
-        if row.threshold in chosen
+        for row in useful[useful.threshold.isin(chosen)].itertuples()
     )
     chart = Chart(
         "histogram",
@@ -167,7 +141,7 @@ def draw_histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOT
     return Drawn(chart, rows)
 
 
-def _people_panel(rows: Sequence[HistogramRow], threshold: float) -> Panel:
+def _people_panel(rows: DataFrame, threshold: float) -> Panel:
     tau = threshold * NOISE
     return Panel(
         title=f"Suppressed below τ = {tau:g} ({threshold:g} {SIGMA})",
@@ -183,13 +157,13 @@ def _people_panel(rows: Sequence[HistogramRow], threshold: float) -> Panel:
     )
 
 
-def _divergence_panel(shown: dict[float, list[HistogramRow]]) -> Panel:
+def _divergence_panel(shown: dict[float, DataFrame]) -> Panel:
     lines = [
         curve(
             f"τ = {threshold:g} {SIGMA}",
-            rows,
+            rows.assign(ratio=rows.renyi / rows.gaussian_renyi),
             "count",
-            lambda row: row.renyi / row.gaussian_renyi,
+            "ratio",
             mechanism="any",
             dashed=place == 1,
             points=place == 2,
@@ -207,8 +181,8 @@ def _divergence_panel(shown: dict[float, list[HistogramRow]]) -> Panel:
     )
 
 
-def _utility_panels(rows: Sequence[Utility]) -> tuple[Panel, Panel]:
-    empty = [row for row in rows if row.empty_shown > 1e-3]
+def _utility_panels(rows: DataFrame) -> tuple[Panel, Panel]:
+    empty = rows[rows.empty_shown > 1e-3]
     cells = (
         curve("large cells (τ or more)", rows, "threshold", "large_shown"),
         curve("small cells (1 to τ)", rows, "threshold", "small_shown"),

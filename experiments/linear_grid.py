@@ -1,7 +1,6 @@
 """Many settings of private softmax regression on the same data, trained side by side."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -25,6 +24,7 @@ from ringfence.training.linear import LinearRun, LinearSettings, Step, checked_e
 # GPU needs long launches.
 _ENTRIES = {"cpu": 1 << 24}
 _ENTRIES_ELSEWHERE = 1 << 28
+Together = tuple[list[int], Mechanism, list[Noise]]  # settings, their laws as one, and the noise of each
 
 
 def train_linear_grid(
@@ -124,17 +124,17 @@ def _train(
     weights = features.new_zeros(len(settings), *shape)
     velocity = torch.zeros_like(weights)
     kept: list[list[Step]] = [[] for _ in settings]
-    active, samplers = 0, []
+    active, groups = 0, list[Together]()
     for step in range(settings[0].steps):
         if active != (active := sum(setting.steps > step for setting in settings)):
-            samplers = list(_samplers(settings[:active], noise, weights[0]))
+            groups = list(_alike(settings[:active], noise, weights[0]))
         residuals = _residuals(weights[:active], features, targets)
         theta = _clipped_sums(residuals, features, lengths, clips[:active])
         accounts.step(theta)  # charged before it is released
         if trajectories:
             for mine, before, its_theta in zip(kept, weights.clone(), theta, strict=False):
                 mine.append(Step(before, its_theta))
-        velocity[:active] = momenta[:active] * velocity[:active] + _released(theta, samplers, step)
+        velocity[:active] = momenta[:active] * velocity[:active] + _released(theta, groups, step)
         weights[:active] -= rates[:active] * velocity[:active]
     for mine, account, steps, setting in zip(weights, accounts.accounts(), kept, settings, strict=True):
         sensitivity = Sensitivity.of(setting.clip.sensitivity)
@@ -168,38 +168,25 @@ def _clipped_sums(residuals: Tensor, features: Tensor, lengths: Tensor, clips: S
     return clipped_outer_sum(columns, features, limits).view(count, classes, -1)
 
 
-@dataclass(frozen=True)
-class _Sampler:
-    """Settings whose laws are sampled in one call, each with its own noise."""
-
-    members: list[int]
-    law: Mechanism
-    noise: list[Noise]
-
-    def __call__(self, theta: Tensor, step: int) -> Tensor:
-        # float64, in which the noise is drawn; the caller rounds once
-        draws = side_by_side(self.noise, step, device=theta.device)
-        return self.law.sample(theta.double(), generator=draws)
-
-
-def _samplers(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: Tensor) -> Iterator[_Sampler]:
+def _alike(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: Tensor) -> Iterator[Together]:
     """Groups settings whose laws are of one kind, as many as a mechanism handles in one of its blocks."""
-    alike: dict[object, list[int]] = {}
+    kinds: dict[object, list[int]] = {}
     for i, setting in enumerate(settings):
-        alike.setdefault(kind_of(setting.mechanism), []).append(i)
+        kinds.setdefault(kind_of(setting.mechanism), []).append(i)
     at_once = max(1, block_length(like.device) // like.numel())
-    for members in alike.values():
+    for members in kinds.values():
         for start in range(0, len(members), at_once):
             some = members[start : start + at_once]
-            law = stacked([settings[i].mechanism for i in some], like.dim())
-            yield _Sampler(some, law, [noise[i] for i in some])
+            yield some, stacked([settings[i].mechanism for i in some], like.dim()), [noise[i] for i in some]
 
 
-def _released(theta: Tensor, samplers: Sequence[_Sampler], step: int) -> Tensor:
-    """A sample of each setting's mechanism at its theta."""
+def _released(theta: Tensor, groups: Sequence[Together], step: int) -> Tensor:
+    """A sample of each setting's mechanism at its theta, with its own noise."""
     result = torch.empty_like(theta)
-    for sampler in samplers:
-        result[sampler.members] = sampler(theta[sampler.members], step).to(theta.dtype)
+    for members, law, noise in groups:
+        draws = side_by_side(noise, step, device=theta.device)
+        # in float64, in which the noise is drawn, and rounded once
+        result[members] = law.sample(theta[members].double(), generator=draws).to(theta.dtype)
     return result
 
 

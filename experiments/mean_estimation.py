@@ -1,16 +1,16 @@
 """Figure 2 of the paper: estimating a mean, and how a bounded support changes its cost and its error."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import torch
+from pandas import DataFrame
 from torch import Tensor
 
-from experiments.drawing import SIGMA, Drawn, flat, grouped
-from experiments.progress import Progress
+from experiments.drawing import SIGMA, Drawn, flat
+from experiments.progress import track
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -56,53 +56,29 @@ class MeanEstimationSettings:
         return 2 / self.records
 
 
-@dataclass(frozen=True)
-class MeanEstimationRow:
-    """One law on one dataset, beside the Gaussian without a bound.
+def mean_estimation(settings: MeanEstimationSettings) -> DataFrame:
+    """A row for every comparison, mean, noise and trial where the law can reach the error.
 
     ``comparison`` is "equal noise" (the paper's), "equal error" (with a fixed bound) or "tuned" (with equal
     error, and that candidate bound which leaks least here: a choice that looks at the data and is not
-    charged). The mechanism "Gaussian" is the Gaussian's release, clamped afterwards at no cost.
-    Errors are mean squared errors against the true mean, as in the paper; a formula averages over the noise.
-    """
-
-    comparison: str
-    mechanism: str
-    gaussian_sigma: float
-    mean: float
-    trial: int
-    sigma: float
-    bound: float
-    error: float
-    gaussian_error: float
-    renyi: float  # the divergence of order ALPHA, over both signs and directions
-    gaussian_renyi: float
-
-    @property
-    def cost(self) -> float:
-        """The divergence over the Gaussian's."""
-        return self.renyi / self.gaussian_renyi
-
-
-def mean_estimation(
-    settings: MeanEstimationSettings, progress: Progress | None = None
-) -> Iterator[MeanEstimationRow]:
-    """Yields a row for every comparison, mean, noise and trial where the law can reach the error.
+    charged). The mechanism "Gaussian" is the Gaussian's release, clamped afterwards at no cost. Errors are
+    mean squared errors against the true mean, as in the paper; a formula averages over the noise. ``renyi``
+    is the divergence of order ALPHA, over both signs and directions.
 
     >>> small = MeanEstimationSettings(records=50, dimensions=2, trials=1, means=(0.5,), sigmas=(0.4,))
-    >>> [row.mechanism for row in mean_estimation(small) if row.comparison == "tuned"]
+    >>> mean_estimation(small).query("comparison == 'tuned'").mechanism.tolist()
     ['Gaussian', 'rectified', 'truncated']
     """
     generator = torch.Generator().manual_seed(settings.seed)
     shape = (settings.trials, settings.records, settings.dimensions)
     noise = torch.randn(shape, generator=generator, dtype=torch.float64)
-    for done, mean in enumerate(settings.means):
+    rows: list[dict[str, Any]] = []
+    for mean in track(settings.means, "mean-estimation"):
         # The draws are the same at every mean, so that trends are not luck.
         thetas = (mean + noise).clamp(-1, 1).mean(dim=1)
         for sigma in settings.sigmas:
-            yield from _rows(settings, sigma, mean, thetas)
-        if progress is not None:
-            progress("mean-estimation", (done + 1) / len(settings.means))
+            rows += _rows(settings, sigma, mean, thetas)
+    return DataFrame(rows)
 
 
 def rectified_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) -> Tensor:
@@ -174,7 +150,7 @@ _BOUNDED = ("rectified", "truncated")
 
 def _rows(
     settings: MeanEstimationSettings, sigma: float, mean: float, thetas: Tensor
-) -> Iterator[MeanEstimationRow]:
+) -> Iterator[dict[str, Any]]:
     targets = (thetas - mean).square().mean(dim=1) + sigma**2
     bounds = tuple(dict.fromkeys((settings.bounds[0], *settings.candidates)))
     limits = thetas.new_tensor(bounds)
@@ -195,19 +171,19 @@ def _rows(
         for comparison, name, noise, bound in chosen:
             law, error = _LAWS[name]
             read = error(theta, theta.new_tensor(noise), theta.new_tensor(bound), mean)
-            yield MeanEstimationRow(
-                comparison=comparison,
-                mechanism=name,
-                gaussian_sigma=sigma,
-                mean=mean,
-                trial=trial,
-                sigma=noise,
-                bound=bound,
-                error=float(read.mean()),
-                gaussian_error=target,
-                renyi=_renyi(settings, law(noise, bound), theta),
-                gaussian_renyi=gaussian,
-            )
+            yield {
+                "comparison": comparison,
+                "mechanism": name,
+                "gaussian_sigma": sigma,
+                "mean": mean,
+                "trial": trial,
+                "sigma": noise,
+                "bound": bound,
+                "error": float(read.mean()),
+                "gaussian_error": target,
+                "renyi": _renyi(settings, law(noise, bound), theta),
+                "gaussian_renyi": gaussian,
+            }
 
 
 def _renyi(settings: MeanEstimationSettings, law: Mechanism, theta: Tensor) -> float:
@@ -216,9 +192,7 @@ def _renyi(settings: MeanEstimationSettings, law: Mechanism, theta: Tensor) -> f
     return float(account.worst[0])
 
 
-def draw_mean_estimation(
-    settings: MeanEstimationSettings | None = None, progress: Progress | None = None
-) -> Drawn:
+def draw_mean_estimation(settings: MeanEstimationSettings | None = None) -> Drawn:
     """Cost and error at equal noise, then cost at equal error: four panels for each noise level.
 
     Bands run from the smallest to the largest value of the trials. Panels that are flat at 1 are not drawn.
@@ -229,8 +203,9 @@ def draw_mean_estimation(
     (4, 'Gaussian, clamped afterwards')
     """
     settings = MeanEstimationSettings() if settings is None else settings
-    rows = list(mean_estimation(settings, progress))
-    drawn = [_panels(own, settings, sigma) for sigma, own in grouped(rows, "gaussian_sigma").items()]
+    rows = mean_estimation(settings)
+    shares = rows.assign(cost=rows.renyi / rows.gaussian_renyi, errs=rows.error / rows.gaussian_error)
+    drawn = [_panels(own, settings, sigma) for sigma, own in shares.groupby("gaussian_sigma")]
     seen = [[panel for panel in panels if not flat(panel)] for panels in drawn]
     seen.sort(key=len, reverse=True)  # whole rows of panels first
     left_out = "; ".join(panel.title for panels in drawn for panel in panels if flat(panel))
@@ -251,16 +226,15 @@ def draw_mean_estimation(
         "Mean estimation",
         "At equal noise bounded laws cost less the larger |μ| is, but err more where the support cuts off "
         f"the mean. At equal error and a = {settings.bounds[0]:g} (solid), this is left of the Gaussian's "
-        f"cost: {'; '.join(_extremes(rows))}.",
+        f"cost: {'; '.join(_extremes(shares))}.",
         tuple(panel for panels in seen for panel in panels),
         details=details + (f" Not drawn, because they are flat at 1: {left_out}." if left_out else ""),
     )
     return Drawn(chart, rows)
 
 
-def _panels(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings, sigma: float) -> list[Panel]:
-    kinds = grouped(rows, "comparison")
-    noise, fixed, tuned = (kinds.get(kind, []) for kind in ("equal noise", "equal error", "tuned"))
+def _panels(rows: DataFrame, settings: MeanEstimationSettings, sigma: float) -> list[Panel]:
+    noise, fixed, tuned = (rows[rows.comparison == kind] for kind in ("equal noise", "equal error", "tuned"))
     cost, noted = f"ε of order {ALPHA:g}, over the Gaussian's", f"{SIGMA} = {sigma:g}"
     common: dict[str, Any] = {"reference": 1.0, "reference_name": "Gaussian", "y_from_zero": True}
     trivial: dict[str, Any] = {
@@ -271,58 +245,44 @@ def _panels(rows: Sequence[MeanEstimationRow], settings: MeanEstimationSettings,
     def panel(title: str, y_label: str, lines: list[Line], **more: Any) -> Panel:
         return Panel(f"{title}, {noted}", "biasedness |μ|", y_label, tuple(lines), **common, **more)
 
+    error = "mean squared error, over the Gaussian's"
     return [
-        panel("Cost at equal noise", cost, _by_bound(noise, settings, lambda row: row.cost)),
-        panel(
-            *("Error at equal noise", "mean squared error, over the Gaussian's"),
-            _by_bound(noise, settings, lambda row: row.error / row.gaussian_error),
-        ),
+        panel("Cost at equal noise", cost, _by_bound(noise, settings, "cost")),
+        panel("Error at equal noise", error, _by_bound(noise, settings, "errs")),
         panel(f"Cost at equal error, a = {settings.bounds[0]:g}", cost, _by_mechanism(fixed)),
         panel("The same, a tuned for each μ", cost, _by_mechanism(tuned), **trivial),
     ]
 
 
-def _by_bound(
-    rows: Sequence[MeanEstimationRow],
-    settings: MeanEstimationSettings,
-    value: Callable[[MeanEstimationRow], float],
-) -> list[Line]:
+def _by_bound(rows: DataFrame, settings: MeanEstimationSettings, column: str) -> list[Line]:
     """Colours are the laws' and dashes the smaller support's: the legend names each once."""
     lines = []
-    for mechanism, laws in grouped(rows, "mechanism").items():
-        for bound, own in grouped(laws, "bound").items():
-            dashed = bound != settings.bounds[0]
-            lines.append(_line(f"{mechanism}, a = {bound:g}" if dashed else mechanism, own, value, dashed))
+    for (mechanism, bound), own in rows.groupby(["mechanism", "bound"], sort=False):
+        dashed = bound != settings.bounds[0]
+        lines.append(_line(f"{mechanism}, a = {bound:g}" if dashed else mechanism, own, column, dashed))
     smaller = settings.bounds[1:]
     return lines + [Line(f"a = {bound:g}", (), (), mechanism="any", dashed=True) for bound in smaller]
 
 
-def _by_mechanism(rows: Sequence[MeanEstimationRow]) -> list[Line]:
+def _by_mechanism(rows: DataFrame) -> list[Line]:
     return [
-        _line("Gaussian, clamped afterwards" if name == "Gaussian" else name, own, lambda row: row.cost)
-        for name, own in grouped(rows, "mechanism").items()
+        _line("Gaussian, clamped afterwards" if name == "Gaussian" else name, own, "cost")
+        for name, own in rows.groupby("mechanism", sort=False)
     ]
 
 
-def _line(
-    name: str,
-    rows: Sequence[MeanEstimationRow],
-    value: Callable[[MeanEstimationRow], float],
-    dashed: bool = False,
-) -> Line:
+def _line(name: str, rows: DataFrame, column: str, dashed: bool = False) -> Line:
     """The mean over the trials, in a band from the smallest to the largest."""
-    trials = {mean: [value(row) for row in own] for mean, own in grouped(rows, "mean").items()}
-    low, middle, high = (tuple(map(of, trials.values())) for of in (min, fmean, max))
-    look: dict[str, Any] = {"mechanism": rows[0].mechanism, "dashed": dashed, "in_legend": not dashed}
-    return Line(name, tuple(trials), middle, low, high, **look)
+    trials = rows.groupby("mean")[column]
+    ends = tuple(trials.min()), tuple(trials.max())
+    look: dict[str, Any] = {"mechanism": rows.mechanism.iloc[0], "dashed": dashed, "in_legend": not dashed}
+    return Line(name, tuple(trials.groups), tuple(trials.mean()), *ends, **look)
 
 
-def _extremes(rows: Sequence[MeanEstimationRow]) -> list[str]:
+def _extremes(rows: DataFrame) -> list[str]:
     """The share of the Gaussian's cost at equal error: of each law at each noise level, from and to."""
-    found = []
-    equal = [row for row in rows if row.comparison == "equal error" and row.mechanism in _BOUNDED]
-    for sigma, laws in sorted(grouped(equal, "gaussian_sigma").items()):
-        for name, own in grouped(laws, "mechanism").items():
-            costs = [row.cost for row in own]
-            found.append(f"{name} at {SIGMA}={sigma:g}: {min(costs):.2f} to {max(costs):.2f}")
-    return found
+    equal = rows[(rows.comparison == "equal error") & rows.mechanism.isin(_BOUNDED)]
+    return [
+        f"{name} at {SIGMA}={sigma:g}: {costs.min():.2f} to {costs.max():.2f}"
+        for (sigma, name), costs in equal.groupby(["gaussian_sigma", "mechanism"]).cost
+    ]

@@ -1,12 +1,12 @@
 """Figure 1 of the paper: what one coordinate leaks under each mechanism, against where it lies."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import pandas as pd
 import torch
 from torch import Tensor
 
-from experiments.drawing import SIGMA, Drawn, curve, grouped
+from experiments.drawing import SIGMA, Drawn, curve
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -22,22 +22,11 @@ BOUND, SENSITIVITY, ALPHA = 1.0, 1.0, 2.0
 FARTHEST = 4.0
 
 
-@dataclass(frozen=True)
-class MotivationRow:
-    """One mechanism at one theta: eta, the paper's one-sided divergence, and the true worst case."""
+def motivation(points: int = 401) -> pd.DataFrame:
+    """One row for every mechanism, sigma and theta: eta, the paper's one-sided divergence, the worst case.
 
-    mechanism: str
-    sigma: float
-    theta: float
-    fisher_information_loss: float
-    renyi_one_sided: float
-    renyi_worst: float
-
-
-def motivation(points: int = 401) -> list[MotivationRow]:
-    """One row for every mechanism, sigma and theta.
-
-    >>> [row.theta for row in motivation(points=3) if row.mechanism == "sign" and row.sigma == 1]
+    >>> rows = motivation(points=3)
+    >>> rows.theta[(rows.mechanism == "sign") & (rows.sigma == 1)].tolist()
     [-4.0, 0.0, 4.0]
     """
     theta = torch.linspace(-FARTHEST, FARTHEST, points, dtype=torch.float64)
@@ -51,15 +40,16 @@ def motivation(points: int = 401) -> list[MotivationRow]:
             "quantised, 5 levels": QuantizedGaussian(sigma, BOUND, 5),
         }
         for name, law in laws.items():
-            columns = (
-                theta,
-                law.fisher_information(theta).sqrt(),
-                law.renyi_divergence(theta, SENSITIVITY, ALPHA),
-                worst_case_renyi(law, theta, SENSITIVITY, ALPHA),
-            )
-            values = zip(*(column.tolist() for column in columns), strict=True)
-            rows += [MotivationRow(name, sigma, *value) for value in values]
-    return rows
+            columns = {
+                "mechanism": name,
+                "sigma": sigma,
+                "theta": theta,
+                "fisher_information_loss": law.fisher_information(theta).sqrt(),
+                "renyi_one_sided": law.renyi_divergence(theta, SENSITIVITY, ALPHA),
+                "renyi_worst": worst_case_renyi(law, theta, SENSITIVITY, ALPHA),
+            }
+            rows.append(pd.DataFrame(columns))
+    return pd.concat(rows, ignore_index=True)
 
 
 def worst_case_renyi(law: Mechanism, theta: Tensor, sensitivity: float, alpha: float) -> Tensor:
@@ -82,7 +72,6 @@ def draw_motivation(points: int = 401) -> Drawn:
     (4, 'ε at order 2, sensitivity 1')
     """
     rows = motivation(points)
-    curves = {sigma: grouped(own, "mechanism") for sigma, own in grouped(rows, "sigma").items()}
 
     def panel(title: str, sigma: float, y_label: str, lines: Iterable[Line]) -> Panel:
         return Panel(
@@ -97,13 +86,14 @@ def draw_motivation(points: int = 401) -> Drawn:
 
     said_once = Line("paper's one-sided curve, D(θ‖θ+c) only", (), (), mechanism="any", dashed=True)
     information, divergence = [], []
-    for sigma, laws in curves.items():
-        etas = [curve(name, own, "theta", "fisher_information_loss") for name, own in laws.items()]
+    for sigma, own_sigma in rows.groupby("sigma"):
+        laws = list(own_sigma.groupby("mechanism", sort=False))
+        etas = [curve(name, own, "theta", "fisher_information_loss") for name, own in laws]
         information.append(panel("Fisher information loss", sigma, "η", etas))
-        worst = [curve(name, own, "theta", "renyi_worst") for name, own in laws.items()]
+        worst = [curve(name, own, "theta", "renyi_worst") for name, own in laws]
         one_sided = [
             curve(f"{name}, one-sided", own, "theta", "renyi_one_sided", dashed=True, in_legend=False)
-            for name, own in laws.items()
+            for name, own in laws
         ]
         y_label = f"ε at order {ALPHA:g}, sensitivity {SENSITIVITY:g}"
         divergence.append(panel("Per-instance RDP", sigma, y_label, [*worst, *one_sided, said_once]))

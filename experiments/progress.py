@@ -1,35 +1,21 @@
-"""How far long-running work is, and bars that show it."""
+"""Progress bars for a person at a terminal."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from typing import TypeVar
 
-Progress = Callable[[str, float], None]  # the name of the part, and the share of it that is done, from 0 to 1
+Item = TypeVar("Item")
 
 
-@contextmanager
-def progress_bars() -> Iterator[Progress]:
-    """A progress bar per part for a person at a terminal, and nothing otherwise.
+def track(items: Iterable[Item], name: str, total: int | None = None) -> Iterable[Item]:
+    """The items, with a progress bar where stderr is a terminal, and without one where there is no rich.
 
-    >>> with progress_bars() as progress:
-    ...     progress("votes", 0.5)
+    >>> list(track([1, 2], "votes"))
+    [1, 2]
     """
-    from rich.console import Console  # here: sweeps also run where there is no rich
-    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
+    try:
+        from rich.console import Console
+        from rich.progress import track as with_bar
+    except ModuleNotFoundError:  # sweeps also run where torch is all there is
+        return items
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=console, disable=not console.is_terminal) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def show(name: str, share: float) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=1.0)
-            bars.update(tasks[name], completed=share)
-
-        yield show
+    return with_bar(items, name, total, console=console, disable=not console.is_terminal)

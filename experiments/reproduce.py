@@ -19,7 +19,6 @@ from experiments.information.chart import information_figure
 from experiments.information.probe import ProbeSettings
 from experiments.mean_estimation import draw_mean_estimation
 from experiments.motivation import draw_motivation
-from experiments.progress import Progress
 from experiments.sweep.data import digits, sweep_data
 from experiments.sweep.probes import run_sweep
 from experiments.sweep.runner import Workers
@@ -38,16 +37,16 @@ INFORMATION_EXAMPLES = 1000  # of features of one's own: those of all would take
 
 
 # The figures that need no data but their own.
-FIGURES: dict[str, Callable[[Progress | None], Drawn]] = {
-    "motivation": lambda _: draw_motivation(),  # Figure 1
-    "mean-estimation": lambda progress: draw_mean_estimation(progress=progress),  # Figure 2
-    "fil": lambda progress: information_figure(progress=progress),  # Figure 4
+FIGURES: dict[str, Callable[[], Drawn]] = {
+    "motivation": draw_motivation,  # Figure 1
+    "mean-estimation": draw_mean_estimation,  # Figure 2
+    "fil": information_figure,  # Figure 4
     "votes": draw_votes,  # Figure 5a
-    "histogram": lambda _: draw_histogram(),  # Figure 5b
+    "histogram": draw_histogram,  # Figure 5b
 }
 
 
-def draw(name: str, out: Path, progress: Progress | None = None) -> list[Path]:
+def draw(name: str, out: Path) -> list[Path]:
     """Draws one of ``FIGURES``: writes NAME.png, NAME.pdf and NAME.csv to the folder.
 
     >>> from tempfile import TemporaryDirectory
@@ -56,17 +55,11 @@ def draw(name: str, out: Path, progress: Progress | None = None) -> list[Path]:
     ['motivation.png', 'motivation.pdf', 'motivation.csv']
     """
     with one_thread():
-        return FIGURES[name](progress).save(out)
+        return FIGURES[name]().save(out)
 
 
 def comparisons(
-    grid: Grid,
-    features: Features,
-    out: Path,
-    *,
-    public: Features | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
+    grid: Grid, features: Features, out: Path, *, public: Features | None = None, device: str = "cpu"
 ) -> tuple[list[Comparison], Compared]:
     """Runs and compares the sweeps of Figure 3: the paper's grid, and the fair search with every clip.
 
@@ -74,13 +67,8 @@ def comparisons(
     """
     results: list[Comparison] = []
     for search in SEARCHES:
-
-        def tell(_: str, share: float, search: Search = search) -> None:
-            if progress is not None:
-                progress(f"sweep, {search}", share)
-
         folder = out / f"{grid.name.lower().replace(' ', '-')}-{search}"
-        run_sweep(grid, features, folder, Workers(device=device), search, tell, public=public)
+        run_sweep(grid, features, folder, Workers(device=device), search, public=public)
         fair = compare_folder(folder, step=0.01)
         results += fair.clips
     return results, fair  # the last of the searches
@@ -94,7 +82,6 @@ def reproduce(
     public: Features | None = None,
     device: str = "cpu",
     publishable: bool = False,
-    progress: Progress | None = None,
 ) -> list[Path]:
     """Writes everything to a folder: report.html, and every figure as PNG, PDF and CSV.
 
@@ -107,17 +94,15 @@ def reproduce(
     with one_thread():
         # Figure 4 on features of one's own needs the parts that the sweeps train on.
         names = [name for name in FIGURES if features is None or name != "fil"]
-        drawn = {name: FIGURES[name](progress) for name in names}
+        drawn = {name: FIGURES[name]() for name in names}
     with one_thread(data.train_features.size):
-        results, fair = comparisons(
-            settings, data, out / "sweeps", public=public, device=device, progress=progress
-        )
+        results, fair = comparisons(settings, data, out / "sweeps", public=public, device=device)
         if features is not None:
             parts = sweep_data(data, settings, "fair", public).to(device)
             kind: InformationNorm = "spectral" if parts.classes <= SPECTRAL_CLASSES else "trace"
             fewer = replace(settings.fair, settings=min(settings.fair.settings, INFORMATION_SETTINGS))
             wanted = ProbeSettings(replace(settings, fair=fewer), kind, INFORMATION_EXAMPLES)
-            drawn["fil"] = information_figure(wanted, progress, parts)
+            drawn["fil"] = information_figure(wanted, parts)
     files = [one.write_rows(out) for one in drawn.values()]
 
     def figure(heading: str, lead: str, *names: str) -> Section:

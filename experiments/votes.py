@@ -4,13 +4,14 @@ Every participant answered some of 99 statements, and only the sign of each nois
 released. The release is the same whichever statement is made about it; what differs is the epsilon.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import mean, median
 from typing import Any
 
+from pandas import DataFrame
+
 from experiments.drawing import Drawn, curve
-from experiments.progress import Progress
+from experiments.progress import track
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.mechanisms.sign import StochasticSign
@@ -34,35 +35,18 @@ _NAMES = {
 _LOOKS = {DATA_INDEPENDENT: "Gaussian", RENYI: "sign", TIGHT: "sign"}
 
 
-@dataclass(frozen=True)
-class VotesRow:
-    """One statement about one release; ``low`` and ``high`` are the ends of what was drawn."""
+def votes(sigmas: Sequence[float] = SIGMAS, draws: int = DRAWS) -> DataFrame:
+    """Four statements for every sigma, about one voter added or removed.
 
-    statement: str
-    sigma: float
-    error: float  # the mean chance of a wrong answer
-    epsilon: float
-    low: float
-    high: float
-    gaussian_epsilon: float
+    ``error`` is the mean chance of a wrong answer; ``low`` and ``high`` are the ends of what was drawn.
 
-    @property
-    def ratio(self) -> float:
-        """How many times less this epsilon is than the one that holds for every dataset."""
-        return self.gaussian_epsilon / self.epsilon
-
-
-def votes(
-    sigmas: Sequence[float] = SIGMAS, draws: int = DRAWS, progress: Progress | None = None
-) -> Iterator[VotesRow]:
-    """Yields four statements for every sigma, about one voter added or removed.
-
-    >>> rows = votes(sigmas=(10.0,), draws=1)
-    >>> {row.statement: round(row.epsilon, 2) for row in rows if row.statement != PUBLISHABLE}
+    >>> rows = votes(sigmas=(10.0,), draws=1).set_index("statement")
+    >>> rows.epsilon.drop(PUBLISHABLE).round(2).to_dict()
     {'data-independent': 4.35, 'per-instance, Rényi': 1.09, 'per-instance, tight': 0.97}
     """
     surplus = assembly_ballots().sum(dim=0).double()
-    for done, sigma in enumerate(sigmas):
+    rows = []
+    for sigma in track(sigmas, "votes"):
         law = StochasticSign(sigma)
         account = decision_account(law, surplus, neighbours="added", at_most=None, delta=DELTA)
         drawn = [
@@ -76,36 +60,43 @@ def votes(
             TIGHT: [account.per_instance.epsilon],
         }
         error = mean(account.details["chances_of_error"])
-        for statement, values in found.items():
-            ends = min(values), max(values)
-            yield VotesRow(statement, sigma, error, median(values), *ends, account.epsilon)
-        if progress is not None:
-            progress("votes", (done + 1) / len(sigmas))
+        rows += [
+            {
+                "statement": statement,
+                "sigma": sigma,
+                "error": error,
+                "epsilon": median(values),
+                "low": min(values),
+                "high": max(values),
+                "gaussian_epsilon": account.epsilon,
+            }
+            for statement, values in found.items()
+        ]
+    return DataFrame(rows)
 
 
-def draw_votes(progress: Progress | None = None) -> Drawn:
+def draw_votes() -> Drawn:
     """Error against epsilon, and how many times less each statement is than the data-independent one."""
-    rows = list(votes(progress=progress))
+    rows = votes()
     return Drawn(votes_chart(rows), rows)
 
 
-def votes_chart(rows: Sequence[VotesRow]) -> Chart:
+def votes_chart(rows: DataFrame) -> Chart:
     """The chart of the rows.
 
-    >>> chart = votes_chart(list(votes(sigmas=(20.0,), draws=1)))
+    >>> chart = votes_chart(votes(sigmas=(20.0,), draws=1))
     >>> len(chart.panels), chart.panels[1].reference
     (2, 1.0)
     """
     lines, ratios = [], []
     for statement, name in _NAMES.items():
-        own = [row for row in rows if row.statement == statement]
+        own = rows[rows.statement == statement]
         look: dict[str, Any] = {"mechanism": _LOOKS.get(statement), "dashed": statement == RENYI}
-        own.sort(key=lambda row: row.epsilon)
-        lines.append(curve(name, own, "epsilon", "error", **look))
-        own.sort(key=lambda row: row.error)
+        lines.append(curve(name, own.sort_values("epsilon"), "epsilon", "error", **look))
+        own = own.sort_values("error").assign(ratio=own.gaussian_epsilon / own.epsilon)
         if statement == PUBLISHABLE:
-            look["low"] = tuple(row.gaussian_epsilon / row.high for row in own)
-            look["high"] = tuple(row.gaussian_epsilon / row.low for row in own)
+            look["low"] = tuple(own.gaussian_epsilon / own.high)
+            look["high"] = tuple(own.gaussian_epsilon / own.low)
         if statement != DATA_INDEPENDENT:
             ratios.append(curve(name, own, "error", "ratio", **look))
     panels = (
@@ -128,10 +119,11 @@ def votes_chart(rows: Sequence[VotesRow]) -> Chart:
             reference_name="data-independent",
         ),
     )
-    at = min((row for row in rows if row.statement == TIGHT), key=lambda row: abs(row.error - 0.01))
-    here = {row.statement: rounded_up(row.epsilon, 3) for row in rows if row.sigma == at.sigma}
+    error = min(rows.error, key=lambda error: abs(error - 0.01))
+    at = rows[rows.error == error].set_index("statement")
+    here = {statement: rounded_up(epsilon, 3) for statement, epsilon in at.epsilon.items()}
     caption = (
-        f"Where {at.error:.1%} of the answers are wrong, ε is {here[DATA_INDEPENDENT]} for every dataset, "
+        f"Where {error:.1%} of the answers are wrong, ε is {here[DATA_INDEPENDENT]} for every dataset, "
         f"{here[TIGHT]} for this one ({here[RENYI]} by Rényi sums), and {here[PUBLISHABLE]} if the number "
         "for this one is published at its own cost. Ballots were gathered with Polis, The Computational "
         "Democracy Project, CC BY 4.0."

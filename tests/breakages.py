@@ -97,8 +97,8 @@ the epsilon of a network for one step
 
 @ experiments/linear_grid.py: experiments/linear_grid
 one noise for all settings of a call of the sampler
-- draws = side_by_side(self.noise, step
-+ draws = side_by_side(self.noise[:1] * len(self.noise), step
+- draws = side_by_side(noise, step
++ draws = side_by_side(noise[:1] * len(noise), step
 
 @ src/ringfence/accounting/calibration.py: accounting/calibration
 calibration returns the end that fails

@@ -1,22 +1,20 @@
-"""Figure 4's networks where there is only torch, numpy, scipy and safetensors: trains, and writes rows.
+"""Figure 4's networks where there is only torch, numpy, scipy and safetensors: trains, and keeps rows.
 
-    python -m experiments.information IMAGES.npz --out DIR --device cuda --workers 4
+    python -m experiments.information IMAGES.npz --out DIR --device cuda
     python -m experiments.information --draw DIR --out DIR
 
 It may be stopped at any moment (``timeout 60m python ...``), and the same command again goes on with what is
-not finished. Epsilons need dp-accounting and are also made when a folder is drawn.
+not finished. Drawing a folder also writes its rows as CSV, with their epsilons.
 """
 
 import argparse
 import sys
 from ast import literal_eval
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.drawing import read_csv
 from experiments.information.network import NetworkSettings
-from experiments.information.networks import ROUNDS, NetworkRow, complete, run_networks, write_rows
+from experiments.information.networks import ROUNDS, run_networks, write_rows
 from experiments.sweep.runner import Workers
 
 
@@ -36,9 +34,9 @@ def main(words: list[str]) -> None:
         help="fields of NetworkSettings, such as model=\"'small'\" epochs=10,20 search.clip=0.1,1",
     )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--workers", type=int, default=0, help="processes that share the GPUs")
     parser.add_argument("--engine", default="local", choices=["local", "ray"])
     parser.add_argument("--address", help="of a Ray cluster")
+    parser.add_argument("--per-gpu", type=int, default=1, help="with --engine ray: networks that share a GPU")
     parser.add_argument("--draw", type=Path, metavar="CSV", help="draw this file, or the rows of this folder")
     parser.add_argument("--probe", type=Path, metavar="CSV", help="with --draw: rows of the probe's panels")
     asked = parser.parse_args(words)
@@ -50,13 +48,8 @@ def main(words: list[str]) -> None:
         return
     if asked.images is None:
         raise ValueError("IMAGES must be given: a .npz file of images")
-    workers = Workers(asked.engine, asked.address, asked.device, asked.workers)
-    run_networks(asked.images, asked.out, settings_of(asked.set), rounds=asked.rounds, workers=workers)
-    file = write_rows(asked.out)
-    rows = read_csv(file, NetworkRow)
-    counts = ", ".join(f"{name} {count}" for name, count in Counter(row.method for row in rows).items())
-    print(f"{len(rows)} rows ({counts}), {len({row.round for row in complete(rows)})} whole rounds")
-    print(file)
+    workers = Workers(asked.engine, asked.address, asked.device, asked.per_gpu)
+    print(run_networks(asked.images, asked.out, settings_of(asked.set), rounds=asked.rounds, workers=workers))
 
 
 def settings_of(words: list[str]) -> NetworkSettings:

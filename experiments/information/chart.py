@@ -1,15 +1,15 @@
 """Figure 4 as a chart: test accuracy against the largest and the median eta, a probe's and a network's."""
 
-from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from pandas import DataFrame
 
 from experiments.comparison import CLAMPED
-from experiments.drawing import Drawn, read_csv
+from experiments.drawing import Drawn
+from experiments.information import networks
 from experiments.information.network import (
     METHODS,
     NetworkSettings,
@@ -17,15 +17,15 @@ from experiments.information.network import (
     steps_per_epoch,
     train_and_measure,
 )
-from experiments.information.networks import NetworkRow, complete
-from experiments.information.probe import InformationRow, ProbeSettings, frontier, probe_rows
-from experiments.progress import Progress
+from experiments.information.networks import complete, network_row
+from experiments.information.probe import COLUMNS, ProbeSettings, probe_rows
+from experiments.progress import track
 from experiments.sweep.data import SweepData
 from experiments.sweep.settings import FairSearch
 from ringfence.report.chart import Chart, Line, Panel
+from ringfence.report.drawing import save_chart
 
-Eta = Callable[[InformationRow], float]
-_ETAS: dict[str, Eta] = {"largest": lambda row: row.max_eta, "median": lambda row: row.median_eta}
+_ETAS = {"largest": "max_eta", "median": "median_eta"}
 _BASE = "Gaussian"
 _KINDS = {"spectral": "", "trace": " (trace)", "estimate": ", the paper's estimate of the trace"}
 _DEFINITIONS = {
@@ -65,49 +65,41 @@ DIGITS = NetworkSettings(
 DIGIT_ROUNDS = 4
 
 
-def information_figure(
-    settings: ProbeSettings | None = None, progress: Progress | None = None, data: SweepData | None = None
-) -> Drawn:
+def information_figure(settings: ProbeSettings | None = None, data: SweepData | None = None) -> Drawn:
     """Figure 4 and its rows: of the probe on ``data``, or of a probe and a small network on digits."""
     wanted = ProbeSettings() if settings is None else settings
-    rows = list(probe_rows(wanted, progress, data))
-    networks = [] if data is not None else _digit_networks(progress)
-    rows += [row for kind in ("spectral", "estimate") for row in network_points(networks, kind)]
-    details = [_probe_details(rows, wanted), *([_network_details(networks)] if networks else []), _LUCK]
+    rows = probe_rows(wanted, data)
+    details = [_probe_details(rows, wanted)]
+    if data is None:
+        trained = _digit_networks()
+        rows = pd.concat([rows, *(network_points(trained, kind) for kind in ("spectral", "estimate"))])
+        details.append(_network_details(trained))
     chart = Chart(
         "information",
         "Fisher information loss",
         _CAPTION + " Dashed: the rectified law's runs under the Gaussian's account, which is free.",
         tuple(_panels(rows)),
         2,
-        details=" ".join(details),
+        details=" ".join([*details, _LUCK]),
     )
     return Drawn(chart, rows)
 
 
-def network_chart(rows: Sequence[NetworkRow], probe: Sequence[InformationRow] = ()) -> Chart:
+def network_chart(rows: DataFrame, probe: DataFrame | None = None) -> Chart:
     """The probe's two panels, if its rows are given, then two of the network by each measure of eta.
 
     Only whole rounds of the search count, so that every method has had as many settings. A point is a
     setting; its numbers are means over its seeds.
-
-    >>> def row(method, accuracy, eta):
-    ...     names = ("spectral_max", "spectral_median", "estimate_max", "estimate_median")
-    ...     return NetworkRow(method, 0, 0, 10, 0.3, 3.0, None, 0.1, accuracy, accuracy,
-    ...         **dict.fromkeys(names, eta))
-    >>> chart = network_chart([row(name, 0.7, 5.0) for name in METHODS])
-    >>> [panel.title for panel in chart.panels][0]
-    'Network, largest η'
     """
     kept = complete(rows)
-    if not kept:
+    if kept.empty:
         raise ValueError("rows must hold a whole round, with a run of every method, got none")
-    points = chain(probe, *(network_points(kept, kind) for kind in ("spectral", "estimate")))
+    points = pd.concat([probe, *(network_points(kept, kind) for kind in ("spectral", "estimate"))])
     return Chart(
         "network_information",
         "Fisher information loss, a network from scratch",
         _CAPTION + " The paper's two numbers, at 75 %, are drawn beside its estimate.",
-        tuple(_panels(list(points), marks=True)),
+        tuple(_panels(points, marks=True)),
         2,
         details=f"{_network_details(kept)} {_LUCK}",
     )
@@ -115,89 +107,82 @@ def network_chart(rows: Sequence[NetworkRow], probe: Sequence[InformationRow] = 
 
 def draw_networks(file: Path, out: Path, probe: Path | None = None) -> list[Path]:
     """Draws the chart of a CSV file as PNG and PDF; ``probe`` is the CSV file of the probe's panels."""
-    from ringfence.report.drawing import save_chart
-
-    others = [] if probe is None else read_csv(probe, InformationRow)
-    chart = network_chart(read_csv(file, NetworkRow), [row for row in others if row.model == "linear probe"])
+    others = None if probe is None else pd.read_csv(probe).query("model == 'linear probe'")
+    chart = network_chart(pd.read_csv(file), others)
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{chart.name}.txt").write_text(f"{chart.caption}\n\n{chart.details}\n")
     return [*save_chart(chart, out), out / f"{chart.name}.txt"]
 
 
-def network_points(rows: Sequence[NetworkRow], kind: str) -> list[InformationRow]:
+def network_points(rows: DataFrame, kind: str) -> DataFrame:
     """One row per setting that was measured, with means over its seeds. ``kind`` is spectral or estimate."""
-    own: dict[tuple[str, int], list[NetworkRow]] = {}
-    for row in rows:
-        if row.spectral_max is not None:
-            own.setdefault((row.method, row.round), []).append(row)
-
-    def mean(runs: list[NetworkRow], name: str) -> float:
-        return fmean(getattr(run, name) for run in runs)
-
-    return [
-        InformationRow(
-            "network",
-            method,
-            f"clip {runs[0].clip:g}, noise multiplier {runs[0].noise_multiplier:g}, {runs[0].epochs} epochs",
-            mean(runs, "validation_accuracy"),
-            mean(runs, "test_accuracy"),
-            "spectral" if kind == "spectral" else "estimate",
-            mean(runs, f"{kind}_max"),
-            mean(runs, f"{kind}_median"),
-        )
-        for (method, _), runs in sorted(own.items(), key=lambda item: METHODS.index(item[0][0]))
-    ]
+    points = []
+    settings = rows[rows.spectral_max.notna()].groupby(["method", "round"], sort=False)
+    for (method, _), runs in sorted(settings, key=lambda group: METHODS.index(group[0][0])):
+        one, means = runs.iloc[0], runs.mean(numeric_only=True)
+        words = f"clip {one['clip']:g}, noise multiplier {one.noise_multiplier:g}, {one.epochs} epochs"
+        numbers = (means.validation_accuracy, means.test_accuracy)
+        etas = (means[f"{kind}_max"], means[f"{kind}_median"])
+        points.append(("network", method, words, *numbers, kind, *etas))
+    return DataFrame(points, columns=COLUMNS)
 
 
-def eta_on_line(points: Sequence[InformationRow], method: str, eta: Eta, accuracy: float) -> float | None:
+def frontier(rows: DataFrame, eta: str) -> DataFrame:
+    """The rows that no other row beats in both eta and validation accuracy, by rising eta.
+
+    Rows whose eta is 0 do not count: their clip makes all gradients constant, under any mechanism.
+    """
+    rows = rows[rows[eta] > 0]
+    return rows.iloc[networks.frontier(rows[eta].to_numpy(), rows.validation_accuracy.to_numpy())]
+
+
+def eta_on_line(points: DataFrame, method: str, eta: str, accuracy: float) -> float | None:
     """The eta at which the line of a method passes an accuracy on the validation part; None beyond its ends.
 
     Settings are few and far apart, so that the cheapest setting of at least this accuracy may be many points
     better, which would be held against its method. Between two settings the logarithm of eta is a line.
-    Settings whose eta is 0 do not count: their clip flattens everything, whatever the mechanism is.
 
-    >>> def row(accuracy, eta):
-    ...     return InformationRow("network", "sign", "", accuracy, accuracy, "trace", eta, eta)
-    >>> rows = [row(0.5, 1.0), row(0.7, 4.0)]
-    >>> [eta_on_line(rows, "sign", lambda row: row.max_eta, each) for each in (0.4, 0.5, 0.6)]
+    >>> numbers = {"validation_accuracy": [0.5, 0.7], "max_eta": [1.0, 4.0]}
+    >>> rows = DataFrame({"mechanism": "sign", **numbers})
+    >>> [eta_on_line(rows, "sign", "max_eta", each) for each in (0.4, 0.5, 0.6)]
     [None, 1.0, 2.0]
     """
-    line = frontier([row for row in points if row.mechanism == method and eta(row) > 0], eta)
-    reached = [row.validation_accuracy for row in line]
-    if not line or not reached[0] <= accuracy <= reached[-1]:
+    line = frontier(points[points.mechanism == method], eta)
+    reached = line.validation_accuracy
+    if line.empty or not reached.iloc[0] <= accuracy <= reached.iloc[-1]:
         return None
-    return float(np.exp(np.interp(accuracy, reached, np.log([eta(row) for row in line]))))
+    return float(np.exp(np.interp(accuracy, reached, np.log(line[eta]))))
 
 
-def eta_ratio(points: Sequence[InformationRow], method: str, eta: Eta) -> float | None:
+def eta_ratio(points: DataFrame, method: str, eta: str) -> float | None:
     """The eta of a method over the Gaussian's: the median over accuracies that both lines pass, 1 % apart."""
     ratios = []
     for percent in range(101):
         ours, theirs = (eta_on_line(points, name, eta, percent / 100) for name in (method, _BASE))
         if ours is not None and theirs is not None:
             ratios.append(ours / theirs)
-    return median(ratios) if ratios else None
+    return float(np.median(ratios)) if ratios else None
 
 
-def _digit_networks(progress: Progress | None) -> list[NetworkRow]:
-    data = digit_images(DIGITS.search)
-    each, rows = steps_per_epoch(data, DIGITS), []
-    for number, settings in enumerate(DIGITS.rounds(DIGIT_ROUNDS, each)):
-        for setting in settings:
-            found = train_and_measure(data, DIGITS, (setting, DIGITS.seeds[0]))
-            given = (setting.clip, setting.noise_multiplier, setting.bound, setting.learning_rate)
-            epochs = setting.steps // each
-            rows.append(NetworkRow(setting.label, number, DIGITS.seeds[0], epochs, *given, **found))
-            if progress is not None:
-                progress("fil, network", len(rows) / (DIGIT_ROUNDS * len(METHODS)))
-    return rows
+def _digit_networks() -> DataFrame:
+    data, seed = digit_images(DIGITS.search), DIGITS.seeds[0]
+    each = steps_per_epoch(data, DIGITS)
+    jobs = [
+        (number, setting)
+        for number, those in enumerate(DIGITS.rounds(DIGIT_ROUNDS, each))
+        for setting in those
+    ]
+    rows = []
+    for number, setting in track(jobs, "fil, network"):
+        found = train_and_measure(data, DIGITS, (setting, seed))
+        rows.append(network_row(setting, round=number, seed=seed, epochs=setting.steps // each, **found))
+    return DataFrame(rows, columns=networks.COLUMNS)
 
 
-def _panels(rows: Sequence[InformationRow], marks: bool = False) -> list[Panel]:
+def _panels(rows: DataFrame, marks: bool = False) -> list[Panel]:
     """Two panels for every model and kind of eta: the settings of every method, and its frontier."""
     panels = []
-    for model, kind in dict.fromkeys((row.model, row.kind) for row in rows):
-        own = [row for row in rows if (row.model, row.kind) == (model, kind)]
+    for (model, kind), own in rows.groupby(["model", "kind"], sort=False):
         for which, eta in _ETAS.items():
             compared = marks and (kind, which) == ("estimate", "largest")
             panels.append(
@@ -214,25 +199,18 @@ def _panels(rows: Sequence[InformationRow], marks: bool = False) -> list[Panel]:
     return panels
 
 
-def frontier_lines(rows: Sequence[InformationRow], eta: Eta) -> tuple[Line, ...]:
-    """Points for the rows of every method, and a line for its frontier.
+def frontier_lines(rows: DataFrame, eta: str) -> tuple[Line, ...]:
+    """Points for the rows of every method, and a line for its frontier."""
 
-    >>> row = InformationRow("network", "Gaussian, L2 clip", "", 0.8, 0.8, "spectral", 1.0, 0.5)
-    >>> [(line.points, line.mechanism) for line in frontier_lines([row], lambda row: row.max_eta)]
-    [(True, 'any'), (False, 'any')]
-    """
-
-    def line(name: str, shown: Sequence[InformationRow], **how: Any) -> Line:
+    def line(name: str, shown: DataFrame, **how: Any) -> Line:
         look = "any" if name.endswith("L2 clip") else name.split(",")[0]  # dashes are the clamped one's
-        places = tuple(map(eta, shown)), tuple(100 * row.test_accuracy for row in shown)
-        return Line(name, *places, mechanism=look, **how)
+        return Line(name, tuple(shown[eta]), tuple(100 * shown.test_accuracy), mechanism=look, **how)
 
     points, curves = [], []
-    for name in dict.fromkeys(row.mechanism for row in rows):
-        own = [row for row in rows if row.mechanism == name and eta(row) > 0]
-        curves.append(line(name, sorted(frontier(own, eta), key=eta), dashed=name == CLAMPED))
+    for name, own in rows.groupby("mechanism", sort=False):
+        curves.append(line(name, frontier(own, eta), dashed=name == CLAMPED))
         if name != CLAMPED:  # these are the rectified mechanism's runs, a little to the right
-            points.append(line(name, own, points=True, in_legend=False))
+            points.append(line(name, own[own[eta] > 0], points=True, in_legend=False))
     return (*points, *curves)
 
 
@@ -243,9 +221,9 @@ def _marks() -> tuple[Line, ...]:
     )
 
 
-def _probe_details(rows: Sequence[InformationRow], settings: ProbeSettings) -> str:
-    """What was measured of the probe and what came out."""
-    own, grid = [row for row in rows if row.model == "linear probe"], settings.grid
+def _probe_details(rows: DataFrame, settings: ProbeSettings) -> str:
+    """Describes the measurement of the probe and its results."""
+    grid = settings.grid
     parts = [
         f"Linear probe: test accuracy is a mean of {len(grid.seeds)} runs with full batches, η that of the "
         f"first, about features in the units of the file. {_DEFINITIONS[settings.kind]} {grid.fair.settings} "
@@ -257,15 +235,15 @@ def _probe_details(rows: Sequence[InformationRow], settings: ProbeSettings) -> s
             f"η was measured of up to {settings.examples:,} training examples, picked without looking at "
             "them: the largest is over those."
         )
-    flat = sum(row.median_eta == 0 for row in own if row.mechanism != CLAMPED)
+    flat = ((rows.median_eta == 0) & (rows.mechanism != CLAMPED)).sum()
     if flat:
         parts.append(
             f"In {flat} of the runs the median η is 0: their clip is so small that it flattens every "
             "coordinate of most gradients, whatever the law. They are not drawn there, and η says nothing "
             "about them."
         )
-    parts.append(_ratios(own))
-    if any(row.mechanism == CLAMPED for row in own):
+    parts.append(_ratios(rows))
+    if (rows.mechanism == CLAMPED).any():
         parts.append(
             "Dashed: the rectified law's runs under the Gaussian's account, which is free; what lies left of "
             "it is bounded support's own gain, the rest is the clamp's help to training."
@@ -273,18 +251,17 @@ def _probe_details(rows: Sequence[InformationRow], settings: ProbeSettings) -> s
     return " ".join(parts)
 
 
-def _network_details(rows: Sequence[NetworkRow]) -> str:
-    """What was measured of networks and what came out."""
-    rounds = len({row.round for row in rows})
-    learned = {(row.method, row.round) for row in rows if row.spectral_max is not None}
-    several = {(row.method, row.round) for row in rows if row.seed != min(one.seed for one in rows)}
-    broken = sum(row.error is not None for row in rows)
-    epochs = " or ".join(map(str, sorted({row.epochs for row in rows})))
+def _network_details(rows: DataFrame) -> str:
+    """Describes the measurement of networks and its results."""
+    rounds, broken = rows["round"].nunique(), rows.error.notna().sum()
+    learned = rows[rows.spectral_max.notna()].groupby(["method", "round"]).ngroups
+    several = rows[rows.seed != rows.seed.min()].groupby(["method", "round"]).ngroups
+    epochs = " or ".join(map(str, sorted(set(rows.epochs))))
     parts = [
         f"The network was trained from scratch with Poisson batches, {epochs} epochs. "
-        f"{rounds} settings for every method, at the same places of their ranges; {len(learned)} of these "
+        f"{rounds} settings for every method, at the same places of their ranges; {learned} of these "
         f"{rounds * len(METHODS)} learned enough to be measured, {broken} runs ended with an error. Points "
-        f"are settings: means over several seeds for the {len(several)} that were on a frontier, else one "
+        f"are settings: means over several seeds for the {several} that were on a frontier, else one "
         "run. Lines were chosen on a validation part.",
         "η is about the network's input, in which black and white are 4 apart. It is measured at evenly "
         "spaced steps as if the example were in the batch, times the sampling rate, and scaled to all steps: "
@@ -294,16 +271,17 @@ def _network_details(rows: Sequence[NetworkRow]) -> str:
     for kind in ("spectral", "estimate"):
         points, reached = network_points(rows, kind), []
         for name in METHODS:
-            there = eta_on_line(points, name, _ETAS["largest"], _AT)
-            best = max((row.test_accuracy for row in points if row.mechanism == name), default=0.0)
-            reached.append(f"{name} not (at most {best:.0%})" if there is None else f"{name} {there:.3g}")
+            there = eta_on_line(points, name, "max_eta", _AT)
+            best = points.test_accuracy[points.mechanism == name].max()
+            never = f"{name} not (at most {0.0 if np.isnan(best) else best:.0%})"
+            reached.append(never if there is None else f"{name} {there:.3g}")
         parts.append(f"{_ratios(points, _KINDS[kind])} Largest η at {_AT:.0%}: {'; '.join(reached)}.")
     return " ".join(parts)
 
 
-def _ratios(points: Sequence[InformationRow], words: str = "") -> str:
+def _ratios(points: DataFrame, words: str = "") -> str:
     shown = []
-    for name in dict.fromkeys(row.mechanism for row in points):
+    for name in points.mechanism.unique():
         both = [eta_ratio(points, name, eta) for eta in _ETAS.values()]
         if name != _BASE and None not in both:
             shown.append(f"{name} {both[0]:.2f} and {both[1]:.2f}")

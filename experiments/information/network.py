@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from experiments import features
 from experiments.networks import small_cnn, tanh_cnn, wide_resnet_16_4
-from experiments.sweep.data import SweepData, digits, fingerprint, parts
+from experiments.sweep.data import SweepData, digits, parts
 from experiments.sweep.settings import (
     FairSearch,
     Job,
@@ -45,6 +45,7 @@ from ringfence.training.clipping import Clip
 from ringfence.training.engine.engine import PrivacyEngine
 from ringfence.training.engine.run import StepReport
 from ringfence.training.information import example_information
+from ringfence.training.linear import data_digest
 
 # What is compared: a mechanism and a kind of clip. Ranges of either kind are as wide as those of the other.
 _METHODS = (("gaussian", "clamp"), ("rectified", "clamp"), ("truncated", "clamp"), ("gaussian", "norm"))
@@ -167,14 +168,14 @@ def digit_images(search: FairSearch) -> SweepData:
 
 def _image_data(x: Any, y: Any, x_test: Any, y_test: Any, search: FairSearch) -> SweepData:
     stay, back = parts(len(x), search)
-    images, labels = torch.from_numpy(x), torch.from_numpy(y)
+    images, labels, *test = map(torch.from_numpy, (x, y, x_test, y_test))
     return SweepData(
         classes=1 + int(max(y.max(), y_test.max())),
         attributes=torch.full((1,), 1 / (255 * _SCALE), dtype=torch.float64),
         train=(images[stay], labels[stay]),
         validation=(images[back], labels[back]),
-        test=(torch.from_numpy(x_test), torch.from_numpy(y_test)),
-        fingerprint=fingerprint(x, y, x_test, y_test),
+        test=(test[0], test[1]),
+        fingerprint=data_digest(images, labels, *test).hex(),
     )
 
 

@@ -1,17 +1,15 @@
 """The networks of Figure 4 as a sweep: it may be stopped at any moment, and several calls add up."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from experiments.drawing import write_csv
 from experiments.information.network import (
     METHODS,
     NetworkSettings,
@@ -20,75 +18,38 @@ from experiments.information.network import (
     steps_per_epoch,
     train_and_measure,
 )
-from experiments.information.probe import frontier
-from experiments.progress import Progress
 from experiments.sweep.data import OnDevice, SweepData
-from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
+from experiments.sweep.runner import HERE, RowFile, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
 from ringfence.training.engine.batches import RunPlan
 
-ROWS = "network_information.csv"
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 ROUNDS = 16
-_GIVEN = ("clip", "noise_multiplier", "bound", "learning_rate")
-_PUBLIC = ("examples", "batch_size", "parameters", "delta")  # of the sweep's identity: what epsilon is about
 WIDE = NetworkSettings()
-_OWN = (ValueError, ArithmeticError)  # errors of a job; others are about the machine, whatever the setting is
-
-
-@dataclass(frozen=True)
-class NetworkRow:
-    """One trained network. What could not be computed is None, and ``error`` says why.
-
-    etas are also None where the network learned too little to be measured. They come from private data and
-    must not be published.
-
-    ``round`` is the place in the search; rows of other seeds have the round of their setting. A learning rate
-    is still to be divided by the clip. eta is about the network's input, in which pixels from black to white
-    are 4 apart: ``spectral`` is the definition and ``trace`` the mean over pixels, both from above;
-    ``estimate`` is the paper's estimate of the trace.
-    """
-
-    method: str
-    round: int
-    seed: int
-    epochs: int
-    clip: float
-    noise_multiplier: float
-    bound: float | None
-    learning_rate: float
-    validation_accuracy: float | None = None
-    test_accuracy: float | None = None
-    spectral_max: float | None = None
-    spectral_median: float | None = None
-    trace_max: float | None = None
-    trace_median: float | None = None
-    estimate_max: float | None = None
-    estimate_median: float | None = None
-    epsilon_data_independent: float | None = None
-    delta: float | None = None
-    training_seconds: float | None = None
-    measuring_seconds: float | None = None
-    ringfence: str = ""
-    torch: str = ""
-    device: str = ""
-    error: str | None = None
+_PUBLIC = ("examples", "batch_size", "parameters", "delta")  # of the sweep's identity: what epsilon is about
+# Of a trained network. ``round`` is the place in the search; rows of other seeds have the round of their
+# setting. A learning rate is still to be divided by the clip. eta is about the network's input, in which
+# pixels from black to white are 4 apart: ``spectral`` is the definition and ``trace`` the mean over pixels,
+# both from above; ``estimate`` is the paper's estimate of the trace. etas are missing where the network
+# learned too little to be measured; they come from private data and must not be published.
+COLUMNS = [
+    *("method", "round", "seed", "epochs", "clip", "noise_multiplier", "bound", "learning_rate"),
+    *("validation_accuracy", "test_accuracy", "spectral_max", "spectral_median", "trace_max", "trace_median"),
+    *("estimate_max", "estimate_median", "epsilon_data_independent", "delta"),
+    *("training_seconds", "measuring_seconds", "ringfence", "torch", "device", "error"),
+]
 
 
 def measure_networks(data: SweepData, jobs: Sequence[Job], settings: NetworkSettings) -> list[dict[str, Any]]:
-    """Trains and measures every job: its row, or its error."""
+    """Trains and measures every job, and returns their rows."""
     # eta needs all digits; training is in bfloat16 anyway, and searches for the fastest convolutions
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     device = torch.cuda.get_device_name() if data.train[0].is_cuda else "cpu"
-    rows = []
-    for job in jobs:
-        try:
-            row = train_and_measure(data, settings, job)
-        except _OWN as error:
-            row = error_row(error)
-        rows.append({"device": device, **row})
-    return rows
+    return [{"device": device, **train_and_measure(data, settings, job)} for job in jobs]
 
 
 def run_networks(
@@ -98,11 +59,10 @@ def run_networks(
     *,
     rounds: int = ROUNDS,
     workers: Workers = HERE,
-    progress: Progress | None = None,
 ) -> Path:
     """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.journal.
 
-    First every method gets its setting of each of so many ``rounds``, then those on the frontiers get further
+    First every method gets its setting of each of the ``rounds``, then those on the frontiers get further
     seeds. The same call goes on where another ended, also with more rounds.
 
     Guarantee: that of ``train_and_measure``. The rows hold numbers that depend on private data.
@@ -127,80 +87,72 @@ def run_networks(
         for number, those in enumerate(known)
         for setting in those
     }
-
-    def run(jobs: list[Job], part: str) -> bool:
-        tell = None if progress is None else lambda share: progress(part, share)
-        run_jobs(work, [[job] for job in jobs], file, workers, tell, notes)
-        return {(setting.key, seed) for setting, seed in jobs} <= file.done()
-
     first, *others = settings.seeds
-    if run([(setting, first) for setting in chain(*known)], "networks") and others:
-        rows = complete(read_network_rows(out, with_epsilons=False))
-        best = frontiers([row for row in rows if row.seed == first and row.round < rounds])
-        again = [known[row.round][METHODS.index(row.method)] for row in best]
-        run([(setting, seed) for setting in again for seed in others], "networks, further seeds")
+    run_jobs(work, [[(setting, first)] for setting in chain(*known)], file, workers, notes, "networks")
+    rows = [row for row in read_file(out)[1] if row["seed"] == first and row["round"] < rounds]
+    again = [[(setting, seed)] for setting in on_frontiers(rows) for seed in others]
+    run_jobs(work, again, file, workers, notes, "networks, further seeds")
     return file.path
 
 
-def frontiers(rows: Sequence[NetworkRow]) -> list[NetworkRow]:
-    """The rows on the frontier of each method, by largest eta: the most accurate first, taking turns."""
-    own = [
-        # an eta of 0 says that the clip flattens everything
-        reversed(
-            frontier(
-                [row for row in rows if row.method == name and row.spectral_max], lambda row: row.spectral_max
-            )
-        )
-        for name in METHODS
-    ]
-    return [row for turn in zip_longest(*own) for row in turn if row is not None]
+def on_frontiers(rows: Sequence[dict[str, Any]]) -> list[SweepSetting]:
+    """The settings on the frontier of each method, by largest eta: the most accurate first, taking turns."""
+    turns = []
+    for name in METHODS:
+        # an eta of 0 means that the clip makes all gradients constant
+        own = [row for row in rows if row["setting"].label == name and row.get("spectral_max")]
+        best = frontier(*([row[key] for row in own] for key in ("spectral_max", "validation_accuracy")))
+        turns.append([own[i]["setting"] for i in reversed(best)])
+    return [setting for turn in zip_longest(*turns) for setting in turn if setting is not None]
 
 
-def complete(rows: Iterable[NetworkRow]) -> list[NetworkRow]:
+def frontier(eta: Sequence[float], accuracy: Sequence[float]) -> list[int]:
+    """Which settings no other one beats in both: by rising eta, each with a higher accuracy.
+
+    >>> frontier([3.0, 2.0, 1.0], [0.9, 0.4, 0.5])
+    [2, 0]
+    """
+    best, found = -np.inf, []
+    for i in np.lexsort((-np.asarray(accuracy), np.asarray(eta))).tolist():
+        if accuracy[i] > best:
+            best = accuracy[i]
+            found.append(i)
+    return found
+
+
+def complete(rows: "DataFrame") -> "DataFrame":
     """The rows of the rounds in which every method has its run, so that every one had as many settings."""
-    kept = list(rows)
-    had = Counter(number for number, _ in {(row.round, row.method) for row in kept})
-    return [row for row in kept if had[row.round] == len(METHODS)]
+    return rows[rows.groupby("round").method.transform("nunique") == len(METHODS)]
 
 
-def read_network_rows(folder: Path, *, with_epsilons: bool = True) -> list[NetworkRow]:
-    """Reads every finished row, by round, method and seed. Epsilons need dp-accounting, and are made here."""
+def network_row(setting: SweepSetting, **measured: Any) -> dict[str, Any]:
+    """One row: the settings, and what was measured."""
+    given = {name: getattr(setting, name) for name in ("clip", "noise_multiplier", "bound", "learning_rate")}
+    return {"method": setting.label, **given, **measured}
+
+
+def write_rows(folder: Path) -> Path:
+    """Writes the finished rows of a folder as CSV, by round, method and seed, with their epsilons."""
+    from pandas import DataFrame
+
+    from experiments.drawing import write_csv
+
     about, found = read_file(folder)
+    if not found:
+        raise ValueError(f"{folder} has no finished run yet")
     public = {name: about[name] for name in _PUBLIC}
     rows = []
-    for values in found:
-        setting = values.pop("setting")
-        epsilon = (
-            _epsilon(setting, **public) if with_epsilons and values.get("test_accuracy") is not None else None
-        )
-        rows.append(
-            NetworkRow(
-                setting.label,
-                **values,
-                **{name: getattr(setting, name) for name in _GIVEN},
-                epsilon_data_independent=epsilon,
-                delta=about["delta"],
-            )
-        )
-    return sorted(rows, key=lambda row: (row.round, METHODS.index(row.method), row.seed))
+    for row in sorted(found, key=lambda row: row["round"]):  # they come by method and seed
+        epsilon = _epsilon(row["setting"], **public) if row.get("test_accuracy") is not None else None
+        rows.append(network_row(**row, epsilon_data_independent=epsilon, delta=about["delta"]))
+    return write_csv(DataFrame(rows, columns=COLUMNS), folder / "network_information.csv")
 
 
 @lru_cache(maxsize=4096)
 def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: int, delta: float) -> float:
-    """What holds for every dataset after the steps of a setting, from above."""
+    """Data-independent epsilon of all steps of a setting, rounded up."""
     loader: DataLoader[Any] = DataLoader(range(examples), batch_size=batch_size)  # type: ignore[arg-type]
     plan = RunPlan.of(loader, setting.gradient_clip, None, "poisson", secure=False, rounding=2.0**-24)
     account = plan.account(setting.law)
     account.step_worst_case(torch.zeros(()).expand(parameters), count=setting.steps)
     return account.guarantee(delta).epsilon
-
-
-def write_rows(folder: Path) -> Path:
-    """Writes the finished rows of a folder as CSV; without dp-accounting their epsilons are left out."""
-    try:
-        rows = read_network_rows(folder)
-    except ModuleNotFoundError:
-        rows = read_network_rows(folder, with_epsilons=False)
-    if not rows:
-        raise ValueError(f"{folder} has no finished run yet")
-    return write_csv(rows, folder / ROWS)

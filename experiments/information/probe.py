@@ -9,16 +9,16 @@ What it gains over the Gaussian is the clamp's help to training; what the rectif
 the gain of bounded support.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
+from pandas import DataFrame
 from torch import Tensor
 
 from experiments.comparison import CLAMPED
 from experiments.linear_grid import accuracies, train_linear_grid
-from experiments.progress import Progress
+from experiments.progress import track
 from experiments.sweep.data import SweepData, digits, sweep_data
 from experiments.sweep.probes import linear_settings
 from experiments.sweep.settings import FairSearch, Grid, SweepSetting, label, read_grid
@@ -29,13 +29,13 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.training.linear import train_linear
 from ringfence.training.linear_information import information_losses
 
-
-class _Chosen(Protocol):
-    @property
-    def validation_accuracy(self) -> Any: ...
-
-
-Row = TypeVar("Row", bound=_Chosen)
+# Of a setting. ``kind`` says whether eta is the largest over directions ("spectral"), the root of the mean
+# square over features ("trace"), or the paper's estimate of that ("estimate"). eta of a probe is about the
+# features in the units of the file, eta of a network about its input. All of it is sensitive.
+COLUMNS = [
+    *("model", "mechanism", "setting", "validation_accuracy", "test_accuracy"),
+    *("kind", "max_eta", "median_eta"),
+]
 _SEARCH = FairSearch(
     settings=16,
     validation=0.2,
@@ -49,7 +49,7 @@ _SEARCH = FairSearch(
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """What Figure 4 tries for a probe. ``grid`` has mechanisms, seeds, public constants and the fair search.
+    """Settings of Figure 4's probe. ``grid`` has mechanisms, seeds, public constants and the fair search.
 
     ``examples`` is the number of training examples whose eta is measured, picked without looking at them;
     None measures all. ``kind`` says which eta is measured. "spectral", the largest over all directions that
@@ -63,45 +63,8 @@ class ProbeSettings:
     examples: int | None = None
 
 
-@dataclass(frozen=True)
-class InformationRow:
-    """One setting of Figure 4: accuracies, and the largest and the median eta. Its numbers are sensitive.
-
-    eta of a probe is about the features in the units of the file, eta of a network about its input. ``kind``
-    says whether it is the largest over directions ("spectral"), the root of the mean square over features
-    ("trace"), or the paper's estimate of that ("estimate").
-    """
-
-    model: Literal["linear probe", "network"]
-    mechanism: str
-    setting: str
-    validation_accuracy: float
-    test_accuracy: float
-    kind: Literal["spectral", "trace", "estimate"]
-    max_eta: float
-    median_eta: float
-
-
-def frontier(rows: Sequence[Row], eta: Callable[[Row], Any]) -> list[Row]:
-    """The rows that no other row beats in both: by rising eta, each with a higher validation accuracy.
-
-    >>> def row(accuracy, eta):
-    ...     return InformationRow("network", "sign", "", accuracy, accuracy, "trace", eta, eta)
-    >>> rows = [row(0.5, 1.0), row(0.4, 2.0), row(0.9, 3.0)]
-    >>> [each.max_eta for each in frontier(rows, lambda row: row.max_eta)]
-    [1.0, 3.0]
-    """
-    result: list[Row] = []
-    for row in sorted(rows, key=lambda row: (eta(row), -row.validation_accuracy)):
-        if not result or row.validation_accuracy > result[-1].validation_accuracy:
-            result.append(row)
-    return result
-
-
-def probe_rows(
-    wanted: ProbeSettings, progress: Progress | None = None, data: SweepData | None = None
-) -> Iterator[InformationRow]:
-    """Yields the probe's rows of Figure 4. ``data`` need a validation part; None takes scikit-learn's digits.
+def probe_rows(wanted: ProbeSettings, data: SweepData | None = None) -> DataFrame:
+    """The probe's rows of Figure 4. ``data`` need a validation part; None takes scikit-learn's digits.
 
     Guarantee: every eta is an upper bound for all steps of its own run, each of which is measured. Which
     settings stand out depends on private data; that choice is not accounted for anywhere.
@@ -109,7 +72,7 @@ def probe_rows(
     >>> search = FairSearch(settings=1, clip=(0.09, 0.1), noise_multiplier=(29, 30), bound_over_sigma=(1, 2),
     ...     learning_rate=(1, 2), steps=(1, 2))
     >>> grid = replace(read_grid("digits"), fair=search, mechanisms=("gaussian", "rectified"))
-    >>> [row.mechanism for row in probe_rows(ProbeSettings(grid, examples=5))]
+    >>> probe_rows(ProbeSettings(grid, examples=5)).mechanism.tolist()
     ['Gaussian', 'rectified', 'Gaussian, clamped']
     """
     grid, kind = wanted.grid, wanted.kind
@@ -126,15 +89,13 @@ def probe_rows(
     # Settings that hardly learn are not drawn: measuring them would take as long as the rest.
     useful = [i for i in range(len(settings)) if chosen[i] >= max(chosen) / 2]
     picked = data.sample(len(data.train[1]) if wanted.examples is None else wanted.examples)
-    for done, i in enumerate(useful):
+    rows = []
+    for i in track(useful, "fil, linear probe"):
         for name, eta in _etas(data, settings[i], grid.seeds[0], kind, picked):
             values = checks.finite("eta", eta).cpu().numpy()
             largest, median = float(values.max()), float(np.quantile(values, 0.5, method="higher"))
-            yield InformationRow(
-                "linear probe", name, str(settings[i]), chosen[i], tested[i], kind, largest, median
-            )
-        if progress is not None:
-            progress("fil, linear probe", (done + 1) / len(useful))
+            rows.append(("linear probe", name, str(settings[i]), chosen[i], tested[i], kind, largest, median))
+    return DataFrame(rows, columns=COLUMNS)
 
 
 def _etas(

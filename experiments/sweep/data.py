@@ -1,6 +1,5 @@
 """The data of a sweep as tensors: centred and scaled by public numbers, split once, on one device."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from experiments.sweep.settings import FairSearch, Grid, Job, Search
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
+from ringfence.training.linear import check_labels, data_digest
 from ringfence.training.probe_file import center_and_scale
 
 
@@ -106,41 +106,35 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
             scaled = (scaled / np.where(norms == 0, 1.0, norms)).astype(np.float32)
         return torch.from_numpy(scaled)
 
-    x, y = tensor(features.train_features), torch.from_numpy(codes)
-    train, validation = (x, y), None
+    x, test = tensor(features.train_features), (tensor(features.test_features), test_codes)
+    train, validation = (x, codes), None
     if search == "fair":
         stay, back = parts(len(x), grid.fair)
-        train, validation = (x[stay], y[stay]), (x[back], y[back])
+        train, validation = (x[stay], codes[stay]), (x[back], codes[back])
     return SweepData(
         classes=classes,
         attributes=1 / torch.from_numpy(np.broadcast_to(np.asarray(scale, np.float64), x.shape[1]).copy()),
         train=train,
         validation=validation,
-        test=(tensor(features.test_features), torch.from_numpy(test_codes)),
-        fingerprint=fingerprint(
-            *(features.train_features, features.train_labels, features.test_features, features.test_labels),
-            *(np.asarray(center, np.float64), np.asarray(scale, np.float64)),
-        ),
+        test=test,
+        fingerprint=data_digest(x, codes, *test).hex(),
     )
 
 
-def _codes(features: Features, classes: int | None) -> tuple[int, Any, Any]:
+def _codes(features: Features, classes: int | None) -> tuple[int, Tensor, Tensor]:
     """The number of classes, and the labels of both splits as numbers; -1 for one that training never saw."""
-    if classes is not None and features.train_labels.dtype.kind != "i":
+    both = (features.train_labels, np.asarray(features.test_labels))
+    if classes is None:
+        known = np.unique(features.train_labels)
+        places = [np.searchsorted(known, labels).clip(max=len(known) - 1) for labels in both]
+        train, test = (np.where(known[at] == of, at, -1) for at, of in zip(places, both, strict=True))
+        return len(known), torch.from_numpy(train), torch.from_numpy(test)
+    if features.train_labels.dtype.kind != "i":
         raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
-    known = np.unique(features.train_labels) if classes is None else np.arange(classes)
-
-    def codes(name: str, labels: Any) -> Any:
-        found = np.searchsorted(known, labels).clip(max=len(known) - 1)
-        outside = known[found] != labels
-        if outside.any() and classes is not None:
-            first = int(np.argmax(outside))
-            raise ValueError(
-                f"{name} labels must be in 0 .. {len(known) - 1}, got {labels[first]} at index {first}"
-            )
-        return np.where(outside, -1, found).astype(np.int64)
-
-    return len(known), codes("train", features.train_labels), codes("test", features.test_labels)
+    given = [torch.from_numpy(labels) for labels in both]
+    for labels in given:
+        check_labels(labels, len(labels), classes)
+    return classes, given[0], given[1]
 
 
 def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:
@@ -154,17 +148,3 @@ def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:
     if kept >= count:
         raise ValueError(f"validation must leave examples to train on, got {kept} of {count}")
     return torch.from_numpy(np.sort(order[kept:])), torch.from_numpy(np.sort(order[:kept]))
-
-
-def fingerprint(*arrays: Any) -> str:
-    """The SHA-256 of arrays, their types and their shapes, in hexadecimal digits.
-
-    >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros((2, 1)))
-    False
-    """
-    total = hashlib.sha256()
-    for array in arrays:
-        kept = np.ascontiguousarray(array)
-        total.update(f"{kept.dtype} {kept.shape}".encode())
-        total.update(kept.data)
-    return total.hexdigest()

@@ -3,56 +3,39 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments.linear_grid import accuracies, train_linear_grid
-from experiments.progress import Progress
 from experiments.sweep.data import OnDevice, SweepData, sweep_data
-from experiments.sweep.runner import HERE, RowFile, Workers, error_row, read_file, run_jobs
-from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed
+from experiments.sweep.runner import HERE, RowFile, Workers, read_file, run_jobs
+from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed, label
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.data.features import Features
 from ringfence.training.linear import LinearSettings
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 _BATCH = {"cpu": 48, "cuda": 240}  # how many jobs are trained together
 
 
-@dataclass(frozen=True)
-class SweepRow:
-    """One finished job. The numbers are None where it ended with an ``error``.
-
-    ``epsilon_pdp`` is the paper's number, converted from Rényi sums for every mechanism in the same way;
-    ``epsilon_data_independent`` is the claim's promise. ``epsilon_pdp`` and ``epsilon_ex_post`` are computed
-    from the private data and must not be published. The ``gaussian_`` numbers are those of the Gaussian with
-    the same sigma. ``validation_accuracy`` is None where nothing was kept back to choose by.
-    """
-
-    data: str
-    mechanism: str
-    setting: SweepSetting
-    seed: int
-    delta: float
-    validation_accuracy: float | None = None
-    test_accuracy: float | None = None
-    epsilon_pdp: float | None = None
-    epsilon_ex_post: float | None = None
-    epsilon_data_independent: float | None = None
-    gaussian_epsilon_pdp: float | None = None
-    gaussian_epsilon_ex_post: float | None = None
-    gaussian_epsilon_data_independent: float | None = None
-    seconds: float = 0.0
-    ringfence: str = ""
-    torch: str = ""
-    error: str | None = None
-    classes: int | None = None
+# Of a finished job; the numbers are missing where it ended with an error. ``epsilon_pdp`` is the paper's
+# number, converted from Rényi sums for every mechanism in the same way; ``epsilon_data_independent`` is the
+# claim's promise. ``epsilon_pdp`` and ``epsilon_ex_post`` are computed from the private data and must not be
+# published. The ``gaussian_`` numbers are those of the Gaussian with the same sigma. ``validation_accuracy``
+# is missing where nothing was kept back to choose by.
+NUMBERS = [
+    *("validation_accuracy", "test_accuracy"),
+    *("epsilon_pdp", "epsilon_ex_post", "epsilon_data_independent"),
+    *("gaussian_epsilon_pdp", "gaussian_epsilon_ex_post", "gaussian_epsilon_data_independent", "seconds"),
+]
 
 
 def run_sweep(
@@ -61,7 +44,6 @@ def run_sweep(
     out: Path,
     workers: Workers = HERE,
     search: Search = "paper",
-    progress: Progress | None = None,
     *,
     public: Features | None = None,
     batch_size: int | None = None,
@@ -80,7 +62,7 @@ def run_sweep(
     >>> with TemporaryDirectory() as folder:
     ...     path = run_sweep(grid, Features(values, labels, values, labels), Path(folder))
     ...     rows = read_rows(Path(folder))
-    >>> [(row.mechanism, row.seed, row.test_accuracy) for row in rows][2:4]
+    >>> [*zip(rows.law, rows.seed, rows.test_accuracy)][2:4]
     [('Gaussian', 2, 1.0), ('truncated', 0, 1.0)]
     """
     size = _BATCH[workers.device] if batch_size is None else batch_size
@@ -97,24 +79,32 @@ def run_sweep(
     }
     file = RowFile(out, identity)
     batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-    tell = None if progress is None else lambda share: progress("settings", share)
-    run_jobs(OnDevice(partial(measure, delta=grid.delta), data, workers.device), batches, file, workers, tell)
+    work = OnDevice(partial(measure, delta=grid.delta), data, workers.device)
+    run_jobs(work, batches, file, workers, name=f"sweep, {search}")
     return file.path
 
 
-def read_rows(folder: Path) -> list[SweepRow]:
+def read_rows(folder: Path) -> "DataFrame":
     """Reads every finished row of a sweep, in an order that does not depend on who finished which job when.
 
     Rows that were made without dp-accounting get their epsilons here. Damage to the file raises a ValueError.
     """
     about, rows = read_file(folder)
-    result = []
     for row in rows:
         if "account" in row:
             row |= _epsilons(PerInstanceAccountant.from_state_dict(row.pop("account")), about["delta"])
-        row |= {"data": about["name"], "mechanism": row["setting"].label}
-        result.append(SweepRow(**row, delta=about["delta"], classes=about["classes"]))
-    return result
+    return frame_of(rows, about["name"], about["delta"], about["classes"])
+
+
+def frame_of(rows: Sequence[dict[str, Any]], data: str, delta: float, classes: int | None) -> "DataFrame":
+    """Rows as a frame, with what is known of the sweep and the law and the kind of clip of each setting."""
+    from pandas import DataFrame
+
+    columns = ["setting", "seed", *NUMBERS, "ringfence", "torch", "error"]
+    found = DataFrame(rows, columns=columns).astype(dict.fromkeys(NUMBERS, float))
+    laws = [label(setting.mechanism) for setting in found.setting]
+    clips = [setting.clip_kind for setting in found.setting]
+    return found.assign(law=laws, clip_kind=clips, data=data, delta=delta, classes=classes)
 
 
 def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
@@ -129,9 +119,7 @@ def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
 
 
 def measure(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str, Any]]:
-    """Trains and tests every job, in the order given: its row, or its error.
-
-    A batch that fails is tried again by halves, so that the other jobs in it are still measured.
+    """Trains and tests every job, and returns their rows in the order given.
 
     Guarantee: each job has the guarantee of ``train_linear_grid``. All jobs read the same data: if all
     of them are published their costs add up, and choosing one by its accuracy is not accounted for.
@@ -143,18 +131,6 @@ def measure(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str
     >>> row["test_accuracy"], round(row["epsilon_data_independent"], 2)
     (1.0, 12.87)
     """
-    try:
-        return _measured(data, jobs, delta)
-    except Exception as error:
-        if "CUDA error" in str(error):
-            raise  # the device is lost, whatever the setting is: the sweep must not go on
-        if len(jobs) == 1:
-            return [error_row(error)]
-    half = len(jobs) // 2
-    return measure(data, jobs[:half], delta) + measure(data, jobs[half:], delta)
-
-
-def _measured(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str, Any]]:
     start = time.perf_counter()
     training = [linear_settings(*job) for job in jobs]
     features, labels = data.train

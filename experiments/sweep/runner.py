@@ -4,11 +4,7 @@ A job is a setting and a seed. What is trained and measured is a function from j
 dictionaries; Figure 3 (``probes``) and the networks of Figure 4 (``information.networks``) each have one.
 """
 
-import multiprocessing
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -19,6 +15,7 @@ import torch
 
 import experiments
 import ringfence
+from experiments.progress import track
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
 from ringfence.files.journal import Journal
@@ -89,10 +86,9 @@ def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class Workers:
-    """Where jobs run: in this process (``count`` 0), in processes of this machine, or on a Ray cluster.
+    """Where jobs run: one batch after the other in this process (engine local), or on a Ray cluster.
 
-    ``engine`` is local or ray; ray takes the ``address`` of a cluster, and starts a local one without it.
-    ``count`` processes share the GPUs of this machine, or each GPU of the cluster.
+    Without the ``address`` of a cluster, ray starts one on this machine. ``per_gpu`` batches share a GPU.
 
     >>> Workers(engine="dask")
     Traceback (most recent call last):
@@ -102,7 +98,7 @@ class Workers:
     engine: str = "local"
     address: str | None = None
     device: str = "cpu"
-    count: int = 0
+    per_gpu: int = 1
 
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
@@ -113,7 +109,7 @@ class Workers:
             raise ValueError(f"device must be cpu or cuda, got {self.device!r}")
         if self.engine == "local" and self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device cuda is not available on this machine")
-        checks.count("workers", self.count, at_least=0)
+        checks.count("per_gpu", self.per_gpu, at_least=1)
 
 
 HERE = Workers()
@@ -124,30 +120,42 @@ def run_jobs(
     batches: Sequence[Sequence[Job]],
     file: RowFile,
     workers: Workers,
-    progress: Callable[[float], None] | None = None,
     notes: Mapping[str, Mapping[str, Any]] | None = None,
+    name: str = "sweep",
 ) -> None:
     """Adds the rows of ``work(batch)`` to the file, for what is not finished of every batch.
 
-    A batch whose worker dies on a cluster is tried again, then by halves; a single job that kills its workers
-    gets a row with the error. ``progress`` hears the share of jobs that are finished. ``notes`` are further
-    columns of rows, by the key of their setting.
+    ``notes`` are further columns of rows, by the key of their setting. ``name`` stands at the progress bar.
     """
     with file.writing() as add:
-        total, done = sum(len(batch) for batch in batches), file.done()
+        done = file.done()
         # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
         waiting = [[job for job in batch if (job[0].key, job[1]) not in done] for batch in batches]
         waiting = [batch for batch in waiting if batch]
-        left = sum(map(len, waiting))
-        if progress is not None:
-            progress(1 - left / total if total else 1.0)
+        if workers.engine == "ray" and waiting:
+            results = _on_ray(work, waiting, workers)
+        else:
+            results = ((batch, attempt(work, batch)) for batch in waiting)
         about = {"ringfence": ringfence.__version__, "torch": torch.__version__}
-        for jobs, rows in _results(work, waiting, workers) if waiting else ():
+        for jobs, rows in track(results, name, len(waiting)):
             pairs = zip(jobs, rows, strict=True)
             add([(job, {**about, **(notes or {}).get(job[0].key, {}), **row}) for job, row in pairs])
-            left -= len(jobs)
-            if progress is not None:
-                progress(1 - left / total)
+
+
+def attempt(work: Work, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """The rows of the jobs; where they fail, each half is tried, down to a single job and its error.
+
+    Errors of the device, and of its memory with a single job, are raised: they are no fault of a setting.
+    """
+    try:
+        return work(jobs)
+    except (ValueError, ArithmeticError, RuntimeError) as error:
+        alone = len(jobs) == 1
+        if "CUDA error" in str(error) or (alone and "out of memory" in str(error)):
+            raise
+        if alone:
+            return [error_row(error)]
+    return [row for half in _halves(jobs) for row in attempt(work, half)]
 
 
 def error_row(error: BaseException) -> dict[str, Any]:
@@ -159,56 +167,36 @@ def error_row(error: BaseException) -> dict[str, Any]:
     return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _results(
-    work: Work, waiting: list[list[Job]], workers: Workers
-) -> Iterator[tuple[list[Job], list[dict[str, Any]]]]:
-    """Yields batches with their rows, in the order in which they come in."""
-    running: dict[Future[list[dict[str, Any]]], list[Job]] = {}
-    with _submitter(work, workers) as (submit, at_once, lost):
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                batch = waiting.pop(0)
-                running[submit(batch)] = batch
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                jobs = running.pop(future)
-                try:
-                    rows = future.result()
-                except BrokenProcessPool:
-                    raise RuntimeError("a worker died, see above; finished rows are kept") from None
-                except lost as error:
-                    if len(jobs) > 1:
-                        half = len(jobs) // 2
-                        waiting += [jobs[:half], jobs[half:]]
-                        continue
-                    rows = [error_row(error)]
-                yield jobs, rows
+def _halves(jobs: Sequence[Job]) -> tuple[Sequence[Job], Sequence[Job]]:
+    return jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]
 
 
-@contextmanager
-def _submitter(
-    work: Work, workers: Workers
-) -> Iterator[tuple[Callable[[list[Job]], Future[Any]], float, tuple[type[BaseException], ...]]]:
-    """How to submit a batch, how many may run at once, and the errors that mean that a worker was lost."""
-    if workers.engine == "ray":
-        with _ray(workers.address) as ray:
-            gpus = 1 / max(1, workers.count) if workers.device == "cuda" else 0.0
-            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(lambda work, jobs: work(jobs))
-            kept, names = ray.put(work), ("WorkerCrashed", "NodeDied", "OutOfMemory", "ObjectLost")
-            lost = tuple(getattr(ray.exceptions, f"{name}Error") for name in names)
-            yield lambda jobs: task.remote(kept, jobs).future(), float("inf"), lost
-    elif workers.count == 0:
+def _on_ray(
+    work: Work, batches: Sequence[Sequence[Job]], workers: Workers
+) -> Iterator[tuple[Sequence[Job], list[dict[str, Any]]]]:
+    """Yields batches with their rows, in the order in which they come in.
 
-        def here(jobs: list[Job]) -> Future[Any]:
-            future: Future[Any] = Future()
-            future.set_result(work(jobs))
-            return future
-
-        yield here, 1, ()
-    else:
-        context = multiprocessing.get_context("spawn")
-        begin = (pickle.dumps(work), context.Value("i", 0))
-        with ProcessPoolExecutor(workers.count, context, _begin, begin) as pool:
-            yield lambda jobs: pool.submit(_work_here, jobs), workers.count, ()
+    A batch whose worker dies is tried again, then by halves; a single job that kills its workers is a row
+    with the error.
+    """
+    with _ray(workers.address) as ray:
+        gpus = 1 / workers.per_gpu if workers.device == "cuda" else 0.0
+        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(attempt)
+        names = ("WorkerCrashed", "NodeDied", "OutOfMemory", "ObjectLost")
+        lost = tuple(getattr(ray.exceptions, f"{name}Error") for name in names)
+        kept = ray.put(work)
+        running = {task.remote(kept, jobs): jobs for jobs in batches}
+        while running:
+            [ready], _ = ray.wait(list(running))
+            jobs = running.pop(ready)
+            try:
+                rows = ray.get(ready)
+            except lost as error:
+                if len(jobs) > 1:
+                    running |= {task.remote(kept, half): half for half in _halves(jobs)}
+                    continue
+                rows = [error_row(error)]
+            yield jobs, rows
 
 
 @contextmanager
@@ -227,19 +215,3 @@ def _ray(address: str | None) -> Iterator[Any]:
         ray.cloudpickle.unregister_pickle_by_value(experiments)
         if mine:
             ray.shutdown()
-
-
-_kept: list[Work] = []  # what a worker process does, sent once together with the data
-
-
-def _begin(work: bytes, counter: Any) -> None:
-    with counter.get_lock():
-        number, counter.value = counter.value, counter.value + 1
-    if torch.cuda.is_available():
-        torch.cuda.set_device(number % torch.cuda.device_count())
-    torch.set_num_threads(1)  # threads of several workers wait for each other
-    _kept[:] = [pickle.loads(work)]
-
-
-def _work_here(jobs: list[Job]) -> list[dict[str, Any]]:
-    return _kept[0](jobs)

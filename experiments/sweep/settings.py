@@ -1,4 +1,4 @@
-"""What a sweep tries: settings of a model, as every combination of lists or as a fair search.
+"""The settings of a sweep: every combination of lists, or a fair search.
 
 A grid is a TOML table (docs/files.md); ``grids.toml`` beside this file holds those of the paper.
 """

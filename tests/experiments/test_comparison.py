@@ -1,24 +1,16 @@
 """Comparisons of made-up sweeps whose answer is known: yes, no, worse, never."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments.comparison import (
-    CLAMPED,
-    Candidate,
-    Comparison,
-    Tried,
-    band,
-    compare,
-    compare_all,
-    median,
-    ratios,
-)
-from experiments.sweep.probes import SweepRow
+from experiments import comparison
+from experiments.comparison import CLAMPED, Candidate, Comparison, Tried, band, median, ratios
+from experiments.sweep.probes import frame_of
 from experiments.sweep.settings import SweepSetting
+
+Rows = list[dict[str, Any]]
 
 
 def sweep(
@@ -30,7 +22,7 @@ def sweep(
     validated: bool = True,
     clip: str = "clamp",
     everyone: float = 0.9,
-) -> list[SweepRow]:
+) -> Rows:
     """Settings of accuracy a cost factor * 10 a^2, and everyone * 10 a^2 for every dataset.
 
     Test accuracy is one point lower.
@@ -43,23 +35,28 @@ def sweep(
             own = accuracy + (seed - 1) * 0.004
             epsilon = factor * 10 * accuracy**2 * float(np.exp(noise * rng.normal()))
             rows.append(
-                SweepRow(
-                    "toy",
-                    setting.label,
-                    setting,
-                    seed,
-                    1e-5,
-                    validation_accuracy=own if validated else None,
-                    test_accuracy=own - 0.01,
-                    epsilon_pdp=epsilon,
-                    epsilon_ex_post=2 * epsilon,
-                    epsilon_data_independent=everyone * 10 * accuracy**2,
-                )
+                {
+                    "setting": setting,
+                    "seed": seed,
+                    "validation_accuracy": own if validated else None,
+                    "test_accuracy": own - 0.01,
+                    "epsilon_pdp": epsilon,
+                    "epsilon_ex_post": 2 * epsilon,
+                    "epsilon_data_independent": everyone * 10 * accuracy**2,
+                }
             )
     return rows
 
 
-def only(rows: list[SweepRow], **options: Any) -> Comparison:
+def compare(rows: Rows, *, classes: int | None = None, **options: Any) -> list[Comparison]:
+    return comparison.compare(frame_of(rows, "toy", 1e-5, classes), **options)
+
+
+def compare_all(rows: Rows, *, classes: int | None = None, **options: Any) -> Comparison:
+    return comparison.compare_all(frame_of(rows, "toy", 1e-5, classes), **options)
+
+
+def only(rows: Rows, **options: Any) -> Comparison:
     [result] = compare(rows, **options)
     return result
 
@@ -87,7 +84,7 @@ def test_half_the_epsilon_is_found_as_half() -> None:
     truncated = of(result, "truncated")
     assert truncated.times[0] == pytest.approx(0.5)
     assert truncated.helped
-    assert (result.counts_from, result.targets[-1]) == (0.45, 0.9)
+    assert (result.targets[0], result.targets[-1]) == (0.45, 0.9)
     assert result.warnings == ()
     point = truncated.at(0.45)
     # the smallest setting that reaches 45 % is the 20th of 40, at exactly 45 %
@@ -120,7 +117,7 @@ def test_targets_that_one_never_reaches_are_shown_as_such() -> None:
 
 
 def test_the_clamp_alone_is_told_apart_from_bounded_support() -> None:
-    rows = [replace(row, gaussian_epsilon_pdp=2 * row.epsilon_pdp) for row in sweep("rectified", 0.3)]
+    rows = [row | {"gaussian_epsilon_pdp": 2 * row["epsilon_pdp"]} for row in sweep("rectified", 0.3)]
     result = only(sweep("gaussian", 1.0) + rows)
     assert of(result, "rectified").at(0.45).ratio[0] == pytest.approx(0.3)
     assert of(result, CLAMPED).at(0.45).ratio[0] == pytest.approx(0.6)
@@ -136,7 +133,7 @@ def test_choosing_on_validation_is_not_choosing_on_test() -> None:
 
 
 def test_the_largest_epsilon_of_the_seeds_counts() -> None:
-    rows = [replace(row, epsilon_pdp=1.0 + row.seed) for row in sweep("gaussian", 1.0, count=1, best=0.5)]
+    rows = [row | {"epsilon_pdp": 1.0 + row["seed"]} for row in sweep("gaussian", 1.0, count=1, best=0.5)]
     assert only(rows).reference.at(0.5).epsilon == 3.0
 
 
@@ -159,27 +156,25 @@ def test_kinds_of_epsilon(kind: Any, epsilon: float, ratio: float) -> None:
 def test_a_lucky_seed_does_not_reach_a_target_but_the_mean_does() -> None:
     rows = sweep("gaussian", 1.0, count=1, best=0.5)
     assert only(rows, step=0.01).reference.at(0.5) is not None
-    lucky = [replace(row, validation_accuracy=0.5 + (0.3 if row.seed == 0 else -0.2)) for row in rows]
+    lucky = [row | {"validation_accuracy": 0.5 + (0.3 if row["seed"] == 0 else -0.2)} for row in rows]
     assert only(lucky, step=0.01).targets[-1] == pytest.approx(0.46)
 
 
 def test_targets_at_or_below_chance_do_not_count_where_the_number_of_classes_is_known() -> None:
     rows = sweep("gaussian", 1.0) + sweep("truncated", 0.5)
-    assert only(rows).counts_from == 0.45  # half of the best
-    of_two = [replace(row, classes=2) for row in rows]
-    assert only(of_two).counts_from == compare_all(of_two, resamples=20).counts_from == 0.55
-    guesses = [replace(row, classes=1) for row in rows]  # nothing is above chance
-    assert only(guesses).counts_from == 0.45
+    assert only(rows).targets[0] == 0.45  # half of the best
+    assert only(rows, classes=2).targets[0] == compare_all(rows, classes=2, resamples=20).targets[0] == 0.55
+    assert only(rows, classes=1).targets[0] == 0.45  # nothing is above chance
 
 
 def test_warnings_of_unequal_search_errors_and_unfinished_settings() -> None:
     rows = sweep("gaussian", 1.0, count=8) + sweep("truncated", 0.5, count=40)
     assert "different numbers of settings (Gaussian 8, truncated 40)" in only(rows).warnings[0]
-    rows[0] = replace(rows[0], error="ValueError: no", epsilon_pdp=None)
+    rows[0] |= {"error": "ValueError: no", "epsilon_pdp": None}
     warnings = only(rows).warnings
     assert "1 of 144 runs ended with an error and count as not tried." in warnings
     assert "1 settings are left out: not every seed of theirs is finished." in warnings
-    one_seed = only([row for row in rows if row.seed == 1]).warnings
+    one_seed = only([row for row in rows if row["seed"] == 1]).warnings
     assert any("Fewer than three seeds" in text for text in one_seed)
 
 
@@ -189,13 +184,12 @@ ONE = sweep("gaussian", 1.0, 1)
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([], {}, "rows must be of one data set, got none"),
-        ([*ONE, replace(ONE[0], data="b")], {}, "of one data set"),
+        ([], {}, "rows must be those of a sweep, got none"),
         (sweep("truncated", 1.0, 1), {}, "must hold finished settings of the Gaussian"),
         (ONE, {"kind": "best"}, "kind must be one of .*, got 'best'"),
         (sweep("gaussian", 1.0, 1, best=0.02), {}, r"no mechanism reaches the first target 0.05"),
-        ([replace(ONE[0], error="x")], {}, "got none without an error"),
-        ([replace(ONE[0], epsilon_pdp=None)], {}, "must have epsilon_pdp, one has none"),
+        ([ONE[0] | {"error": "x"}], {}, "got none without an error"),
+        ([ONE[0] | {"epsilon_pdp": None}], {}, "must have epsilon_pdp, one has none"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(rows: Any, options: dict[str, Any], message: str) -> None:

@@ -1,12 +1,11 @@
 """Comparisons on a page: first the answer, one number in a cell, and what may be published in its place."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from experiments.comparison import Banded, Candidate, Comparison, compare, compare_all
+from experiments.comparison import Banded, Candidate, Comparison
 from experiments.comparison_page import (
     Compared,
     answer,
@@ -19,7 +18,7 @@ from experiments.comparison_page import (
     ratio_table,
     write_comparison,
 )
-from tests.experiments.test_comparison import only, sweep
+from tests.experiments.test_comparison import compare, compare_all, only, sweep
 from tests.report.samples import assert_readable
 
 YES, LUCK, WORSE = (0.5, 0.4, 0.6), (0.5, 0.2, 1.9), (2.0, 1.5, 3.0)
@@ -29,13 +28,13 @@ def clip(kind: str, *bands: Banded) -> Comparison:
     laws = ("rectified", "truncated", "sign", "quantised")
     others = [Candidate(law, kind, "per-instance", own, ()) for law, own in zip(laws, bands, strict=False)]
     others.append(Candidate("Gaussian, clamped", kind, "per-instance", YES, ()))
-    return Comparison("toy", (), 0.5, others[0], tuple(others), True, 12, 1e-5)
+    return Comparison("toy", (), others[0], tuple(others), True, 12, 1e-5)
 
 
 def best(ratio: Banded) -> Comparison:
     reference = Candidate("Gaussian", "norm", "data-independent", (1.0, 1.0, 1.0), ())
     first = Candidate("quantised", "norm", "data-independent", ratio, ())
-    return Comparison("toy", (), 0.5, reference, (first, reference), True, 12, 1e-5)
+    return Comparison("toy", (), reference, (first, reference), True, 12, 1e-5)
 
 
 def test_yes_is_said_law_by_law_and_clip_by_clip() -> None:
@@ -145,7 +144,7 @@ def test_the_ratio_has_a_panel_a_data_set_and_a_line_a_law() -> None:
 
 
 def test_the_clamped_gaussian_is_dashed_and_without_a_band() -> None:
-    rows = [replace(row, gaussian_epsilon_pdp=2 * row.epsilon_pdp) for row in sweep("rectified", 0.3)]
+    rows = [row | {"gaussian_epsilon_pdp": 2 * row["epsilon_pdp"]} for row in sweep("rectified", 0.3)]
     [panel] = ratio_chart([only(sweep("gaussian", 1.0) + rows, step=0.01)]).panels
     [line] = [line for line in panel.lines if line.name == "Gaussian, clamped"]
     assert (line.dashed, line.low, line.mechanism) == (True, None, "Gaussian")

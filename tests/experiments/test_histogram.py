@@ -1,7 +1,5 @@
 """Figure 5b: costs are the accountants', utility is the sampler's, and the chart holds both."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 
@@ -32,7 +30,7 @@ def test_utility_is_that_of_the_sampler(people):
     generator = torch.Generator().manual_seed(2)
     draws = torch.stack([law.sample(counts, generator=generator) for _ in range(300)])
     large, empty = counts >= 12, counts == 0
-    row = utility(people, 3.0)
+    row = utility(people).set_index("threshold").loc[3.0]
     assert row.large_cells == int(large.sum())
     for mask, expected in (
         (large, row.large_shown),
@@ -47,28 +45,25 @@ def test_rows(people):
     distinct = len(set(cell_counts().tolist()) | set(range(41)))
     assert len(people) == 3 * distinct
     gaussian = gaussian_epsilon(1 / 4, 1e-5)
-    for row in people:
-        assert 0 <= row.epsilon <= row.gaussian_epsilon == gaussian
-        assert 0 <= row.renyi <= row.gaussian_renyi * (1 + 1e-9)
-    for row in people[::17]:
-        exact = per_instance_rdp(suppressing_law(row.threshold), float(row.count), 1.0, [2.0]).worst
+    assert people.epsilon.between(0, gaussian).all()
+    assert (people.gaussian_epsilon == gaussian).all()
+    assert people.renyi.between(0, people.gaussian_renyi * (1 + 1e-9)).all()
+    for row in people.rename(columns={"count": "people"})[::17].itertuples():
+        exact = per_instance_rdp(suppressing_law(row.threshold), float(row.people), 1.0, [2.0]).worst
         assert row.renyi == pytest.approx(float(exact), rel=1e-8, abs=1e-280)
-    assert sum(row.cells for row in people if row.threshold == 3.0) == 2000
+    assert (people.groupby("threshold").cells.sum() == 2000).all()
 
 
 def test_all_or_nothing(people):
-    by = {(row.threshold, row.count): row for row in people}
-    assert by[3.0, 0].epsilon == pytest.approx(
-        by[3.0, 0].gaussian_epsilon, rel=1e-6
-    )  # 3 sigma protect nobody
-    assert by[8.0, 0].epsilon == by[8.0, 10].epsilon == 0
-    assert by[8.0, 32].epsilon == pytest.approx(by[8.0, 32].gaussian_epsilon, rel=1e-6)
-    spared = [utility(people, threshold).people_spared for threshold in THRESHOLDS]
-    assert spared == sorted(spared)
-    assert spared[0] == 0 < spared[-1] < 0.5
-    for threshold in THRESHOLDS:  # epsilon never falls with the count
-        costs = [row.epsilon for row in people if row.threshold == threshold]
-        assert all(later >= earlier - 1e-6 for earlier, later in pairwise(costs))
+    epsilon = people.set_index(["threshold", "count"]).epsilon
+    gaussian = people.gaussian_epsilon[0]
+    assert epsilon[3.0, 0] == pytest.approx(gaussian, rel=1e-6)  # 3 sigma protect nobody
+    assert epsilon[8.0, 0] == epsilon[8.0, 10] == 0
+    assert epsilon[8.0, 32] == pytest.approx(gaussian, rel=1e-6)
+    spared = utility(people).people_spared
+    assert spared.is_monotonic_increasing
+    assert spared.iloc[0] == 0 < spared.iloc[-1] < 0.5
+    assert not (epsilon.groupby("threshold").diff() < -1e-6).any()  # it never falls with the count
 
 
 def test_the_chart_holds_the_rows():
@@ -79,9 +74,9 @@ def test_the_chart_holds_the_rows():
     assert [panel.shaded for panel in chart.panels[:3]] == [(0.0, 12.0), (0.0, 20.0), (0.0, 32.0)]
     gaussian, rectified = chart.panels[1].lines
     assert rectified.x == gaussian.x == tuple(float(count) for count in range(31))
-    assert rectified.y == tuple(row.epsilon for row in drawn.rows if row.threshold == 5.0 and row.count <= 30)
+    assert rectified.y == tuple(drawn.rows.query("threshold == 5.0 and count <= 30").epsilon)
     assert len(set(gaussian.y)) == 1  # the same for everyone
-    last = utility(drawn.rows, 8.0)
+    last = utility(drawn.rows).iloc[-1]
     assert f"{last.people_spared:.0%} of the people" in chart.details
-    assert f"{last.large_shown:.0f} of {last.large_cells} cells" in chart.details
+    assert f"{last.large_shown:.0f} of {last.large_cells:.0f} cells" in chart.details
     assert "τ = 4 " not in chart.details

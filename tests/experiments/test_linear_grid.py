@@ -135,9 +135,7 @@ def test_a_release_is_charged_before_it_is_made(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         linear_grid,
         "_released",
-        lambda theta, samplers, step: (happened.append(("released", theta)), released(theta, samplers, step))[
-            1
-        ],
+        lambda theta, *how: (happened.append(("released", theta)), released(theta, *how))[1],
     )
     grid(GRID[:3])
     names, thetas = [name for name, _ in happened], [theta for _, theta in happened]

@@ -1,4 +1,4 @@
-"""``python -m experiments``: what each command leaves behind, errors in one line, and interrupts."""
+"""``python -m experiments``: what each command leaves behind, and errors in one line."""
 
 import io
 import json
@@ -15,9 +15,9 @@ import ringfence
 from experiments import reproduce
 from experiments.__main__ import FIGURES, app, terminal_table
 from experiments.comparison_page import comparison_table
-from experiments.progress import progress_bars
+from experiments.progress import track
 from tests.afresh import afresh
-from tests.cli.test_app import DEEP, interrupted
+from tests.cli.test_app import DEEP
 from tests.experiments.test_comparison import only, sweep
 from tests.shell import experiments
 
@@ -83,27 +83,12 @@ def test_out_is_tried_before_anything_is_trained(
     assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
 
 
-def test_an_interrupt_is_one_line_and_leaves_what_was_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "o" / "sweep.journal"
-    run = interrupted("experiments.__main__", ["sweep", "digits", "--out", "o"], file.exists)
-    assert (run.returncode, run.stderr) == (
-        130,
-        "experiments: interrupted; files that were written are whole\n",
-    )
-    assert file.exists()
-
-
 def test_bars_are_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (True, False):
         monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
         monkeypatch.setattr("sys.stderr", shown := io.StringIO())
-        with progress_bars() as progress:
-            progress("[b]votes", 0.5)
-            progress("[b]votes", 1.0)
-        assert ("[b]votes" in shown.getvalue()) is terminal
+        assert list(track([1, 2], "votes")) == [1, 2]
+        assert ("votes" in shown.getvalue()) is terminal
 
 
 def test_options_of_reproduce_reach_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +96,6 @@ def test_options_of_reproduce_reach_the_library(tmp_path: Path, monkeypatch: pyt
 
     def fake(out: Path, **options: Any) -> list[Path]:
         asked.update(options, out=out)
-        options["progress"]("audit", 0.5)
         return [out / "report.html"]
 
     monkeypatch.setattr(reproduce, "reproduce", fake)
@@ -131,7 +115,7 @@ def test_a_figure_is_png_pdf_and_csv(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert files[1].read_bytes().startswith(b"%PDF")
     assert files[2].read_text().startswith("mechanism,sigma,theta,fisher_information_loss,")
     assert run.stderr == ""  # no spinner into a pipe
-    monkeypatch.setattr(reproduce, "draw", lambda name, out, _: [out / name])
+    monkeypatch.setattr(reproduce, "draw", lambda name, out: [out / name])
     assert experiments("figure", "votes", "--out", tmp_path).stdout == f"{tmp_path / 'votes'}\n"
 
 

@@ -5,11 +5,12 @@
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.sweep import runner
 from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.runner import FILE
 from ringfence.files.checkpoint import read_checkpoint
@@ -84,14 +85,19 @@ class Sweep:
         self.rows: dict[Any, Any] = {}
 
     def work(self, folder: Path, tell: Tell) -> None:
-        total = len(self.grid.jobs("paper"))
-        run_sweep(self.grid, DATA, folder, batch_size=1, progress=lambda _, share: tell(round(share * total)))
+        def telling(batches: Iterable[Any], *_: Any) -> Iterator[Any]:
+            for batch in batches:
+                yield batch
+                tell(len(read_rows(folder)))  # the rows of the batch are written
+
+        runner.track = telling  # type: ignore[assignment]
+        run_sweep(self.grid, DATA, folder, batch_size=1)
 
     def broken(self, folder: Path, told: Sequence[Any]) -> list[str]:
         """What was reported done is there, and what was there once is there unchanged."""
         problems = []
-        rows = read_rows(folder) if (folder / FILE).exists() else []
-        now = {(row.setting, row.seed): row for row in rows}
+        rows = comparable(read_rows(folder)) if (folder / FILE).exists() else []
+        now = {(row["setting"], row["seed"]): row for row in rows}
         if len(now) != len(rows):
             problems.append(f"{len(rows) - len(now)} rows are there twice")
         if len(rows) < max(told, default=0):
@@ -103,7 +109,7 @@ class Sweep:
         return problems
 
     def result(self, folder: Path) -> Any:
-        rows = comparable(read_rows(folder))
+        rows = comparable(read_rows(folder), "seconds")
         assert len(rows) == len(self.grid.jobs("paper"))
         return rows
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from experiments.comparison import compare, compare_all
 from experiments.comparison_page import Compared, write_comparison
 from ringfence.report.page import Report, Section, Table, write_report
-from tests.experiments.test_comparison import sweep
+from tests.experiments.test_comparison import compare, compare_all, sweep
 from tests.report.browser import Opened, chromium
 from tests.report.samples import HOSTILE, full_report, hostile_report
 

@@ -63,7 +63,7 @@ class Canaries:
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """An upper bound of the probability of so many right guesses if training is (epsilon, delta)-DP.
+    """Upper bound of the probability of at least ``right`` right guesses if training is (epsilon, delta)-DP.
 
     Theorem 5.2 (Corollary 5.4) of Steinke, Nasr and Jagielski: with W binomial of ``guesses`` trials
     with chance e^eps / (1 + e^eps) each, v right guesses and m canaries,
@@ -88,7 +88,7 @@ def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, del
 
 
 def one_run_epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """A confidence lower bound of epsilon, given delta, after so many right guesses.
+    """A confidence lower bound of epsilon, given delta, after ``right`` right guesses.
 
     Guarantee: above the true epsilon with probability at most 1 - ``confidence``, if the number of
     guesses was fixed in advance. (epsilon, delta) implies the same at a larger epsilon, so the largest

@@ -36,7 +36,7 @@ def account(
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
-    """What releases of theta cost, and what may be said about them.
+    """Account for releases of theta: every epsilon, and the statement that holds.
 
     Example: ringfence account theta.npy --mechanism rectified --sigma 1 --bound 4 --sensitivity 1e-3
 

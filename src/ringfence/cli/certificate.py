@@ -21,7 +21,7 @@ def certificate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What was released and what it cost for every dataset, to publish: a page, JSON beside it, and a key.
+    """Certify a release or a run for every dataset, to publish: a page, JSON beside it, and a key.
 
     Example: ringfence certificate run.ckpt --out certificate.html
 

@@ -1,1 +1,1 @@
-"""What experiments read: images, and files of features with labels."""
+"""Files of features with labels, public projections, and the ballots of an assembly."""

@@ -145,20 +145,14 @@ def _from_arrays(path: Path, arrays: Arrays) -> Features:
         if not all(given):
             there, missing = (features, labels) if given[0] else (labels, features)
             raise ValueError(f"{path} holds {there} but no {missing}")
-        splits.append(_split(path, arrays, features, labels))
+        x, y = _numbers(path, features, arrays[features]), _labels(path, labels, arrays[labels])
+        if len(x) != len(y):
+            raise ValueError(f"{path}: {features} holds {len(x)} examples, {labels} {len(y)}")
+        splits.append((x, y))
     if len(splits) == 2 and splits[0][0].shape[1] != splits[1][0].shape[1]:
         widths = " and ".join(str(values.shape[1]) for values, _ in splits)
         raise ValueError(f"{path}: {found[0][0]} and {found[0][2]} must be as wide, got {widths}")
     return Features(*(array for split in splits for array in split))
-
-
-def _split(
-    path: Path, arrays: Arrays, features: str, labels: str
-) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    x, y = _numbers(path, features, arrays[features]), _labels(path, labels, arrays[labels])
-    if len(x) != len(y):
-        raise ValueError(f"{path}: {features} holds {len(x)} examples, {labels} {len(y)}")
-    return x, y
 
 
 def _numbers(path: Path, key: str, values: NDArray[Any]) -> NDArray[np.float32]:

@@ -157,7 +157,7 @@ class PublicProjection:
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """What a file of it holds: mean and components."""
+        """Arrays of its file: mean and components."""
         return {"mean": self.mean, "components": self.components}
 
     @property

@@ -53,7 +53,7 @@ _ALONG_THE_WAY = (
 
 @dataclass(frozen=True)
 class Source:
-    """What was released, what it cost, and what was taken for granted; none of it depends on private data.
+    """A release or a run: its cost and its assumptions, none of which depends on private data.
 
     ``files`` are the private files that it was read from, and ``delta`` is theirs where they name one.
 

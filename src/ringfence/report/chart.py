@@ -8,19 +8,8 @@ from ringfence.mechanisms.base import Look, Mechanism
 # Laws bring their own looks: Okabe and Ito's colours, which colour-blind readers can tell apart, and markers
 # that serve in black and white. "any" stands for no law in particular.
 _ANY = {"any": Look("#555555", "", "D")}
-_OTHERS = tuple(
-    Look(color, marker, marker)
-    for color, marker in (
-        ("#B07900", "v"),
-        ("#2F7FB5", "P"),
-        ("#6A3D9A", "X"),
-        ("#555555", "<"),
-        ("#8C510A", ">"),
-        ("#2A8C7E", "o"),
-        ("#AA4499", "s"),
-        ("#7A7A1F", "^"),
-    )
-)
+_COLOURS = ("#B07900", "#2F7FB5", "#6A3D9A", "#555555", "#8C510A", "#2A8C7E", "#AA4499", "#7A7A1F")
+_OTHERS = [Look(colour, marker, marker) for colour, marker in zip(_COLOURS, "vPX<>os^", strict=True)]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import sys
 from experiments.information.__main__ import main
 main(sys.argv[1:])
 """
-_NOTHING_ELSE = ("sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib", "PIL")
+_NOTHING_ELSE = ("sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib", "pandas", "PIL")
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,15 @@
 """The charts of Figure 4: frontiers on the test split, whole rounds only, and what came out in words."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from experiments.comparison import CLAMPED
-from experiments.drawing import Drawn, read_csv, write_csv
+from experiments.drawing import Drawn
 from experiments.information import chart as figure
 from experiments.information.chart import (
     draw_networks,
@@ -17,17 +19,17 @@ from experiments.information.chart import (
     network_points,
 )
 from experiments.information.networks import write_rows
-from experiments.information.probe import InformationRow
+from experiments.information.probe import COLUMNS
 from ringfence.report.drawing import paper_figure
 from tests.experiments.information import toys
 from tests.report.samples import assert_readable
 
 
-def row(mechanism: str, chosen: float, tested: float, eta: float) -> InformationRow:
-    return InformationRow("linear probe", mechanism, "", chosen, tested, "trace", eta, eta / 4)
+def row(mechanism: str, chosen: float, tested: float, eta: float) -> tuple[Any, ...]:
+    return ("linear probe", mechanism, "", chosen, tested, "trace", eta, eta / 4)
 
 
-PROBE = [
+_ROWS = [
     row("Gaussian", 0.5, 0.52, 0.01),
     row("Gaussian", 0.8, 0.79, 0.1),
     row("Gaussian", 0.7, 0.90, 0.2),  # beaten where it counts
@@ -36,7 +38,8 @@ PROBE = [
     row(CLAMPED, 0.6, 0.6, 0.006),
     row(CLAMPED, 0.8, 0.81, 0.06),
 ]
-NETWORKS = [
+PROBE = DataFrame(_ROWS, columns=COLUMNS)
+_NETWORKS = [
     *toys.whole_round(0, 0.8, 4.0),
     *toys.whole_round(1, 0.6, 2.0)[:1],
     toys.row("rectified", 1, 0.6, 1.0),
@@ -44,13 +47,14 @@ NETWORKS = [
     toys.row("rectified", 1, 0.8, 2.0, seed=1),
     *toys.whole_round(2, 0.9, 0.1)[:3],  # the last method has not had its turn
 ]
+NETWORKS = toys.frame(_NETWORKS)
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     """Figure 4 of rows that are given: nothing is trained."""
-    monkeypatch.setattr(figure, "probe_rows", lambda *_: iter(PROBE))
-    monkeypatch.setattr(figure, "_digit_networks", lambda _: toys.whole_round(0, 0.8, 4.0))
+    monkeypatch.setattr(figure, "probe_rows", lambda *_: PROBE)
+    monkeypatch.setattr(figure, "_digit_networks", lambda: toys.frame(toys.whole_round(0, 0.8, 4.0)))
     return information_figure()
 
 
@@ -64,7 +68,7 @@ def test_two_panels_a_model_and_kind_of_points_and_frontiers(drawn: Drawn) -> No
         "Network, largest η, the paper's estimate of the trace",
         "Network, median η, the paper's estimate of the trace",
     ]
-    assert [one.kind for one in rows[len(PROBE) :]] == ["spectral"] * 4 + ["estimate"] * 4
+    assert list(rows.kind[len(PROBE) :]) == ["spectral"] * 4 + ["estimate"] * 4
     panel = chart.panels[0]
     assert panel.x_log
     points = [line for line in panel.lines if line.points]
@@ -81,9 +85,9 @@ def test_two_panels_a_model_and_kind_of_points_and_frontiers(drawn: Drawn) -> No
 
 def test_ratios_are_medians_over_accuracies_that_both_lines_pass() -> None:
     # from 60 to 80 % the rectified line rises from 0.005 to 0.05, the Gaussian's from 0.0215 to 0.1
-    assert eta_ratio(PROBE, "rectified", lambda row: row.max_eta) == pytest.approx(0.341, abs=1e-3)
-    assert eta_ratio(PROBE[:1] + PROBE[3:], "rectified", lambda row: row.max_eta) is None
-    assert eta_ratio([], "sign", lambda row: row.max_eta) is None
+    assert eta_ratio(PROBE, "rectified", "max_eta") == pytest.approx(0.341, abs=1e-3)
+    assert eta_ratio(PROBE.drop([1, 2]), "rectified", "max_eta") is None
+    assert eta_ratio(PROBE[:0], "sign", "max_eta") is None
 
 
 def test_the_caption_says_what_came_out(drawn: Drawn) -> None:
@@ -95,11 +99,11 @@ def test_the_caption_says_what_came_out(drawn: Drawn) -> None:
 
 
 def test_runs_whose_clip_flattens_everything_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    flat = [replace(PROBE[0], median_eta=0.0), PROBE[1]]
-    monkeypatch.setattr(figure, "probe_rows", lambda *_: iter(flat))
+    flat = PROBE[:2].assign(median_eta=[0.0, 0.1])
+    monkeypatch.setattr(figure, "probe_rows", lambda *_: flat)
     drawn = information_figure(data=object())  # the data of others has no network
     chart = drawn.chart
-    assert drawn.rows == flat
+    assert drawn.rows is flat
     assert "In 1 of the runs the median η is 0" in chart.details
     assert "Poisson" not in chart.details
 
@@ -110,7 +114,7 @@ def test_points_are_means_over_seeds_in_whole_rounds() -> None:
     assert points["rectified"].x == (4.0, 1.5)
     assert points["rectified"].y == pytest.approx((80, 70))
     assert points["Gaussian, L2 clip"].x == (4.0, 2.0)
-    assert network_points([toys.row("rectified", 0, 0.5, None)], "spectral") == []
+    assert network_points(toys.frame([toys.row("rectified", 0, 0.5, None)]), "spectral").empty
 
 
 def test_the_papers_numbers_stand_beside_its_own_estimate() -> None:
@@ -134,7 +138,7 @@ def test_the_caption_of_networks_says_how_many_and_what_came_out() -> None:
     )
     # the rectified law's line passes 70 to 80 %, in the middle of which its share is 2.45 / 3.36
     assert "that both reach), rectified 0.73 and 0.73; truncated 1.00 and 1.00;" in caption
-    assert "Gaussian not (at most 50%)" in network_chart(toys.whole_round(0, 0.5, 1.0)).details
+    assert "Gaussian not (at most 50%)" in network_chart(toys.frame(toys.whole_round(0, 0.5, 1.0))).details
 
 
 def test_the_probe_is_drawn_first_and_no_round_is_refused() -> None:
@@ -147,8 +151,8 @@ def test_the_probe_is_drawn_first_and_no_round_is_refused() -> None:
 
 def test_csv_files_are_enough_to_draw(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: file.write(b"drawn"))
-    file, other = write_rows(swept), replace(PROBE[0], model="network")
-    probe = write_csv([PROBE[0], other], tmp_path / "information.csv")
-    assert len(draw_networks(file, tmp_path / "new", probe)) == 3
+    probe = tmp_path / "information.csv"
+    PROBE.assign(model=["linear probe", *["network"] * (len(PROBE) - 1)]).to_csv(probe, index=False)
+    assert len(draw_networks(write_rows(swept), tmp_path / "new", probe)) == 3
     assert "Largest η at 75%" in (tmp_path / "new" / "network_information.txt").read_text()
-    assert len(read_csv(Path("docs/results/information_cifar10.csv"), InformationRow)) > 50
+    assert list(pd.read_csv("docs/results/information_cifar10.csv")) == COLUMNS

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -23,7 +24,7 @@ from experiments.information.network import (
     steps_per_epoch,
     train_and_measure,
 )
-from experiments.information.networks import read_network_rows
+from experiments.information.networks import write_rows
 from ringfence import Clamp, Gaussian, TruncatedGaussian
 from tests.accounting.drawing import draw
 from tests.experiments.information import toys
@@ -104,7 +105,7 @@ def test_the_same_job_gives_the_same_numbers(swept: Path) -> None:
     data = read_images(swept / "images.npz", toys.SETTINGS.search)
     setting = toys.SETTINGS.rounds(1, steps_per_epoch(data, toys.SETTINGS))[0][0]
     again = train_and_measure(data, toys.SETTINGS, (setting, 0))
-    [row] = [one for one in read_network_rows(swept) if one.method == "Gaussian"]
+    row = pd.read_csv(write_rows(swept)).set_index("method").loc["Gaussian"]
     for name in ("validation_accuracy", "test_accuracy", "spectral_max", "trace_median", "estimate_max"):
         assert again[name] == pytest.approx(getattr(row, name), rel=1e-5), name
 

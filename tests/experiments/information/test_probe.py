@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.comparison import CLAMPED
-from experiments.information.probe import InformationRow, ProbeSettings, frontier, probe_rows
+from experiments.information.networks import frontier
+from experiments.information.probe import ProbeSettings, probe_rows
 from experiments.sweep.data import digits, sweep_data
 from experiments.sweep.probes import linear_settings
 from experiments.sweep.settings import FairSearch, read_grid
@@ -40,34 +41,26 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def told():
-    return []
-
-
-@pytest.fixture(scope="module")
-def rows(data, told):
-    return list(probe_rows(SETTINGS, lambda *part: told.append(part), data))
+def rows(data):
+    return probe_rows(SETTINGS, data)
 
 
 def of(rows, mechanism):
-    return [row for row in rows if row.mechanism == mechanism]
+    return rows[rows.mechanism == mechanism].reset_index()
 
 
-def test_every_law_has_a_row_a_setting(rows, told):
+def test_every_law_has_a_row_a_setting(rows):
     for name in ("Gaussian", "rectified", "truncated", CLAMPED):
         assert len(of(rows, name)) == 2
-    for row in rows:
-        assert 0 < row.median_eta < row.max_eta
-        assert (row.model, row.kind) == ("linear probe", "spectral")
-    shares = [share for name, share in told if name == "fil, linear probe"]
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 0.5 < shares[-1] == 1
+    assert (rows.median_eta > 0).all()
+    assert (rows.max_eta > rows.median_eta).all()
+    assert {*zip(rows.model, rows.kind, strict=True)} == {("linear probe", "spectral")}
 
 
 @pytest.mark.parametrize("name", ["gaussian", "truncated"])
 def test_a_probe_row_is_that_of_the_public_probe(data, rows, name, monkeypatch):
     setting = next(one for one in SETTINGS.grid.settings("fair") if one.mechanism == name)
-    row = of(rows, {"gaussian": "Gaussian"}.get(name, name))[0]
+    row = of(rows, {"gaussian": "Gaussian"}.get(name, name)).iloc[0]
     scores = []
     for seed in SETTINGS.grid.seeds:
         training = linear_settings(setting, seed)
@@ -84,41 +77,27 @@ def test_a_probe_row_is_that_of_the_public_probe(data, rows, name, monkeypatch):
 
 
 def test_the_clamped_gaussian_is_the_rectified_run_at_the_gaussians_price(rows):
-    pairs = zip(of(rows, "rectified"), of(rows, CLAMPED), strict=True)
-    for rectified, clamped in pairs:
-        assert clamped.test_accuracy == rectified.test_accuracy
-        assert clamped.max_eta > rectified.max_eta
-        assert clamped.median_eta > rectified.median_eta
+    rectified, clamped = of(rows, "rectified"), of(rows, CLAMPED)
+    assert clamped.test_accuracy.equals(rectified.test_accuracy)
+    assert (clamped.max_eta > rectified.max_eta).all()
+    assert (clamped.median_eta > rectified.median_eta).all()
 
 
 def test_settings_that_hardly_learn_are_left_out(data):
     noise = replace(SEARCH, settings=4, noise_multiplier=(30, 1e5))
-    found = list(probe_rows(ProbeSettings(replace(SETTINGS.grid, fair=noise)), data=data))
+    found = probe_rows(ProbeSettings(replace(SETTINGS.grid, fair=noise)), data)
     assert 0 < len(of(found, "Gaussian")) < 4
-    best = max(row.validation_accuracy for row in found)
-    assert min(row.validation_accuracy for row in found) >= best / 2
+    assert found.validation_accuracy.min() >= found.validation_accuracy.max() / 2
 
 
 def test_the_frontier_beats_every_other_row():
-    generator = np.random.default_rng(0)
-    rows = [
-        InformationRow("network", "sign", "", accuracy, 0.0, "trace", eta, eta)
-        for accuracy, eta in generator.random((50, 2)).tolist()
-    ]
-    best = frontier(rows, lambda row: row.max_eta)
-    beaten = [
-        any(
-            other.max_eta < row.max_eta and other.validation_accuracy > row.validation_accuracy
-            for other in rows
-        )
-        for row in rows
-    ]
-    assert {id(row) for row in best} == {
-        id(row) for row, is_beaten in zip(rows, beaten, strict=True) if not is_beaten
-    }
-    assert [row.max_eta for row in best] == sorted(row.max_eta for row in best)
+    etas, accuracies = np.random.default_rng(0).random((2, 50))
+    best = frontier(etas, accuracies)
+    beaten = ((etas < etas[:, None]) & (accuracies > accuracies[:, None])).any(axis=1)
+    assert sorted(best) == np.flatnonzero(~beaten).tolist()
+    assert etas[best].tolist() == sorted(etas[best])
 
 
 def test_data_without_a_validation_part_are_refused(data):
     with pytest.raises(ValueError, match="data must have a validation part to choose by, got None"):
-        list(probe_rows(SETTINGS, data=replace(data, validation=None)))
+        probe_rows(SETTINGS, replace(data, validation=None))

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pandas import DataFrame
 
 from experiments.information.network import METHODS, NetworkSettings
-from experiments.information.networks import NetworkRow
+from experiments.information.networks import COLUMNS
 
 RANGES: dict[str, Any] = {
     "clip": (0.5, 1.0),
@@ -53,11 +54,16 @@ def image_file(folder: Path, **changed: Any) -> Path:
 
 def row(
     method: str, number: int, accuracy: float | None, eta: float | None, seed: int = 0, **given: Any
-) -> NetworkRow:
+) -> dict[str, Any]:
     etas = (f"{kind}_{which}" for kind in ("spectral", "trace", "estimate") for which in ("max", "median"))
     numbers = {"validation_accuracy": accuracy, "test_accuracy": accuracy, **dict.fromkeys(etas, eta)}
-    return NetworkRow(method, number, seed, 10, 0.3, 3.0, None, 0.1, **(numbers | given))
+    setting = {"epochs": 10, "clip": 0.3, "noise_multiplier": 3.0, "learning_rate": 0.1}
+    return {"method": method, "round": number, "seed": seed, **setting, **numbers, **given}
 
 
-def whole_round(number: int, accuracy: float, eta: float) -> list[NetworkRow]:
+def whole_round(number: int, accuracy: float, eta: float) -> list[dict[str, Any]]:
     return [row(name, number, accuracy, eta) for name in METHODS]
+
+
+def frame(rows: list[dict[str, Any]]) -> DataFrame:
+    return DataFrame(rows, columns=COLUMNS)

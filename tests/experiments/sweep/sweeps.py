@@ -1,11 +1,9 @@
 """A sweep small enough for tests: ten settings, three seeds, a second at most."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from experiments.sweep.probes import SweepRow
 from experiments.sweep.settings import FairSearch, Grid
 from ringfence.data.features import Features
 
@@ -33,6 +31,6 @@ def _split(count: int, seed: int) -> tuple[Any, Any]:
 DATA = Features(*_split(120, 0), *_split(60, 1))
 
 
-def comparable(rows: list[SweepRow]) -> list[SweepRow]:
-    """Without the one number that is never the same twice."""
-    return [replace(row, seconds=0.0) for row in rows]
+def comparable(rows: Any, *without: str) -> list[dict[str, Any]]:
+    """The rows as plain data, without the named columns: ``seconds`` is never the same twice."""
+    return rows.astype(object).where(rows.notna(), None).drop(columns=[*without]).to_dict("records")

@@ -1,4 +1,4 @@
-"""The file of a sweep, and the workers that fill it: here, in processes, and on a Ray cluster."""
+"""The file of a sweep, and the workers that fill it: here, and on a Ray cluster."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 from experiments.sweep import runner
 from experiments.sweep.data import OnDevice
 from experiments.sweep.probes import read_rows, run_sweep
-from experiments.sweep.runner import FILE, HERE, RowFile, Workers, read_file, run_jobs
+from experiments.sweep.runner import FILE, HERE, RowFile, Workers, attempt, read_file, run_jobs
 from experiments.sweep.settings import Job
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 
@@ -64,31 +64,40 @@ def test_jobs_are_done_once_with_their_notes_and_one_call_at_a_time(tmp_path: Pa
         seen.append(list(jobs))
         return named(jobs)
 
-    notes, told = {JOBS[0][0].key: {"round": 7}}, []
     for _ in range(2):
-        run_jobs(work, [JOBS[:2], JOBS[2:4]], file, HERE, told.append, notes=notes)
+        run_jobs(work, [JOBS[:2], JOBS[2:4]], file, HERE, {JOBS[0][0].key: {"round": 7}})
     assert seen == [JOBS[:2], JOBS[2:4]]
-    assert told == [0.0, 0.5, 1.0, 1.0]
     row = read_file(tmp_path)[1][0]
     assert (row["round"], row["name"], row["seed twice"]) == (7, "gaussian", 0)
     with file.writing(), pytest.raises(BlockingIOError, match="in use by another process"):
         run_jobs(work, [JOBS[:2]], file, HERE)
 
 
-def test_processes_do_the_work(tmp_path: Path) -> None:
-    file = RowFile(tmp_path, ABOUT)
-    run_jobs(named, [[JOBS[0]], [JOBS[1]], [JOBS[2]]], file, Workers(count=2))
-    assert [row["seed twice"] for row in read_file(tmp_path)[1]] == [0, 2, 4]
+def test_an_error_is_a_row_but_for_that_of_a_device() -> None:
+    def work(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        if JOBS[1] in jobs:
+            raise ValueError("it does not converge")
+        return named(jobs)
 
+    rows = attempt(work, JOBS[:5])
+    assert rows[1] == {"error": "ValueError: it does not converge"}
+    assert [row for row in rows if "error" not in row] == named([JOBS[0], *JOBS[2:5]])
 
-def die(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return named(jobs)
+    def lost(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
+    def full(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        if len(jobs) > room:
+            raise RuntimeError("CUDA out of memory")
+        return named(jobs)
 
-def test_a_process_that_dies_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="a worker died, see above; finished rows are kept"):
-        run_jobs(die, [JOBS[:1]], RowFile(tmp_path, ABOUT), Workers(count=1))
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        attempt(lost, JOBS[:4])
+    room = 2
+    assert attempt(full, JOBS[:5]) == named(JOBS[:5])
+    room = 0
+    with pytest.raises(RuntimeError, match="out of memory"):
+        attempt(full, JOBS[:2])
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +134,10 @@ def test_the_rows_are_those_of_one_machine_though_a_worker_is_killed(
     monkeypatch.setattr("experiments.sweep.probes.OnDevice", once_killed)
     run_sweep(GRID, DATA, tmp_path / "ray", Workers("ray"), batch_size=9)
     assert marker.exists()
-    local, ray = (comparable(read_rows(tmp_path / engine)) for engine in ("local", "ray"))
+    local, ray = (comparable(read_rows(tmp_path / engine), "seconds") for engine in ("local", "ray"))
     assert ray == local
     assert len(ray) == len(JOBS)
-    assert all(row.error is None for row in ray)
+    assert all(row["error"] is None for row in ray)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -162,7 +171,7 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         ({"engine": "dask"}, "engine must be local or ray, got 'dask'"),
         ({"address": "auto"}, "address is for engine ray, got 'auto'"),
         ({"device": "tpu"}, "device must be cpu or cuda, got 'tpu'"),
-        ({"count": -1}, "workers must be at least 0, got -1"),
+        ({"per_gpu": 0}, "per_gpu must be at least 1, got 0"),
     ],
 )
 def test_bad_workers_are_refused_by_name(options: dict[str, Any], message: str) -> None:
