@@ -4,8 +4,9 @@
 
 Claims: a release takes little more than its noise, and its account, which is made when somebody asks for it,
 at most 15 s of CPU time for 10,000 queries of 10 candidates, 5 s for 1 of 1,000 and 30 s for 1,000 of 100, in
-less than 1 GiB. The votes of a million people on 100 questions are released in 2 s and 0.5 GiB. log P and log P/Q of 10 candidates at all 90 moves take at most 60 passes of ``torch.special.log_ndtr``
-over as many numbers, and divergences of any number of queries are evaluated in flat memory.
+less than 1 GiB. The votes of a million people on 100 questions are released in 2 s and 0.5 GiB. log P and
+log P/Q of 10 candidates at all 90 moves take at most 60 passes of ``torch.special.log_ndtr`` over as many
+numbers, and divergences of any number of queries are evaluated in flat memory.
 """
 
 import argparse
@@ -55,8 +56,8 @@ def account(queries: int, candidates: int, most: float) -> None:
     wall, peak = time.perf_counter() - start, peak_memory(CPU)
     print(
         f"{queries:,} queries of {candidates:,} candidates: released in {released:.2f} s of CPU time, "
-        f"{released / noise:.1f} times that of the noise alone; the account {took:.1f} s ({wall:.1f} s on the "
-        f"clock), {took / released:.0f} times the release; {peak:.0f} MiB at most",
+        f"{released / noise:.1f} times that of the noise alone; the account {took:.1f} s ({wall:.1f} s on "
+        f"the clock), {took / released:.0f} times the release; {peak:.0f} MiB at most",
         flush=True,
     )
     if took > _BUSY * most or peak > LARGEST:
