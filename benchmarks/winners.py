@@ -2,11 +2,11 @@
 
     python -m benchmarks.winners [--queries 100000]
 
-Claims: a release takes less than 0.1 s, and its account, which is made when somebody asks for it, at most 15 s
-of CPU time on one thread for 10,000 queries of 10 candidates, 5 s for 1 of 1,000 and 30 s for 1,000 of 100, in
-less than 1 GiB. The votes of a million people on 100 questions are released in 2 s and 0.5 GiB. log P and
-log P/Q of 10 candidates at all 90 moves take at most 60 passes of ``torch.special.log_ndtr`` over as many
-numbers, and divergences of any number of queries are evaluated in flat memory.
+Claims: a release takes less than 0.1 s, and its account, which is made when somebody asks for it, at most
+15 s of CPU time on one thread for 10,000 queries of 10 candidates, 5 s for 1 of 1,000 and 30 s for 1,000 of
+100, in less than 1 GiB. The votes of a million people on 100 questions are released in 2 s and 0.5 GiB.
+log P and log P/Q of 10 candidates at all 90 moves take at most 60 passes of ``torch.special.log_ndtr`` over
+as many numbers, and divergences of any number of queries are evaluated in flat memory.
 """
 
 import argparse
