@@ -533,7 +533,8 @@ def _losses(
     def width(mass: Array, ratio: Array) -> Array:
         finite = on_grid(mass, ratio)
         finite[finite == np.inf] = 0.0
-        return 2 + np.ptp(finite, axis=(0, 1)) // grid.step
+        points: Array = 2 + np.ptp(finite, axis=(0, 1)) // grid.step
+        return points
 
     points = _over_blocks(log_p, rho, width)[direction]
     widest, start = np.argsort(-points), 0

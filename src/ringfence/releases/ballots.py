@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist, median
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,7 +67,8 @@ class Votes:
         >>> Votes.of_ballots(["q"], ("yes", "no"), torch.tensor([[0], [0], [1], [-1]])).counts.tolist()
         [[2.0, 1.0]]
         """
-        many, rows_are = len(choices) + 1, cast(RowsAre, "rows" if people is None else "persons")
+        many = len(choices) + 1
+        rows_are: RowsAre = "rows" if people is None else "persons"
         counts = torch.zeros(len(queries) * many, dtype=torch.int64)
         first = many * torch.arange(len(queries)) + 1  # those who made none come first, and are left out
         for some in marks.split(at_once(_COUNTED, each=len(queries))):
