@@ -84,14 +84,15 @@ atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 
 
 LAW = rf.RectifiedGaussian(1.0, 2.0)
-THETA = torch.linspace(-1, 1, 4, dtype=torch.float64)
-X = np.linspace(-1, 1, 12).reshape(6, 2)
+# whole numbers, which every container can hold (tests/test_containers.py)
+THETA, ROW = torch.tensor([[-1.0, 0.0, 1.0, 2.0], [3.0, 1.0, 2.0, 4.0]], dtype=torch.float64)
+X = np.arange(12.0).reshape(6, 2) % 5 - 2
 Y = np.array([0, 1, 0, 1, 1, 0])
 FRAME = pd.DataFrame({"region": ["n", "s", "n", "s"], "age": [1.0, 2.0, 30.0, 4.0], "who": [1, 2, 3, 4]})
 BALLOTS = pd.DataFrame({"q1": [1, -1, 1], "q2": [1, 1, -1]})
 COUNTS = torch.tensor([[5.0, 1.0, 0.0], [2.0, 2.0, 9.0]], dtype=torch.float64)
 GENERATOR = torch.Generator()
-ORDERS = [2.0, 8.0]
+ORDERS = torch.tensor([2.0, 8.0], dtype=torch.float64)
 
 
 def _probe(**changed: Any) -> Any:
@@ -118,14 +119,15 @@ def _account() -> rf.PerInstanceAccountant:
     return account
 
 
+def _stepped(account: Any, **arguments: Any) -> Any:
+    account.step(**arguments)
+    return account.state_dict()
+
+
 def _labelled() -> rf.Pate:
     pate = rf.Pate(2.0)
     pate.label([[5, 3], [8, 0]])
     return pate
-
-
-def _fit(**arguments: Any) -> Any:
-    return rf.LinearProbe(**arguments).fit(X, Y)
 
 
 def _private(name: str, **arguments: Any) -> Any:
@@ -167,8 +169,14 @@ _LAW_AND_THETA = {"mechanism": LAW, "theta": THETA, "sensitivity": 0.1}
 _TARGET = {**_LAW_AND_THETA, "epsilon": 1.0, "delta": 1e-5, "kind": "data_independent"}
 _TARGET |= {"coordinates": None, "sampling_rate": 1.0}
 _PROBE = {"mechanism": LAW, "clip": 0.1, "learning_rate": 1.0, "steps": 2, "momentum": 0.0}
-_PROBE |= {"target_epsilon": None, "target_delta": None, "fit_intercept": False, "public_center": 0.0}
-_PROBE |= {"public_scale": 1.0, "unit_rows": None, "public_projection": None, "public_size": 6}
+_PROBE |= {"target_epsilon": None, "target_delta": None, "fit_intercept": False}
+_PROBE |= {
+    "public_center": np.array([0, 1]),
+    "public_scale": np.array([1, 2]),
+    "unit_rows": None,
+    "public_projection": None,
+    "public_size": 6,
+}
 _PROBE |= {"public_classes": [0, 1], "class_weight": None, "public_largest_weight": 1.0}
 _PROBE |= {"random_state": 0, "device": "cpu", "secure": False}
 _ENGINE = {"mechanism": LAW, "clip": rf.Clamp(0.1), "sampling": "poisson", "public_size": None}
@@ -185,7 +193,7 @@ _JACOBIAN = torch.ones(4, 2, dtype=torch.float64)
 Arguments = dict[str, Any] | Callable[[], dict[str, Any]]
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Gaussian": (rf.Gaussian, {"sigma": 1.0}),
-    "RectifiedGaussian": (rf.RectifiedGaussian, {"sigma": 1.0, "bound": 2.0}),
+    "RectifiedGaussian": (rf.RectifiedGaussian, {"sigma": ROW, "bound": 2.0}),
     "TruncatedGaussian": (rf.TruncatedGaussian, {"sigma": 1.0, "bound": (-1.0, 2.0)}),
     "QuantizedGaussian": (rf.QuantizedGaussian, {"sigma": 1.0, "bound": 2.0, "levels": 5}),
     "StochasticSign": (rf.StochasticSign, {"sigma": 1.0}),
@@ -199,11 +207,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"theta": THETA, "secure": False, "step": None, "generator": GENERATOR},
     ),
     "Mechanism.release secure": (LAW.release, {"theta": THETA, "secure": True, "step": None}),
-    "Mechanism.log_prob": (LAW.log_prob, {"value": 0.5, "theta": THETA}),
+    "Mechanism.log_prob": (LAW.log_prob, {"value": THETA, "theta": THETA}),
     "Mechanism.fisher_information": (LAW.fisher_information, {"theta": THETA}),
-    "Mechanism.renyi_divergence": (LAW.renyi_divergence, {"theta": THETA, "shift": 0.1, "alpha": 2.0}),
+    "Mechanism.renyi_divergence": (LAW.renyi_divergence, {"theta": THETA, "shift": ROW, "alpha": ROW + 1}),
     "Mechanism.renyi_curve": (LAW.renyi_curve, {"theta": THETA, "shift": 0.1, "orders": ORDERS}),
-    "Mechanism.hockey_stick": (LAW.hockey_stick, {"theta": THETA, "shift": 0.1, "epsilon": 1.0}),
+    "Mechanism.hockey_stick": (LAW.hockey_stick, {"theta": THETA, "shift": ROW, "epsilon": ROW}),
     "Mechanism.loss_moments": (LAW.loss_moments, {"theta": THETA, "shift": 0.1}),
     "Mechanism.pair": (rf.StochasticSign(1.0).pair, {"theta": THETA, "shift": 0.1}),
     "Mechanism.from_state_dict": (rf.Mechanism.from_state_dict, {"state": LAW.state_dict()}),
@@ -223,10 +231,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "Decision.chance_of_error": (rf.NoisyWinner(1.0).chance_of_error, {"counts": COUNTS}),
     "Decision.from_state_dict": (Decision.from_state_dict, {"state": rf.NoisyWinner(1.0).state_dict()}),
-    "Clamp": (rf.Clamp, {"sensitivity": 0.1}),
+    "Clamp": (rf.Clamp, {"sensitivity": ROW[:1]}),
     "Scale": (rf.Scale, {"sensitivity": 0.1}),
     "Norm": (rf.Norm, {"norm": 0.1, "each": None}),
-    "Sensitivity": (rf.Sensitivity, {"each": 1.0, "at_most": 1, "norm": None}),
+    "Sensitivity": (rf.Sensitivity, {"each": ROW, "at_most": 1, "norm": None}),
     "Sensitivity.of": (rf.Sensitivity.of, {"value": 1.0}),
     "Noise": (rf.Noise, {"seed": 0}),
     "Ledger": (rf.Ledger, {"epsilon": 1.0, "delta": 1e-6, "neighbours": "added", "planned": False}),
@@ -242,7 +250,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         lambda: {"estimator": _probe()},
     ),
     "per_instance_rdp": (rf.per_instance_rdp, {**_LAW_AND_THETA, "orders": ORDERS, "exact": False}),
-    "privacy_profile": (rf.privacy_profile, {**_LAW_AND_THETA, "steps": 1}),
+    "privacy_profile": (
+        lambda **given: rf.privacy_profile(**given).delta(0.1),
+        {**_LAW_AND_THETA, "steps": 1},
+    ),
     "PrivacyProfile.epsilon": (lambda **given: _profile().epsilon(**given), {"delta": 1e-5}),
     "PrivacyProfile.delta": (lambda **given: _profile().delta(**given), {"epsilon": 1.0}),
     "PerInstanceAccountant": (
@@ -250,7 +261,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"mechanism": LAW, "sensitivity": 0.1, "orders": ORDERS},
     ),
     "PerInstanceAccountant.step": (
-        lambda **given: _account().step(**given),
+        lambda **given: _stepped(_account(), **given),
         {"theta": THETA, "mechanism": None, "sensitivity": None, "count": 1, "exact": False},
     ),
     "PerInstanceAccountant.guarantee": (lambda **given: _account().guarantee(**given), {"delta": 1e-5}),
@@ -260,20 +271,20 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "Guarantee.trade_off": (
         lambda **given: _account().guarantee(1e-5).trade_off(**given),
-        {"false_positive_rates": 0.1},
+        {"false_positive_rates": np.array([0.0, 1.0])},
     ),
     "Guarantee.true_positive_rate": (
         lambda **given: _account().guarantee(1e-5).true_positive_rate(**given),
         {"false_positive_rate": 0.1},
     ),
     "ExampleAccountant.step": (
-        lambda **given: rf.ExampleAccountant(LAW, ORDERS).step(**given),
-        {"theta": THETA, "gradients": _JACOBIAN.T / 10, "mechanism": None, "count": 1, "exact": False},
+        lambda **given: _stepped(rf.ExampleAccountant(LAW, ORDERS), **given),
+        {"theta": THETA, "gradients": _JACOBIAN.T, "mechanism": None, "count": 1, "exact": False},
     ),
     "ExampleAccountant": (rf.ExampleAccountant, {"mechanism": LAW, "orders": ORDERS}),
     "FisherAccountant": (rf.FisherAccountant, {"mechanism": LAW, "gram_limit": 64}),
     "FisherAccountant.step": (
-        lambda **given: rf.FisherAccountant(LAW).step(**given),
+        lambda **given: _stepped(rf.FisherAccountant(LAW), **given),
         {
             "theta": THETA,
             "jacobian": _JACOBIAN,
@@ -294,8 +305,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         },
     ),
     "poisson_information_factor": (poisson_information_factor, {"sampling_rate": 0.1, "pure_epsilon": 1.0}),
-    "reconstruction_error_bound": (reconstruction_error_bound, {"fisher_information_loss": 1.0}),
-    "LinearOperator.of": (LinearOperator.of, {"matrix": _JACOBIAN}),
+    "reconstruction_error_bound": (reconstruction_error_bound, {"fisher_information_loss": ROW}),
+    "LinearOperator.of": (
+        lambda **given: LinearOperator.of(**given).apply(torch.eye(2).double()),
+        {"matrix": _JACOBIAN},
+    ),
     "calibrate_sigma": (rf.calibrate_sigma, {**_TARGET, "steps": 1}),
     "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "steps": 1, "kind": "per_instance", "epsilon": 0.6}),
     "calibrate_steps": (rf.calibrate_steps, _TARGET),
@@ -318,7 +332,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         },
     ),
     "SampledAccountant.step": (
-        lambda **given: rf.SampledAccountant(LAW, 0.1, 0.1, [2, 8]).step(**given),
+        lambda **given: _stepped(rf.SampledAccountant(LAW, 0.1, 0.1, [2, 8]), **given),
         {
             **{"batches": THETA.expand(3, 4), "mechanism": None, "sensitivity": None},
             **{"sampling_rate": None, "count": 1},
@@ -329,16 +343,16 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"law": rf.NoisyWinner(1.0), "neighbours": "added", "at_most": None, "orders": ORDERS},
     ),
     "DecisionAccountant.step": (
-        lambda **given: rf.DecisionAccountant(rf.NoisyWinner(1.0), neighbours="added").step(**given),
+        lambda **given: _stepped(rf.DecisionAccountant(rf.NoisyWinner(1.0), neighbours="added"), **given),
         {"votes": COUNTS},
     ),
     "decision_profile": (
-        rf.decision_profile,
+        lambda **given: rf.decision_profile(**given).delta(0.1),
         {"law": rf.NoisyWinner(1.0), "votes": COUNTS, "neighbours": "added", "at_most": None},
     ),
     "voter_epsilons": (
         rf.voter_epsilons,
-        {"law": rf.NoisyWinner(1.0), "ballots": [[0, 1], [1, 1]], "delta": 1e-5, "candidates": 3},
+        {"law": rf.NoisyWinner(1.0), "ballots": np.array([[0, 1], [1, 1]]), "delta": 1e-5, "candidates": 3},
     ),
     "publishable_decision_epsilon": (
         rf.publishable_decision_epsilon,
@@ -355,8 +369,14 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"publishing_zcdp": 0.1, "failure_probability": 1e-3, "order": None},
         },
     ),
-    "PublicProjection": (rf.PublicProjection, {"mean": np.zeros(2), "components": np.eye(2)}),
-    "PublicProjection.of": (rf.PublicProjection.of, {"features": X + [[0, 1]] * 6, "components": 1}),
+    "PublicProjection": (
+        lambda **given: rf.PublicProjection(**given)(X),
+        {"mean": np.zeros(2), "components": np.eye(2)},
+    ),
+    "PublicProjection.of": (
+        lambda **given: rf.PublicProjection.of(**given)(X),
+        {"features": X, "components": 1},
+    ),
     "PublicProjection.save": (rf.PublicProjection.of(X, 1).save, {"path": "p.npz"}),
     "PublicProjection.load": (rf.PublicProjection.load, {"path": "nowhere.npz"}),
     "train_linear": (
@@ -367,8 +387,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"public_size": 6, "seed": 0, "momentum": 0.0, "secure": False},
         },
     ),
-    "LinearProbe": (_fit, _PROBE),
-    "LinearProbe.fit": (lambda **given: _probe().fit(**given), {"X": X, "y": Y, "sample_weight": None}),
+    "LinearProbe": (lambda **given: rf.LinearProbe(**given).fit(X, Y).coef_, _PROBE),
+    "LinearProbe.fit": (
+        lambda **given: _probe(random_state=0).fit(**given).coef_,
+        {"X": X, "y": Y, "sample_weight": None},
+    ),
     "LinearProbe.predict": (lambda **given: _kept_probe().predict(**given), {"X": X}),
     "LinearProbe.predict_proba": (lambda **given: _kept_probe().predict_proba(**given), {"X": X}),
     "LinearProbe.guarantee": (lambda **given: _kept_probe().guarantee(**given), {"delta": 1e-5}),
@@ -399,6 +422,18 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "PrivacyEngine.load": (lambda **given: _engine()[0].load(**given), {"path": "nowhere"}),
     "PrivateModule": (_step, {"input": torch.ones(2, 2)}),
     "release_counts": (rf.release_counts, {**_TABLE, "counts": None}),
+    "release_counts of counts": (
+        lambda **given: rf.release_counts(**given).columns["count"],
+        {"data": ROW, **_RELEASE},
+    ),
+    "release_votes of an array": (
+        lambda **given: len(rf.release_votes(**given).values),
+        {"ballots": np.sign(X), **_RELEASE},
+    ),
+    "release_winners of an array": (
+        lambda **given: len(rf.release_winners(**given).values),
+        {"data": COUNTS, **_RELEASE},
+    ),
     "release_means": (
         rf.release_means,
         {**_TABLE, "of": "age", "lower": 0.0, "upper": 9.0, "coverage": 0.95},
@@ -415,9 +450,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"seed": None, "ledger": None},
         },
     ),
-    "Pate.label": (lambda **given: rf.Pate(2.0).label(**given), {"votes": [[5, 3], [8, 0]]}),
+    "Pate.label": (lambda **given: len(rf.Pate(2.0).label(**given)), {"votes": np.array([[5, 3], [8, 0]])}),
     "Pate.label of predictions": (
-        lambda **given: rf.Pate(2.0, classes=[1, 0, 2]).label(**given),
+        lambda **given: rf.Pate(2.0, classes=[1, 0, 2], seed=0).label(**given),
         {"predictions": np.eye(3)},
     ),
     "Pate.publish": (
@@ -433,6 +468,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         },
     ),
 }
+# These take up to a second for every call: the long run has them.
+SLOW = {"tune", "calibrate_bound", "calibrate_steps", "publishable_epsilon", "privacy_profile"}
 
 
 class HangError(Exception):

@@ -11,12 +11,11 @@ import ringfence as rf
 from tests.fuzz import arguments
 from tests.fuzz.properties import fuzzed
 
-# A few functions take a second for every call: the long run (python -m tests.fuzz.arguments) has them.
-SLOW = {"tune", "calibrate_bound", "calibrate_steps", "publishable_epsilon", "privacy_profile"}
 QUICK = [
     name
     for name in arguments.FUNCTIONS
-    if name not in SLOW and not name.startswith(("Ledger", "LinearProbe.e", "PrivacyEngine", "release"))
+    if name not in arguments.SLOW
+    and not name.startswith(("Ledger", "LinearProbe.e", "PrivacyEngine", "release"))
 ]
 
 
