@@ -45,6 +45,7 @@ LONG = (
 # forks, which takes seconds to import what they need.
 FORKING = (
     "tests/accounting/test_ledger.py",
+    "tests/cli/test_app.py",
     "tests/cli/test_release.py",
     "tests/experiments/test_main.py",
     "tests/faults/test_kills.py",
@@ -54,7 +55,7 @@ FORKING = (
     "tests/mutants/test_mutants.py",
     "tests/releases/test_release.py",
     "tests/experiments/information/",
-    "tests/experiments/sweep/test_probes.py",
+    "tests/experiments/sweep/",
     "tests/test_docs.py",
     "tests/test_noise.py",
     "tests/test_notebooks.py",

@@ -4,13 +4,13 @@ import errno
 import os
 import runpy
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from ringfence import __version__
 from ringfence.cli.app import PANELS, app
-from tests.afresh import ROOT, SOURCE
+from tests.afresh import SOURCE, begun
 from tests.shell import refused, ringfence
 
 
@@ -132,9 +132,11 @@ def test_a_full_disk_is_one_line_and_the_old_model_stays(
 
 
 BEGUN = """
+import os
 import signal
 import sys
 from importlib import import_module
+os.setsid()
 commands = import_module(sys.argv.pop(1))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 command = commands.app
@@ -143,21 +145,15 @@ commands.main()
 """
 
 
-def interrupted(
-    module: str, arguments: list[str], ready: Callable[[], bool]
-) -> "subprocess.CompletedProcess[str]":
+def interrupted(module: str, arguments: list[str], ready: Callable[[], bool]) -> "CompletedProcess[str]":
     """A command that gets a SIGINT, as its whole process group does from a terminal, when it is ready."""
-    words = [sys.executable, "-c", BEGUN, module, *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    path = {"PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}"}
-    with subprocess.Popen(words, env=os.environ | path, **pipes) as process:  # type: ignore[call-overload]
-        assert process.stdout.readline() == "begun\n"
+    with begun(BEGUN, module, *arguments, tree=(Path.cwd(), SOURCE)) as (process, out, err):
         end = time.monotonic() + 100
-        while not ready() and process.poll() is None and time.monotonic() < end:
+        while not (out.exists() and out.read_text() == "begun\n" and ready()) and time.monotonic() < end:
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+        process.join(60)
+        return CompletedProcess(arguments, process.exitcode, out.read_text(), err.read_text())
 
 
 def test_an_interrupt_is_one_line(files: Path) -> None:

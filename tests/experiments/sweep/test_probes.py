@@ -41,7 +41,7 @@ def test_every_job_is_a_row(uninterrupted: Any) -> None:
     assert [(row.mechanism, row.seed) for row in uninterrupted] == [
         *(
             (name, seed)
-            for name, count in (("Gaussian", 4), ("truncated", 8))
+            for name, count in (("Gaussian", 4), ("sign", 4))
             for _ in range(count)
             for seed in range(3)
         )

@@ -15,6 +15,7 @@ from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.runner import FILE, HERE, RowFile, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
+from tests.forks import FORK
 
 ABOUT = {"name": "toy", "grid": "a" * 64}
 JOBS = GRID.jobs("paper")
@@ -75,6 +76,13 @@ def test_jobs_are_done_once_with_their_notes_and_one_call_at_a_time(tmp_path: Pa
         run_jobs(work, [JOBS[:2]], file, HERE)
 
 
+@pytest.fixture
+def quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forks of a server that has torch loaded, in place of processes that import it."""
+    monkeypatch.setattr("experiments.sweep.runner.multiprocessing.get_context", lambda method: FORK)
+
+
+@pytest.mark.usefixtures("quick_processes")
 def test_processes_do_the_work(tmp_path: Path) -> None:
     file = RowFile(tmp_path, ABOUT)
     run_jobs(named, [[JOBS[0]], [JOBS[1]], [JOBS[2]]], file, Workers(count=2))
@@ -86,6 +94,7 @@ def die(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     return named(jobs)
 
 
+@pytest.mark.usefixtures("quick_processes")
 def test_a_process_that_dies_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="a worker died, see above; finished rows are kept"):
         run_jobs(die, [JOBS[:1]], RowFile(tmp_path, ABOUT), Workers(count=1))
@@ -96,7 +105,7 @@ def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="ray is not installed")
     # for the workers, which inherit it; polite ones would wait for all other tests
     os.environ |= {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     yield ray
     ray.shutdown()
 
