@@ -37,7 +37,7 @@ from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.operators import LinearOperator
 from ringfence.training.linear import train_linear
-from tests.fuzz.contract import ContractError, calls_well
+from tests.fuzz.contract import PARTS, ContractError, calls_well
 from tests.fuzz.strategies import HOSTILE
 
 SECONDS = 20  # more is a hang: every call ends in a second when its arguments are good
@@ -490,6 +490,10 @@ def _limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+# parts of arguments that are tables, or that training takes
+_TABLES = ("counts", "clip", "weights", "features", "file", "data", "column", "table", "columns")
+
+
 def good(name: str) -> dict[str, Any]:
     """Arguments that the function takes."""
     arguments = FUNCTIONS[name][1]
@@ -504,7 +508,7 @@ def fault(name: str, argument: str, value: Any) -> str | None:
     """
     call, _ = FUNCTIONS[name]
     arguments = {**good(name), argument: value}
-    names = (*arguments, *_PARTS)
+    names = (*arguments, *PARTS, *_TABLES)
     try:
         with _limit(), chdir(PLACE):
             calls_well(call, names=names, ours=True, **arguments)
@@ -515,14 +519,6 @@ def fault(name: str, argument: str, value: Any) -> str | None:
             return None
         return f"{name}({argument}={_shown(value)}): {str(error.__cause__ or error).splitlines()[0][:160]}"
     return None
-
-
-# what else a refusal may name: the parts of an argument
-_PARTS = (
-    *("sigma", "bound", "lower", "upper", "theta", "mechanism", "orders", "each", "norm", "at_most", "state"),
-    *("counts", "clip", "parameter", "parameters", "law", "kind", "weights", "features", "sensitivity"),
-    *("file", "data", "column", "table", "columns"),
-)
 
 
 def _shown(value: Any) -> str:

@@ -14,6 +14,12 @@ import torch
 
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 
+# What a refusal may name beside the arguments: their parts.
+PARTS = (
+    *("sigma", "bound", "lower", "upper", "theta", "mechanism", "orders", "each", "norm", "at_most", "state"),
+    *("law", "kind", "parameter", "parameters", "sensitivity"),
+)
+
 
 class ContractError(AssertionError):
     """A call broke the contract; the message repeats the call."""

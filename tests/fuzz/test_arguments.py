@@ -22,7 +22,7 @@ QUICK = [
 @fuzzed(
     "arguments",
     share=1,
-    few=150,
+    few=100,
     name=st.sampled_from(QUICK),
     value=st.sampled_from(arguments.VALUES),
     at=st.data(),
