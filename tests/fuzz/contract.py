@@ -89,7 +89,9 @@ def nan_in(value: Any, place: str = "") -> str | None:
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
     try:
-        return [name for name in inspect.signature(function).parameters if name not in ("args", "kwargs")]
+        return [
+            name for name in inspect.signature(function).parameters if name not in ("self", "args", "kwargs")
+        ]
     except (TypeError, ValueError):
         return []
 

@@ -90,7 +90,8 @@ class Ledger:
             **{"kind": "Ledger", "version": _VERSION, "neighbours": self.neighbours},
             **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
         }
-        old = [] if path is None else _old_records(Path(path))
+        path = None if path is None else checks.path("path", path)
+        old = [] if path is None else _old_records(path)
         self._table = SharedTable(path, old or [{"run": secrets.token_hex(16), **header}], self._take)
         self._refresh()
         for name, ours in header.items():
