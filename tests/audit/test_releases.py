@@ -25,11 +25,7 @@ from tests.audit.releases import (
     random_targets,
     with_profiles,
 )
-from tests.tensors import float64
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.tensors import float64, seeded
 
 
 def attack(target: Target, **others: Any) -> AuditResult:
