@@ -432,6 +432,7 @@ def _limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+_FILES = ("path", "data", "ballots", "votes", "predictions")  # may be names of files
 # parts of arguments that are tables, or that training takes
 _TABLES = ("counts", "clip", "weights", "features", "file", "data", "column", "table", "columns")
 
@@ -460,7 +461,7 @@ def fault(name: str, argument: str, value: Any) -> str | None:
     except HangError as error:
         return f"{name}({argument}={_shown(value)}): {error}"
     except ContractError as error:
-        if isinstance(error.__cause__, OSError) and argument in ("path", "data", "ballots"):
+        if isinstance(error.__cause__, OSError) and argument in _FILES:
             return None
         return f"{name}({argument}={_shown(value)}): {str(error.__cause__ or error).splitlines()[0][:160]}"
     return None
