@@ -69,10 +69,9 @@ oracle: setup
 
 # Lines and branches that tests run, and which test runs which line.
 coverage: setup
-	mkdir -p out && rm -f out/durations.jsonl out/selection.json
+	mkdir -p out && rm -f out/durations.jsonl
 	COVERAGE_FILE=$(CURDIR)/out/coverage $(BIN)/python -m pytest --numprocesses auto -p tests.mutants.selection \
 		--cov --cov-context=test --cov-report=term:skip-covered --cov-fail-under=95
-	$(BIN)/python -m tests.mutants --limit 0  # keeps what the lines were like
 
 # Small wrong changes that a test must notice: a sample, half an hour on two cores (docs/mutants.md).
 mutants: setup out/coverage
@@ -93,12 +92,13 @@ faults: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --cases 100000
 
-# What would be uploaded, built and checked.
+# What would be uploaded, built, checked, and used once by a newcomer who borrows the dependencies that are here.
 package: setup
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m pytest tests/test_package.py
+	$(BIN)/python scripts/newcomer.py dist --borrow
 
 # Follows the README to the letter in an empty environment, with a watch; downloads the dependencies.
 newcomer: package

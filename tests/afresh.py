@@ -7,12 +7,14 @@ both are imported again, and whatever is to seem as if it were not installed.
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import ringfence
-from tests.forks import ended
+from tests.forks import forked
 
 ROOT = Path(__file__).parent.parent
 SOURCE = Path(ringfence.__file__).parent.parent
@@ -26,11 +28,20 @@ def afresh(
     ``without`` are packages that cannot be imported. The folders of ``tree`` are where the program runs and
     finds the tests, and where it finds the package.
     """
-    arguments = ["-c", *map(str, words)]
+    with begun(program, *words, without=without, tree=tree) as (process, out, err):
+        process.join(120)
+        assert process.exitcode is not None, "the process does not end"
+        return CompletedProcess(words, process.exitcode, out.read_text(), err.read_text())
+
+
+@contextmanager
+def begun(
+    program: str, *words: object, without: Sequence[str] = (), tree: tuple[Path, Path] = (ROOT, SOURCE)
+) -> Iterator[tuple[Any, Path, Path]]:
+    """The process, and the files of its output and its errors."""
     with tempfile.TemporaryDirectory() as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
-        status = ended(_begin, program, arguments, tuple(without), tree, (out, err))
-        return CompletedProcess(arguments, status, out.read_text(), err.read_text())
+        files = (Path(folder, "out"), Path(folder, "err"))
+        yield forked(_begin, program, ["-c", *map(str, words)], tuple(without), tree, files), *files
 
 
 def written_to(files: Sequence[Path]) -> None:

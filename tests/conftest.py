@@ -45,6 +45,7 @@ LONG = (
 # forks, which takes seconds to import what they need.
 FORKING = (
     "tests/accounting/test_ledger.py",
+    "tests/cli/test_app.py",
     "tests/cli/test_release.py",
     "tests/experiments/test_main.py",
     "tests/faults/test_kills.py",
@@ -54,10 +55,11 @@ FORKING = (
     "tests/mutants/test_mutants.py",
     "tests/releases/test_release.py",
     "tests/experiments/information/",
-    "tests/experiments/sweep/test_probes.py",
+    "tests/experiments/sweep/",
     "tests/test_docs.py",
     "tests/test_noise.py",
     "tests/test_notebooks.py",
+    "tests/test_public_api.py",
     "tests/training/engine/test_engine.py",
     "tests/training/engine/test_run_file.py",
     "tests/training/test_linear_information.py",

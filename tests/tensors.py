@@ -17,6 +17,10 @@ def float64(values: object) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 @contextmanager
 def double_by_default() -> Iterator[None]:
     """What is the same inside did not pass through torch's default dtype."""

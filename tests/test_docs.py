@@ -6,6 +6,9 @@ import re
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import ringfence as rf
 from experiments.sweep.settings import FairSearch, Grid, read_grid
@@ -85,46 +88,38 @@ def test_the_law_of_the_page_works_everywhere_when_it_is_added_in_five_places(tm
     assert re.findall(r"(\d+) passed", run.stdout)[-1] == str(ternary), run.stdout
 
 
-def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
-    text = (DOCS / "guarantees.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    names: dict[str, object] = {}
+def the_code_of(page: str, words: str = "") -> tuple[str, dict[str, Any]]:
+    """The text of a page, and the names after its only block of code with these words was run."""
+    text = (DOCS / f"{page}.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if words in block)
+    names: dict[str, Any] = {}
     exec(code, names)
+    return text, names
+
+
+def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
+    text, names = the_code_of("guarantees")
     claim, theta, law = names["claim"], names["theta"], names["account"].mechanism
     tight = rf.privacy_profile(law, theta, 1e-3, steps=10).epsilon(1e-5)
     gaussian = rf.privacy_profile(rf.Gaussian(1.0), theta, 1e-3, steps=10).epsilon(1e-5)
-    for row, pair in {
-        "`claim.epsilon`": (claim.epsilon, gaussian),
-        "`claim.per_instance.ex_post_epsilon`": (
-            claim.per_instance.ex_post_epsilon,
-            claim.per_instance.gaussian_ex_post_epsilon,
-        ),
-        "`claim.per_instance.epsilon`": (claim.per_instance.epsilon, claim.per_instance.gaussian_epsilon),
-        "`claim.per_instance.renyi_epsilon`": (
-            claim.per_instance.renyi_epsilon,
-            claim.per_instance.gaussian_renyi_epsilon,
-        ),
-        "`rf.privacy_profile(..., steps=10).epsilon(1e-5)`": (tight, gaussian),
-    }.items():
-        assert f"| {row} | {rounded_up(pair[0])} | {rounded_up(pair[1])} |" in text
+    own = claim.per_instance
+    for row, ours, theirs in (
+        ("claim.epsilon", claim.epsilon, gaussian),
+        ("claim.per_instance.ex_post_epsilon", own.ex_post_epsilon, own.gaussian_ex_post_epsilon),
+        ("claim.per_instance.epsilon", own.epsilon, own.gaussian_epsilon),
+        ("claim.per_instance.renyi_epsilon", own.renyi_epsilon, own.gaussian_renyi_epsilon),
+        ("rf.privacy_profile(..., steps=10).epsilon(1e-5)", tight, gaussian),
+    ):
+        assert f"| `{row}` | {rounded_up(ours)} | {rounded_up(theirs)} |" in text
 
 
-def test_the_assembly_of_the_page_of_decisions_costs_what_it_says() -> None:
-    text = (DOCS / "decisions.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    names: dict[str, object] = {}
-    exec(code, names)
+def test_the_pages_of_decisions_and_of_pate_cost_what_they_say() -> None:
+    text, names = the_code_of("decisions")
     account = names["votes"].account
-    assert f"# {rounded_up(account.epsilon)} for every dataset" in code
-    assert f"# {rounded_up(account.per_instance.epsilon)} for this one" in code
-
-
-def test_the_labels_of_the_page_of_pate_cost_what_it_says() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "pate.md").read_text(), re.S)
-    (code,) = (block for block in blocks if "rf.Pate(" in block)
-    names: dict[str, object] = {}
-    exec(code, names)
-    assert f"# {rounded_up(names['claim'].epsilon)} for every dataset" in code
+    assert f"# {rounded_up(account.epsilon)} for every dataset" in text
+    assert f"# {rounded_up(account.per_instance.epsilon)} for this one" in text
+    text, names = the_code_of("pate", "rf.Pate(")
+    assert f"# {rounded_up(names['claim'].epsilon)} for every dataset" in text
 
 
 def test_the_grid_of_the_page_of_files_has_every_key_and_is_one(tmp_path: Path) -> None:
@@ -137,13 +132,8 @@ def test_the_grid_of_the_page_of_files_has_every_key_and_is_one(tmp_path: Path) 
     assert keys == {field.name for field in dataclasses.fields(Grid)}
 
 
-def test_the_session_of_the_ledger_guide_runs() -> None:
-    session = doctest.testfile(str(DOCS / "ledger.md"), module_relative=False)
+@pytest.mark.parametrize(("page", "most"), [("ledger", 8), ("accounting", 50)])
+def test_the_session_of_a_guide_runs(page: str, most: int) -> None:
+    session = doctest.testfile(str(DOCS / f"{page}.md"), module_relative=False)
     assert session.failed == 0
-    assert session.attempted > 8
-
-
-def test_the_session_of_the_accounting_guide_runs() -> None:
-    session = doctest.testfile(str(DOCS / "accounting.md"), module_relative=False)
-    assert session.failed == 0
-    assert session.attempted > 50
+    assert session.attempted > most

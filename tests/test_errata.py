@@ -60,6 +60,16 @@ def four_ways(family: Family, theta: float, size: float, alpha: float) -> dict[s
     }
 
 
+def checked_four_ways(
+    family: Family, law: rf.Mechanism, theta: float, size: float, alpha: float
+) -> dict[str, mpf]:
+    """By definition, and the law agrees in each of them."""
+    truth, got = four_ways(family, theta, size, alpha), computed_four_ways(law, theta, size, alpha)
+    for way, value in truth.items():
+        assert off(got[way], value) < FLOAT64, way
+    return truth
+
+
 def computed_four_ways(
     law: rf.Mechanism, theta: float | torch.Tensor, size: float, alpha: float
 ) -> dict[str, torch.Tensor]:
@@ -281,10 +291,7 @@ def test_a7_upward_shift_alone_understates(
     name, bound, theta, size, alpha, worst, algorithm, text = row
     family = getattr(oracle, name)(1.0, -bound, bound)
     law = {"rectified": rf.RectifiedGaussian, "truncated": rf.TruncatedGaussian}[name](1.0, bound)
-    truth = four_ways(family, theta, size, alpha)
-    got = computed_four_ways(law, theta, size, alpha)
-    for way, value in truth.items():
-        assert off(got[way], value) < FLOAT64, way
+    truth = checked_four_ways(family, law, theta, size, alpha)
     assert max(truth, key=lambda way: truth[way]) == worst
     upward = max(truth["forward up"], truth["backward up"])
     assert float(truth[worst] / truth["forward up"]) == pytest.approx(algorithm, rel=1e-3, abs=0)
@@ -319,11 +326,8 @@ def test_a7_proposition_5_1_against_every_sign_pattern() -> None:
 def test_a8_forward_divergence_understates_even_with_both_signs(
     bound: float, alpha: float, factor: float
 ) -> None:
-    theta, size = 4.0, 1.0
-    truth = four_ways(oracle.rectified(1.0, -bound, bound), theta, size, alpha)
-    got = computed_four_ways(rf.RectifiedGaussian(1.0, bound), theta, size, alpha)
-    for way, value in truth.items():
-        assert off(got[way], value) < FLOAT64, way
+    family, law = oracle.rectified(1.0, -bound, bound), rf.RectifiedGaussian(1.0, bound)
+    truth = checked_four_ways(family, law, 4.0, 1.0, alpha)
     forward = max(truth["forward up"], truth["forward down"])
     assert float(max(truth.values()) / forward) == pytest.approx(factor, rel=1e-2, abs=0)
 

@@ -1,6 +1,5 @@
 """The private Trainer, against the engine alone and with the real libraries."""
 
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +125,3 @@ def test_a_loss_over_tokens_has_to_be_given() -> None:
     logits, labels = torch.zeros(2, 5, 3), torch.zeros(2, 5, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"compute_loss_func must be given for logits \[2, 5, 3\]"):
         example_loss({"logits": logits}, labels)
-
-
-def test_the_examples_of_the_docstrings() -> None:
-    import ringfence.huggingface
-
-    ran = doctest.testmod(ringfence.huggingface)
-    assert ran.failed == 0 < ran.attempted

@@ -170,8 +170,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(
         importlib.import_module(f"ringfence.{name}")
 
 
-def test_the_examples_of_the_docstrings() -> None:
-    import ringfence.lightning
-
-    ran = doctest.testmod(ringfence.lightning)
+@pytest.mark.parametrize("name", ["huggingface", "lightning"])
+def test_the_examples_of_the_docstrings(name: str) -> None:
+    ran = doctest.testmod(importlib.import_module(f"ringfence.{name}"))
     assert ran.failed == 0 < ran.attempted

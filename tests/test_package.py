@@ -42,12 +42,3 @@ def test_the_wheel_says_what_it_is(wheel: ZipFile) -> None:
     assert about["Author"] == "The ringfence authors"
     assert "Typing :: Typed" in about.get_all("Classifier")
     assert any(name.endswith("/LICENSE") for name in wheel.namelist())
-
-
-def test_a_newcomer_with_the_wheel_gets_through_the_last_example(wheel: ZipFile) -> None:
-    """The short version of ``make newcomer``: what pip would download is borrowed from here."""
-    script, folder = ROOT / "scripts" / "newcomer.py", Path(wheel.filename).parent
-    command = [sys.executable, str(script), str(folder), "--borrow"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "0.941 for all" in ran.stdout

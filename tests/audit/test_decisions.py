@@ -8,16 +8,13 @@ import torch
 import ringfence as rf
 from ringfence.mechanisms.decision import Decision
 from tests.audit.decisions import DecisionTarget, audit_decisions, audit_polls, random_decisions
+from tests.tensors import seeded
 
 COUNTS, MOVE = torch.tensor([[6.0, 5.0, 1.0], [-1.0, 1.0, 0.0]], dtype=torch.float64)
 LAWS = (
     *(rf.NoisyWinner(1.0), rf.GumbelWinner(1.0)),
     rf.ConfidentWinner(1.0, threshold=6.0, threshold_sigma=1.0),
 )
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def test_no_claim_falls() -> None:

@@ -14,7 +14,7 @@ from ringfence import (
 )
 from ringfence.mechanisms.base import Mechanism
 from tests.audit.reconstruction import audit_reconstruction, linear_jacobian
-from tests.tensors import float64
+from tests.tensors import float64, seeded
 
 LAWS = [
     Gaussian(0.7),
@@ -23,10 +23,6 @@ LAWS = [
     StochasticSign(1.0),
     QuantizedGaussian(1.0, bound=2.0, levels=5),
 ]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def test_the_jacobian_is_that_of_the_sum_of_gradients() -> None:

@@ -17,33 +17,37 @@ from ringfence import (
 )
 from ringfence.audit.lower_bound import AuditResult
 from tests.audit import planted
-from tests.audit.releases import Target, audit_release, audit_releases, printed_claims, random_targets
-from tests.tensors import float64
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.audit.releases import (
+    Target,
+    audit_release,
+    audit_releases,
+    printed_claims,
+    random_targets,
+    with_profiles,
+)
+from tests.tensors import float64, seeded
 
 
 def attack(target: Target, **others: Any) -> AuditResult:
-    return audit_release(target, trials=20_000, generator=seeded(), confidence=0.999, **others)
+    settings = {"confidence": 0.999, "claims": printed_claims, **others}
+    return audit_release(target, trials=20_000, generator=seeded(), **settings)
 
 
 def test_no_claim_falls_in_many_settings() -> None:
     generator = seeded(2)
-    targets = random_targets(70, generator)  # `make audit` attacks 5,000
+    targets = random_targets(40, generator)  # `make audit` attacks 5,000
     results = audit_releases(targets, trials=500, generator=generator, confidence=0.99)
     assert [result.violated for result in results if not result.holds] == []
     # the attack is not idle: a good part of the bounds say something
-    assert sum(result.epsilon_lower > 0.1 for result in results) > 29
-    assert {target.theta.numel() for target in targets} >= {1, 2, 5, 10}
+    assert sum(result.epsilon_lower > 0.1 for result in results) > 15
+    assert {target.theta.numel() for target in targets} >= {1, 2, 5}
     assert max(target.theta.numel() for target in targets) > 40
 
 
 def test_the_tight_profile_holds_and_is_nearly_reached() -> None:
     target = Target(TruncatedGaussian(1.0, bound=1.0), float64([0.5]), 2.0, 0.01)
     profile = privacy_profile(target.mechanism, target.theta, target.sensitivity)
-    result = audit_release(target, trials=100_000, generator=seeded())
+    result = audit_release(target, trials=50_000, generator=seeded())
     assert result.claims["profile"] == profile.epsilon(0.01)
     assert result.holds
     assert result.epsilon_lower > 0.8 * result.claims["profile"]
@@ -66,7 +70,10 @@ def test_the_worst_of_both_signs_and_directions_is_attacked(law: Mechanism) -> N
 
 FLAWS: dict[str, tuple[Target, dict[str, Any]]] = {
     "one-sided": (planted.one_sided_target(), {"claims": planted.wrong_one_sided_claims}),
-    "profile": (planted.tail_target(), {"sampler": planted.wrong_sampler_without_tails}),
+    "profile": (
+        planted.tail_target(),
+        {"sampler": planted.wrong_sampler_without_tails, "claims": with_profiles},
+    ),
     "quadrature": (planted.wide_target(), {"claims": planted.wrong_quadrature_claims}),
 }
 

@@ -81,7 +81,7 @@ class Sweep:
     """A sweep of 12 jobs, one at a time."""
 
     def __init__(self) -> None:
-        self.grid = replace(GRID, seeds=(0, 1), clip=(0.1,))
+        self.grid = replace(GRID, seeds=(0, 1, 2), clip=(0.1,))
         self.rows: dict[Any, Any] = {}
 
     def work(self, folder: Path, tell: Tell) -> None:

@@ -32,7 +32,7 @@ def test_a_flipped_bit_in_a_file_of_features_is_noticed_or_changes_nothing(
         arrays |= {"test_features": arrays["train_features"] + 1, "test_labels": arrays["train_labels"]}
     np.savez(file, **arrays)
     data, whole = file.read_bytes(), read_features(file)
-    for bit in some(split, 8 * len(data), 1500):
+    for bit in some(split, 8 * len(data), 600):
         put(file, flipped(data, bit))
         found, why = tried(read_features, file)
         assert "f.npz" in why or same(found, whole), bit

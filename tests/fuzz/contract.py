@@ -14,6 +14,12 @@ import torch
 
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 
+# What a refusal may name beside the arguments: their parts.
+PARTS = (
+    *("sigma", "bound", "lower", "upper", "theta", "mechanism", "orders", "each", "norm", "at_most", "state"),
+    *("law", "kind", "parameter", "parameters", "sensitivity"),
+)
+
 
 class ContractError(AssertionError):
     """A call broke the contract; the message repeats the call."""
@@ -83,7 +89,9 @@ def nan_in(value: Any, place: str = "") -> str | None:
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
     try:
-        return [name for name in inspect.signature(function).parameters if name not in ("args", "kwargs")]
+        return [
+            name for name in inspect.signature(function).parameters if name not in ("self", "args", "kwargs")
+        ]
     except (TypeError, ValueError):
         return []
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from mpmath import mp, mpf
 
+from tests.oracle import below, between
+
 DIGITS = 60
 LAWS = ("gaussian", "rectified", "truncated", "sign", "quantized")  # whose closed forms are here
 
@@ -31,7 +33,7 @@ class Setting:
         first, second = mpf(theta), mpf(theta) + mpf(shift)
 
         def both(left: Any, right: Any) -> tuple[Any, Any]:
-            return tuple(_between((left - t) / sigma, (right - t) / sigma) for t in (first, second))
+            return tuple(between((left - t) / sigma, (right - t) / sigma) for t in (first, second))
 
         if self.law not in LAWS:
             raise ValueError(f"law must be one of {LAWS}, got {self.law!r}")
@@ -76,9 +78,9 @@ def _beyond(setting: Setting, theta: Any, shift: Any, epsilon: Any, scale: Any) 
         left, right = (low, min(high, crossing)) if shift > 0 else (max(low, crossing), high)
         if left < right:
             normal = (
-                1 if setting.law != "truncated" else _between((low - theta) / sigma, (high - theta) / sigma)
+                1 if setting.law != "truncated" else between((low - theta) / sigma, (high - theta) / sigma)
             )
-            p, q = (_between((left - t) / sigma, (right - t) / sigma) for t in (theta, theta + shift))
+            p, q = (between((left - t) / sigma, (right - t) / sigma) for t in (theta, theta + shift))
             total += (p - scale * q * mp.exp(-inside)) / normal
     return total
 
@@ -93,10 +95,10 @@ def renyi(setting: Setting, theta: float, shift: float, alpha: float) -> Any:
             low, high, inside = density
             middle = where - (order - 1) * move  # p^alpha q^(1 - alpha) is a normal density around it
             normal = (
-                1 if setting.law != "truncated" else _between((low - where) / sigma, (high - where) / sigma)
+                1 if setting.law != "truncated" else between((low - where) / sigma, (high - where) / sigma)
             )
             size = mp.exp(order * (order - 1) * move**2 / (2 * sigma**2) + (order - 1) * inside) / normal
-            total += size * _between((low - middle) / sigma, (high - middle) / sigma)
+            total += size * between((low - middle) / sigma, (high - middle) / sigma)
         return mp.log(total) / (order - 1)
 
 
@@ -104,7 +106,7 @@ def gaussian_delta(mu: Any, epsilon: float) -> Any:
     """delta(epsilon) of a Gaussian with shift / sigma = mu."""
     with mp.workdps(DIGITS):
         mu, epsilon = mpf(mu), mpf(epsilon)
-        return _below(mu / 2 - epsilon / mu) - mp.exp(epsilon) * _below(-mu / 2 - epsilon / mu)
+        return below(mu / 2 - epsilon / mu) - mp.exp(epsilon) * below(-mu / 2 - epsilon / mu)
 
 
 def composed_sign(p: Any, q: Any, releases: int, epsilon: float) -> Any:
@@ -116,11 +118,3 @@ def composed_sign(p: Any, q: Any, releases: int, epsilon: float) -> Any:
             * max(p**k * (1 - p) ** (releases - k) - scale * q**k * (1 - q) ** (releases - k), mpf(0))
             for k in range(releases + 1)
         )
-
-
-def _below(x: Any) -> Any:
-    return mp.erfc(-x / mp.sqrt(2)) / 2
-
-
-def _between(low: Any, high: Any) -> Any:
-    return _below(high) - _below(low) if high < 0 else _below(-low) - _below(-high)

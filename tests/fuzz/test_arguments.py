@@ -11,19 +11,18 @@ import ringfence as rf
 from tests.fuzz import arguments
 from tests.fuzz.properties import fuzzed
 
-# A few functions take a second for every call: the long run (python -m tests.fuzz.arguments) has them.
-SLOW = {"tune", "calibrate_bound", "calibrate_steps", "publishable_epsilon", "privacy_profile"}
 QUICK = [
     name
     for name in arguments.FUNCTIONS
-    if name not in SLOW and not name.startswith(("Ledger", "LinearProbe.e", "PrivacyEngine", "release"))
+    if name not in arguments.SLOW
+    and not name.startswith(("Ledger", "LinearProbe.e", "PrivacyEngine", "release"))
 ]
 
 
 @fuzzed(
     "arguments",
     share=1,
-    few=150,
+    few=100,
     name=st.sampled_from(QUICK),
     value=st.sampled_from(arguments.VALUES),
     at=st.data(),
@@ -55,6 +54,7 @@ def test_good_arguments_are_taken(name: str) -> None:
         ("LinearProbe", "momentum", "0.5"),
         ("LinearProbe.fit", "X", np.ones(6)),
         ("PublicProjection.save", "path", "\0"),
+        ("Ledger", "path", 1.0),
         ("SecureRelease", "law", 1.0),
         ("SecureRelease.draw", "draws", 1.0),
         ("Decision.release", "draws", 1.0),

@@ -19,39 +19,14 @@ from ringfence.accounting.fisher import fisher_information_bounds
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.mechanisms.decision import Decision
 from tests.fuzz import strategies as fuzz
-from tests.fuzz.contract import ContractError, calls_well
+from tests.fuzz.contract import PARTS, ContractError, calls_well
 from tests.fuzz.properties import PROPERTIES, Property, fuzzed
 
-# What a refusal may name beside the arguments: their parts.
 NAMES = (
-    *(
-        "sigma",
-        "bound",
-        "lower",
-        "upper",
-        "levels",
-        "step",
-        "orders",
-        "theta",
-        "sensitivity",
-        "delta",
-        "count",
-    ),
-    *(
-        "gaussian_zcdp",
-        "bounded_zcdp",
-        "charged",
-        "steps",
-        "forward",
-        "backward",
-        "kind",
-        "version",
-        "state",
-        "norm",
-    ),
-    *("mechanism", "each", "at_most", "gradients", "jacobian", "batches", "sampling_rate", "spent", "value"),
-    *("failure_probability", "pure_epsilon", "law", "parameters", "settings", "dtype", "parameter"),
-    *("records[0]", "records[1]"),
+    *PARTS,
+    *("levels", "step", "delta", "count", "gaussian_zcdp", "bounded_zcdp", "charged", "steps", "forward"),
+    *("backward", "version", "gradients", "jacobian", "batches", "sampling_rate", "spent", "value"),
+    *("failure_probability", "pure_epsilon", "settings", "dtype", "records[0]", "records[1]"),
 )
 
 
@@ -75,13 +50,7 @@ def is_share(answer: Any) -> bool:
 
 
 def rebuilt(made: Any) -> bool:
-    kind = (
-        Decision
-        if isinstance(made, Decision)
-        else rf.Mechanism
-        if isinstance(made, rf.Mechanism)
-        else type(made)
-    )
+    kind = next((one for one in (Decision, rf.Mechanism) if isinstance(made, one)), type(made))
     return bool(kind.from_state_dict(made.state_dict()).state_dict() == made.state_dict())
 
 
@@ -118,9 +87,8 @@ def account_of_samples(
     account = rf.SampledAccountant(law, sensitivity, rate, orders, failure)
     account.step(several)
     account.step_worst_case(theta)
-    return (
-        account.guarantee(delta) if batches == 2 else None
-    )  # the sampled Gaussian's own curve takes a while
+    # the sampled Gaussian's own curve takes a while
+    return account.guarantee(delta) if batches == 2 else None
 
 
 def account_of_examples(

@@ -150,7 +150,7 @@ def test_compositions_are_not_below_the_gaussian(
     for epsilon in (claim.per_instance.epsilon, claim.epsilon, claim.per_instance.gaussian_epsilon):
         assert epsilon == math.inf or exact.gaussian_delta(mu, epsilon) <= delta, epsilon
     for epsilon in (claim.per_instance.ex_post_epsilon, claim.per_instance.gaussian_ex_post_epsilon):
-        assert exact._below(mu / 2 - mpf(epsilon) / mu) <= delta, epsilon
+        assert oracle.below(mu / 2 - mpf(epsilon) / mu) <= delta, epsilon
 
 
 @fuzzed(
@@ -169,7 +169,7 @@ def test_compositions_are_not_below_those_of_signs(
     account.step(theta, count=steps)
     claim = account.guarantee(delta)
     for start, shift in pairs(theta, move):
-        p, q = exact._below(mpf(start)), exact._below(mpf(start) + mpf(shift))
+        p, q = oracle.below(mpf(start)), oracle.below(mpf(start) + mpf(shift))
         for epsilon in (claim.per_instance.epsilon, claim.epsilon):
             assert exact.composed_sign(p, q, steps, epsilon) <= delta, (start, shift, epsilon)
 

@@ -42,7 +42,7 @@ numbers = st.sampled_from(fuzz.FLOATS)
 @fuzzed(
     "report",
     share=1,
-    few=10,
+    few=6,
     text=texts,
     other=texts,
     x=st.lists(numbers, max_size=4),

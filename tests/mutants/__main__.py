@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.mutants.forks import outcomes, warm_up
 from tests.mutants.mutations import Mutant, mutants
-from tests.mutants.selection import DURATIONS, Selection, collected
+from tests.mutants.selection import DURATIONS, Selection
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src/ringfence"
@@ -54,14 +54,10 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests for a mutant")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds until no more are started")
     parser.add_argument("--out", type=Path, default=Path("out/mutants.jsonl"))
-    parser.add_argument("--selection", type=Path, default=Path("out/selection.json"))
-    parser.add_argument("--coverage", type=Path, nargs="+", default=[Path("out/coverage")])
+    parser.add_argument("--coverage", type=Path, default=Path("out/coverage"))
     options = parser.parse_args()
 
-    if not options.selection.exists():
-        files = sorted({*target_files(), *options.files})  # of other packages with a selection of their own
-        Selection.measured(options.coverage, ROOT, files, DURATIONS).save(options.selection)
-    selection = Selection.load(options.selection).moved(ROOT).with_tests(collected(ROOT))
+    selection = Selection.measured(options.coverage, ROOT, options.files, DURATIONS)
     everything = {file: mutants(file, (ROOT / file).read_text()) for file in options.files}
     total = sum(map(len, everything.values()))
     chosen = sampled(everything, options.sample or total, options.seed)

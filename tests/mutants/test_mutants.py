@@ -1,6 +1,7 @@
 """The tool that looks for missing tests: what it changes, and that its verdict can go either way."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -70,7 +71,7 @@ def test_same_share_of_every_file() -> None:
         assert abs(share - 100 / total * len(found)) <= 0.5
 
 
-def test_tests_of_the_file_come_first_then_quick_ones_and_the_budget_holds(tmp_path: Path) -> None:
+def test_tests_of_the_file_come_first_then_quick_ones_and_the_budget_holds() -> None:
     one = next(one for one in mutants("src/ringfence/sign.py", "def f():\n    return 1\n"))
     names = (
         "tests/test_z.py::quick",
@@ -80,30 +81,37 @@ def test_tests_of_the_file_come_first_then_quick_ones_and_the_budget_holds(tmp_p
     )
     seconds = dict(zip(names, (0.1, 2.0, 3.0, 4.0), strict=True))
     selection = Selection(seconds, {"src/ringfence/sign.py": {2: set(names)}})
-    selection.save(tmp_path / "selection.json")
-    selection = Selection.load(tmp_path / "selection.json")
     assert selection.tests(one, budget=100.0) == [names[1], names[2], names[0], names[3]]
     assert selection.tests(one, budget=5.5) == [names[1], names[2], names[0]]
     assert selection.tests(one, budget=1.0) == [names[1]]
 
 
-def test_lines_that_moved_keep_their_tests_and_new_ones_are_given_all(tmp_path: Path) -> None:
-    file = "src/ringfence/accounting/claim/a.py"
-    (tmp_path / file).parent.mkdir(parents=True)
-    (tmp_path / file).write_text("new\none\ntwo\n")
-    folder = "tests/accounting/claim"
-    names = [f"{folder}/test_a.py::one", f"{folder}/test_a.py::two", "tests/b.py::gone"]
-    lines = {1: {names[0]}, 2: {names[1], names[2]}}
-    selection = Selection(dict.fromkeys(names, 2.0), {file: lines}, {file: ["one", "two"]})
-    moved = selection.moved(tmp_path)
-    assert moved.files[file] == {1: set(names), 2: {names[0]}, 3: {names[1], names[2]}}
+def test_a_file_changed_since_it_was_measured_is_given_all_of_its_tests(tmp_path: Path) -> None:
+    from coverage import CoverageData
 
-    there = [*names[:2], f"{folder}/test_c.py::new", "tests/test_d.py::new", "tests/data/e.py::new"]
-    known = moved.with_tests(there)
-    assert known.files[file][2] == {names[0], *there[2:4]}  # of its folder, or of none
-    assert known.files[file][3] == {names[1], *there[2:4]}
-    assert known.seconds.keys() == set(there)
-    assert known.seconds[names[0]] == 2.0
+    file, durations = "src/ringfence/a.py", tmp_path / "durations"
+    names = [
+        "tests/test_a.py::one",
+        "tests/test_a.py::two",
+        "tests/test_a.py::failed",
+        "tests/gone.py::three",
+    ]
+    for path in (tmp_path / file, tmp_path / "tests/test_a.py"):
+        path.parent.mkdir(parents=True)
+        path.write_text("one\ntwo\n")
+    outcomes = zip(names, ("passed", "passed", "failed", "passed"), strict=True)
+    durations.write_text("".join(json.dumps([name, outcome, 2.0]) + "\n" for name, outcome in outcomes))
+    data = CoverageData(str(tmp_path / "coverage"))
+    for line, some in enumerate((names[:1], names[1:]), 1):
+        for name in some:
+            data.set_context(f"{name}|run")
+            data.add_lines({str(tmp_path / file): [line]})
+    data.write()
+    for changed, first in ((0, set(names[:1])), (2**40, set(names[:2]))):
+        os.utime(tmp_path / file, (changed, changed))
+        selection = Selection.measured(tmp_path / "coverage", tmp_path, [file], durations)
+        assert selection.files[file][1] == first
+        assert selection.seconds[names[0]] == 2.0
 
 
 def test_sizes_left_alone_are_constants_of_their_files() -> None:

@@ -74,8 +74,9 @@ def test_is_above_the_largest_singular_value_and_near(
 
 
 @every_clip
-@pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 10.0])
-@pytest.mark.parametrize("reach", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize(
+    ("size", "reach"), [(0.0, 1.0), (0.1, 0.01), (1.0, 1.0), (1.0, 30.0), (10.0, 0.01), (10.0, 30.0)]
+)
 def test_weights_clips_and_rates_of_any_size(
     clip: rf.Clip, size: float, reach: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,8 +90,9 @@ class Ledger:
             **{"kind": "Ledger", "version": _VERSION, "neighbours": self.neighbours},
             **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
         }
-        old = [] if path is None else _old_records(Path(path))
-        self._table = SharedTable(path, old or [{"run": secrets.token_hex(16), **header}], self._take)
+        file = None if path is None else checks.path("path", path)
+        old = [] if file is None else _old_records(file)
+        self._table = SharedTable(file, old or [{"run": secrets.token_hex(16), **header}], self._take)
         self._refresh()
         for name, ours in header.items():
             if self._header.get(name) != ours:

@@ -105,7 +105,7 @@ def cluster() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="ray is not installed")
     # for the workers, which inherit it; polite ones would wait for all other tests
     os.environ |= {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     yield ray
     ray.shutdown()
 
