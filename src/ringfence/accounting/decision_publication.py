@@ -59,7 +59,8 @@ _STEEPEST = 1.59  # (alpha - 1) / threshold_sigma up to which a larger count is 
 # zCDP that holds for every dataset, publishing costs z^(3/4) / 50, or 3 z^(3/4) / 100 for winners, and the
 # order is the best one for z^(7/10) / 5; the noise on the logarithm has this deviation.
 _DEVIATION = {True: 0.13, False: 0.22}
-_SPREAD, _REFERENCE = 8.0, 64  # whether publishing gains is asked of so many scores, spread evenly up to 8
+# Whether publishing gains is asked of so many scores, spread evenly from 0 up to here (Phi^-1, log odds).
+_REFERENCE, _SPREAD = 64, {False: 12.0, True: 30.0}
 
 
 def publishable_decision_epsilon(
@@ -136,8 +137,8 @@ def check_gain(
 ) -> None:
     """Raises an error where public numbers say that publishing gains nothing.
 
-    That is where the number of decisions whose scores are spread evenly from 0 to 8 is, with noise of 0,
-    no smaller than what holds for every dataset. ``moved`` is how many of them one voter takes part in.
+    That is where the number of decisions whose scores are spread evenly from 0 to 12 (log odds: 30) is, with
+    noise of 0, no smaller than what holds for every dataset. ``moved`` is how many of them one voter takes part in.
 
     >>> import ringfence as rf
     >>> check_gain(rf.NoisyWinner(40.0), 640, "replaced", 1e-5)
@@ -199,8 +200,9 @@ def _costs(law: DecisionLaw, votes: Real, neighbours: Neighbours, alpha: float) 
 
 def _reference(law: DecisionLaw, moved: int, neighbours: Neighbours, alpha: float) -> Costs:
     """Costs of decisions between two outcomes with scores that are spread evenly."""
-    t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD / _REFERENCE)
-    unlikely = torch.sigmoid(-t) if _is_logistic(law) else torch.special.ndtr(-t)
+    logistic = _is_logistic(law)
+    t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD[logistic] / _REFERENCE)
+    unlikely = torch.sigmoid(-t) if logistic else torch.special.ndtr(-t)
     repeats = torch.full_like(t, moved / _REFERENCE)
     top = torch.full_like(t, law.threshold) if isinstance(law, ConfidentWinner) else None
     return _of_chances(law, torch.stack((1 - unlikely, unlikely)), repeats, neighbours, alpha, top)
