@@ -755,6 +755,18 @@ tails subtracted instead of integrated
 a normal cdf that underflows in the sampler
 - return 0.5 * torch.erfc(-SQRT_HALF * x)
 + return torch.special.ndtr(x)
+the density cut too early
+- cut=46.0
++ cut=24.0
+too few nodes
+- nodes_slope=6.2
++ nodes_slope=4.6
+a term of the series lost
+-         while term > self.negligible:
++         while term > 1e-3:
+mass and mean of other intervals come along
+- [moment.expand_as(chosen)[chosen] for moment
++ [moment.expand_as(chosen)[chosen].flip(0) for moment
 
 @ src/ringfence/numerics/operators.py: numerics/operators
 what rounding adds to the recurrence left out
@@ -779,18 +791,6 @@ an eigenvalue believed without a proof
 + return proposed, largest, vectors[:, :, -1:]
 
 @ src/ringfence/numerics/truncated_normal.py:
-the density cut too early
-- cut=46.0
-+ cut=24.0
-too few nodes
-- nodes_slope=6.2
-+ nodes_slope=4.6
-a term of the series lost
--         while term > self.negligible:
-+         while term > 1e-3:
-mass and mean of other intervals come along
-- [moment.expand_as(chosen)[chosen] for moment
-+ [moment.expand_as(chosen)[chosen].flip(0) for moment
 one Newton step too few in the tail sampler
 - for _ in range(3):
 + for _ in range(1):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal
 
 THETA = torch.linspace(-60, 60, 481, dtype=torch.float64)
 BOUNDS = [1e-3, 0.1, 0.5, 1.0, 2.0, 10.0]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from ringfence.numerics.truncated_normal import _PRECISIONS, TruncatedNormal, quantile_in_tail, quantile_near
+from ringfence.numerics.normal import _PRECISIONS, TruncatedNormal
+from ringfence.numerics.truncated_normal import quantile_in_tail, quantile_near
 from tests import oracle
 from tests.tensors import float64
 
