@@ -480,7 +480,7 @@ one failure probability for all orders together
 - share = failure_probability / values[0][0].numel()
 + share = failure_probability
 
-@ src/ringfence/accounting/trade_off.py: accounting/trade_off
+@ src/ringfence/accounting/conversion.py: accounting/trade_off
 attacks on the record that is removed left out
 - torch.maximum(_divergence(orders, first, second), _divergence(orders, second, first))
 + torch.minimum(_divergence(orders, first, second), _divergence(orders, second, first))

@@ -8,10 +8,14 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import subsampling
-from ringfence.accounting.conversion import epsilon_from_rdp, gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.conversion import (
+    epsilon_from_rdp,
+    gaussian_epsilon,
+    sampled_gaussian_epsilon,
+    smallest_mu,
+)
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.subsampling import SampledAccountant, subsampled_rdp
-from ringfence.accounting.trade_off import smallest_mu
 from tests.tensors import float64
 
 ORDERS = [2, 4, 8, 16]
