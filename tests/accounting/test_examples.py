@@ -403,29 +403,6 @@ def test_nobodys_own_epsilon_is_above_what_is_promised_to_everybody(law: rf.Mech
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kind": "PerInstanceAccountant"}, "kind must be 'ExampleAccountant', got 'PerInstanceAccountant'"),
-        ({"version": 7}, "version must be 2, got 7"),
-        ({"zcdps": [0.0, math.nan]}, "zcdps must not be NaN"),
-        ({"colour": "red"}, r"unknown keys \['colour'\]"),
-        ({"steps": -1}, "steps must be at least 0, got -1"),
-        ({"examples": 0}, "examples must be at least 1, got 0"),
-        ({"examples": 2}, "sums must hold 128 bytes, got 64"),
-        ({"sums": "not base64!"}, "sums must be base64 text, got 'not base64!'"),
-        ({"sums": "!!!!"}, "sums must be base64 text, got '!!!!'"),
-        ({"sums": 3}, "sums must be base64 text, got '3'"),
-        ({"sums": "/" * 85 + "w=="}, "sums must not be NaN"),
-    ],
-)
-def test_states_that_are_not_understood_are_refused(change: dict[str, object], message: str) -> None:
-    account = ExampleAccountant(rf.Gaussian(1.0), [2.0, 64.0])
-    account.step(torch.zeros(3), torch.ones(1, 3))
-    with pytest.raises(ValueError, match=message):
-        ExampleAccountant.from_state_dict({**account.state_dict(), **change})
-
-
-@pytest.mark.parametrize(
     ("theta", "gradients", "message"),
     [
         (torch.zeros(3, 1), torch.ones(2, 3), r"theta must have shape \(d,\) with d > 0, got \[3, 1\]"),

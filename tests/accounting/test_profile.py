@@ -280,11 +280,6 @@ def test_a_majority_of_one_vote_almost_without_noise_has_an_epsilon() -> None:
 SIGN = rf.StochasticSign(1.0)
 EPSILONS = (0.0, 0.5, 1.0, 2.0)
 ONE = float64(1.0)
-TABLES = [
-    rf.RectifiedGaussian(4.0, (18.0, 1e4)),
-    rf.TruncatedGaussian(4.0, (18.0, 60.0)),
-    rf.StochasticSign(4.0),
-]
 
 
 @pytest.mark.parametrize(
@@ -349,15 +344,6 @@ def test_a_shift_of_very_many_sigma_is_charged_for_its_rounding(shift: float) ->
     assert 0.1 < curve < delta < 1
     assert delta >= curve * (1 + shift * shift * 2.0**-52)
     assert delta <= curve * (1 + shift * shift * 2.0**-50 + 1e-10)
-
-
-@pytest.mark.parametrize("law", TABLES, ids=lambda law: law.name)
-def test_one_move_costs_what_the_worst_coordinate_does(law: rf.Mechanism) -> None:
-    theta = torch.tensor([-3.0, 1.0, 12.0, 12.0, 40.0], dtype=torch.float64)
-    delta = composed_delta(law, theta, ONE, 1, at_most=1)
-    alone = [composed_delta(law, value, ONE, 1) for value in theta.split(1)]
-    for epsilon in (0.0, 0.3, 0.9, 2.0):
-        assert delta(epsilon) == pytest.approx(max(one(epsilon) for one in alone), rel=1e-9)
 
 
 @pytest.mark.parametrize(

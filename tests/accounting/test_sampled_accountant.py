@@ -1,6 +1,5 @@
 """Running sums of sampled releases: the contract of every accountant, and what sampling adds."""
 
-import json
 import math
 
 import pytest
@@ -139,34 +138,6 @@ def test_sampled_gaussians_compose() -> None:
     split = sampled_gaussian_epsilon(((0.3, 0.1, 3), (0.3 + 1e-12, 0.1, 2)), 1e-5)
     assert split == pytest.approx(one, rel=1e-3)
     assert sampled_gaussian_epsilon((), 1e-5) == 0
-
-
-def test_state_round_trip() -> None:
-    running = account(sensitivity=float64([0.02, 0.04, 0.06]))
-    running.step(BATCHES, count=2)
-    running.step(BATCHES, sampling_rate=0.3)
-    state = running.state_dict()
-    again = SampledAccountant.from_state_dict(json.loads(json.dumps(state)))
-    assert again.state_dict() == state
-    assert again.guarantee(1e-5) == running.guarantee(1e-5)
-    for either in (running, again):
-        either.step(BATCHES)
-    assert again.state_dict() == running.state_dict()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kind": "PerInstanceAccountant"}, "kind must be 'SampledAccountant'"),
-        ({"gaussian": [0.1, 0.1, 0.1, -1.0]}, "gaussian must be >= 0, got -1.0"),
-        ({"sampling_rate": 2.0}, "sampling_rate must be in"),
-    ],
-)
-def test_state_refused(change: dict[str, object], message: str) -> None:
-    running = account(orders=ORDERS)
-    running.step(BATCHES[:2])
-    with pytest.raises(ValueError, match=message):
-        SampledAccountant.from_state_dict({**running.state_dict(), **change})
 
 
 def test_refusals_name_the_argument() -> None:

@@ -87,22 +87,6 @@ def test_no_move_beats_the_bound(law: rf.Mechanism, count: int) -> None:
         assert bool((exact.worst <= bounds.worst * (1 + 1e-9)).all())
 
 
-def test_at_most_is_the_sum_of_the_largest_terms() -> None:
-    """Exact for few coordinates; for many, from a table, at most 0.5 % above."""
-    law, generator = LAWS[1], torch.Generator().manual_seed(0)
-    theta = 2 * torch.randn(600, generator=generator, dtype=torch.float64)
-    up, down = (law.renyi_curve(theta, torch.full_like(theta, move), ORDERS) for move in (0.3, -0.3))
-    terms = torch.maximum(up, down).sort(dim=1, descending=True)[0]
-    for most in (1, 7, 599):
-        size = Sensitivity(each=0.3, at_most=most)
-        want = terms[:, :most].sum(dim=1)
-        bound = rf.per_instance_rdp(law, theta, size, ORDERS).forward
-        exact = rf.per_instance_rdp(law, theta, size, ORDERS, exact=True).forward
-        assert torch.allclose(exact, want, rtol=1e-9)
-        assert bool((bound >= want).all())
-        assert bool((bound <= 1.005 * want).all())
-
-
 def test_the_gaussian_has_its_usual_account() -> None:
     theta, orders = torch.zeros(1_000), ORDERS
     for size, length in (

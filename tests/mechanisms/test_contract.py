@@ -5,12 +5,10 @@ import json
 import math
 import pickle
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 import torch
 from mpmath import mpf
-from numpy.polynomial.legendre import leggauss
 
 import ringfence as rf
 from tests import oracle
@@ -148,7 +146,7 @@ def test_information_bound_holds_for_every_theta(case: Case, width: float) -> No
 
 
 @every_case
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINTS + FAR)
 def test_log_prob_is_the_log_of_density_and_mass(case: Case, point: tuple[float, ...]) -> None:
     theta, *parameters = point
     law, family = case.make(*parameters), case.oracle(*parameters)(theta)
@@ -163,37 +161,6 @@ def test_log_prob_is_the_log_of_density_and_mass(case: Case, point: tuple[float,
             assert float(law.log_prob(value, theta)) == pytest.approx(
                 float(oracle.mp.log(family.density(mpf(value)))), rel=1e-12, abs=0
             )
-
-
-@every_case
-@pytest.mark.parametrize("point", POINTS + FAR)
-def test_mass_is_one(case: Case, point: tuple[float, ...]) -> None:
-    """Density plus atoms, both from log_prob, by a rule too fine to be wrong."""
-    theta, sigma, low, high = point
-    law = case.make(sigma, low, high)
-    total = sum(float(law.log_prob(float(atom), theta).exp()) for atom in law.support.atoms)
-    if law.support.interval is not None:
-        ends = [float(end) for end in law.support.interval]
-        # In the far tail all the density is within 50 sigma^2 / distance of the near end.
-        near = min(max(theta, ends[0]), ends[1])
-        reach = min(9 * sigma, 50 * sigma**2 / max(abs(theta - near), 1e-9))
-        left, right = max(ends[0], near - reach), min(ends[1], near + reach)
-        nodes, weights = _gauss(left, right)
-        total += float((law.log_prob(nodes, theta).exp() * weights).sum())
-    assert total == pytest.approx(1, abs=1e-12)
-
-
-@cache
-def _rule() -> tuple[torch.Tensor, torch.Tensor]:
-    nodes, weights = leggauss(200)
-    return torch.from_numpy(nodes), torch.from_numpy(weights)
-
-
-def _gauss(left: float, right: float) -> tuple[torch.Tensor, torch.Tensor]:
-    nodes, weights = _rule()
-    half = (right - left) / 2
-    inside = (left + half * (1 + nodes)).clamp(left + 1e-15 * abs(left), right)
-    return inside, half * weights
 
 
 @every_case
@@ -278,16 +245,6 @@ def test_divergence_grows_with_alpha_and_with_the_shift(case: Case) -> None:
 
 
 @every_case
-@pytest.mark.parametrize("point", POINTS)
-def test_near_neighbours_give_the_fisher_information(case: Case, point: tuple[float, ...]) -> None:
-    theta, *parameters = point
-    law = case.make(*parameters)
-    step, alpha = 1e-6 * parameters[0], 3.0
-    local = 2 * law.renyi_divergence(theta, step, alpha) / (alpha * step**2)
-    assert float(local) == pytest.approx(float(law.fisher_information(theta)), rel=1e-4, abs=0)
-
-
-@every_case
 def test_mirror_symmetry(case: Case) -> None:
     """Reflecting theta, the shift and the interval changes nothing."""
     law, mirrored = case.make(0.8, -1.0, 2.5), case.make(0.8, -2.5, 1.0)
@@ -298,22 +255,6 @@ def test_mirror_symmetry(case: Case) -> None:
     ]
     for one, other in pairs:
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-300)
-
-
-@every_case
-def test_units_do_not_matter(case: Case) -> None:
-    """Measuring everything in other units leaves divergences alone and scales the information."""
-    unit = 37.0
-    law, scaled = case.make(0.8, -1.0, 2.5), case.make(0.8 * unit, -1.0 * unit, 2.5 * unit)
-    torch.testing.assert_close(
-        scaled.renyi_divergence(unit * GRID, unit * 0.3, 4.0),
-        law.renyi_divergence(GRID, 0.3, 4.0),
-        rtol=1e-9,
-        atol=1e-300,
-    )
-    torch.testing.assert_close(
-        scaled.fisher_information(unit * GRID) * unit**2, law.fisher_information(GRID), rtol=1e-9, atol=1e-290
-    )
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.has_density], ids=lambda case: case.name)
