@@ -252,8 +252,8 @@ information of a sample as if batches were known to hide everything
 - sampling_rate * share * UP
 + sampling_rate * sampling_rate * UP
 the lower end returned as the upper
-- SingularValueBounds(ends.lower * LOWER, ends.upper, share)
-+ SingularValueBounds(ends.lower * LOWER, ends.lower, share)
+- SingularValueBounds(ends.lower[0] * LOWER, ends.upper[0], share)
++ SingularValueBounds(ends.lower[0] * LOWER, ends.lower[0], share)
 only the last release in the Gram matrix
 - self._gram = gram if self._gram is None else self._gram.plus(gram)
 + self._gram = gram
