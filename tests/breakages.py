@@ -423,8 +423,8 @@ the choice among runs is not charged
 - (gaussian_epsilon(mu, share) + 2 * _slack(mu, runs))
 + gaussian_epsilon(mu, share)
 the choice among runs is charged once instead of twice
-- / (1 + ROUNDING) - 2 * _slack(mu, runs)
-+ / (1 + ROUNDING) - _slack(mu, runs)
+- + 2 * _slack(mu, runs)
++ + _slack(mu, runs)
 @ src/ringfence/accounting/selection.py: fuzz/arguments
 a number of runs without end
 - if not 1 <= runs <= _MOST_RUNS:
@@ -780,7 +780,7 @@ a failure probability for each matrix instead of all of them
 a clip is rounded up to float32
 - single = torch.nextafter(single, torch.zeros_like(single))
 + pass
-@ src/ringfence/numerics/rounding.py: accounting/guarantee
+@ src/ringfence/numerics/rounding.py: numerics/rounding
 a printed bound rounded to nearest
 - context.prec, context.rounding = digits, ROUND_CEILING
 + context.prec = digits

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import binom
 
 import ringfence as rf
-from ringfence.accounting.central_limit import LossSums
+from ringfence.accounting.central_limit import LossSums, _saddle
 from ringfence.mechanisms.base import LossMoments
 from tests import oracle
 from tests.accounting.drawing import draw
@@ -255,3 +255,15 @@ def test_where_the_expansion_ends(real: float) -> None:
     assert wide._ends_of_the_expansion(real) == pytest.approx(expected, rel=1e-13)
     assert replace(SUMS, variance_spread=0.9)._ends_of_the_expansion(real) is None
     assert wide._ends_of_the_expansion(1e5) is None  # nothing is left of the variance
+
+
+@pytest.mark.parametrize(("variance", "epsilon"), [(0.9, 0.0), (0.01, 3.0), (40.0, 1.0)])
+def test_the_saddle_is_where_the_integrand_is_smallest(variance: float, epsilon: float) -> None:
+    """Of exp(v (c^2 + c) / 2 - c epsilon) / (c (c + 1)), whose logarithm is convex: by its slope at both
+    sides."""
+    c0 = _saddle(variance, epsilon)
+
+    def slope(c: float) -> float:
+        return variance * (c + 0.5) - epsilon - 1 / c - 1 / (c + 1)
+
+    assert slope(c0 * (1 - 1e-9)) < 0 < slope(c0 * (1 + 1e-9))

@@ -126,6 +126,17 @@ def test_three_dimensions_every_sign_pattern(masses: Callable[[float], np.ndarra
         assert float(rdp.backward[i]) == pytest.approx(np.log(total) / (alpha - 1), rel=1e-9, abs=0)
 
 
+@pytest.mark.parametrize("name", LAWS)
+def test_never_above_the_sampled_gaussian(name: str) -> None:
+    law = LAWS[name][0]
+    theta = torch.tensor([0.0, 0.5, 3.0], dtype=torch.float64)
+    for c, rate in ((1e-3, 0.01), (0.3, 0.5), (2.0, 0.9)):
+        gaussian = fixed_batch_rdp(rf.Gaussian(1.0), theta, c, rate, [2, 8, 40]).backward
+        for record in ("added", "removed"):
+            rdp = fixed_batch_rdp(law, theta, c, rate, [2, 8, 40], record=record)
+            assert bool((rdp.worst <= gaussian).all())
+
+
 def test_gaussian_agrees_with_dp_accounting() -> None:
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant

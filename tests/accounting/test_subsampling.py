@@ -180,22 +180,6 @@ def test_refusals_name_the_argument() -> None:
         call(torch.zeros(2, 2), sampling_rate=0.0)
 
 
-@pytest.mark.parametrize(("count", "evaluated"), [(512, True), (513, False)])
-def test_few_coordinates_of_all_batches_are_evaluated(
-    count: int, evaluated: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, log_excess = [], SampledDivergence.log_excess
-
-    def noted(self: SampledDivergence, theta: torch.Tensor, exact: bool) -> torch.Tensor:
-        asked.append(exact)
-        return log_excess(self, theta, exact)
-
-    monkeypatch.setattr(SampledDivergence, "log_excess", noted)
-    batches = torch.zeros(2, count, dtype=torch.float64)
-    subsampled_rdp(rf.Gaussian(1.0), batches, 0.01, 0.1, [2, 4], failure_probability=1e-6)
-    assert asked == [evaluated, evaluated]
-
-
 def test_the_averages_share_the_failure_probability_and_no_more() -> None:
     assert len(subsampling._SHARES) == 3
     assert math.fsum(subsampling._SHARES) == 1.0

@@ -77,22 +77,6 @@ def test_an_eigensolver_that_understates_is_not_believed(
     assert bool(torch.isclose(excess[1] + 1, matrices[1].norm() / torch.linalg.matrix_norm(matrices[1], 2)))
 
 
-@pytest.mark.parametrize(("numbers", "sizes"), [(100, [2, 2, 2, 1]), (30, [1] * 7), (1000, [7])])
-def test_as_many_examples_at_once_as_may_be_held(
-    numbers: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, of = [], Gram.of
-
-    def recorded(weights: Tensor, matrices: Tensor, **options: bool) -> Gram:
-        seen.append(len(matrices))
-        return of(weights, matrices, **options)
-
-    monkeypatch.setattr(Gram, "of", recorded)
-    monkeypatch.setattr(singular_values, "_NUMBERS", numbers)
-    dense_bounds(ones(9), draw(7, 9, 4))
-    assert seen == sizes
-
-
 def test_gram_sums_bound_the_norm_of_the_stack() -> None:
     parts = draw(7, 5, 4)
     total = Gram.of(ones(5), parts[:1])
@@ -136,6 +120,11 @@ def test_beyond_the_limit_norms_serve(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gap() -> None:
     lower, upper = torch.tensor([0.0, 0.0, 2.0]), torch.tensor([0.0, 1.0, 3.0])
     assert SingularValueBounds(lower, upper).gap.tolist() == [0.0, math.inf, 0.5]
+
+
+def test_a_sum_of_grams_is_charged_at_least_what_both_and_the_addition_are() -> None:
+    gram = Gram.of(ones(3), torch.eye(3).double()[None])
+    assert float(gram.plus(gram).error) >= math.nextafter(2 * float(gram.error) + 4 * UNIT * 6, math.inf)
 
 
 def test_one_square_that_overflows_is_refused() -> None:

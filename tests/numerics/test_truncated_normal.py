@@ -51,23 +51,6 @@ def integral(lower: float, width: float, function: Callable[[mpf], mpf], at: flo
     )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "counts"),
-    [
-        (
-            torch.float64,
-            {0.0: 8, 1.0: 14, 16.0: 32, 46.0: 50, 92.0: 68, 92.1: 50, math.inf: 50, math.nan: 50},
-        ),
-        (torch.float32, {0.0: 4, 1.0: 8, 16.0: 20, 21.0: 22, 42.0: 30, 42.1: 22, math.inf: 22, math.nan: 22}),
-    ],
-)
-def test_no_more_nodes_than_the_fall_of_the_density_asks_for(
-    dtype: torch.dtype, counts: dict[float, int]
-) -> None:
-    """Base and slope times a root, made even; a fall that left the range of floats is that of the cut."""
-    assert {fall: _PRECISIONS[dtype].nodes(fall) for fall in counts} == counts
-
-
 @pytest.mark.parametrize(("dtype", "negligible"), [(torch.float64, 1e-18), (torch.float32, 1e-9)])
 def test_a_series_ends_where_its_terms_are_negligible(dtype: torch.dtype, negligible: float) -> None:
     """The first k from which on 2 y^(k - 2) / k! is negligible."""
