@@ -244,19 +244,6 @@ def test_divergence_grows_with_alpha_and_with_the_shift(case: Case) -> None:
         assert (by_shift.diff(dim=1) >= -1e-12 * by_shift[:, 1:]).all()
 
 
-@every_case
-def test_mirror_symmetry(case: Case) -> None:
-    """Reflecting theta, the shift and the interval changes nothing."""
-    law, mirrored = case.make(0.8, -1.0, 2.5), case.make(0.8, -2.5, 1.0)
-    pairs = [
-        (law.fisher_information(GRID), mirrored.fisher_information(-GRID)),
-        (law.renyi_divergence(GRID, 0.3, 4.0), mirrored.renyi_divergence(-GRID, -0.3, 4.0)),
-        (law.hockey_stick(GRID, 0.3, 0.2), mirrored.hockey_stick(-GRID, -0.3, 0.2)),
-    ]
-    for one, other in pairs:
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-300)
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if case.has_density], ids=lambda case: case.name)
 def test_a_wide_bound_gives_the_gaussian(case: Case) -> None:
     law, gaussian = case.make(1.0, -60.0, 70.0), rf.Gaussian(1.0)
@@ -293,16 +280,6 @@ def test_shape_and_dtype_are_those_of_theta(case: Case, shape: tuple[int, ...], 
         assert result.shape == theta.shape
         assert result.dtype == dtype
         assert not result.requires_grad
-
-
-@every_case
-def test_blocks_change_nothing(case: Case) -> None:
-    """A long tensor, its transpose and its pieces give the same numbers."""
-    law = case.make(1.0, -1.0, 1.0)
-    theta = torch.linspace(-3, 3, 70_000, dtype=torch.float64).reshape(700, 100)
-    whole = law.renyi_divergence(theta, 0.1, 4.0)
-    torch.testing.assert_close(whole.T, law.renyi_divergence(theta.T, 0.1, 4.0), rtol=1e-13, atol=0)
-    torch.testing.assert_close(whole[123], law.renyi_divergence(theta[123], 0.1, 4.0), rtol=1e-13, atol=0)
 
 
 @every_case

@@ -117,15 +117,6 @@ def test_small_ratios_beside_enormous_ones_keep_their_digits(behind: float) -> N
     assert torch.allclose(rho, -torch.log1p(-third), rtol=1e-13, atol=0)
 
 
-def test_chances_sum_to_one_before_and_after() -> None:
-    """Where none is heavy, no chance is computed from the others."""
-    location = 0.3 * torch.randn(20, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    moves = torch.randn(20, 3, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    log_p, rho = log_chances_and_ratios(location, moves)
-    assert float((log_p.exp().sum(dim=0) - 1).abs().max()) < 1e-14
-    assert float(((log_p.unsqueeze(2) - rho).exp().sum(dim=0) - 1).abs().max()) < 1e-13
-
-
 def test_windows_that_are_far_apart() -> None:
     """So far behind, log Phi(u) is -u^2 / 2 up to logarithms, and the best x is a mean."""
     others = torch.tensor([0.0, 0.0, -900.0], dtype=torch.float64)
