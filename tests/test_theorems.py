@@ -1,6 +1,6 @@
 """The paper's theorems, and those that replace its wrong ones, over the whole range.
 
-The contract suite checks amplification (never above the Gaussian) and growth with |shift| for
+``tests/test_properties.py`` checks amplification (never above the Gaussian) and growth with |shift| for
 every law; here is what is said of particular laws and of limits.
 """
 

@@ -1,6 +1,5 @@
 """Fisher information loss: against SVDs, enumerated releases and quadrature of mixtures; and its account."""
 
-import itertools
 import math
 import re
 
@@ -49,22 +48,6 @@ def test_is_the_largest_singular_value(case: Case, shape: tuple[int, int]) -> No
     for kind in ("spectral", "trace"):  # what moves nothing loses nothing
         assert float(fisher_information_loss(law, theta, 0 * jacobian, kind=kind)) == 0
     assert float(fisher_information_bounds(law, theta, 0 * jacobian).gap) == 0
-
-
-def test_erratum_a6_where_the_paper_reports_nothing() -> None:
-    """Two signs released at theta = (x, -x), the four outcomes enumerated: the information is 2."""
-    sigma = math.sqrt(2 / math.pi)  # makes eta = 1 at theta = 0
-    sign = oracle.sign(sigma)
-
-    def release(record: oracle.Number) -> oracle.Law:
-        first, second = sign(mpf(record)).atoms, sign(-mpf(record)).atoms
-        pairs = itertools.product(first.items(), second.items())
-        return oracle.Law({2 * x + y: p * q for (x, p), (y, q) in pairs})
-
-    jacobian = float64([[1.0], [-1.0]])
-    loss = fisher_information_loss(rf.StochasticSign(sigma), torch.zeros(2).double(), jacobian)
-    assert float(loss) ** 2 == pytest.approx(2, rel=1e-11, abs=0)
-    assert float(loss) ** 2 == pytest.approx(float(oracle.fisher(release, 0.0)), rel=1e-11, abs=0)
 
 
 def test_trace_is_the_root_mean_square_over_attributes() -> None:

@@ -197,53 +197,6 @@ def test_a_secure_release_inverts_the_law(case: Case, theta: float) -> None:
         torch.testing.assert_close(mass / (2 * width), density, rtol=1e-6, atol=1e-9)
 
 
-# ------------------------------------------------------------------ shape of the divergence
-
-GRID = float64([-1000.0, -50.0, -8.0, -1.0, -0.2, 0.0, 0.7, 1.3, 9.0, 38.0, 600.0])
-WIDTHS = [1e-3, 0.1, 1.0, 4.0, 60.0]
-
-
-@every_case
-@pytest.mark.parametrize("bound", WIDTHS)
-def test_never_above_the_gaussian(case: Case, bound: float) -> None:
-    law, gaussian = case.make(1.0, -bound, bound), rf.Gaussian(1.0)
-    slack = 1 + 1e-12
-    assert (law.fisher_information(GRID) <= slack * gaussian.fisher_information(GRID)).all()
-    # pair by pair: the largest shift and order of a call decide how all of them are evaluated
-    for shift, alpha in itertools.product([1e-6, 1e-3, -0.3, 2.0, -10.0], [1.01, 2.0, 8.0, 1024.0]):
-        limit = gaussian.renyi_divergence(GRID, shift, alpha)
-        both_ways = torch.stack((GRID, GRID + shift)), float64([[shift], [-shift]])
-        value = law.renyi_divergence(*both_ways, alpha)
-        assert (value >= 0).all()
-        assert (value <= slack * limit).all(), (shift, alpha)
-
-
-@every_case
-def test_hockey_stick_never_above_the_gaussian(case: Case) -> None:
-    """Stronger than the paper's theorem: the pair is |shift|/sigma-GDP."""
-    gaussian = rf.Gaussian(1.0)
-    epsilon = float64([0.0, 0.1, 1.0]).view(-1, 1)
-    for shift in (1e-3, 0.3, -2.0):  # one by one: the largest of a call decides how all are evaluated
-        limit = gaussian.hockey_stick(GRID, shift, epsilon)
-        for bound in WIDTHS:
-            law = case.make(1.0, -bound, bound)
-            assert (law.hockey_stick(GRID, shift, epsilon) <= limit * (1 + 1e-10) + 1e-300).all()
-
-
-@every_case
-def test_divergence_grows_with_alpha_and_with_the_shift(case: Case) -> None:
-    law = case.make(1.0, -1.0, 1.5)
-    theta = GRID.unsqueeze(1)
-    alphas = float64([1.001, 1.1, 1.5, 2.0, 3.0, 8.0, 31.0, 32.0, 200.0, 1024.0])
-    shifts = float64([0.0, 1e-9, 1e-4, 0.01, 0.0101, 0.3, 0.9, 1.1, 4.0, 10.0])
-    by_alpha = law.renyi_divergence(theta, 0.05, alphas)
-    assert (by_alpha.diff(dim=1) >= -1e-12 * by_alpha[:, 1:]).all()
-    for sign in (1, -1):
-        by_shift = law.renyi_divergence(theta, sign * shifts, 2.5)
-        assert (by_shift[:, 0] == 0).all()
-        assert (by_shift.diff(dim=1) >= -1e-12 * by_shift[:, 1:]).all()
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if case.has_density], ids=lambda case: case.name)
 def test_a_wide_bound_gives_the_gaussian(case: Case) -> None:
     law, gaussian = case.make(1.0, -60.0, 70.0), rf.Gaussian(1.0)
