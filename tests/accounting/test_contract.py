@@ -12,10 +12,9 @@ import torch
 
 import ringfence as rf
 from tests.accounting.accountants import ACCOUNTANTS, SENSITIVITY, THETA, Accountant
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import Case, every_case
 
 every_accountant = pytest.mark.parametrize("kind", ACCOUNTANTS, ids=lambda kind: kind.name)
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 with_epsilon = pytest.mark.parametrize(
     "kind", [kind for kind in ACCOUNTANTS if kind.epsilon], ids=lambda kind: kind.name
 )

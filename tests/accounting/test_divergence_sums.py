@@ -22,10 +22,9 @@ from ringfence.accounting.divergence_sums import (
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION, equivalent_information
 from ringfence.numerics.rounding import UNDERFLOW
 from tests.accounting.drawing import draw
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import CASES, Case, every_case
 from tests.tensors import float64
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 ORDERS = float64([1.1, 8.0, 1024.0])
 
 THETAS = {
@@ -275,7 +274,7 @@ def test_settings_differ_where_divergences_do() -> None:
     assert one.sigma == 1.0
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every_case
 def test_a_stacked_law_is_each_of_its_laws(case: Case) -> None:
     laws, theta = [case.make(sigma, -1.0, 1.5) for sigma in (0.8, 0.3)], draw(2, 7)
     assert kind_of(laws[0]) == kind_of(laws[1])

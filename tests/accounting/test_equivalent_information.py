@@ -13,7 +13,7 @@ from ringfence.accounting.equivalent_information import (
     equivalent_information,
     natural_unit,
 )
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import Case, every_case
 from tests.tensors import float64
 
 ORDERS = float64([1.02, 2.0, 32.0, 1024.0])
@@ -30,7 +30,7 @@ def quotients(law: rf.Mechanism, theta: torch.Tensor, farthest: float, shares: t
     return torch.maximum(*sides) / (0.5 * ORDERS.view(-1, 1, 1) * moves.square())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every_case
 @pytest.mark.parametrize("farthest", [3.0, 0.3, 1e-3])
 def test_no_move_has_more_and_one_has_hardly_less(case: Case, farthest: float) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -24,11 +24,8 @@ from ringfence.numerics.singular_values import squared_frobenius
 from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, TIGHT, exact, holds
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import Case, every_case
 from tests.tensors import float64
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
 
 # ------------------------------------------------------------------ one release
 

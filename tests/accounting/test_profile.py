@@ -12,10 +12,9 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_delta, gaus
 from ringfence.accounting.profile import PrivacyProfile, Pushes, _composed, composed_delta, single_epsilons
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import Case, every_case
 from tests.tensors import float64
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 LAWS = {"truncated": rf.TruncatedGaussian, "rectified": rf.RectifiedGaussian}
 # bound, law, and the exact epsilon of the worst of six sign patterns at d = 10,240, ten steps, c = 1e-3
 TABLE = [

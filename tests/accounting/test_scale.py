@@ -14,10 +14,9 @@ from experiments.grid_accounts import GridAccountant, GridTable
 from ringfence.accounting.fisher import fisher_information_bounds
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from tests.accounting.drawing import draw
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import CASES, Case, every_case
 from tests.tensors import float64, seeded_releases
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 ORDERS, SAMPLED = [1.5, 8.0, 256.0], [2, 3, 40]
 FAR = torch.cat((draw(4), 9.0 + draw(4), -30.0 + draw(4)))
 

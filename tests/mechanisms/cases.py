@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
+import pytest
+
 import ringfence as rf
 from tests import oracle
 
@@ -68,3 +70,5 @@ CASES = [
         has_density=False,
     ),
 ]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -12,11 +12,9 @@ from mpmath import mpf
 
 import ringfence as rf
 from tests import oracle
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import CASES, Case, every_case
 from tests.mechanisms.recorded import truth
 from tests.tensors import float64
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 # theta, sigma, low, high: centred, inside, at an end, outside, narrow, wide, off-centre
 POINTS = [

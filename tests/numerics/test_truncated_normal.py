@@ -113,13 +113,6 @@ def test_tilts_asked_together_or_alone_agree() -> None:
         torch.testing.assert_close(value, alone, rtol=3e-13, atol=0)
 
 
-@pytest.mark.parametrize(("lower", "width"), INTERVALS)
-def test_float32_follows_float64(lower: float, width: float) -> None:
-    single, double = made(lower, width, torch.float32), made(lower, width)
-    assert float(single.variance()) == pytest.approx(float(double.variance()), rel=2e-5, abs=0)
-    assert float(single.log_mass()) == pytest.approx(float(double.log_mass()), rel=1e-5, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("low", "width"),
     [
