@@ -362,13 +362,13 @@ def atoms_delta(
         return lambda epsilon: 0.0
     if not costs.max() < LARGEST_VARIANCE:
         return None
-    dearest = np.argsort(-costs)
-    ranked = counts.numpy()[dearest]
+    costliest = np.argsort(-costs)
+    ranked = counts.numpy()[costliest]
     before = np.cumsum(ranked) - ranked
     moved = np.minimum(ranked, np.maximum((at_most or total) - before, 0))  # those that cost most
-    atoms = [(mass[:, :, dearest], ratio[:, :, dearest]) for mass, ratio in atoms]
+    atoms = [(mass[:, :, costliest], ratio[:, :, costliest]) for mass, ratio in atoms]
     grid = _grid(atoms, moved)
-    stands = np.zeros(rho.shape[1:], bool) if stand_in is None else stand_in.numpy()[:, dearest]
+    stands = np.zeros(rho.shape[1:], bool) if stand_in is None else stand_in.numpy()[:, costliest]
     releases = (_releases(*pair, stands, ranked.tolist(), grid) for pair in atoms)
     first, second = (induction(both, grid, at_most) for both in releases)
     if first is None or second is None:
