@@ -19,7 +19,6 @@ from ringfence.accounting.divergence_sums import (
     split_by_setting,
     with_numbers,
 )
-from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION, equivalent_information
 from ringfence.numerics.rounding import UNDERFLOW
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case, every_case
@@ -199,33 +198,6 @@ def test_a_theta_that_is_no_number_is_an_error() -> None:
     for value in (torch.nan, torch.inf, -torch.inf):
         with pytest.raises(ValueError, match=r"theta must (not be NaN|be finite)"):
             DivergenceTable(ORDERS).sums(Setting.of(rf.Gaussian(1.0), 0.1), float64([0.0, value]))
-
-
-def test_a_page_is_its_nodes_and_the_steepest_slopes_around_its_cells() -> None:
-    law, orders = rf.RectifiedGaussian(0.7, 1.0), float64([2.0, 8.0])
-    table, size = DivergenceTable(orders), 0.3
-    pages = table.pages(Setting.of(law, size), [-2, 1])
-    for page, where in zip(pages, (-2, 1), strict=True):
-        theta = (where + torch.arange(-1, 130, dtype=torch.float64) / 128) * 0.7
-        nodes = both_directions(law, theta, float64(size), orders).flatten(0, 1)
-        slopes = nodes.diff().abs()
-        torch.testing.assert_close(page[:, :129], nodes[:, 1:-1], rtol=1e-13, atol=0)
-        steepest = torch.stack((slopes[:, :-2], slopes[:, 1:-1], slopes[:, 2:])).amax(dim=0)
-        torch.testing.assert_close(page[:, 129:], steepest, rtol=1e-9, atol=0)
-    assert torch.equal(table.pages(Setting.of(law, size), [1, -2]), pages.flip(0))
-
-
-def test_between_every_eighth_node_the_equivalent_information_is_a_raised_chord() -> None:
-    """K is 4, and above order 1.5 by s^2 / 8 more, s the move in units of sigma."""
-    law, orders, size = rf.RectifiedGaussian(2.0, 1.0), float64([1.5, 8.0]), 0.6
-    table = DivergenceTable(orders, tabulated=EQUIVALENT_INFORMATION)
-    (page,) = table.pages(Setting.of(law, size), [-1])
-    ends = equivalent_information(law, 2 * (torch.arange(17).double() / 16 - 1), float64(size), orders)
-    share = torch.arange(8).double() / 8
-    chords = torch.lerp(ends[..., :-1, None], ends[..., 1:, None], share).flatten(2)
-    bends = float64([4 + 0.5 * 0.3**2 / 4, 4.0])
-    raised = chords / (1 - bends / 16**2 / 6).view(1, 2, 1)
-    torch.testing.assert_close(page[:, :128], raised.flatten(0, 1), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(("room", "kept"), [(3, [2, 3]), (2, [2, 1])])

@@ -210,23 +210,6 @@ def test_a_norm_costs_for_every_dataset_what_other_accountants_say() -> None:
     assert claim.per_instance.renyi_epsilon == pytest.approx(opacus_rdp, rel=1e-3)
 
 
-def test_the_privacy_loss_has_the_sums_at_their_own_orders() -> None:
-    running = account()
-    running.step(BATCHES[:2], count=2)
-    cost = running.privacy_loss()
-    sums = {
-        "forward": running.forward,
-        "backward": running.backward,
-        "gaussian": running.gaussian,
-        "ceiling": running.data_independent,
-    }
-    for name, own in sums.items():
-        assert getattr(cost, name) == tuple(own.tolist())
-    ((mu, rate, count),) = cost.releases
-    assert (mu, rate, count, cost.steps) == (pytest.approx(MU), 0.1, 2, 2)
-    assert (cost.zcdp, cost.spent) == (math.inf, running.spent)
-
-
 def test_what_holds_for_every_dataset_is_computed_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     account = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.2, [2, 8])
     account.step_worst_case(torch.zeros(3))
