@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -310,17 +310,6 @@ def _raised(values: Tensor) -> Tensor:
     return values * (1 + ROUNDING)
 
 
-class AttackBound(Protocol):
-    """A bound of every attack, from one thing that is known about neighbours."""
-
-    def rates(self, false_positive: Tensor) -> Rates:
-        """The rates that are possible at each of these false positive rates."""
-
-    @property
-    def advantage(self) -> float:
-        """The largest true positive rate minus false positive rate: the total variation of neighbours."""
-
-
 @dataclass(frozen=True)
 class GaussianBound:
     """The exact rates of mu-GDP: true positives Phi(Phi^-1(x) + mu), false negatives one less that.
@@ -456,6 +445,9 @@ class RenyiBound:
             possible = _excess(orders, bounds, middle, others(middle)).amax(dim=0) <= 0
             low, high = torch.where(possible, middle, low), torch.where(possible, high, middle)
         return high
+
+
+AttackBound = GaussianBound | CurveBound | RenyiBound  # each from one thing that is known about neighbours
 
 
 def smallest_mu(releases: Releases, slack: float) -> float:
