@@ -34,6 +34,11 @@ class Case:
         return beside(sigma, low, high)
 
 
+def every_case(test: Callable[..., None]) -> Callable[..., None]:
+    """Runs a test once for each row."""
+    return pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)(test)
+
+
 CASES = [
     Case(
         "gaussian",
@@ -70,5 +75,3 @@ CASES = [
         has_density=False,
     ),
 ]
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
