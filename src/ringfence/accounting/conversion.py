@@ -41,7 +41,7 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 # The range of shift / sigma in which dp-accounting's root finding works. Above it, delta <= P(loss > epsilon)
 # with the tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger; below it we bisect.
 _SMALL, _LARGE = 1e-3, 1e5
-_BISECTIONS = 50
+_BISECTIONS = 40
 _SMALLEST_DELTA = 1e-280  # a law may return 0 for less than 1e-290
 _LARGEST_ORDER = 1e15
 _AROUND = tuple(1.02**k for k in range(-40, 41))  # orders tried around the best one, as multiples
@@ -53,6 +53,7 @@ _MOST_POINTS, _LARGEST_EXPONENT = 1 << 14, 700.0
 _DELTA_FACTOR, _DELTA_TERM = 1 + 1e-9, 1e-15
 
 # rates of attacks
+_RATE_BISECTIONS = 50
 _MOST_POINTS_OF_MU = 2048  # of the search for mu
 _SMALLEST_RATE = 1e-300  # false positive rates below count as this one; more of them allow no less
 _FARTHEST = 800.0  # e^-800 is 0 in floats
@@ -440,7 +441,7 @@ class RenyiBound:
     def _first_excluded(self, low: Tensor, high: Tensor, others: Callable[[Tensor], Tensor]) -> Tensor:
         """The logits of true positive rates just beyond what the bounds allow, by bisection."""
         orders, bounds = self.orders.unsqueeze(1), self.bounds.unsqueeze(1)
-        for _ in range(_BISECTIONS):
+        for _ in range(_RATE_BISECTIONS):
             middle = (low + high) / 2
             possible = _excess(orders, bounds, middle, others(middle)).amax(dim=0) <= 0
             low, high = torch.where(possible, middle, low), torch.where(possible, high, middle)
@@ -479,7 +480,7 @@ def smallest_mu(releases: Releases, slack: float) -> float:
         return bool((torch.minimum(gap[1:], gap[:-1]) >= below_chord).all()) and bool((gap >= 0).all())
 
     low, high = 0.0, whole
-    for _ in range(_BISECTIONS):
+    for _ in range(_RATE_BISECTIONS):
         middle = (low + high) / 2
         low, high = (low, middle) if dominates(middle) else (middle, high)
     return high
