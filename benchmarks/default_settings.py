@@ -149,12 +149,12 @@ def trained(
     return weights
 
 
-def largest_mu(delta_of: Callable[[float], float]) -> float:
-    """The largest mu whose delta is at most DELTA, to 12 digits."""
+def largest_mu(holds: Callable[[float], bool]) -> float:
+    """The largest mu for which this holds, to 12 digits."""
     low, high = 1e-9, 1e3
     for _ in range(80):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if delta_of(middle) <= DELTA else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 
@@ -208,7 +208,7 @@ def line(name: str, datasets: list[Data], epsilon: float, centred: bool, seeds: 
 
     The largest of many noisy means is too large, so the eight finalists get fresh noise, and other splits.
     """
-    mu = largest_mu(lambda mu: gaussian_delta(mu, epsilon))
+    mu = largest_mu(lambda mu: gaussian_delta(mu, epsilon) <= DELTA)
     first = datasets[0]
     rule = default_settings(*first.features.shape, first.classes, mu, centred=centred)
     settings = [rule, *finalists(datasets[:seeds], mu, centred, subset)]

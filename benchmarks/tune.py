@@ -26,10 +26,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.default_settings import MOMENTUM, Data, Settings, largest_mu, right_answers, splits
+from benchmarks.default_settings import DELTA, MOMENTUM, Data, Settings, largest_mu, right_answers, splits
 from benchmarks.default_settings import default_settings as rule_of
 from ringfence.accounting.conversion import gaussian_delta
-from ringfence.accounting.selection import selection_delta
+from ringfence.accounting.selection import selection_epsilon
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 CLIPS, STEPS, RATES = (0.03, 0.1, 0.3, 1.0), (8, 32, 96), tuple(4.0**k for k in range(8))
@@ -71,7 +71,7 @@ def tuned(right: Tensor, accuracy: Tensor, sigma: float, runs: float, generator:
 def line(data: Data, epsilon: float, wide: bool, seeds: int) -> str:
     """One row of the table."""
     generator = torch.Generator().manual_seed(0)
-    (size, width), mu = data.features.shape, largest_mu(lambda mu: gaussian_delta(mu, epsilon))
+    (size, width), mu = data.features.shape, largest_mu(lambda mu: gaussian_delta(mu, epsilon) <= DELTA)
 
     def settings(size: int, mu: float, *, search: bool = True) -> list[Settings]:
         rule = rule_of(size, width, data.classes, mu, centred=False)
@@ -85,12 +85,12 @@ def line(data: Data, epsilon: float, wide: bool, seeds: int) -> str:
     each = alone.view(-1, len(set(whole))).mean(dim=0)
     numbers = [ruled, alone.mean()]
     for runs in RUNS:
-        run = largest_mu(lambda mu, runs=runs: selection_delta(mu, runs, epsilon))
+        run = largest_mu(lambda mu, runs=runs: selection_epsilon(mu, runs, DELTA) <= epsilon)
         training, sigma = run * math.sqrt(1 - SHARE), 1 / (run * math.sqrt(SHARE))
         numbers.append(
             tuned(*pool(data, data, training, settings(size, training), 2), sigma, runs, generator).mean()
         )
-    run = largest_mu(lambda mu: selection_delta(mu, 10, epsilon))
+    run = largest_mu(lambda mu: selection_epsilon(mu, 10, DELTA) <= epsilon)
     kept = size - int(HELD_OUT * size)  # the rows of the files are in a random order
     first = replace(data, features=data.features[:kept], labels=data.labels[:kept])
     other = replace(data, features=data.features[kept:], labels=data.labels[kept:])

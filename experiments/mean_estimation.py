@@ -16,8 +16,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
-from ringfence.numerics.normal import cumulative
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal, cumulative
 from ringfence.report.chart import Chart, Line, Panel
 
 ALPHA = 2.0  # the order of the divergence, which the paper calls epsilon

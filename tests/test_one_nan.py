@@ -7,8 +7,8 @@ import pytest
 
 import ringfence as rf
 from ringfence.accounting import voters
+from ringfence.accounting.conversion import GaussianBound
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
-from ringfence.accounting.trade_off import GaussianBound
 from ringfence.mechanisms.base import without_nan
 from tests.tensors import float64
 

@@ -1,6 +1,6 @@
 """The paper's theorems, and those that replace its wrong ones, over the whole range.
 
-The contract suite checks amplification (never above the Gaussian) and growth with |shift| for
+``tests/test_properties.py`` checks amplification (never above the Gaussian) and growth with |shift| for
 every law; here is what is said of particular laws and of limits.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal
 
 THETA = torch.linspace(-60, 60, 481, dtype=torch.float64)
 BOUNDS = [1e-3, 0.1, 0.5, 1.0, 2.0, 10.0]

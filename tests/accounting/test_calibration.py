@@ -97,24 +97,32 @@ def test_sampled_answers_are_what_the_account_charges() -> None:
     assert rf.calibrate_steps(rf.Gaussian(1e-5), None, 0.5, coordinates=1, **given, sampling_rate=rate) == 0
 
 
-def test_what_a_question_lacks_is_named() -> None:
-    law = rf.RectifiedGaussian(1.0, 1.0)
+@pytest.mark.parametrize(
+    ("theta", "arguments", "message"),
+    [
+        *((THETA, {**TARGET, "epsilon": bad}, r"epsilon must (be|not)") for bad in (0.0, math.inf, math.nan)),
+        (
+            THETA,
+            {**HERE, "sampling_rate": 0.5},
+            r"kind must be 'data_independent' where sampling_rate is 0\.5",
+        ),
+        (THETA, {**TARGET, "sampling_rate": 0}, r"sampling_rate must be in \(0, 1\], got 0"),
+        (None, TARGET, "coordinates must be given where theta is None"),
+        (None, {**HERE, "coordinates": 3}, "theta must be given for kind 'per_instance', got None"),
+        (
+            THETA,
+            {**HERE, "coordinates": 600},
+            "coordinates must be left out for kind 'per_instance', got 600",
+        ),
+        (THETA, {**TARGET, "kind": "best"}, "kind must be one of"),
+    ],
+)
+def test_what_a_question_lacks_is_named(
+    theta: torch.Tensor | None, arguments: dict[str, object], message: str
+) -> None:
     for calibrate in (rf.calibrate_sigma, rf.calibrate_bound, rf.calibrate_steps):
-        with pytest.raises(
-            ValueError,
-            match=r"kind must be 'data_independent' where sampling_rate is 0\.5, got 'per_instance'",
-        ):
-            calibrate(law, THETA, 0.1, sampling_rate=0.5, **HERE)
-        with pytest.raises(ValueError, match=r"sampling_rate must be in \(0, 1\], got 0"):
-            calibrate(law, THETA, 0.1, sampling_rate=0, **TARGET)
-        with pytest.raises(ValueError, match="coordinates must be given where theta is None"):
-            calibrate(law, None, 0.1, **TARGET)
-        with pytest.raises(ValueError, match="theta must be given for kind 'per_instance', got None"):
-            calibrate(law, None, 0.1, coordinates=3, **HERE)
-        with pytest.raises(ValueError, match="coordinates must be left out for kind 'per_instance', got 600"):
-            calibrate(law, THETA, 0.1, coordinates=600, **HERE)
-        with pytest.raises(ValueError, match="kind must be one of"):
-            calibrate(law, THETA, 0.1, kind="best", **TARGET)
+        with pytest.raises(ValueError, match=message):
+            calibrate(rf.RectifiedGaussian(1.0, 1.0), theta, 0.1, **arguments)
 
 
 def cost(law: rf.Mechanism, sensitivity: float, steps: int, kind: str = "per_instance") -> float:
@@ -171,29 +179,6 @@ def test_steps_are_the_most_that_fit() -> None:
     assert steps > 20
     assert cost(law, 0.005, steps) <= TARGET["epsilon"] < cost(law, 0.005, steps + 1)
     assert rf.calibrate_steps(law, THETA, 3.0, **HERE) == 0
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
-def test_targets_are_checked(epsilon: float) -> None:
-    for calibrate in (rf.calibrate_sigma, rf.calibrate_bound, rf.calibrate_steps):
-        with pytest.raises(ValueError, match=r"epsilon must (be|not)"):
-            calibrate(rf.RectifiedGaussian(1.0, 1.0), THETA, 0.1, epsilon=epsilon, delta=1e-5)
-
-
-def test_one_step_that_is_all_there_is() -> None:
-    law, theta, settings = (
-        rf.RectifiedGaussian(1.0, 0.5),
-        torch.zeros(100),
-        {"delta": 1e-5, "kind": "per_instance"},
-    )
-    costs = []
-    for steps in (1, 2, 3):
-        account = rf.PerInstanceAccountant(law, 0.1)
-        account.step(theta, count=steps)
-        costs.append(account.guarantee(1e-5).per_instance.epsilon)
-    for steps in (0, 1, 2):
-        target = (costs[steps] + (costs[steps - 1] if steps else 0.0)) / 2
-        assert rf.calibrate_steps(law, theta, 0.1, epsilon=target, **settings) == steps
 
 
 def test_nothing_passes_through_float32(monkeypatch: pytest.MonkeyPatch) -> None:

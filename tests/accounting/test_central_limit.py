@@ -60,45 +60,28 @@ def coins(count: int, releases: int, move: float) -> LossSums:
 
 
 @every_direction
-@pytest.mark.parametrize("size", MOVES)
-def test_sums_cover_every_pattern(size: str, backward: bool) -> None:
-    move = MOVES[size]
-    sums = LossSums.worst_of(moments(move, backward), moments(-move, backward), releases=3)
-    for signs in patterns():
-        seen = moments(signs * move, backward)
-        variance, third = 3 * float(seen.variance.sum()), 3 * float(seen.third.sum())
-        assert (sums.variance - sums.variance_spread) * (1 - 1e-11) <= variance <= sums.variance
-        assert abs(third) <= sums.third
-        assert 3 * float(seen.fourth.sum()) <= sums.fourth
-        assert 3 * float((seen.fourth - 3 * seen.variance**2).sum().abs()) <= sums.fourth_cumulant
-        assert float(seen.extent.max()) <= sums.extent
-        assert float(seen.variance.max()) <= sums.largest_variance
-        products = {
-            "variance_cubed": seen.variance**3,
-            "third_times_variance": (seen.third * seen.variance).abs(),
-            "fourth_times_variance": seen.fourth * seen.variance,
-        }
-        for name, product in products.items():
-            assert 3 * float(product.sum()) <= getattr(sums, name)
-
-
-def test_sums_are_no_larger_than_the_worse_sign() -> None:
-    move = MOVES["large"]
-    up, down = moments(move, False), moments(-move, False)
-    sums = LossSums.worst_of(up, down, releases=2)
-    assert sums.variance == pytest.approx(
-        2 * float(torch.maximum(up.variance, down.variance).sum()), rel=1e-11
+def test_each_coordinate_counts_with_the_sign_that_is_worse_for_each_moment(backward: bool) -> None:
+    """And so for every pattern of signs."""
+    both = [moments(sign * MOVES["large"], backward) for sign in (1, -1)]
+    sums = LossSums.worst_of(*both, releases=3)
+    variances, thirds, fourths, extents = (
+        torch.stack([getattr(side, name) for side in both])
+        for name in ("variance", "third", "fourth", "extent")
     )
-    assert sums.third == pytest.approx(
-        2 * float(torch.maximum(up.third.abs(), down.third.abs()).sum()), rel=1e-11
-    )
-    assert sums.extent == pytest.approx(max(float(up.extent.max()), float(down.extent.max())), rel=1e-12)
-    fourth, cumulant = (
-        torch.stack([value(side) for side in (up, down)]).amax(dim=0).sum()
-        for value in (lambda side: side.fourth, lambda side: (side.fourth - 3 * side.variance**2).abs())
-    )
-    assert sums.fourth == pytest.approx(2 * float(fourth), rel=1e-11)
-    assert sums.fourth_cumulant == pytest.approx(2 * float(cumulant), rel=1e-11)
+    variance, third, fourth = variances.amax(0), thirds.abs().amax(0), fourths.amax(0)
+    expected = {
+        "variance": variance,
+        "variance_spread": variance - variances.amin(0),
+        "variance_cubed": variance**3,
+        "third": third,
+        "third_times_variance": third * variance,
+        "fourth": fourth,
+        "fourth_cumulant": (fourths - 3 * variances**2).abs().amax(0),
+        "fourth_times_variance": fourth * variance,
+    }
+    for name, terms in expected.items():
+        assert getattr(sums, name) == pytest.approx(3 * float(terms.sum()), rel=1e-11), name
+    assert (sums.largest_variance, sums.extent) == (float(variance.max()), float(extents.max()))
 
 
 @pytest.mark.parametrize("law", [rf.StochasticSign(1.0), *LAWS.values()], ids=repr)

@@ -12,10 +12,9 @@ import torch
 
 import ringfence as rf
 from tests.accounting.accountants import ACCOUNTANTS, SENSITIVITY, THETA, Accountant
-from tests.mechanisms.cases import CASES, Case
+from tests.mechanisms.cases import Case, every_case
 
 every_accountant = pytest.mark.parametrize("kind", ACCOUNTANTS, ids=lambda kind: kind.name)
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 with_epsilon = pytest.mark.parametrize(
     "kind", [kind for kind in ACCOUNTANTS if kind.epsilon], ids=lambda kind: kind.name
 )
@@ -283,23 +282,35 @@ def test_steps_that_are_no_count_are_refused(kind: Accountant, steps: object) ->
         (fisher, {"records": [1]}, r"records must"),
         (lambda: fisher(gram_limit=0), {"squares": [-1.0]}, r"squares must"),
         (lambda: fisher(gram_limit=0), {"trace": [1.0, 1.0]}, r"trace must have shape \[1\]"),
+        (lambda: fisher(gram_limit=0), {"squares": [math.nan]}, "squares must not be NaN"),
         (fisher, {"gram": None}, r"gram must"),
+        (fisher, {"gram": [[[1.0, 0.0], [0.0, 1.0]]]}, r"gram must have shape \[1, 1, 1\], got \[1, 2, 2\]"),
+        (fisher, {"kind": "SampledAccountant"}, "kind must be 'FisherAccountant', got 'SampledAccountant'"),
         (fisher, {"gram_error": [-1.0]}, r"gram_error must"),
         (sampled, {"settings": [[0.1, 0.5, 0]]}, r"settings must"),
         (sampled, {"settings": [[-0.1, 0.5, 1]]}, r"settings must"),
         (sampled, {"settings": [[0.1, 0.0, 1]]}, r"settings must"),
         (sampled, {"settings": [[0.1, 0.5, 2]]}, r"settings must count 1 steps"),
         (sampled, {"spent": -1e-9}, r"spent must"),
+        (sampled, {"sampling_rate": 2.0}, "sampling_rate must be in"),
+        (sampled, {"kind": "PerInstanceAccountant"}, "kind must be 'SampledAccountant'"),
         (examples, {"examples": 0}, r"examples must"),
         (decisions, {"steps": -1}, r"steps must"),
         (decisions, {"at_most": 0}, r"at_most must"),
         (decisions, {"charged": -1e-9}, r"charged must"),
         (examples, {"examples": 2}, r"sums must hold 64 bytes, got 32"),
+        (examples, {"kind": "PerInstanceAccountant"}, "kind must be 'ExampleAccountant'"),
+        (examples, {"zcdps": [0.0, math.nan]}, "zcdps must not be NaN"),
+        *((examples, {"sums": bad}, "sums must be base64 text") for bad in ("not base64!", "!!!!", 3)),
+        (examples, {"sums": "/" * 42 + "8="}, "sums must not be NaN"),
         (per_instance, {"bounded_zcdp": -1.0}, r"bounded_zcdp must"),
         (per_instance, {"forward": [-1.0]}, r"forward must"),
+        (per_instance, {"forward": [1.0, 1.0]}, "forward must hold 1 sums"),
+        (per_instance, {"backward": [math.nan]}, "backward must not be NaN"),
+        (per_instance, {"kind": "Other"}, "kind must be 'PerInstanceAccountant', got 'Other'"),
     ],
 )
-def test_a_number_below_the_smallest_is_refused(
+def test_a_state_that_no_account_has_is_refused(
     make: Callable[[], Any], change: dict[str, object], message: str
 ) -> None:
     account = make()

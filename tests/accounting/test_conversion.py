@@ -14,21 +14,6 @@ from tests.tensors import float64
 ORDERS = conversion.checked_orders(conversion.DEFAULT_ORDERS)
 
 
-def test_default_orders_rise_past_a_thousand() -> None:
-    assert len(ORDERS) == 60
-    assert bool((ORDERS[1:] > ORDERS[:-1]).all())
-    assert float(ORDERS[0]) > 1.05
-    assert float(ORDERS[-1]) > 1000
-
-
-@pytest.mark.parametrize("noise_multiplier", [0.7, 3.0, 40.0])
-def test_renyi_route_is_that_of_dp_accounting(noise_multiplier: float) -> None:
-    accountant = rdp.RdpAccountant(orders=ORDERS.tolist())
-    accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier))
-    epsilon = float(conversion.epsilon_from_rdp(ORDERS, 0.5 * ORDERS / noise_multiplier**2, 1e-6))
-    assert 1 <= epsilon / accountant.get_epsilon(1e-6) <= 1 + 1e-10
-
-
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
 def test_every_row_is_converted_as_dp_accounting_does(delta: float) -> None:
     orders = float64([1.005, 1.5, 2.0, 8.0, 64.0])
@@ -56,12 +41,6 @@ def test_nothing_released_costs_nothing() -> None:
     assert conversion.sampled_gaussian_epsilon(((0.0, 0.1, 10),), 1e-5) == 0
 
 
-def test_sampling_with_rate_one_is_no_sampling() -> None:
-    whole = conversion.gaussian_epsilon(0.5 * math.sqrt(10), 1e-5)
-    assert conversion.sampled_gaussian_epsilon(((0.5, 1.0, 10),), 1e-5) == pytest.approx(whole, rel=1e-3)
-    assert conversion.sampled_gaussian_epsilon(((0.5, 0.01, 10),), 1e-5) < whole / 5
-
-
 def test_ex_post_is_the_union_over_orders() -> None:
     orders, sums = float64([2.0, 11.0]), float64([0.1, 0.5])
     epsilon = float(conversion.ex_post_epsilon(orders, sums, 1e-3))
@@ -85,11 +64,12 @@ def test_delta_outside_its_range_is_refused(delta: float) -> None:
         ([2.0, 1.0], r"orders must be > 1, got 1.0 at index \[1\]"),
         ([math.nan], "orders must not be NaN"),
         ([math.inf], "orders must be finite"),
+        *((bad, "orders must be a number or a tensor") for bad in (None, "2", ["a"], object())),
     ],
 )
-def test_orders_are_checked(orders: list[float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        conversion.checked_orders(orders)
+def test_orders_are_checked(orders: object, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        conversion.checked_orders(orders)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mu", [1e-160, 1e-9, 1e-5, 1e-4, 1e-3, 0.1, 3.0, 100.0, 1e5, 1e12, 1e160])
@@ -112,12 +92,6 @@ def test_a_sum_that_is_no_number_is_not_converted() -> None:
     for convert in (conversion.epsilon_from_rdp, conversion.ex_post_epsilon):
         with pytest.raises(FloatingPointError, match="epsilon cannot be represented"):
             convert(float64([2.0, 8.0]), float64([1.0, math.nan]), 1e-5)
-
-
-@pytest.mark.parametrize("orders", [None, "2", ["a"], object()])
-def test_orders_that_are_no_numbers_are_refused_by_name(orders: object) -> None:
-    with pytest.raises(TypeError, match="orders must be a number or a tensor"):
-        conversion.checked_orders(orders)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shift", [2700.0, 1e6, 1e160])

@@ -16,11 +16,9 @@ from ringfence.accounting.divergence_sums import (
     exact_sums,
     kind_of,
     recentre,
-    released_shape,
     split_by_setting,
     with_numbers,
 )
-from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION, equivalent_information
 from ringfence.numerics.rounding import UNDERFLOW
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
@@ -53,37 +51,6 @@ def test_an_upper_bound_within_half_a_percent(case: Case, name: str) -> None:
     assert bool((bound <= exact * 1.005 + 1e-280).all())
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in TABULATED if case.name != "gaussian"], ids=lambda case: case.name
-)
-def test_in_the_middle_of_a_cell_the_margin_is_needed(case: Case) -> None:
-    """Where D is largest it bends downwards, and the chord alone would be too low."""
-    law, alpha = case.make(1.0, -2.0, 2.0), float64([1.5])
-    nodes = torch.arange(-512, 513, dtype=torch.float64) / 128
-    top = nodes[law.renyi_divergence(nodes, 1e-3, 1.5).argmax()]
-    theta = top + (torch.arange(-10, 10, dtype=torch.float64) + 0.5) / 128
-    table, setting, chords = DivergenceTable(alpha), Setting.of(law, 1e-3), []
-    for one in theta:
-        exact = exact_sums(law, one.view(1), float64(1e-3), alpha)
-        bound = table.sums(setting, one.view(1))
-        assert bool((bound >= exact).all())
-        chords.append(bound / table.margin(setting) / exact)
-    assert float(torch.stack(chords).min()) < 1
-
-
-def test_a_coordinate_rounded_into_the_next_bin_is_charged() -> None:
-    """float32 next to the edges of bins, far out where D falls by 0.7 % a bin."""
-    law, alpha, c = rf.StochasticSign(0.6), float64([2.0]), 6e-4
-    edges = (torch.arange(int(27.97 * 4096), 28 * 4096).double() / 4096 * 0.6).float()
-    beside = [torch.nextafter(edges, torch.full_like(edges, end)) for end in (-99.0, 99.0)]
-    theta = torch.cat((edges, *beside))
-    exact = both_directions(law, theta.double(), float64(c), float64([2.0]))[0, 0]
-    table = DivergenceTable(alpha)
-    bound = torch.cat([table.sums(Setting.of(law, c), value)[0] for value in theta.split(1)])
-    assert bool((bound >= exact).all())
-    assert bool((bound <= 1.02 * exact).all())
-
-
 def test_a_second_sum_reads_the_table_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     table, setting = DivergenceTable(ORDERS), Setting.of(rf.TruncatedGaussian(1.0, 2.0), 1e-3)
     first = table.sums(setting, draw(1000))
@@ -93,15 +60,6 @@ def test_a_second_sum_reads_the_table_it_has(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(table, "tabulated", refuse)
     assert torch.equal(table.sums(setting, draw(1000)), first)
-
-
-def test_coordinates_too_far_apart_are_evaluated_one_by_one() -> None:
-    law = rf.TruncatedGaussian(1.0, 2.0)
-    theta = torch.cat((draw(500), float64([1e6, -3e5, 300.0])))
-    exact = exact_sums(law, theta, float64(1e-2), ORDERS)
-    bound = DivergenceTable(ORDERS).sums(Setting.of(law, 1e-2), theta)
-    assert bool((bound >= exact).all())
-    assert bool((bound <= 1.005 * exact).all())
 
 
 def test_more_equal_coordinates_than_float32_can_count() -> None:
@@ -155,16 +113,6 @@ def test_rounding_and_underflow_are_charged() -> None:
     assert ((gaussian / truth - 1 - 1e-11).abs() < 1e-14).all()
     table = DivergenceTable(orders).sums(Setting.of(rf.StochasticSign(1.0), 0.1), theta)
     assert (table == 3 * UNDERFLOW).all()
-
-
-def test_a_table_serves_one_theta_after_the_other() -> None:
-    """What is kept of the first must not be taken for the second."""
-    law, orders, size = rf.RectifiedGaussian(1.0, 1.0), float64([2.0, 8.0]), 0.1
-    table = DivergenceTable(orders)
-    for place in (0.3, 0.35, 2.3, -1.4, 0.3):
-        theta = torch.full((5,), place).double()
-        fresh = DivergenceTable(orders).sums(Setting.of(law, size), theta)
-        torch.testing.assert_close(table.sums(Setting.of(law, size), theta), fresh, rtol=0, atol=0)
 
 
 def test_nothing_released_costs_nothing_at_every_order() -> None:
@@ -254,33 +202,6 @@ def test_a_theta_that_is_no_number_is_an_error() -> None:
             DivergenceTable(ORDERS).sums(Setting.of(rf.Gaussian(1.0), 0.1), float64([0.0, value]))
 
 
-def test_a_page_is_its_nodes_and_the_steepest_slopes_around_its_cells() -> None:
-    law, orders = rf.RectifiedGaussian(0.7, 1.0), float64([2.0, 8.0])
-    table, size = DivergenceTable(orders), 0.3
-    pages = table.pages(Setting.of(law, size), [-2, 1])
-    for page, where in zip(pages, (-2, 1), strict=True):
-        theta = (where + torch.arange(-1, 130, dtype=torch.float64) / 128) * 0.7
-        nodes = both_directions(law, theta, float64(size), orders).flatten(0, 1)
-        slopes = nodes.diff().abs()
-        torch.testing.assert_close(page[:, :129], nodes[:, 1:-1], rtol=1e-13, atol=0)
-        steepest = torch.stack((slopes[:, :-2], slopes[:, 1:-1], slopes[:, 2:])).amax(dim=0)
-        torch.testing.assert_close(page[:, 129:], steepest, rtol=1e-9, atol=0)
-    assert torch.equal(table.pages(Setting.of(law, size), [1, -2]), pages.flip(0))
-
-
-def test_between_every_eighth_node_the_equivalent_information_is_a_raised_chord() -> None:
-    """K is 4, and above order 1.5 by s^2 / 8 more, s the move in units of sigma."""
-    law, orders, size = rf.RectifiedGaussian(2.0, 1.0), float64([1.5, 8.0]), 0.6
-    table = DivergenceTable(orders, tabulated=EQUIVALENT_INFORMATION)
-    (page,) = table.pages(Setting.of(law, size), [-1])
-    ends = equivalent_information(law, 2 * (torch.arange(17).double() / 16 - 1), float64(size), orders)
-    share = torch.arange(8).double() / 8
-    chords = torch.lerp(ends[..., :-1, None], ends[..., 1:, None], share).flatten(2)
-    bends = float64([4 + 0.5 * 0.3**2 / 4, 4.0])
-    raised = chords / (1 - bends / 16**2 / 6).view(1, 2, 1)
-    torch.testing.assert_close(page[:, :128], raised.flatten(0, 1), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize(("room", "kept"), [(3, [2, 3]), (2, [2, 1])])
 def test_pages_are_kept_while_there_is_room(
     monkeypatch: pytest.MonkeyPatch, room: int, kept: list[int]
@@ -294,33 +215,13 @@ def test_pages_are_kept_while_there_is_room(
     assert found == kept
 
 
-@pytest.mark.parametrize(
-    ("sigma", "theta", "sensitivity", "shape"),
-    [
-        (1.0, torch.zeros(()), float64(0.1), []),
-        (1.0, torch.zeros(3), float64([[0.1]]), [1, 3]),
-        (torch.ones(4), torch.zeros(1), float64(0.1), [4]),
-        (torch.ones(2, 1), torch.zeros(3), torch.ones(5, 1, 1), [5, 2, 3]),
-        (1.0, torch.zeros(0, 2), float64(0.1), [0, 2]),
-    ],
-)
-def test_parameters_and_sensitivity_spread_theta_out(
-    sigma: object, theta: torch.Tensor, sensitivity: torch.Tensor, shape: list[int]
-) -> None:
-    assert list(released_shape(rf.Gaussian(sigma), theta, sensitivity)) == shape
-
-
 def test_every_coordinate_finds_its_row() -> None:
     columns = (float64([[1.0], [2.0]]), torch.tensor([3.0, 4.0, 3.0]), float64(7.0))
     rows, index = distinct(*columns)
     assert rows.shape == (4, 3)
     assert torch.equal(rows[index], torch.stack(torch.broadcast_tensors(*columns), dim=-1))
-
-
-def test_single_numbers_are_one_row() -> None:
-    rows, index = distinct(float64([1.0]), float64(2.0))
-    assert rows.tolist() == [[1.0, 2.0]]
-    assert index.tolist() == [0]
+    single, index = distinct(float64([1.0]), float64(2.0))
+    assert (single.tolist(), index.tolist()) == ([[1.0, 2.0]], [0])
 
 
 def test_a_law_gets_its_numbers_in_the_order_of_its_parameters() -> None:
@@ -347,7 +248,7 @@ def test_settings_differ_where_divergences_do() -> None:
     assert one.sigma == 1.0
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every_case
 def test_a_stacked_law_is_each_of_its_laws(case: Case) -> None:
     laws, theta = [case.make(sigma, -1.0, 1.5) for sigma in (0.8, 0.3)], draw(2, 7)
     assert kind_of(laws[0]) == kind_of(laws[1])

@@ -244,69 +244,12 @@ def test_an_octave_ends_with_its_power_of_two(largest: float) -> None:
     assert (at < 0.45 * largest**2 * float64(orders)).all()  # what the table says, not the Gaussian
 
 
-class Plain(rf.Gaussian):
-    """D = (alpha / 2) s^2 (1 + |s|): its limit and its steepest chord are both alpha / 2."""
-
-    def renyi_divergence(self, theta: object, shift: Tensor, alpha: Tensor) -> Tensor:
-        return 0.5 * alpha * shift**2 * (1 + shift.abs()) + 0 * theta
-
-
-@pytest.mark.parametrize("octave", [-20, -3, -1, 1])
-def test_margins_grow_with_alpha_times_the_shift(octave: int) -> None:
-    """2 % on D / s^2 and 5 % on its slope, times alpha s between 1/16 and 1."""
-    orders = float64([1.5, 2.0, 100.0])
-    flat, slope = ShiftTable(Plain(1.0), orders).weights(float64([0.1]), octave)
-    reach = (orders * 2.0**octave).clamp(1 / 16, 1)
-    chord = 1 / (1 - (1 / 16) ** 2 / 4)
-    torch.testing.assert_close(flat[0], 0.5 * orders * chord * (1 + 0.02 * reach), rtol=1e-12, atol=0)
-    if octave > -20:
-        torch.testing.assert_close(slope[0], 0.5 * orders * chord * (1 + 0.05 * reach), rtol=1e-9, atol=0)
-
-
 def test_rounding_is_charged_on_top_of_the_weights() -> None:
     law, theta, orders = LAWS["rectified"], float64([3.0]), float64([2.0, 8.0])
     sums, _ = TabulatedSums(law, theta, orders, {}).charge(float64([[0.125]]))
     flat, slope = ShiftTable(law, orders).weights(theta, -3)
     plain = 0.125**2 * flat[0] + 0.125**3 * slope[0]
     assert ((sums[:, 0] / plain - 1 - 1e-11 - 65 * 2.0**-52).abs() < 1e-15).all()
-
-
-def test_four_shifts_an_octave_are_evaluated_and_no_page_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From alpha s = 1 / 16 up to the octave asked for, each once for a page of theta."""
-    seen: list[float] = []
-    honest = ShiftTable.worst
-
-    def recorded(self: ShiftTable, theta: Tensor, shift: Tensor, orders: Tensor) -> Tensor:
-        seen.extend(shift.unique().tolist())
-        return honest(self, theta, shift, orders)
-
-    monkeypatch.setattr(ShiftTable, "worst", recorded)
-    sigma, order = 2.0, 4.0
-    table = ShiftTable(rf.RectifiedGaussian(sigma, 1.0), float64([order]))
-    assert table.smallest == -6  # 1 / 16 / 4
-    for theta in ([0.1, 0.3], [0.1, 0.2]):
-        table.weights(float64(theta), -4)
-    expected = [2.0**-6, *(2.0 ** (octave - k / 4) for octave in (-5, -4) for k in range(4))]
-    assert sorted(seen) == pytest.approx(sorted(sigma * shift for shift in expected))
-    seen.clear()
-    table.weights(float64([0.1, 5.0]), -4)  # a page more, and nothing else
-    assert len(seen) == 9
-
-
-@pytest.mark.parametrize("octave", [-1, 0])
-def test_the_chord_from_the_limit_is_taken_where_it_is_lower_at_half_the_largest_shift(octave: int) -> None:
-    """Otherwise the largest quotient, which has no slope; both are the better one somewhere."""
-    table, node = ShiftTable(LAWS["sign"], float64([1.5, 8.0])), torch.arange(-16, 24)
-    flat, slope = table.weights(node.double() * table.sigma / 16, octave)
-    pages = torch.stack(table._pages_of([-2, -1, 0, 1, 2], octave), dim=1)
-    limit, largest, steepest = pages[:, node // 8 + 2, node % 8]
-    lower = limit + steepest * 2.0**octave / 2 < largest
-    chord, reach = 1 / (1 - (1 / 16) ** 2 / 4), (table.orders * 2.0**octave).clamp(1 / 16, 1)
-    expected = torch.where(lower, limit, largest) * chord * (1 + 0.02 * reach)
-    torch.testing.assert_close(flat, expected, rtol=1e-12, atol=0)
-    expected = torch.where(lower, steepest, 0.0) * chord * (1 + 0.05 * reach)
-    torch.testing.assert_close(slope, expected, rtol=1e-12, atol=0)
-    assert 0 < int(lower.sum()) < lower.numel()
 
 
 class Unbounded(ExampleSums):
@@ -400,29 +343,6 @@ def test_nobodys_own_epsilon_is_above_what_is_promised_to_everybody(law: rf.Mech
     epsilons = own.epsilons(1e-5, kind="per_instance")
     assert float(epsilons.max()) <= promised.epsilon * (1 + 1e-9)
     assert float(own.epsilons(1e-5).max()) > 1  # ex-post bounds another thing, and stays
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kind": "PerInstanceAccountant"}, "kind must be 'ExampleAccountant', got 'PerInstanceAccountant'"),
-        ({"version": 7}, "version must be 2, got 7"),
-        ({"zcdps": [0.0, math.nan]}, "zcdps must not be NaN"),
-        ({"colour": "red"}, r"unknown keys \['colour'\]"),
-        ({"steps": -1}, "steps must be at least 0, got -1"),
-        ({"examples": 0}, "examples must be at least 1, got 0"),
-        ({"examples": 2}, "sums must hold 128 bytes, got 64"),
-        ({"sums": "not base64!"}, "sums must be base64 text, got 'not base64!'"),
-        ({"sums": "!!!!"}, "sums must be base64 text, got '!!!!'"),
-        ({"sums": 3}, "sums must be base64 text, got '3'"),
-        ({"sums": "/" * 85 + "w=="}, "sums must not be NaN"),
-    ],
-)
-def test_states_that_are_not_understood_are_refused(change: dict[str, object], message: str) -> None:
-    account = ExampleAccountant(rf.Gaussian(1.0), [2.0, 64.0])
-    account.step(torch.zeros(3), torch.ones(1, 3))
-    with pytest.raises(ValueError, match=message):
-        ExampleAccountant.from_state_dict({**account.state_dict(), **change})
 
 
 @pytest.mark.parametrize(

@@ -139,13 +139,6 @@ def test_a_cut_near_zero_between_far_ends_keeps_its_digits(bound: float) -> None
     torch.testing.assert_close(two, sign, rtol=1e-12, atol=0)
 
 
-def test_theta_is_measured_from_an_end_that_is_more_than_256_sigma_away() -> None:
-    for end, moved in ((256.0, False), (256.5, True), (-256.0, False), (-256.5, True)):
-        law = rf.TruncatedGaussian(2.0, sorted((0.0, 2 * end)))
-        theta = float64([2 * end + 1.0])
-        assert torch.equal(recentre(law, theta)[1], float64([1.0]) if moved else theta)
-
-
 def test_each_coordinate_is_measured_from_its_own_end_if_that_is_closer_than_half_of_theta() -> None:
     theta = float64([999.0, -998.0, 3.0, 600.0, 700.0])
     law, moved = recentre(rf.TruncatedGaussian(1.0, 1000.0), theta)

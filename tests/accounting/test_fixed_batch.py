@@ -67,16 +67,6 @@ def test_one_dimension(name: str, theta: float, c: float, rate: float, record: s
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "alpha", "at_most"),
-    [(name, *row) for name in LAWS for row in [(0.01, 4, 1.001), (0.01, 32, 1.001), (0.1, 16, 1.014)]],
-)
-def test_forward_is_tight_for_small_shifts(name: str, rate: float, alpha: int, at_most: float) -> None:
-    law, family = LAWS[name]
-    bound = float(fixed_batch_rdp(law, 0.7, 1e-3, rate, [alpha]).forward)
-    assert 1 <= bound / worst_sign(family, 0.7, 1e-3, rate, alpha, "P", "added") < at_most
-
-
-@pytest.mark.parametrize(
     ("name", "theta", "c", "alpha", "ratio"),
     [("truncated", 2.0, 1.0, 2, 1.124), ("rectified", 2.0, 1.0, 2, 1.613), ("sign", 0.0, 3.0, 8, 1.628)],
 )
@@ -174,16 +164,6 @@ def test_everything_released_is_per_instance_accounting() -> None:
         (removed.backward, plain.forward),
     ):
         torch.testing.assert_close(result, expected, rtol=1e-10, atol=0)
-
-
-def test_grows_with_rate_and_sensitivity_and_order() -> None:
-    law, theta = LAWS["truncated"][0], torch.tensor([0.2, -1.0], dtype=torch.float64)
-    rows = [fixed_batch_rdp(law, theta, 0.1, rate, ORDERS).backward for rate in (0.01, 0.1, 0.5, 1.0)]
-    assert bool((torch.diff(torch.stack(rows), dim=0) > 0).all())
-    rows = [fixed_batch_rdp(law, theta, c, 0.1, ORDERS) for c in (0.0, 0.01, 0.1, 1.0)]
-    assert float(rows[0].worst.max()) == 0
-    assert bool((torch.diff(torch.stack([row.worst for row in rows]), dim=0) > 0).all())
-    assert bool((torch.diff(rows[-1].backward) > 0).all())
 
 
 def test_refusals_name_the_argument() -> None:

@@ -101,37 +101,6 @@ def test_the_per_instance_paragraph_is_a_guarantee_for_one_release_only() -> Non
         assert paragraph.endswith("is computed from it and must not be published.")
 
 
-def test_the_ex_post_sentence_is_true_along_an_adaptive_run() -> None:
-    """Ville's inequality on two adaptive steps: the loss passes the realised bound rarely enough.
-
-    theta of the second step depends on the first output, and so do its divergences.
-    """
-    law, c, alpha, delta = rf.TruncatedGaussian(1.0, bound=1.0), 1.5, 4.0, 0.05
-    generator = torch.Generator().manual_seed(1)
-    count = 100_000
-    start = torch.zeros(count, dtype=torch.float64)
-    first = law.sample(start, generator=generator)
-    second_theta = 2.0 * (first > 0.3) - 1.0  # a trajectory that moves theta to where it costs more
-    second = law.sample(second_theta, generator=generator)
-    loss = sum(
-        law.log_prob(output, theta) - law.log_prob(output, theta + c)
-        for output, theta in ((first, start), (second, second_theta))
-    )
-    realised = law.renyi_divergence(start, c, alpha) + law.renyi_divergence(second_theta, c, alpha)
-    bound = realised + math.log(1 / delta) / (alpha - 1)
-    assert float((loss > bound).double().mean()) <= delta
-    # a test that can fail: leave out log(1/delta) and the sentence is false
-    assert float((loss > realised).double().mean()) > delta
-
-
-def test_rounding_up_never_goes_below() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for value in torch.logspace(-9, 6, 300).double() * torch.rand(300, generator=generator).double():
-        assert float(value) <= float(rounded_up(float(value))) <= float(value) * 1.0011
-    assert rounded_up(0.0) == "0"
-    assert rounded_up(math.inf) == "inf"
-
-
 def test_one_release_and_many_are_told_apart() -> None:
     account = rf.PerInstanceAccountant(rf.Gaussian(1.0), 0.1)
     assert account.steps == 0

@@ -247,18 +247,6 @@ def test_all_outcomes_and_all_patterns() -> None:
         assert exact <= delta(epsilon) <= 1.2 * exact
 
 
-def test_coordinates_that_do_not_move_cost_nothing() -> None:
-    """And hide nothing of what the others cost."""
-    some = composed_delta(SIGN, float64(THETAS[:2]), float64(SIZES[:2]), steps=2)
-    all_of_them = composed_delta(SIGN, float64(THETAS), float64([*SIZES[:2], 0.0, 0.0, 0.0]), steps=2)
-    none = composed_delta(SIGN, float64(THETAS), float64(0.0), steps=2)
-    assert some is not None
-    assert all_of_them is not None
-    assert none is not None
-    for epsilon in (0.0, 0.5, 1.0):
-        assert all_of_them(epsilon) == some(epsilon) > none(epsilon) == 0
-
-
 @pytest.mark.parametrize("at_most", [1, 2, 3])
 def test_all_choices_of_coordinates(at_most: int) -> None:
     delta = composed_delta(SIGN, float64(THETAS), float64(SIZES), 1, at_most)
@@ -269,20 +257,6 @@ def test_all_choices_of_coordinates(at_most: int) -> None:
             for some in itertools.combinations(range(5), at_most)
         )
         assert exact <= delta(epsilon) <= 1.2 * exact + 1e-12
-
-
-def test_a_quantised_law_with_many_levels() -> None:
-    law = rf.QuantizedGaussian(1.0, bound=1.0, levels=5)
-    delta = composed_delta(law, float64([0.3, 2.0]), float64(0.4), steps=1)
-    assert delta is not None
-    atoms = law.support.atoms
-
-    def levels(where: float) -> list[float]:
-        return [float(law.log_prob(atom, where).exp()) for atom in atoms]
-
-    for epsilon in (0.0, 0.3, 0.8):
-        exact = enumerated_delta(levels, [0.3, 2.0], [0.4, 0.4], epsilon)
-        assert exact <= delta(epsilon) <= 1.2 * exact
 
 
 def test_an_envelope_lies_above_each_and_touches_the_largest() -> None:

@@ -13,10 +13,9 @@ import torch
 from dp_accounting import pld
 
 import ringfence as rf
-from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_epsilon
+from ringfence.accounting.conversion import DEFAULT_ORDERS, GaussianBound, RenyiBound, gaussian_epsilon
 from ringfence.accounting.guarantee import ADDED_UP, BOUNDED_RANGE, GAUSSIAN, RENYI, ZCDP
 from ringfence.accounting.privacy_loss import PrivacyLoss, TooLittleNoiseError, delta_left
-from ringfence.accounting.trade_off import GaussianBound, RenyiBound
 from ringfence.releases.account import ReleaseAccount
 
 DELTA = 1e-5

@@ -12,7 +12,6 @@ from scipy.special import ndtr
 import ringfence as rf
 from benchmarks.sampled_exact import Setting, ratios, whole_dataset
 from ringfence.accounting import subsampling
-from ringfence.accounting.per_instance import per_instance_rdp
 from ringfence.accounting.subsampling import (
     SampledDivergence,
     checked_integer_orders,
@@ -132,17 +131,6 @@ def test_it_is_the_bound_of_the_batches_given(enumerated) -> None:
     assert bool((rdp.worst == torch.maximum(rdp.forward, rdp.backward)).all())
 
 
-def test_more_batches_and_more_failure_probability_say_more() -> None:
-    batches = 0.3 * torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double()
-    gaussian = fixed_batch_rdp(rf.Gaussian(1.0), batches[0], 0.1, 0.2, ORDERS).backward
-    rows = [
-        subsampled_rdp(TRUNCATED, batches[:n], 0.1, 0.2, ORDERS, failure_probability=beta).worst
-        for n, beta in ((2, 1e-6), (4, 1e-6), (8, 1e-6), (8, 1e-2))
-    ]
-    assert bool((torch.diff(torch.stack(rows), dim=0) < 0).all())
-    assert bool((rows[0] < gaussian).all())
-
-
 def test_any_iterable_and_the_table_agree() -> None:
     batches = torch.randn(8, 100, generator=torch.Generator().manual_seed(0)).double()
     one = subsampled_rdp(TRUNCATED, batches, 0.05, 0.1, [2, 3], failure_probability=1e-3)
@@ -150,13 +138,6 @@ def test_any_iterable_and_the_table_agree() -> None:
     for exact, bound in ((one.forward, two.forward), (one.backward, two.backward)):
         ratio = bound / exact
         assert bool((ratio >= 1).all() and (ratio < 1.005).all())
-
-
-def test_everything_released() -> None:
-    theta = torch.tensor([[0.2, -1.0, 2.0]], dtype=torch.float64)
-    rdp = subsampled_rdp(RECTIFIED, theta, 0.3, 1.0, ORDERS, failure_probability=1e-6)
-    torch.testing.assert_close(rdp.worst, per_instance_rdp(RECTIFIED, theta[0], 0.3, ORDERS).worst)
-    assert rdp.failure_probability == 0
 
 
 def test_parameters_for_each_coordinate() -> None:
@@ -186,22 +167,6 @@ def test_refusals_name_the_argument() -> None:
         call(torch.zeros(2, 2), failure_probability=0)
     with pytest.raises(ValueError, match=r"sampling_rate must be in \(0, 1\], got 0"):
         call(torch.zeros(2, 2), sampling_rate=0.0)
-
-
-@pytest.mark.parametrize(("count", "evaluated"), [(512, True), (513, False)])
-def test_few_coordinates_of_all_batches_are_evaluated(
-    count: int, evaluated: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, log_excess = [], SampledDivergence.log_excess
-
-    def noted(self: SampledDivergence, theta: torch.Tensor, exact: bool) -> torch.Tensor:
-        asked.append(exact)
-        return log_excess(self, theta, exact)
-
-    monkeypatch.setattr(SampledDivergence, "log_excess", noted)
-    batches = torch.zeros(2, count, dtype=torch.float64)
-    subsampled_rdp(rf.Gaussian(1.0), batches, 0.01, 0.1, [2, 4], failure_probability=1e-6)
-    assert asked == [evaluated, evaluated]
 
 
 def test_the_averages_share_the_failure_probability_and_no_more() -> None:

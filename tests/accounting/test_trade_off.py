@@ -12,9 +12,16 @@ from dp_accounting import pld
 from scipy.stats import norm, truncnorm
 
 import ringfence as rf
-from ringfence.accounting import trade_off
-from ringfence.accounting.conversion import gaussian_delta, sampled_gaussian_curve
-from ringfence.accounting.trade_off import CurveBound, GaussianBound, RenyiBound, _excess, smallest_mu
+from ringfence.accounting import conversion
+from ringfence.accounting.conversion import (
+    CurveBound,
+    GaussianBound,
+    RenyiBound,
+    _excess,
+    gaussian_delta,
+    sampled_gaussian_curve,
+    smallest_mu,
+)
 from ringfence.mechanisms.secure import SecureRelease
 from tests.tensors import float64
 
@@ -190,7 +197,7 @@ def test_mu_covers_a_curve_between_its_points(spacing: float, monkeypatch: pytes
     """Points are so far apart that what the chord of g may miss between two of them decides."""
     slack, epsilons = 1e-3, torch.arange(0, 8, spacing, dtype=torch.float64)
     deltas = rf.Gaussian(1.0).hockey_stick(0.0, 1.0, epsilons).clamp(max=0.2)  # flat where it begins
-    monkeypatch.setattr(trade_off, "sampled_gaussian_curve", lambda _: (epsilons, deltas))
+    monkeypatch.setattr(conversion, "sampled_gaussian_curve", lambda _: (epsilons, deltas))
     at = epsilons.numpy()[: int((deltas <= slack).nonzero()[0]) + 1]
 
     def holds(mu: float) -> bool:

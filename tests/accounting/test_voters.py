@@ -169,7 +169,7 @@ def test_losses_whose_squares_floats_do_not_hold() -> None:
         rf.voter_epsilons(rf.StochasticSign(1e-155), ballots, delta=1e-5)
 
 
-def test_the_grid_is_fitted_to_the_dearest_voter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_grid_is_fitted_to_the_costliest_voter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its variance, twice the largest loss of a likely outcome, and step^2 / 16 a query for rounding."""
     seen = []
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
+import pytest
+
 import ringfence as rf
 from tests import oracle
 
@@ -31,6 +33,11 @@ class Case:
             import_module(f"tests.mechanisms.test_{self.name}"), self.name
         )
         return beside(sigma, low, high)
+
+
+def every_case(test: Callable[..., None]) -> Callable[..., None]:
+    """Runs a test once for each row."""
+    return pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)(test)
 
 
 CASES = [

@@ -7,7 +7,7 @@ import torch
 from mpmath import mp, mpf
 
 from ringfence.mechanisms import pieces
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal
 from tests.tensors import float64
 
 

@@ -37,14 +37,6 @@ def test_a_bound_for_each_coordinate_gives_levels_for_each() -> None:
     assert [atom.tolist() for atom in law.support.atoms] == [[-1.0, -2.0], [0.0, 0.0], [1.0, 2.0]]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_every_draw_is_a_level_and_has_mass(dtype: torch.dtype) -> None:
-    law, theta = (rf.QuantizedGaussian(1.0, (-0.1, 0.7), 12), torch.linspace(-2, 2, 5000, dtype=dtype))
-    draws = law.sample(theta, generator=torch.Generator().manual_seed(0))
-    assert len(draws.unique()) == 12
-    assert torch.isfinite(law.log_prob(draws, theta)).all()
-
-
 def test_many_levels_stay_within_memory() -> None:
     """Every coordinate needs 2,001 numbers at a time: blocks shrink accordingly."""
     law, theta = rf.QuantizedGaussian(1.0, 2.0, 2001), torch.zeros(2000, dtype=torch.float64)
@@ -80,5 +72,6 @@ def test_a_level_is_known_in_float32_and_nothing_else_has_mass(size: float) -> N
     law = rf.QuantizedGaussian(size, (-0.1 * size, 0.7 * size), 12)
     theta = torch.linspace(-2 * size, 2 * size, 500)
     draws = law.sample(theta, generator=torch.Generator().manual_seed(0))
+    assert len(draws.unique()) == 12
     assert torch.isfinite(law.log_prob(draws, theta)).all()
     assert torch.isinf(law.log_prob(draws + 1e-4 * size, theta)).all()

@@ -22,13 +22,6 @@ def test_one_number_is_a_symmetric_bound() -> None:
         rf.RectifiedGaussian(1.0, (1, 2, 3))
 
 
-def test_atoms_carry_the_tails() -> None:
-    law = rf.RectifiedGaussian(2.0, (-1.0, 3.0))
-    tails = torch.distributions.Normal(0.5, 2.0).cdf(torch.tensor([-1.0, 3.0]))
-    assert float(law.log_prob(-1.0, 0.5).exp()) == pytest.approx(float(tails[0]), rel=1e-6, abs=0)
-    assert float(law.log_prob(3.0, 0.5).exp()) == pytest.approx(1 - float(tails[1]), rel=1e-6, abs=0)
-
-
 def test_far_outside_only_the_other_atom_tells() -> None:
     """At theta = 37 sigma nearly every release is the upper end, and it gives nearly nothing."""
     law, theta = rf.RectifiedGaussian(1.0, 1.0), torch.tensor(37.0, dtype=torch.float64)

@@ -12,40 +12,6 @@ def test_support_is_an_interval_without_atoms() -> None:
     assert support.atoms == ()
 
 
-def test_information_is_the_variance_over_sigma_to_the_fourth() -> None:
-    law = rf.TruncatedGaussian(0.5, (-1.0, 2.0))
-    draws = law.sample(
-        torch.full((200_000,), 1.5, dtype=torch.float64), generator=torch.Generator().manual_seed(0)
-    )
-    assert float(draws.var()) / 0.5**4 == pytest.approx(float(law.fisher_information(1.5)), rel=0.02, abs=0)
-
-
-def test_far_outside_it_is_an_exponential_at_the_near_end() -> None:
-    """Not uniform, as the paper has it."""
-    law, theta = rf.TruncatedGaussian(1.0, 1.0), 1000.0
-    distance = theta - 1.0
-    assert float(law.fisher_information(theta)) == pytest.approx(distance**-2, rel=1e-4, abs=0)
-    step = 1 / distance
-    fall = law.log_prob(1.0, theta) - law.log_prob(1.0 - step, theta)
-    assert float(fall) == pytest.approx(1, rel=1e-3, abs=0)
-
-
-def test_order_two_treats_both_signs_alike() -> None:
-    law, theta = rf.TruncatedGaussian(1.0, 1.0), torch.linspace(-4, 4, 17, dtype=torch.float64)
-    torch.testing.assert_close(
-        law.renyi_divergence(theta, 0.3, 2.0), law.renyi_divergence(theta, -0.3, 2.0), rtol=1e-13, atol=0
-    )
-
-
-def test_infinite_bound_is_the_gaussian() -> None:
-    law, gaussian = rf.TruncatedGaussian(2.0, torch.inf), rf.Gaussian(2.0)
-    theta = torch.linspace(-50, 50, 11, dtype=torch.float64)
-    torch.testing.assert_close(law.fisher_information(theta), gaussian.fisher_information(theta))
-    torch.testing.assert_close(
-        law.renyi_divergence(theta, 1.0, 9.0), gaussian.renyi_divergence(theta, 1.0, 9.0)
-    )
-
-
 @pytest.mark.parametrize("sigma", [0.5, 3.0])
 @pytest.mark.parametrize("bound", [(-torch.inf, 1.0), (1.0, torch.inf), (-torch.inf, torch.inf)])
 def test_with_an_open_end_the_bound_is_the_gaussians(sigma: float, bound: tuple[float, float]) -> None:

@@ -117,49 +117,6 @@ def test_small_ratios_beside_enormous_ones_keep_their_digits(behind: float) -> N
     assert torch.allclose(rho, -torch.log1p(-third), rtol=1e-13, atol=0)
 
 
-def test_estimates_of_modes_solve_their_equation() -> None:
-    """u_k = sum over l of max(-u_l, 0), which is below the sum of h(u_l) over the others."""
-    location = torch.cat([random_rows(8, torch.Generator().manual_seed(seed)) for seed in range(4)])
-    estimates = largest_normal._modes_at_least(location)
-    own = location.sort(dim=1, descending=True).values
-    pulls = (location.unsqueeze(1) - estimates.unsqueeze(2)).clamp(min=0).sum(dim=2)
-    assert torch.allclose(estimates - own, pulls, rtol=1e-12, atol=1e-12)
-
-
-def test_windows_reach_as_far_as_the_outer_modes_and_the_widths_there() -> None:
-    """Modes by bisection: of f_k for the lowest and the highest location, of f_k phi(u_k) for the lowest."""
-    location = torch.cat([random_rows(6, torch.Generator().manual_seed(seed)) for seed in range(4)])
-    begin, end, width = largest_normal._outer_modes(location)
-
-    def mode(own: Tensor, factors: int) -> tuple[Tensor, Tensor]:
-        """The mode of each row, and the width of the density there."""
-        at = location.gather(1, own)
-        low, high = location.amin(dim=1, keepdim=True), torch.full_like(at, 9.0)
-        for _ in range(50):
-            x = (low + high) / 2
-            u = x - location
-            h = (torch.exp(-0.5 * u * u - log_tail(-u)) / math.sqrt(2 * math.pi)).scatter(1, own, 0.0)
-            beyond = factors * (x - at) > h.sum(dim=1, keepdim=True)
-            low, high = torch.where(beyond, low, x), torch.where(beyond, x, high)
-        return x[:, 0], (factors + (h * (u + h)).sum(dim=1)).rsqrt()
-
-    lowest, highest = location.argmin(dim=1, keepdim=True), location.argmax(dim=1, keepdim=True)
-    (first, narrow), (last, _), (further, wide) = mode(lowest, 1), mode(highest, 1), mode(lowest, 2)
-    reached = torch.minimum(first - 8.5 * narrow, further - 8.5 * wide)
-    assert torch.allclose(begin, reached, rtol=0, atol=0.03)
-    assert torch.allclose(end, last + 8.55, rtol=0, atol=0.03)
-    assert torch.allclose(width, narrow, rtol=0.03, atol=0)
-
-
-def test_chances_sum_to_one_before_and_after() -> None:
-    """Where none is heavy, no chance is computed from the others."""
-    location = 0.3 * torch.randn(20, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    moves = torch.randn(20, 3, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    log_p, rho = log_chances_and_ratios(location, moves)
-    assert float((log_p.exp().sum(dim=0) - 1).abs().max()) < 1e-14
-    assert float(((log_p.unsqueeze(2) - rho).exp().sum(dim=0) - 1).abs().max()) < 1e-13
-
-
 def test_windows_that_are_far_apart() -> None:
     """So far behind, log Phi(u) is -u^2 / 2 up to logarithms, and the best x is a mean."""
     others = torch.tensor([0.0, 0.0, -900.0], dtype=torch.float64)

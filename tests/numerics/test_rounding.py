@@ -15,6 +15,7 @@ def test_a_printed_number_is_not_below_and_has_few_digits(digits: int) -> None:
     for value in (1.0, math.pi, 0.1, 9.99999, 1e-12, 123456.789, 1e300):
         printed = Fraction(rounded_up(value, digits))
         assert 0 <= printed - Fraction(value) <= Fraction(value) * Fraction(10) ** (1 - digits)
+    assert (rounded_up(0.0), rounded_up(math.inf)) == ("0", "inf")
 
 
 def test_squares_and_their_reciprocals_are_finite_and_not_zero() -> None:

@@ -17,8 +17,6 @@ from ringfence.numerics.singular_values import (
     cholesky,
     dense_bounds,
     largest_eigenvalues,
-    norm_bounds,
-    squared_frobenius,
 )
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import SVD, largest, ones
@@ -77,39 +75,6 @@ def test_an_eigensolver_that_understates_is_not_believed(
     excess = dense_bounds(ones(8), matrices).upper / torch.linalg.matrix_norm(matrices, 2) - 1
     assert -SVD < float(excess[[0, 2]].max()) < 1e-12
     assert bool(torch.isclose(excess[1] + 1, matrices[1].norm() / torch.linalg.matrix_norm(matrices[1], 2)))
-
-
-@pytest.mark.parametrize(("numbers", "sizes"), [(100, [2, 2, 2, 1]), (30, [1] * 7), (1000, [7])])
-def test_as_many_examples_at_once_as_may_be_held(
-    numbers: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, of = [], Gram.of
-
-    def recorded(weights: Tensor, matrices: Tensor, **options: bool) -> Gram:
-        seen.append(len(matrices))
-        return of(weights, matrices, **options)
-
-    monkeypatch.setattr(Gram, "of", recorded)
-    monkeypatch.setattr(singular_values, "_NUMBERS", numbers)
-    dense_bounds(ones(9), draw(7, 9, 4))
-    assert seen == sizes
-
-
-def test_zero_is_exactly_zero_even_beside_others() -> None:
-    matrices = torch.stack([torch.zeros(3, 2).double(), draw(3, 2)])
-    bounds = dense_bounds(ones(3), matrices)
-    assert [float(end[0]) for end in (bounds.lower, bounds.upper, bounds.gap)] == [0, 0, 0]
-    assert float(bounds.upper[1]) > 0
-    assert squared_frobenius(ones(3), matrices)[0] == 0
-    assert float(norm_bounds(ones(3), matrices[0]).upper) == 0
-
-
-def test_squares_that_underflow_are_charged() -> None:
-    """The Gram matrix of this one is 0 in float64; the norm is not."""
-    tiny = torch.full((1, 2, 2), 1e-170, dtype=torch.float64)
-    assert float(dense_bounds(ones(2), tiny).upper) >= 2e-170
-    assert float(norm_bounds(ones(2), tiny[0]).upper) >= 2e-170
-    assert float(squared_frobenius(ones(2), tiny)) > 0
 
 
 def test_gram_sums_bound_the_norm_of_the_stack() -> None:

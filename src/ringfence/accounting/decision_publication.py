@@ -138,7 +138,7 @@ def check_gain(
     """Raises an error where public numbers say that publishing gains nothing.
 
     That is where the number of decisions whose scores are spread evenly from 0 to 12 (log odds: 30) is, with
-    noise of 0, no smaller than what holds for every dataset. ``moved`` is how many of them one voter takes part in.
+    noise of 0, no smaller than what holds for every dataset. One voter takes part in ``moved`` of them.
 
     >>> import ringfence as rf
     >>> check_gain(rf.NoisyWinner(40.0), 640, "replaced", 1e-5)

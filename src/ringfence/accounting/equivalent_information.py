@@ -111,14 +111,8 @@ class _Search:
         most: Tensor,
         own: dict[str, Tensor],  # parameters that differ from coordinate to coordinate
     ) -> None:
-        self.mechanism, self.theta, self.farthest, self.sigma, self.own = (
-            mechanism,
-            theta,
-            farthest,
-            sigma,
-            own,
-        )
-        self.most = most
+        self.mechanism, self.own = mechanism, own
+        self.theta, self.farthest, self.sigma, self.most = theta, farthest, sigma, most
         everything = torch.arange(len(theta), device=theta.device)
         self.at_zero = self._law(everything).fisher_information(theta) * sigma.square()
         self.widest = float((farthest / sigma).max()) if len(theta) else 0.0

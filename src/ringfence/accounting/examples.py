@@ -296,19 +296,15 @@ def _checked_blocks(gradients: Tensor | Iterable[Tensor], width: int) -> Iterato
     """
     if not isinstance(gradients, Iterable):
         raise TypeError(f"gradients must be a tensor or an iterable of tensors, got {gradients!r}")
-    one = hasattr(gradients, "shape") or (isinstance(gradients, list | tuple) and not _chunks(gradients))
-    for chunk in [gradients] if one else gradients:
+    # a list may hold chunks of rows, or be one chunk written as a list of rows
+    listed = isinstance(gradients, list | tuple) and not all(hasattr(chunk, "shape") for chunk in gradients)
+    for chunk in [gradients] if listed or hasattr(gradients, "shape") else gradients:
         tensor = checks.finite("gradients", chunk)
         if tensor.dim() != 2 or tensor.shape[1] != width:
             raise ValueError(f"gradients must have shape (m, {width}), got {list(tensor.shape)}")
         entries = _BLOCK.get(tensor.device.type, _BLOCK_ELSEWHERE)
         for block in tensor.split(at_once(entries, each=width)):
             yield block.double()
-
-
-def _chunks(gradients: Sequence[object]) -> bool:
-    """Whether a list has chunks of rows, and is not one chunk written as a list of rows."""
-    return all(hasattr(chunk, "shape") for chunk in gradients)
 
 
 class ExampleSums:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.trade_off import smallest_mu
+from ringfence.accounting.conversion import smallest_mu
 from ringfence.checks import Real
 from ringfence.numerics.rounding import rounded_up
 

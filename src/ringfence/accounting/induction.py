@@ -439,15 +439,15 @@ def atoms_delta(
         return lambda epsilon: 0.0
     if not costs.max() < LARGEST_VARIANCE:
         return None
-    dearest = np.argsort(-costs)
-    ranked = counts.numpy()[dearest]
+    costliest = np.argsort(-costs)
+    ranked = counts.numpy()[costliest]
     moved = np.empty_like(ranked)  # those that cost most
-    moved[dearest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
+    moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
     grid = _grid(log_p, rho, moved)
     found = []
     for direction in (0, 1):
         losses = _losses(log_p, rho, direction, stand_in, grid)
-        own = induction([(losses[j], int(counts[j])) for j in dearest], grid, at_most)
+        own = induction([(losses[j], int(counts[j])) for j in costliest], grid, at_most)
         if own is None:
             return None
         found.append(own)

@@ -11,7 +11,12 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import (
     DEFAULT_ORDERS,
+    AttackBound,
+    CurveBound,
+    GaussianBound,
+    Rates,
     Releases,
+    RenyiBound,
     checked_orders,
     composed_mu,
     delta_from_rdp,
@@ -44,7 +49,6 @@ from ringfence.accounting.induction import (
     merged,
 )
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.accounting.trade_off import AttackBound, CurveBound, GaussianBound, Rates, RenyiBound
 from ringfence.checks import Real
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.rounding import ROUNDING

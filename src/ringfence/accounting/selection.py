@@ -44,18 +44,6 @@ def selection_epsilon(mu: float, expected_runs: float, delta: float) -> float:
     return (gaussian_epsilon(mu, share) + 2 * _slack(mu, runs)) * (1 + ROUNDING)
 
 
-def selection_delta(mu: float, expected_runs: float, epsilon: float) -> float:
-    """The delta of the best of a geometric number of mu-GDP runs.
-
-    >>> round(selection_delta(0.17, 10, selection_epsilon(0.17, 10, 1e-5)), 8)
-    1e-05
-    """
-    mu = checks.number("mu", mu, checks.not_negative)
-    runs = checked_runs(expected_runs)
-    left = checks.number("epsilon", epsilon, checks.not_negative) / (1 + ROUNDING) - 2 * _slack(mu, runs)
-    return min(1.0, runs * gaussian_delta(mu, left)) if left >= 0 else 1.0
-
-
 def checked_runs(expected_runs: float) -> float:
     """The mean of the number of runs, from 1 to a million: more would not end.
 

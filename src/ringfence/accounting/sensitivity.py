@@ -220,11 +220,9 @@ def filled(values: Tensor, room: Tensor, budget: float) -> Tensor:
     best, order = values.topk(needed, dim=-1) if needed < count else values.sort(dim=-1, descending=True)
     own = room.expand_as(values).gather(-1, order)
     before = own.cumsum(dim=-1) - own
-    left = budget - before
-    taken = torch.minimum(left.clamp(min=0), own)
-    return torch.where(taken > 0, best * taken, 0.0).sum(
-        dim=-1
-    )  # an infinite value that is not taken counts 0
+    taken = torch.minimum((budget - before).clamp(min=0), own)
+    # an infinite value that is not taken counts 0
+    return torch.where(taken > 0, best * taken, 0.0).sum(dim=-1)
 
 
 def _spread(values: Tensor, shape: torch.Size) -> Tensor:

@@ -124,13 +124,13 @@ def _composed(choices: Choices, log_p: Tensor, rho: Tensor, delta: float) -> Arr
     mass, ratio = log_p.exp().numpy(), rho.numpy()
     variance = squares(mass, ratio)
     queries = np.arange(choices.shape[1])
-    dearest = float(variance[choices, queries].sum(axis=1).max())
-    if dearest == 0:
+    costliest = float(variance[choices, queries].sum(axis=1).max())
+    if costliest == 0:
         return np.zeros(len(choices))
-    if not dearest < LARGEST_VARIANCE:
+    if not costliest < LARGEST_VARIANCE:
         return np.full(len(choices), np.inf)
     grid = Grid.fitted(
-        dearest,
+        costliest,
         2 * float(np.where(mass > 1e-16, ratio, 0.0).max()),
         len(queries),
         lambda step: len(queries) * step**2 / 16,

@@ -10,8 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ringfence.numerics.normal import log_tail, log_tail_ratio
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal, log_tail, log_tail_ratio
 
 # A piece is heavy above this mass: well over a half, so that rounding never makes two of them so.
 _HEAVY = math.log(0.6)

@@ -11,8 +11,7 @@ from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Look, Mechanism, Support
 from ringfence.mechanisms.secure import Levels, Normal
 from ringfence.noise import Draws
-from ringfence.numerics.normal import density, hazard
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal, density, hazard
 
 _MOST_LEVELS = 1 << 16  # beyond, the rectified law is the same and needs no table of cells
 

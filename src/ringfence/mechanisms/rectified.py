@@ -10,8 +10,7 @@ from ringfence.mechanisms.base import Look, Mechanism, Support
 from ringfence.mechanisms.gaussian import log_density
 from ringfence.mechanisms.secure import Normal
 from ringfence.noise import Draws
-from ringfence.numerics.normal import density, log_tail, mills_ratio
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal, density, log_tail, mills_ratio
 
 
 class RectifiedGaussian(Mechanism):

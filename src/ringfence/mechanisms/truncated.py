@@ -11,7 +11,7 @@ from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Look, Mechanism, Support
 from ringfence.mechanisms.secure import Conditioned
 from ringfence.noise import Draws
-from ringfence.numerics.truncated_normal import TruncatedNormal
+from ringfence.numerics.normal import TruncatedNormal
 
 
 class TruncatedGaussian(Mechanism):

@@ -84,8 +84,8 @@ class LinearOperator:
     operator's norm times the vector's norm. Work in float64.
 
     >>> twice = LinearOperator((3, 3), lambda block: 2 * block, lambda block: 2 * block)
-    >>> bounds = probable_bounds(twice, generator=torch.Generator().manual_seed(0))
-    >>> bool(bounds.lower <= 2 <= bounds.upper <= 2.03)
+    >>> bounds = probable_bounds_of_many(twice.batch_of_one(), generator=torch.Generator().manual_seed(0))
+    >>> bool(bounds.lower <= 2 <= bounds.upper <= 2.1)
     True
     """
 
@@ -176,40 +176,10 @@ def _check_operator(shape: tuple[int, int], rounding: float) -> None:
         raise ValueError(f"rounding must be in [0, 0.1], got {rounding!r}")
 
 
-def probable_bounds(
-    operator: LinearOperator,
-    *,
-    generator: torch.Generator | None,
-    failure_probability: float = 1e-6,
-    probes: int = 4,
-    tolerance: float = 0.01,
-    maximum_degree: int = 256,
-) -> SingularValueBounds:
-    """Lower and upper bound of one operator's largest singular value: those of a batch of one.
-
-    Work ends at an eighth of ``tolerance``, because the last products close the gap fastest, or after
-    ``maximum_degree`` products per probe.
-
-    >>> bounds = probable_bounds(LinearOperator.of(torch.eye(9)), generator=torch.Generator().manual_seed(1))
-    >>> bool(bounds.lower <= 1 <= bounds.upper), bounds.failure_probability
-    (True, 1e-06)
-    """
-    source = _checked_generator(generator, failure_probability, probes)
-    bounds = probable_bounds_of_many(
-        operator.batch_of_one(source.device),
-        generator=source,
-        failure_probability=failure_probability,
-        probes=probes,
-        tolerance=tolerance / 8,
-        maximum_degree=maximum_degree,
-    )
-    return SingularValueBounds(bounds.lower[0], bounds.upper[0], failure_probability)
-
-
 def probable_bounds_of_many(
     operator: BatchedOperator,
     *,
-    generator: torch.Generator,
+    generator: torch.Generator | None,
     failure_probability: float = 1e-6,
     probes: int | None = None,
     tolerance: float = 0.05,
@@ -230,7 +200,7 @@ def probable_bounds_of_many(
     >>> bool(bounds.lower**2 <= 45), bool(bounds.upper**2 >= 45), bounds.failure_probability
     (True, True, 1e-06)
     """
-    _checked_generator(generator, failure_probability, 1 if probes is None else probes)
+    source = _checked_generator(generator, failure_probability, 1 if probes is None else probes)
     number = _fewest_probes(operator, failure_probability / operator.count) if probes is None else probes
     most = checks.count("maximum_degree", maximum_degree, at_least=1)
     threshold = chi_threshold(failure_probability / operator.count, number)
@@ -239,7 +209,7 @@ def probable_bounds_of_many(
     # Where the two bounds have crossed, the event of step 1 is seen to have failed. Starting afresh then only
     # lowers the chance that the answer is one of its failures.
     while bool((crossed := upper < lower).any()):
-        start = _standard_normal_probes(operator, number, generator)
+        start = _standard_normal_probes(operator, number, source)
         below, above = _squares(operator, start, threshold, tolerance, most)
         lower, upper = torch.where(crossed, below, lower), torch.where(crossed, above, upper)
     if bool(upper.isinf().any()):
