@@ -1200,17 +1200,12 @@ the gradient of a known layer missed where its weight is used elsewhere
 
 @ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
 each call of a layer clipped by itself
--                 tape.uses[name] += 1
--             x = in_autocast
-+                 tape.uses[name] = 1
-+             x = in_autocast
+- tape.uses.update(self.trained.values())
++ tape.uses |= Counter(self.trained.values())
 @ src/ringfence/training/per_example/isolation.py: training/per_example/layers
 attentions that share a matrix clipped in pieces
--                 if tape.uses[name] > 1:
-+                 if False:
-hooks inside of a sequence are shown all examples, or nothing
-- fits = layer in steps and not has_hooks(layer)
-+ fits = layer in steps
+- if any(tape.uses[name] > 1 for name in self.trained.values()):
++ if False:
 @ src/ringfence/training/per_example/layers.py: training/per_example/layers
 a layer with a method of its own taken for a known one
 -         if counts and callable(getattr(kind, name, None)):
@@ -1239,15 +1234,15 @@ batch normalisation let through
 
 @ src/ringfence/training/per_example/isolation.py: training/isolation
 inputs kept in attributes of layers
--         kept += _taken_off(layers, attributes)
-+         pass
+- names = _attributes_kept(layer, attributes, asked())
++ names = []
 @ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
 answers about examples kept in attributes of layers
--     if asks and asked():
+-     if asked:
 +     if False:
 @ src/ringfence/training/per_example/isolation.py: training/isolation training/per_example/isolation
 running statistics of private data kept
--             if layer._buffers.get(own) is not value or _version(value) != version:
+-             if now != marks:
 +             if False:
 
 @ src/ringfence/training/probe.py: accounting/ledger

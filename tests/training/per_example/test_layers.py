@@ -234,14 +234,17 @@ def patched() -> nn.Module:
 
 def test_which_layers_are_known() -> None:
     """Not those that compute something else, mix examples, or have weights that are made of others."""
-    for layer in (nn.Linear(2, 2), Named(), nn.BatchNorm1d(2).eval(), nn.Flatten(), nn.MaxPool1d(2)):
+    for layer in (nn.Linear(2, 2), Named(), nn.BatchNorm1d(2).eval()):
         assert rule_of(layer) is not None, layer
     for layer in (
         *(Changed(2, 2), Inner(2, 2, 1), patched(), nn.Bilinear(2, 2, 1)),
         *(nn.BatchNorm1d(2), nn.BatchNorm1d(2, track_running_stats=False).eval()),
         *(nn.InstanceNorm1d(2, affine=True, track_running_stats=True), nn.LSTM(2, 2, proj_size=1)),
-        *(nn.Flatten(0), nn.MaxPool1d(2, return_indices=True), nn.Embedding(5, 3, scale_grad_by_freq=True)),
-        *(nn.EmbeddingBag(5, 3, mode="max"), nn.EmbeddingBag(5, 3, mode="sum", padding_idx=0)),
+        *(
+            nn.Embedding(5, 3, scale_grad_by_freq=True),
+            nn.EmbeddingBag(5, 3, mode="max"),
+            nn.EmbeddingBag(5, 3, mode="sum", padding_idx=0),
+        ),
         parametrizations.weight_norm(nn.GRU(2, 2), "weight_hh_l0"),
         parametrizations.weight_norm(nn.MultiheadAttention(2, 1), "in_proj_weight"),
     ):

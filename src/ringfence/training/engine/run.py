@@ -38,7 +38,7 @@ from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, device_of
+from ringfence.training.per_example.isolation import Inputs, first_input
 from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
 
 _LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
@@ -249,7 +249,7 @@ class TrainingRun:
     def _seeded(self, batch: MicroBatch, inputs: Inputs) -> Any:
         """Makes the forward and the backward pass of a batch draw the same dropout masks."""
         place = ("forward", batch.step, batch.part, distributed.rank())
-        return self.noise.global_draws(*place, device=device_of(inputs))
+        return self.noise.global_draws(*place, device=first_input(inputs).device)
 
     # ------------------------------------------------------------------ the release
 
