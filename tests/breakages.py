@@ -968,9 +968,6 @@ the sum of one process only
 samples that repeat every step
 - self.draw(noise, "sample", step)
 + self.draw(noise, "sample")
-a sample that was drawn ahead with another key
-- ahead[0] is noise and ahead[1].step == step
-+ ahead[1].step == step
 @ src/ringfence/training/engine/batches.py: training/distributed
 every process takes every example
 - everyone[distributed.rank() :: distributed.world_size()]

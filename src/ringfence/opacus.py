@@ -25,6 +25,7 @@ from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.training import assumptions
 from ringfence.training.clipping import Norm
+from ringfence.training.engine.batches import loading_options
 from ringfence.training.engine.engine import PrivacyEngine, Private
 
 __all__ = ["RingfenceAccountant", "convert"]
@@ -142,16 +143,10 @@ def convert(
         secure=engine.secure_mode,
         **options,
     )
-    own = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
     private = ours.make_private(
         module,
         optimizer.original_optimizer,
-        DataLoader(
-            loader.dataset,
-            batch_size=batch_size,
-            collate_fn=collate,
-            **{name: getattr(loader, name) for name in own},
-        ),
+        DataLoader(loader.dataset, batch_size=batch_size, collate_fn=collate, **loading_options(loader)),
     )
     ours.run.assumptions = (assumptions.SIZE, *ours.run.assumptions)
     assert isinstance(ours.account, SampledAccountant)

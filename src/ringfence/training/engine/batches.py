@@ -1,7 +1,6 @@
 """The batches of a run: which examples are in a step, and what such steps cost."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,88 +36,77 @@ class MicroBatch:
     last: bool  # True for the last part of a step, after which the step is released
 
 
-class Batches(ABC):
-    """Interface of batches: the micro-batches of each step, of which each process has a share.
+@dataclass(frozen=True)
+class Batches:
+    """The micro-batches of each step, of which each process has a share.
 
-    ``count`` is the number of examples, ``batch_size`` that of a micro-batch (full) or that expected in a
-    batch (poisson), and ``public_size`` is the number of examples as far as it is public.
+    "full" takes every example in every step, ``batch_size`` at a time. "poisson" takes each with probability
+    batch_size / public_size, independently of the others, so that a batch may be empty. ``count`` is the
+    number of examples, and ``public_size`` the same as far as it is public.
+
+    Guarantee: which examples are in the Poisson sample of a step depends on the key of the noise, on the step
+    and on nothing else. Each example's probability is at most the sampling rate that is accounted for, and
+    within 2^-53 of it.
+
+    >>> [batch.indices for batch in Batches("full", 5, 2, public_size=5).of_step(0, Noise(7))]
+    [(0, 1), (2, 3), (4,)]
+    >>> batches = Batches("poisson", 1000, 100, public_size=1000)
+    >>> [len(batches.of_step(step, Noise(7))[0].indices) for step in range(3)]
+    [115, 113, 106]
     """
 
-    sampling_rate: float
-    divisor: float  # the public constant by which the sum is divided
-    steps_an_epoch: int
-    rows: int  # how many examples of this process's share go through the model together, nearly always
+    sampling: str
+    count: int
+    batch_size: int
+    public_size: float
 
-    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
-        self.count, self.batch_size, self.public_size = count, batch_size, public_size
+    def __post_init__(self) -> None:
+        if self.is_full:
+            return
+        if self.batch_size > self.public_size:
+            size = f"{self.public_size:g}"
+            raise ValueError(f"batch_size must be at most public_size {size}, got {self.batch_size}")
+        checks.rate("batch_size / public_size", self.sampling_rate)
 
-    @abstractmethod
+    @property
+    def is_full(self) -> bool:
+        """Whether every example is in every step."""
+        return self.sampling == "full"
+
+    @property
+    def sampling_rate(self) -> float:
+        """The probability with which an example is in a step."""
+        return 1.0 if self.is_full else self.batch_size / self.public_size
+
+    @property
+    def divisor(self) -> float:
+        """The public constant by which the sum is divided."""
+        return self.public_size if self.is_full else float(self.batch_size)
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """The number of steps in which an example is expected once."""
+        return 1 if self.is_full else math.ceil(self.public_size / self.batch_size)
+
+    @property
+    def rows(self) -> int:
+        """How many examples of this process's share go through the model together, nearly always."""
+        if self.is_full:
+            return self.batch_size
+        share = self.batch_size / distributed.world_size()
+        return 8 * math.ceil((share + 2.5 * math.sqrt(share)) / 8)
+
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
         """Returns this process's share of a step: at least one micro-batch, which may be empty."""
-
-    def draw_ahead(self, step: int, noise: Noise) -> None:  # noqa: B027
-        """Draws what ``of_step`` will be asked for next, where that takes time: called while a GPU works."""
-
-
-class FullBatches(Batches):
-    """Batches with every example in every step, ``batch_size`` examples at a time.
-
-    >>> [batch.indices for batch in FullBatches(5, 2, public_size=5).of_step(0, Noise(7))]
-    [(0, 1), (2, 3), (4,)]
-    """
-
-    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
-        super().__init__(count, batch_size, public_size)
-        self.sampling_rate, self.divisor, self.steps_an_epoch = 1.0, public_size, 1
-        self.rows = batch_size
-
-    def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
+        if not self.is_full:
+            return [MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)]
         mine = range(distributed.rank(), self.count, distributed.world_size())
         starts = range(0, max(1, len(mine)), self.batch_size)
         parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
-
-class PoissonBatches(Batches):
-    """Batches with each example in with probability batch_size / public_size, independently of the others.
-
-    A batch may be empty.
-
-    Guarantee: which examples are in the batch of a step depends on the key of the noise, on the step and on
-    nothing else. Each example's probability is at most the sampling rate that is accounted for, and within
-    2^-53 of it.
-
-    >>> batches = PoissonBatches(1000, 100, public_size=1000)
-    >>> [len(batches.of_step(step, Noise(7))[0].indices) for step in range(3)]
-    [115, 113, 106]
-    """
-
-    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
-        if batch_size > public_size:
-            raise ValueError(f"batch_size must be at most public_size {public_size:g}, got {batch_size}")
-        super().__init__(count, batch_size, public_size)
-        self.sampling_rate = checks.rate("batch_size / public_size", batch_size / public_size)
-        self.divisor, self.steps_an_epoch = float(batch_size), math.ceil(public_size / batch_size)
-        share = batch_size / distributed.world_size()
-        self.rows = 8 * math.ceil((share + 2.5 * math.sqrt(share)) / 8)
-        self._latest = -1  # the step that was drawn last
-        self._ahead: tuple[Noise, MicroBatch] | None = None  # a sample that nobody has asked for yet
-
-    def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
-        ahead, self._ahead, self._latest = self._ahead, None, step
-        if ahead is not None and ahead[0] is noise and ahead[1].step == step:
-            return [ahead[1]]
-        return [self._sample(step, noise)]
-
-    def draw_ahead(self, step: int, noise: Noise) -> None:
-        if step > self._latest:  # workers of a loader ask for several steps in advance
-            self._ahead = (noise, self._sample(step, noise))
-
-    def _sample(self, step: int, noise: Noise) -> MicroBatch:
-        return MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)
-
     def draw(self, noise: Noise, *place: Place) -> tuple[int, ...]:
-        """Returns this process's share of the sample that belongs to a place in the run."""
+        """Returns this process's share of the Poisson sample that belongs to a place in the run."""
         everyone = noise.at(*place).chosen(self.count, self.sampling_rate)
         return tuple(everyone[distributed.rank() :: distributed.world_size()])
 
@@ -181,7 +169,7 @@ class RunPlan:
     """
 
     loader: DataLoader[Any]
-    batches: FullBatches | PoissonBatches
+    batches: Batches
     sensitivity: Sensitivity
     secure: bool
 
@@ -207,13 +195,12 @@ class RunPlan:
         sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
-        batches = (FullBatches if sampling == "full" else PoissonBatches)(count, batch_size, size)
-        return cls(loader, batches, sensitivity, secure)
+        return cls(loader, Batches(sampling, count, batch_size, size), sensitivity, secure)
 
     def settings(self) -> dict[str, Any]:
         """Returns what of the plan a run that goes on must share with the one that was saved."""
         return {
-            "sampling": "full" if isinstance(self.batches, FullBatches) else "poisson",
+            "sampling": self.batches.sampling,
             "public_size": self.batches.public_size,
             "batch_size": self.batches.batch_size,
             "examples": self.batches.count,
@@ -222,7 +209,7 @@ class RunPlan:
 
     def account(self, mechanism: Mechanism) -> Account:
         """Returns an account for such steps."""
-        if isinstance(self.batches, FullBatches):
+        if self.batches.is_full:
             return PerInstanceAccountant(mechanism, self.sensitivity)
         return SampledAccountant(mechanism, self.sensitivity, self.batches.sampling_rate)
 
@@ -247,9 +234,19 @@ class RunPlan:
         law = target.law(
             mechanism, lambda law, delta: claim(PerInstanceAccountant(law, self.sensitivity), delta)
         )
-        if isinstance(self.batches, FullBatches):
+        if self.batches.is_full:
             return law
         return target.law(law, lambda law, delta: claim(self.account(law), delta))
+
+
+def loading_options(loader: DataLoader[Any]) -> dict[str, Any]:
+    """Returns how a loader loads, as arguments of another that draws other batches.
+
+    >>> loading_options(DataLoader([1.0], num_workers=0))["num_workers"]
+    0
+    """
+    names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
+    return {name: getattr(loader, name) for name in names}
 
 
 def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:

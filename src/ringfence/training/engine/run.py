@@ -2,10 +2,10 @@
 
 import secrets
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import tee
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,7 +15,6 @@ from torch.func import grad, vmap
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data import Sampler as BatchSampler
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
@@ -26,14 +25,7 @@ from ringfence.mechanisms.base import Mechanism, Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.batches import (
-    Batches,
-    Examples,
-    MicroBatch,
-    PoissonBatches,
-    RunPlan,
-    largest_batch,
-)
+from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, largest_batch, loading_options
 from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
@@ -124,7 +116,7 @@ class TrainingRun:
         self.steps = 0
         self.theta: Tensor | None = None
         self.account: Account = plan.account(mechanism)
-        self.attempt = 0 if isinstance(plan.batches, PoissonBatches) else None  # which sample a step draws
+        self.attempt = None if plan.batches.is_full else 0  # which sample a step draws
         self.noise = run_noise(seed, self.settings)
         self.journal: Journal | None = None
         self.known: dict[tuple[int, int], str] = {}  # digests of released sums, by step and attempt
@@ -170,7 +162,10 @@ class TrainingRun:
             if value.is_floating_point():
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
         with self._seeded(batch, inputs):
-            outputs = tree_map(_in_float32, self.gradients.forward(inputs))
+            outputs = self.gradients.forward(inputs)
+        # of half precision no mean may be taken: the rounding of 1/n shows n
+        halves = (torch.bfloat16, torch.float16)
+        outputs = tree_map(lambda output: output.float() if output.dtype in halves else output, outputs)
         for output in tree_leaves(outputs):
             if output.is_floating_point():
                 output.requires_grad_()
@@ -208,7 +203,9 @@ class TrainingRun:
         factor = len(batch.indices) if self.settings["loss_reduction"] == "mean" else 1
         if factor > largest_batch(self.plan.batches.batch_size):
             raise ValueError(f"a mean over {factor} examples is not charged for: use loss_reduction='sum'")
-        cotangents = tree_map(lambda output: _gradient(output) * factor, outputs)
+        cotangents = tree_map(
+            lambda output: torch.zeros_like(output) if output.grad is None else output.grad * factor, outputs
+        )
         if self.loss is not None and batch.indices:
             self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
@@ -257,7 +254,6 @@ class TrainingRun:
         """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
         theta = self.theta = distributed.summed(theta)
         step = self.steps
-        self.plan.batches.draw_ahead(step + 1, self.noise)
         released = self.release(step, theta) / self.plan.batches.divisor
         self.steps += 1
         if self.fisher is not None:
@@ -313,7 +309,6 @@ class TrainingRun:
         """Yields sums over independent Poisson samples at the present parameters; they are never released."""
         assert self._examples is not None
         assert self.loss is not None
-        assert isinstance(self.plan.batches, PoissonBatches)
         device = next(iter(self.gradients.parameters.values())).device
         for one in range(self.settings["auxiliary_batches"]):
             indices = self.plan.batches.draw(self.noise, "auxiliary", step, one)
@@ -432,7 +427,10 @@ class TrainingRun:
                 "optimizer": self.optimizer.state_dict(),
                 "others": {name: other.state_dict() for name, other in others.items()},
                 "fisher": {} if self.fisher is None else self.fisher.state_dict(),
-                "random": _random_states(),
+                "random": {  # torch's global generators, which the user's own code may draw from
+                    "cpu": torch.get_rng_state(),
+                    "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
+                },
                 "known": known,
                 "attempt": self.attempt,
                 "most": self.most,
@@ -446,7 +444,10 @@ class TrainingRun:
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
-        _set_random_states(objects["random"])
+        random = objects["random"]
+        torch.set_rng_state(random["cpu"])
+        if random["cuda"] and len(random["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(random["cuda"])
 
 
 class PrivateModule(nn.Module):
@@ -549,14 +550,7 @@ class PrivateLoader:
 
     def __init__(self, loader: DataLoader[Any], run: TrainingRun) -> None:
         self.dataset: Dataset[Any] = loader.dataset
-        self._run, self._examples = run, Examples(loader)
-        self._options = {
-            "num_workers": loader.num_workers,
-            "pin_memory": loader.pin_memory,
-            "timeout": loader.timeout,
-            "worker_init_fn": loader.worker_init_fn,
-            "prefetch_factor": loader.prefetch_factor,
-        }
+        self._run, self._examples, self._options = run, Examples(loader), loading_options(loader)
 
     @property
     def batches_a_step(self) -> int:
@@ -570,34 +564,22 @@ class PrivateLoader:
     def __iter__(self) -> Iterator[Any]:
         batches, (start, noise) = self._run.plan.batches, self._run.begin()
         epoch = batches.steps_an_epoch
-        sampler = _Remembering(batches, range(start, (start // epoch + 1) * epoch), noise)
+        steps = range(start, (start // epoch + 1) * epoch)
+        # workers ask for batches ahead of time
+        asked, announced = tee(batch for step in steps for batch in batches.of_step(step, noise))
         loader = DataLoader(
             self.dataset,
-            batch_sampler=sampler,
+            batch_sampler=(list(batch.indices) for batch in asked),  # type: ignore[arg-type]
             collate_fn=self._examples.collated,
             generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
-            **self._options,  # type: ignore[arg-type]
+            **self._options,
         )
-        for batch in loader:
-            self._run.announce(sampler.handed_out.popleft(), batch)
-            yield batch
+        for values, batch in zip(loader, announced, strict=False):
+            self._run.announce(batch, values)
+            yield values
             if self._run.noise is not noise:  # the step begins again with a new sample
                 yield from self
                 return
-
-
-class _Remembering(BatchSampler[list[int]]):
-    """Keeps the micro-batches that workers asked for ahead of time until they are handed out."""
-
-    def __init__(self, batches: Batches, steps: range, noise: Noise) -> None:
-        self.batches, self.steps, self.noise = batches, steps, noise
-        self.handed_out: deque[MicroBatch] = deque()
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for step in self.steps:
-            for batch in self.batches.of_step(step, self.noise):
-                self.handed_out.append(batch)
-                yield list(batch.indices)
 
 
 def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -> Noise:
@@ -633,29 +615,7 @@ def _targets(values: Any) -> Tensor:
     return values[1]
 
 
-def _in_float32(output: Tensor) -> Tensor:
-    """Returns an output of which a mean loss may be taken: in half precision the rounding of 1/n shows n."""
-    return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
-
-
-def _gradient(output: Tensor) -> Tensor:
-    """Returns the gradient of the loss by an output; zero where the loss does not depend on it."""
-    return torch.zeros_like(output) if output.grad is None else output.grad
-
-
 def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
     """Returns the value as the parameter lies in memory, without which GPU optimizers take each by itself."""
     same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
     return value if same else torch.empty_like(parameter).copy_(value)
-
-
-def _random_states() -> dict[str, Any]:
-    """Returns the states of torch's global generators, which the user's own code may draw from."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"cpu": torch.get_rng_state(), "cuda": list(cuda)}
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["cpu"])
-    if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(states["cuda"])
