@@ -938,6 +938,9 @@ a projection that the statement does not mention
 a number of records taken from the data without a word
 - (SIZE, not size_given)
 + (SIZE, False)
+a secure run that divides by the number of records
+- if secure and public_size is None:
++ if False:
 a plain run whose statement does not mention floating point
 - (FLOATS, not secure)
 + (FLOATS, False)
@@ -977,10 +980,6 @@ a loader of some examples taken for one of all
 - if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:
 + if False:
 
-@ src/ringfence/training/engine/engine.py: training/assumptions
-a secure engine that divides by the number of records
-- if secure and public_size is None:
-+ if False:
 @ src/ringfence/training/engine/engine.py: training/engine/engine
 an engine that begins in a fork
 -         self._noise.require_own_process()

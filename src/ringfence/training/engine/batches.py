@@ -24,11 +24,7 @@ from ringfence.training.target import Target
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Examples that go through the model together.
-
-    >>> MicroBatch(step=3, part=0, indices=(1, 5), last=True).indices
-    (1, 5)
-    """
+    """Examples that go through the model together."""
 
     step: int
     part: int  # the number of this micro-batch in its step, counted from 0
@@ -240,11 +236,7 @@ class RunPlan:
 
 
 def loading_options(loader: DataLoader[Any]) -> dict[str, Any]:
-    """Returns how a loader loads, as arguments of another that draws other batches.
-
-    >>> loading_options(DataLoader([1.0], num_workers=0))["num_workers"]
-    0
-    """
+    """Returns how a loader loads, as arguments of another that draws other batches."""
     names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
     return {name: getattr(loader, name) for name in names}
 

@@ -18,7 +18,7 @@ from ringfence.accounting.subsampling import Account
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
-from ringfence.training.assumptions import NEEDS_SIZE, assumptions
+from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import RunPlan
 from ringfence.training.engine.run import (
@@ -123,10 +123,7 @@ class PrivacyEngine:
             raise ValueError(
                 f"auxiliary_batches must be 0, or at least 2 with sampling 'poisson', got {auxiliary_batches}"
             )
-        if checks.flag("secure", secure) and seed is not None:
-            raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
-        if secure and public_size is None:
-            raise ValueError(NEEDS_SIZE)
+        refuse_secure(secure, "seed", seed, public_size)
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
         self.loss, self.auxiliary_batches = loss, auxiliary_batches

@@ -41,13 +41,6 @@ class StepReport:
     """Report of a release: the number of releases, the loss of the batch, and the cost of all.
 
     ``loss`` is None unless the engine knows the loss. The loss comes from private data: do not publish it.
-
-    >>> import ringfence as rf
-    >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
-    >>> account.step(0.0)
-    >>> report = StepReport(account.steps, None, account.guarantee)
-    >>> report.steps, round(report.guarantee(1e-5).epsilon, 3)
-    (1, 0.341)
     """
 
     steps: int
@@ -569,7 +562,7 @@ class PrivateLoader:
         asked, announced = tee(batch for step in steps for batch in batches.of_step(step, noise))
         loader = DataLoader(
             self.dataset,
-            batch_sampler=(list(batch.indices) for batch in asked),  # type: ignore[arg-type]
+            batch_sampler=(list(batch.indices) for batch in asked),
             collate_fn=self._examples.collated,
             generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
             **self._options,
