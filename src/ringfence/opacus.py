@@ -18,7 +18,6 @@ except ModuleNotFoundError:
     raise ModuleNotFoundError("ringfence.opacus needs opacus: pip install 'ringfence[opacus]'") from None
 
 from ringfence import checks
-from ringfence.accounting.conversion import sampled_gaussian_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
@@ -66,11 +65,7 @@ class RingfenceAccountant(IAccountant):  # type: ignore[misc]
 
     def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
         """Returns the epsilon of (epsilon, delta)-DP of everything released so far."""
-        settings: dict[tuple[float, float], int] = {}
-        for noise_multiplier, rate, steps in self.history:
-            place = (1 / Gaussian(noise_multiplier).sigma.item(), rate)
-            settings[place] = settings.get(place, 0) + steps
-        return sampled_gaussian_epsilon(tuple((*place, steps) for place, steps in settings.items()), delta)
+        return self.guarantee(delta).epsilon
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what may be said about everything released so far, in the words of this package."""
