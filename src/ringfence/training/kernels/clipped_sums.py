@@ -84,11 +84,6 @@ class Window:
     dilation: tuple[int, ...]
     groups: int = 1
 
-    def __post_init__(self) -> None:
-        lengths = {len(self.kernel), len(self.stride), len(self.padding), len(self.dilation)}
-        if len(lengths) > 1 or not 1 <= len(self.kernel) <= 3:
-            raise ValueError(f"window must have one to three numbers of each kind, got {self}")
-
     def positions(self, size: tuple[int, ...]) -> tuple[int, ...]:
         """How many places the window takes along each dimension of an input of this size."""
         settings = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
