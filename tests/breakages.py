@@ -92,8 +92,8 @@ a run's eta for its measured steps alone
 
 @ experiments/information/networks.py: experiments/information/networks
 the epsilon of a network for one step
-- count=setting.steps
-+ count=1
+- plan.cost(parameters, setting.steps)
++ plan.cost(parameters, 1)
 
 @ experiments/linear_grid.py: experiments/linear_grid
 one noise for all settings of a call of the sampler
@@ -1044,7 +1044,7 @@ the sum divided by the examples that came
 - / self.plan.batches.divisor
 + / max(1, self.account.steps)
 a cotangent of the mean taken for the example's
-- len(batch.indices) if self.settings["loss_reduction"] == "mean" else 1
+- len(batch.indices) if self.plan.loss_reduction == "mean" else 1
 + 1
 half a step kept when a loop breaks off
 -         self._sum: Tensor | None = None
@@ -1096,8 +1096,8 @@ a step that a full disk makes cost twice
 + if new:
 @ src/ringfence/training/engine/batches.py: training/engine/engine
 a run of many epochs planned as one step
-- account.step_worst_case(theta, count=steps)
-+ account.step_worst_case(theta, count=1)
+- account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
++ account.step_worst_case(torch.zeros(()).expand(numbers), count=1)
 @ src/ringfence/training/engine/run.py: noise
 one noise for engines of one seed
 - .of("engine", repr(sorted(released.items())), *(

@@ -189,10 +189,8 @@ def read_network_rows(folder: Path, *, with_epsilons: bool = True) -> list[Netwo
 def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: int, delta: float) -> float:
     """What holds for every dataset after the steps of a setting, from above."""
     loader: DataLoader[Any] = DataLoader(range(examples), batch_size=batch_size)  # type: ignore[arg-type]
-    plan = RunPlan.of(loader, setting.gradient_clip, None, "poisson", secure=False, rounding=2.0**-24)
-    account = plan.account(setting.law)
-    account.step_worst_case(torch.zeros(()).expand(parameters), count=setting.steps)
-    return account.guarantee(delta).epsilon
+    plan = RunPlan.of(loader, setting.law, setting.gradient_clip, sampling="poisson", rounding=2.0**-24)
+    return plan.cost(parameters, setting.steps).guarantee(delta).epsilon
 
 
 def write_rows(folder: Path) -> Path:

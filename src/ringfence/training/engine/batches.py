@@ -1,7 +1,7 @@
 """The batches of a run: which examples are in a step, and what such steps cost."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from torch.utils.data.distributed import DistributedSampler
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import Account, SampledAccountant
 from ringfence.mechanisms.base import Mechanism
@@ -155,84 +155,97 @@ class Examples:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The batches of a run, and how far one example moves the sum of a step, rounding included.
+    """Everything that the releases of a run depend on, beside the model and the noise.
+
+    ``sensitivity`` is how far one example moves the sum of a step, rounding included. With
+    ``auxiliary_batches`` the cost for the data at hand is estimated, which takes a part of delta.
 
     >>> from ringfence import Clamp, Gaussian
     >>> loader = DataLoader(range(1000), batch_size=100)
-    >>> plan = RunPlan.of(loader, Clamp(0.1), None, "poisson", secure=False, rounding=0.0)
-    >>> plan.batches.sampling_rate, plan.account(Gaussian(1.0))
+    >>> plan = RunPlan.of(loader, Gaussian(1.0), Clamp(0.1), sampling="poisson", rounding=2.0**-24)
+    >>> plan.batches.sampling_rate, plan.account()
     (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
     """
 
     loader: DataLoader[Any]
     batches: Batches
+    mechanism: Mechanism
+    clip: Clip
     sensitivity: Sensitivity
+    loss_reduction: str
+    auxiliary_batches: int
     secure: bool
 
     @classmethod
     def of(
         cls,
         loader: DataLoader[Any],
+        mechanism: Mechanism,
         clip: Clip,
-        public_size: float | None,
-        sampling: str,
         *,
-        secure: bool,
+        sampling: str,
         rounding: float,
+        public_size: float | None = None,
+        loss_reduction: str = "mean",
+        auxiliary_batches: int = 0,
+        secure: bool = False,
     ) -> "RunPlan":
-        """Returns the plan for the examples of a loader; ``sampling`` is "full" or "poisson".
+        """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
 
-        ``rounding`` is the relative error of one operation where the loss is a mean, else 0. A mean divides
-        each example's gradient by n: three roundings that another n would make differently, for n examples.
+        A mean loss divides each example's gradient by n: three roundings that another n would make
+        differently, for n examples.
         """
         loader, count, batch_size = checked_loader(loader)
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
-        sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
+        if loss_reduction == "mean":
+            sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
-        return cls(loader, Batches(sampling, count, batch_size, size), sensitivity, secure)
+        batches = Batches(sampling, count, batch_size, size)
+        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, auxiliary_batches, secure)
 
     def settings(self) -> dict[str, Any]:
-        """Returns what of the plan a run that goes on must share with the one that was saved."""
+        """Returns what a run that goes on must share with the one that was saved, in plain data."""
         return {
             "sampling": self.batches.sampling,
             "public_size": self.batches.public_size,
             "batch_size": self.batches.batch_size,
             "examples": self.batches.count,
             "secure": self.secure,
+            "mechanism": self.mechanism.state_dict(),
+            "clip": repr(self.clip),
+            "loss_reduction": self.loss_reduction,
+            "auxiliary_batches": self.auxiliary_batches,
         }
 
-    def account(self, mechanism: Mechanism) -> Account:
+    def account(self) -> Account:
         """Returns an account for such steps."""
         if self.batches.is_full:
-            return PerInstanceAccountant(mechanism, self.sensitivity)
-        return SampledAccountant(mechanism, self.sensitivity, self.batches.sampling_rate)
+            return PerInstanceAccountant(self.mechanism, self.sensitivity)
+        return SampledAccountant(self.mechanism, self.sensitivity, self.batches.sampling_rate)
 
-    def law(
-        self, target: Target, mechanism: Mechanism, numbers: int, epochs: int, *, estimated: bool
-    ) -> Mechanism:
-        """Returns the mechanism with the smallest sigma with which ``epochs`` epochs meet the target.
+    def cost(self, numbers: int, steps: int) -> PrivacyLoss:
+        """Returns what ``steps`` steps cost that release ``numbers`` numbers each, for every dataset."""
+        account = self.account()
+        account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
+        if self.auxiliary_batches and isinstance(account, SampledAccountant):
+            account.spent = steps * account.failure_probability
+        return account.privacy_loss().drawn_securely(steps * numbers * self.secure)
 
-        Each step releases ``numbers`` numbers. ``estimated``: auxiliary batches estimate the cost for the
-        data at hand, which takes a part of delta.
-        """
+    def for_target(self, target: Target, numbers: int, epochs: int) -> "RunPlan":
+        """Returns the plan with the smallest sigma with which ``epochs`` epochs meet the target."""
         steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
-        theta = torch.zeros(()).expand(numbers)
 
-        def claim(account: Account, delta: float) -> Guarantee:
-            account.step_worst_case(theta, count=steps)
-            if estimated and isinstance(account, SampledAccountant):
-                account.spent = steps * account.failure_probability
-            return account.privacy_loss().drawn_securely(steps * numbers * self.secure).guarantee(delta)
+        def law(plan: RunPlan) -> Mechanism:
+            return target.law(
+                plan.mechanism,
+                lambda law, delta: replace(plan, mechanism=law).cost(numbers, steps).guarantee(delta),
+            )
 
         # releases of everything cost more than those of samples, and their sigma is found sooner
-        law = target.law(
-            mechanism, lambda law, delta: claim(PerInstanceAccountant(law, self.sensitivity), delta)
-        )
-        if self.batches.is_full:
-            return law
-        return target.law(law, lambda law, delta: claim(self.account(law), delta))
+        found = replace(self, mechanism=law(replace(self, batches=replace(self.batches, sampling="full"))))
+        return found if self.batches.is_full else replace(self, mechanism=law(found))
 
 
 def loading_options(loader: DataLoader[Any]) -> dict[str, Any]:

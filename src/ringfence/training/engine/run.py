@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import tee
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,9 @@ from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account
 from ringfence.files.journal import Journal
-from ringfence.mechanisms.base import Mechanism, Sampler
+from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
-from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, largest_batch, loading_options
 from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
@@ -81,12 +80,8 @@ class TrainingRun:
         plan: RunPlan,
         gradients: ExampleGradients,
         optimizer: Optimizer,
-        mechanism: Mechanism,
-        clip: Clip,
         *,
-        loss_reduction: Literal["mean", "sum"],
         loss: Loss | None,
-        auxiliary_batches: int,
         fisher: FisherTracking | None,
         on_step: Callable[[StepReport], None] | None,
         seed: int,
@@ -94,21 +89,14 @@ class TrainingRun:
         assumptions: tuple[str, ...],
     ) -> None:
         self.plan, self.gradients, self.optimizer = plan, gradients, optimizer
-        self.mechanism, self.clip, self.loss, self.on_step = mechanism, clip, loss, on_step
-        self.fisher, self.assumptions = fisher, assumptions
-        self.settings = {
-            **plan.settings(),
-            "mechanism": mechanism.state_dict(),
-            "clip": repr(clip),
-            "loss_reduction": loss_reduction,
-            "auxiliary_batches": auxiliary_batches,
-            "parameters": {name: list(p.shape) for name, p in gradients.parameters.items()},
-        }
+        self.loss, self.fisher, self.on_step, self.assumptions = loss, fisher, on_step, assumptions
+        shapes = {name: list(p.shape) for name, p in gradients.parameters.items()}
+        self.settings = {**plan.settings(), "parameters": shapes}
         self.run_id = distributed.text_from_first(secrets.token_hex(16))
         self.seed, self.given_seed = seed, given_seed
         self.steps = 0
         self.theta: Tensor | None = None
-        self.account: Account = plan.account(mechanism)
+        self.account: Account = plan.account()
         self.attempt = None if plan.batches.is_full else 0  # which sample a step draws
         self.noise = run_noise(seed, self.settings)
         self.journal: Journal | None = None
@@ -117,7 +105,7 @@ class TrainingRun:
         self._refused: str | None = None  # the reason why nothing may be released
         self._charged: tuple[int, bytes] | None = None  # step and digest of the last charge
         self._sampler: Sampler | None = None  # made with the first theta
-        self._examples = Examples(plan.loader) if auxiliary_batches else None
+        self._examples = Examples(plan.loader) if plan.auxiliary_batches else None
         self.begin()
 
     # ------------------------------------------------------------------ the loop
@@ -193,7 +181,7 @@ class TrainingRun:
         (batch, values), (inputs, outputs) = self._batch, self._output
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
-        factor = len(batch.indices) if self.settings["loss_reduction"] == "mean" else 1
+        factor = len(batch.indices) if self.plan.loss_reduction == "mean" else 1
         if factor > largest_batch(self.plan.batches.batch_size):
             raise ValueError(f"a mean over {factor} examples is not charged for: use loss_reduction='sum'")
         cotangents = tree_map(
@@ -203,7 +191,7 @@ class TrainingRun:
             self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         with self._seeded(batch, inputs):
-            return batch, self.gradients.clipped_sum(inputs, cotangents, self.clip, dtype)
+            return batch, self.gradients.clipped_sum(inputs, cotangents, self.plan.clip, dtype)
 
     def _observe(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> None:
         """Refuses gradients that are not those of examples apart; notes loss and examples of the step."""
@@ -252,7 +240,7 @@ class TrainingRun:
         if self.fisher is not None:
             model, memory = self.gradients.model, self.gradients.memory_budget
             place: dict[str, Any] = {"noise": self.noise, "step": step, "memory": memory}
-            self.fisher.measure(model, self.mechanism, self.clip, theta, **place)
+            self.fisher.measure(model, self.plan.mechanism, self.plan.clip, theta, **place)
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None  # nothing but the released sum moves a parameter
@@ -292,9 +280,9 @@ class TrainingRun:
             record = {"step": step, "attempt": place[1], "digest": name.hex()}
             self.journal.append({**record, "account": self.account.state_dict()})
         if self.plan.secure:
-            return distributed.from_first(self.mechanism.release(theta))
+            return distributed.from_first(self.plan.mechanism.release(theta))
         if self._sampler is None:
-            self._sampler = Sampler(self.mechanism, theta.dtype, theta.device)
+            self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
         draws = side_by_side([self.noise], "noise", step, name, device=theta.device)
         return distributed.from_first(self._sampler.draw(theta, draws))
 
@@ -303,7 +291,7 @@ class TrainingRun:
         assert self._examples is not None
         assert self.loss is not None
         device = next(iter(self.gradients.parameters.values())).device
-        for one in range(self.settings["auxiliary_batches"]):
+        for one in range(self.plan.auxiliary_batches):
             indices = self.plan.batches.draw(self.noise, "auxiliary", step, one)
             values = self._examples.batch(indices)
             targets = _targets(values).to(device)
@@ -313,7 +301,7 @@ class TrainingRun:
                 outputs = self.gradients.forward(inputs)
             cotangents = _cotangents(self.loss, outputs, targets) if indices else outputs
             with self.noise.global_draws(*place, device=device):
-                part = self.gradients.clipped_sum(inputs, cotangents, self.clip)
+                part = self.gradients.clipped_sum(inputs, cotangents, self.plan.clip)
             yield distributed.summed(part)
 
     # ------------------------------------------------------------------ the cost
@@ -326,11 +314,7 @@ class TrainingRun:
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
-        account, numbers = self.account.fresh(), self.gradients.size
-        account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
-        spent = 0.0 if self._examples is None else steps * getattr(account, "failure_probability", 0.0)
-        loss = account.privacy_loss() + PrivacyLoss(spent=spent)
-        return loss.drawn_securely(steps * numbers * self.plan.secure)
+        return self.plan.cost(self.gradients.size, steps)
 
     def steps_until(self, steps: int) -> int:
         """Returns the releases of the account after this number of further steps; repeated ones are free."""
