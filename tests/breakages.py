@@ -1196,8 +1196,8 @@ the gradient of a known layer missed where its weight is used elsewhere
 
 @ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
 each call of a layer clipped by itself
-- tape.uses.update(self.trained.values())
-+ tape.uses |= Counter(self.trained.values())
+- tape.uses[name] += 1
++ tape.uses[name] = 1
 @ src/ringfence/training/per_example/isolation.py: training/per_example/layers
 attentions that share a matrix clipped in pieces
 - if any(tape.uses[name] > 1 for name in self.trained.values()):
@@ -1230,7 +1230,7 @@ batch normalisation let through
 
 @ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
 inputs kept in attributes of layers
-- names = _attributes_kept(layer, attributes, asked())
+- names = _attributes_kept(layer, attributes, answered)
 + names = []
 answers about examples kept in attributes of layers
 -     if asked:

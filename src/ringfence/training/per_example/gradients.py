@@ -15,7 +15,6 @@ from ringfence import checks
 from ringfence.training.clipping import Clip
 from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, add_uses
 from ringfence.training.per_example.isolation import (
-    BatchFunctions,
     DisagreementError,
     Inputs,
     KeptError,
@@ -400,7 +399,6 @@ class ExampleGradients:
                 torch.set_grad_enabled(keep),
                 nullcontext() if tracing else without_gradients(self.parameters.values()),
                 watched(self._known.values(), tape),
-                BatchFunctions(tape),
                 nothing_kept(self._layers, lambda: tape.asked),
                 self._autocasting(),
             ):

@@ -24,7 +24,7 @@ from torch.backends import mha
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Rows
@@ -98,7 +98,8 @@ class Tape:
         try:
             args, kwargs = mapped(lambda value: self.enter(value.detach()).unsqueeze(0), inputs)
             own = {name: self.enter(values) for name, values in copies.items()}
-            outputs = functional_call(model, own, args, kwargs) if own else model(*args, **kwargs)
+            with BatchFunctions(self):
+                outputs = functional_call(model, own, args, kwargs) if own else model(*args, **kwargs)
             return tree_map(self._leave, outputs)
         finally:
             _functorch._vmap_decrement_nesting()
@@ -222,10 +223,14 @@ class Rule:
         """Takes the place of the layer's ``forward``; counts the uses of its parameters."""
         if _functorch.maybe_current_level() != tape.level:
             raise UnfitError(self.name, "is called under a transformation of torch.func")
-        tape.uses.update(self.trained.values())
-        # the code of a rule needs no BatchFunctions, which take time at every function
-        with _outside(), _pop_mode_temporarily(), without_gradients(self.parameters):
-            return self.computed(tape, *args, **kwargs)
+        for name in self.trained.values():
+            tape.uses[name] += 1
+        with _outside(), without_gradients(self.parameters):
+            mode = _pop_mode()  # BatchFunctions, which take time at every function
+            try:
+                return self.computed(tape, *args, **kwargs)
+            finally:
+                _push_mode(mode)
 
     def computed(self, tape: Tape, *args: Any, **kwargs: Any) -> Any:
         """The layer's outputs, computed outside of vmap and watched by the tape."""
@@ -416,8 +421,7 @@ class BatchFunctions(TorchFunctionMode):
             return self._tape.enter(_split_rows(output, self._tape.examples))
 
 
-@contextmanager
-def without_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+class without_gradients:  # noqa: N801, without the cost of a generator
     """Makes parameters need no gradient for a while, so that none is computed or stored.
 
     >>> layer = nn.Linear(2, 2)
@@ -425,13 +429,16 @@ def without_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     ...     layer(torch.ones(1, 2)).requires_grad
     False
     """
-    changed = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in changed:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in changed:
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._changed = [parameter for parameter in parameters if parameter.requires_grad]
+
+    def __enter__(self) -> None:
+        for parameter in self._changed:
+            parameter.requires_grad_(False)
+
+    def __exit__(self, *error: object) -> None:
+        for parameter in self._changed:
             parameter.requires_grad_()
 
 
@@ -513,8 +520,9 @@ def nothing_kept(
     try:
         yield
     finally:
+        answered = asked()
         for (name, layer), (attributes, buffers, marks) in zip(layers.items(), before, strict=True):
-            names = _attributes_kept(layer, attributes, asked())
+            names = _attributes_kept(layer, attributes, answered)
             now = _marks(layer)
             if now != marks:
                 names += [own for own in {**marks, **now} if marks.get(own) != now.get(own)]
@@ -566,9 +574,10 @@ def _attributes_kept(layer: nn.Module, before: dict[str, Any], asked: bool) -> l
 
 def _marks(layer: nn.Module) -> dict[str, tuple[int, int]]:
     """Changes when a buffer of the layer is replaced or written to."""
-    return {
-        own: (id(value), -1 if value is None else value._version) for own, value in layer._buffers.items()
-    }
+    buffers = layer._buffers
+    if not buffers:  # as most layers have none
+        return {}
+    return {own: (id(value), -1 if value is None else value._version) for own, value in buffers.items()}
 
 
 def _is_of_pass(value: Any) -> bool:
