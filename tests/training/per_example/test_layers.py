@@ -286,6 +286,17 @@ class Positions(nn.Module):
         return self.last(torch.tanh(self.words(x) + self.positions(places)))
 
 
+class Fixed(nn.Module):
+    """Adds what layers that are not trained make of an input that all share, in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fixed, self.last = nn.Embedding(9, 3).requires_grad_(False), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(x + self.fixed(torch.arange(x.shape[1])).relu_()))
+
+
 class Writing(nn.Module):
     """Words in and words out, by one table."""
 
@@ -440,6 +451,7 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
     **{f"mask: {mask}": (lambda mask=mask: Looking(mask), drawn(5, 3, 4), {}) for mask in MASKS},
     "positions that all share": (lambda: Positions((7,)), words(6, 7), {}),
     "a row of positions that all share": (lambda: Positions((1, 7)), words(6, 7), {}),
+    "fixed positions that all share": (Fixed, drawn(5, 7, 3), {}),
     "words in and out": (Writing, words(5, 3), {}),
     "several rows for one example": (
         Folded,

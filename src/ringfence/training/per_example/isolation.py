@@ -267,6 +267,8 @@ class RowRule(Rule):
         x, n = tape.values(given[0]), tape.examples
         shared = x is None  # an input that all examples have: each gets a copy of the output
         if x is None:
+            if not self.trained:
+                return self.output(given[0])
             x = given[0]
         elif not self.pointwise:
             if x.dim() == 1:
